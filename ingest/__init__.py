@@ -183,6 +183,20 @@ class History(Protocol):
         """
 
 
+@runtime_checkable
+class Settling(Protocol):
+    """A history that tells when what was begun is over, and has every row from the first one on."""
+
+    def settled(self, followed: Iterable[Followed], within_s: float) -> Position:
+        """Behind all that was committed by now; nothing that was begun by now is open any more when this returns.
+
+        Raises SourceError where that takes longer.
+        """
+
+    def from_first_rows(self, followed: Iterable[Followed]) -> Position:
+        """Before all rows that these tables have."""
+
+
 class Members(Protocol):
     """This process as one of those that share out the parts of a source among themselves."""
 

@@ -165,7 +165,7 @@ def begin_new_history(deployment: Deployment) -> int:
     known_now = map(PipelineId.parse, deployment.pipelines_now())
     concerned = {*pipelines, *(one for one in known_now if one.source in now)}
     with _leases_of(deployment, concerned), closing(OwnSession(deployment.open_store)) as session:
-        above = max((_kept_epoch(deployment, one) for one in pipelines), default=0)
+        above = max((kept_epoch(deployment, one) for one in pipelines), default=0)
         states = {one: ViewStates(session, deployment.database, one.name) for one in pipelines}
         known = {pipeline: one for pipeline, one in states.items() if one.pipeline_id >= 0}
         views = {pipeline: deployment.views_of(pipeline.store) for pipeline in known}
@@ -184,7 +184,7 @@ def begin_new_history(deployment: Deployment) -> int:
     return max(begun, default=above)
 
 
-def _kept_epoch(deployment: Deployment, pipeline: PipelineId) -> int:
+def kept_epoch(deployment: Deployment, pipeline: PipelineId) -> int:
     """The epoch of a witness, 0 when there is none. The store must answer: its versions must stay below."""
     store = store_named(pipeline.store)
     with closing(OwnSession(deployment.open_store)) as session:

@@ -21,6 +21,9 @@ RUN_STEPS = ("after begin", "after save", "before end")  # of the record of such
 # Around the request that ends a store's own transaction: one that holds changes, and one that holds a position only.
 COMMIT_STEPS = ("before commit", "after commit")
 EMPTY_COMMIT_STEPS = ("before empty commit", "after empty commit")
+ARCHIVE_STEPS = ("in archive", "after archive")  # of events into a table, or behind a file
+ARCHIVE_FILE_STEPS = ("before archive file", "in archive file", "after archive file", "after archive record")
+RESTORE_STEPS = ("in restore", "after restore")
 DROP_STEPS = ("before drop", "after drop", "before forgetting")  # of a view that nobody declares any more
 
 _step, _count, _signal, _later_ms, *_ = [*os.environ.get("VIEWTAIL_FAILPOINT", "").split(":"), "", "", ""]

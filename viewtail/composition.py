@@ -194,6 +194,11 @@ class Deployment:
         if found:
             raise DeclarationError("\n".join(f"view {view}: {why}" for view, why in found.items()))
 
+    def positions(self) -> dict[str, Position]:
+        """By name, the offset of every pipeline that has one."""
+        with asking(replace(self.settings.store_address(), database=None), role="store") as connection:
+            return status.positions(connection, self.database, read_position)
+
     def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int:
         """Let the epoch of its source be above this one; returns what it is then."""
         with closing(OwnSession(self.open_store)) as session:

@@ -1,4 +1,7 @@
-"""Loads the user's views.py. Whatever is wrong with it is one DeclarationError with file and line, no traceback."""
+"""Loads the user's views.py, and entities.py.
+
+Whatever is wrong with it is one DeclarationError with file and line, no traceback.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from operations.reading import choose, named
 from projectors.stores.registry import STORES, store_of
 from projectors.views import View
 from viewtail import own_packages, settings
+from viewtail.entities import EventSourced
 
 
 def configured(config: Path | None) -> tuple[settings.Settings, list[View]]:
@@ -45,17 +49,43 @@ def chosen(loaded: settings.Settings, views: Sequence[View], name: str) -> View:
 
 def load(name: str) -> list[View]:
     """The views that `module:attribute` names, the working directory first on the module path."""
+    found, attribute, file = _attribute(
+        name, "Write one with `viewtail init`, or say where the views are: VIEWTAIL_VIEWS=MODULE:ATTRIBUTE"
+    )
+    return _checked(found, attribute, file)
+
+
+def entities(loaded: settings.Settings) -> list[EventSourced]:
+    """The event-sourced entities that the settings name, for these settings. Raises DeclarationError."""
+    found, attribute, file = _attribute(
+        loaded.serve.entities,
+        "Write one (docs/entities.md), or say where the entities are: VIEWTAIL_SERVE__ENTITIES=MODULE:ATTRIBUTE",
+    )
+    example = 'EventSourced("bank.account", {"deposit": deposit})'
+    if not isinstance(found, list | tuple) or not found:
+        raise DeclarationError(f"{file}: {attribute} must be a list of entities: {attribute} = [{example}]")
+    for at, one in enumerate(found):
+        if not isinstance(one, EventSourced):
+            raise DeclarationError(f"{file}: {attribute}[{at}] is {_kind(one)}, not entities, as {example}")
+    for name, count in Counter(one.table.name for one in found).items():
+        if count > 1:
+            raise DeclarationError(f"{file}: {count} of {attribute} have the table {name}; each needs one of its own")
+    return [one.with_settings(loaded) for one in found]
+
+
+def _attribute(name: str, mend: str) -> tuple[Any, str, str]:
+    """What `module:attribute` names, the attribute's name and the module's file."""
     module_name, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     _refuse_our_names(module_name)
-    module = _module(module_name, name)
+    module = _module(module_name, name, mend)
     file = _shown(module.__file__ or module_name)
     if not hasattr(module, attribute):
         near = nearest(attribute, [known for known in vars(module) if not known.startswith("_")])
         raise DeclarationError(f"{file}: there is no {attribute!r} in it" + (near or f"; write {attribute} = [...]"))
-    return _checked(getattr(module, attribute), attribute, file)
+    return getattr(module, attribute), attribute, file
 
 
 def _refuse_our_names(module: str) -> None:
@@ -111,15 +141,14 @@ def _named(node: ast.AST, package: str) -> list[str]:
     return [module, *(f"{module}.{alias.name}" for alias in node.names)]
 
 
-def _module(module: str, name: str) -> ModuleType:
+def _module(module: str, name: str, mend: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(error.name + ".")):
             raise DeclarationError(
                 f"there is no module {module}, where {name} should be: {Path.cwd()} has no "
-                f"{module.replace('.', '/')}.py. Write one with `viewtail init`, or say where the views are: "
-                "VIEWTAIL_VIEWS=MODULE:ATTRIBUTE"
+                f"{module.replace('.', '/')}.py. {mend}"
             ) from None
         raise _at(error, module) from None
     except SyntaxError as error:

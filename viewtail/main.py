@@ -135,6 +135,11 @@ WaitedPosition = Annotated[
     str | None, typer.Option("--position", metavar="FILE:POSITION", help="Until this place in the source's binlog.")
 ]
 WaitedGtid = Annotated[str | None, typer.Option("--gtid", metavar="GTID", help="Until this transaction of the source.")]
+To = Annotated[Literal["poll", "binlog"], typer.Option("--to", help="How the source is read from then on.")]
+SwitchWithin = Annotated[
+    float,
+    typer.Option("--within", metavar="SECONDS", help="How long to wait for transactions, views and the stop.", min=1),
+]
 Within = Annotated[float, typer.Option(metavar="SECONDS", help="At most so long.", min=0)]
 Keys = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="This entity; repeatable.")]
 KeysFrom = Annotated[
@@ -216,12 +221,47 @@ PassedWithin = Annotated[
         help=f"Of an entity: wait so long for the pipelines; {PASSED_WITHIN_S:.0f} by default.",
     ),
 ]
+EventTable = Annotated[
+    str, typer.Argument(metavar="TABLE", help="A table of event-sourced entities: SCHEMA.TABLE, on the primary.")
+]
+OlderThan = Annotated[str, typer.Option(metavar="TIME", help="Events that are older: 90m, 24h, 90d.")]
+KeepLast = Annotated[
+    bool, typer.Option("--keep-last", help="Keep each entity's newest event. That is so without it, too.")
+]
+IntoTable = Annotated[
+    str | None,
+    typer.Option("--into", metavar="SCHEMA.TABLE", help="The archive table; by default TABLE_archive beside it."),
+]
+IntoFiles = Annotated[
+    Path | None,
+    typer.Option(
+        "--into-files",
+        metavar="FOLDER",
+        help="Files for the states, compressed, with checksums; the archive table keeps what answers commands.",
+    ),
+]
+MovedRows = Annotated[
+    float, typer.Option(metavar="N", help="Read or move at most N events a second; 0: no limit.", min=0, max=1e9)
+]
+RestoredEntity = Annotated[str | None, typer.Option("--entity", metavar="ID", help="The events of one entity.")]
+RestoreAll = Annotated[bool, typer.Option("--all", help="All archived events.")]
+FromFile = Annotated[Path | None, typer.Option("--from", metavar="FILE", help="The events of one file.")]
 Migration = Annotated[Path, typer.Argument(metavar="FILE.sql", help="A file with the migration's statements.")]
 Database = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="The database of names without one; by default the database of the views."),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Ask no server. Only what the views name is known then.")]
+Host = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Listen on it; by default serve.host of the settings, 127.0.0.1.")
+]
+Port = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Listen on it; by default serve.port of the settings, 8080.", min=0, max=65535),
+]
+PrintSql = Annotated[
+    bool, typer.Option("--print-sql", help="Print the CREATE TABLE statements for this server, and change nothing.")
+]
 
 
 def _version(is_asked: bool) -> None:
@@ -512,6 +552,19 @@ def _wanted(views: list[str] | None, pipelines: list[str] | None, is_all: bool) 
 
 
 @app.command()
+def switch(context: typer.Context, to: To, within: SwitchWithin = 300.0) -> int:
+    """Give the binlog up for polling, or take it up again: no view is backfilled, and nothing is lost.
+
+    Call it while `viewtail run` runs, and stop that when this says so; then set the mode and start it again. Where the
+    binlog can be read no more, stop `viewtail run` first: --to poll then has all rows read again, in place. Views whose
+    entity is not append_only with order= need the binlog: the command names them, and changes nothing.
+    """
+    from viewtail.commands.switch import switch as command
+
+    return command(context.obj, to, within)
+
+
+@app.command()
 def rebuild(
     context: typer.Context,
     view: ViewName,
@@ -640,6 +693,60 @@ def forget(
     return erase(context.obj, what, key, by=by, timeout_s=timeout_s, as_json=json)
 
 
+@app.command()
+def archive(
+    context: typer.Context,
+    table: EventTable,
+    older_than: OlderThan,
+    _keep_last: KeepLast = False,
+    into: IntoTable = None,
+    into_files: IntoFiles = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    max_rows_per_second: MovedRows = 0,
+    max_threads_running: MaxThreads = 25,
+) -> int:
+    """Move old events of event-sourced entities to an archive table, or into files.
+
+    An entity's newest event always stays. Archived commands keep their answers, and views stay as they are. The command
+    moves a few hundred events in a transaction, rests after each, and backs off while the server is busy. Killed or
+    stopped in between, the same command goes on.
+    """
+    from viewtail.commands.archive import How
+    from viewtail.commands.archive import archive as command
+
+    how = How(
+        is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second, max_threads_running=max_threads_running
+    )
+    return command(context.obj, table, how, older_than=older_than, into=into, into_files=into_files)
+
+
+@app.command()
+def restore(
+    context: typer.Context,
+    table: EventTable,
+    entity: RestoredEntity = None,
+    all_events: RestoreAll = False,
+    from_file: FromFile = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    max_rows_per_second: MovedRows = 0,
+    max_threads_running: MaxThreads = 25,
+) -> int:
+    """Bring archived events back into their table: of an entity, all of them, or those of a file.
+
+    The checksums of the files come first; of a damaged one nothing is used. An event that is there already is left, if
+    it is the same; otherwise the command ends with an error that names it. Stopped, the same command goes on.
+    """
+    from viewtail.commands.archive import How
+    from viewtail.commands.archive import restore as command
+
+    how = How(
+        is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second, max_threads_running=max_threads_running
+    )
+    return command(context.obj, table, how, entity=entity, is_all=all_events, from_file=from_file)
+
+
 dead_letters = typer.Typer(
     help="Keys that could not be applied: which, why, since when. They hold no other value of a row.",
     no_args_is_help=True,
@@ -713,6 +820,34 @@ def contract_check(
     from viewtail.commands.contract import check as command
 
     return command(context.obj, file, database=database, is_offline=offline, as_json=json)
+
+
+@app.command()
+def serve(context: typer.Context, host: Host = None, port: Port = None) -> int:
+    """Serve commands to event-sourced entities, and their states, over HTTP until SIGTERM or Ctrl-C.
+
+    POST /ENTITY/ID/COMMAND with an Idempotency-Key header, GET /ENTITY/ID, /openapi.json, /livez, /readyz. The entities
+    are those of entities.py. A stop answers what was accepted. The command asks nobody who they are: put a proxy that
+    does before it.
+    """
+    from viewtail.commands.serve import serve as command
+
+    return command(context.obj, host=host, port=port)
+
+
+entities = typer.Typer(help="Event-sourced entities, as entities.py declares them.", no_args_is_help=True)
+app.add_typer(entities, name="entities")
+
+
+@entities.command("create")
+def entities_create(context: typer.Context, print_sql: PrintSql = False) -> int:
+    """Make the tables of the entities where they are missing, and their databases.
+
+    A table that is there is not changed.
+    """
+    from viewtail.commands.entities import create as command
+
+    return command(context.obj, is_printed=print_sql)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

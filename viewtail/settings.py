@@ -7,13 +7,14 @@ allowed. Secrets and addresses are SecretStr, and no message repeats them. Nothi
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, get_args
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, create_model
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, create_model, model_validator
 
 from changes.errors import SettingsError, nearest
 from ingest import SourceAccess, SourceKind
@@ -66,12 +67,57 @@ class CleanerSettings(Group):
     rest_s: float = Field(300, ge=0, description="seconds between two of its rounds through all views")
 
 
+_MODULE_ATTRIBUTE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$"
+
+
+def _split(given: object) -> object:
+    """A list in the environment is separated by commas."""
+    return [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
+
+
+_ORIGIN = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?")
+
+
+def _is_origin(given: str) -> str:
+    if not _ORIGIN.fullmatch(given):
+        raise ValueError("an address is http://HOST:PORT or https://HOST:PORT, without a path")
+    return given
+
+
+Origin = Annotated[str, AfterValidator(_is_origin)]
+
+
+class ServeSettings(Group):
+    """`viewtail serve`: commands and states of event-sourced entities over HTTP."""
+
+    entities: str = Field(
+        "entities:entities", pattern=_MODULE_ATTRIBUTE, description="MODULE:ATTRIBUTE of the entities"
+    )
+    host: Name = Field("127.0.0.1", description="address to listen on; it asks nobody who they are")
+    port: int = Field(8080, ge=0, le=65535, description="port to listen on; 0: any that is free")
+    max_body_bytes: int = Field(1 << 20, ge=1024, le=4 << 20, description="largest request of a command")
+    members: Annotated[tuple[Origin, ...], BeforeValidator(_split)] = Field(
+        (),
+        description="addresses of all processes that share the entities, http://HOST:PORT, separated by commas; "
+        "empty: no process passes a command on",
+    )
+    member: Origin | None = Field(None, description="which of the members this process is")
+
+    @model_validator(mode="after")
+    def _is_a_member(self) -> Self:
+        if (self.member is None) != (not self.members):
+            raise ValueError("members and member are set together, or neither")
+        if self.member is not None and self.member not in self.members:
+            raise ValueError(f"member is none of the members ({', '.join(self.members)})")
+        if len(set(self.members)) < len(self.members):
+            raise ValueError("an address is twice among the members")
+        return self
+
+
 class _First(Group):
     """What comes before the stores, and the section of viewtail's own tables, which is needed by name."""
 
-    views: str = Field(
-        "views:views", pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$", description="MODULE:ATTRIBUTE of the views"
-    )
+    views: str = Field("views:views", pattern=_MODULE_ATTRIBUTE, description="MODULE:ATTRIBUTE of the views")
     source: SourceSettings = SourceSettings()
     mysql: MySQLSettings = MySQLSettings()
 
@@ -90,6 +136,7 @@ class Settings(_WithStores):
     metrics: Metrics = Metrics()
     logs: Logs = Logs()
     cleaner: CleanerSettings = CleanerSettings()
+    serve: ServeSettings = ServeSettings()
 
     @property
     def store_database(self) -> str:

@@ -17,12 +17,12 @@ from servers.addresses import parse
 from servers.login import Server
 from servers.sessions import MySQLAddress
 
-__all__ = ["KINDS", "SourceSettings", "kind_of", "read_position"]
+__all__ = ["BINLOG", "KINDS", "POLL", "SourceSettings", "kind_of", "read_position"]
 
-_BINLOG, _KAFKA, _POLL = BinlogKind(), KafkaKind(), PollKind()
-KINDS: tuple[SourceKind, ...] = (_BINLOG, _KAFKA, _POLL)
+BINLOG, _KAFKA, POLL = BinlogKind(), KafkaKind(), PollKind()
+KINDS: tuple[SourceKind, ...] = (BINLOG, _KAFKA, POLL)
 Mode = Literal["binlog", "poll"]
-_BY_ADDRESS: dict[Mode, tuple[SourceKind, ...]] = {"binlog": (_BINLOG, _KAFKA), "poll": (_POLL,)}
+_BY_ADDRESS: dict[Mode, tuple[SourceKind, ...]] = {"binlog": (BINLOG, _KAFKA), "poll": (POLL,)}
 
 
 def kind_of(url: SecretStr | None, mode: Mode = "binlog") -> SourceKind:
@@ -72,8 +72,8 @@ class SourceSettings(KafkaSourceSettings, PollSettings, BinlogSettings):
         for other in KINDS:
             if wrong := sorted((other.section.model_fields.keys() - ours.section.model_fields) & self.model_fields_set):
                 names = ", ".join(wrong)
-                if _POLL in (ours, other):
-                    only = 'mode = "poll"' if other is _POLL else "a source that is not polled"
+                if POLL in (ours, other):
+                    only = 'mode = "poll"' if other is POLL else "a source that is not polled"
                     raise ValueError(f"{names}: for {only} alone")
                 theirs, address = (f"{kind.address.schemes[0]}://" for kind in (other, ours))
                 raise ValueError(f"{names}: for a source at {theirs} alone, and the address is {address}")

@@ -92,6 +92,10 @@ BEFORE_ALL = BinlogPosition(epoch=0, file="none.000000", end=0, start=0)  # no s
 
 
 def own(position: Position) -> BinlogPosition:
-    """A position that a binlog gave, as such."""
-    assert isinstance(position, BinlogPosition), f"{position} is another source's"
+    """A position that a binlog gave, as such. Raises HistoryGoneError for one of another way in."""
+    if not isinstance(position, BinlogPosition):
+        raise HistoryGoneError(
+            f"{position} is no place in the binlog, which this source tails. To go on from there with the binlog: "
+            "viewtail switch --to binlog. It was interrupted if you called it already: call it again"
+        )
     return position

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -17,7 +18,8 @@ from changes.positions import Position
 from changes.tables import ForeignKey, is_pattern
 from ingest import Orders, SourceAccess, SourceKind, Tables
 from ingest.poll import checks
-from ingest.poll.position import BEFORE_ALL, PollPosition
+from ingest.poll.polled_table import polled
+from ingest.poll.position import BEFORE_ALL, PollPosition, own
 from ingest.poll.settings import PollSettings
 from ingest.poll.source import PollSource
 from ingest.poll.writers import BoundedWait, Writers, why_unreadable, writers_of
@@ -29,6 +31,7 @@ from servers.sessions import Connection, MySQLAddress, open_session, quote, sess
 NO_STORES = ("kafka",)  # a fill of a topic comes in the stream's order, which has no watermarks in it here
 _log = structlog.get_logger("viewtail.source")
 
+_SETTLE_TICK_S = 0.05
 _TEXT = "polled tables of "
 
 
@@ -47,6 +50,7 @@ class PollHistory:
         return replace(self, epoch=epoch)
 
     def check_continues(self, after: Position, before: str) -> None:
+        own(after)
         raise HistoryGoneError(
             f"the source is another one than before: it was {before}, it is {self}. Whether every row that was read is "
             "there, under its id, nobody can tell. Set the source back, or begin a new history: viewtail replay "
@@ -57,14 +61,7 @@ class PollHistory:
         self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
     ) -> PollSource:
         section, own = self.access.section, replace(self.access.own, database=None)
-        orders = {}
-        for name, table in followed.items():
-            if table.order is None:
-                raise DeclarationError(
-                    f"{table.table.full_name} is polled, and no entity says by which column: "
-                    f"Entity({table.table.full_name!r}, ..., version='COLUMN', append_only=True, order='event_id')"
-                )
-            orders[name] = table.order
+        orders = {name: _order_of(table) for name, table in followed.items()}
         return PollSource(
             followed,
             orders,
@@ -75,6 +72,29 @@ class PollHistory:
             epoch=self.epoch,
             every_s=section.poll_s,
         )
+
+    def settled(self, followed: Iterable[Followed], within_s: float) -> PollPosition:
+        deadline = time.monotonic() + within_s
+        with closing(self.open_session()) as connection:
+            connection.autocommit(True)
+            writers = self._writers(connection)
+            tables = [table for one in followed for table in polled(one, _order_of(one), BEFORE_ALL)]
+            for table in tables:
+                table.check(connection)
+            while waiting := [table for table in tables if table.ids is None]:
+                for table in waiting:
+                    table.look(connection, writers)
+                if time.monotonic() > deadline:
+                    names = ", ".join(table.name for table in waiting)
+                    raise SourceError(
+                        f"transactions that were open {within_s:.0f} s ago, and may bring rows into {names}, have not "
+                        "ended yet. Repeat the command when they have"
+                    )
+                time.sleep(_SETTLE_TICK_S)
+        return PollPosition(0, 0, {table.name: (table.passed or 0, ()) for table in tables})
+
+    def from_first_rows(self, followed: Iterable[Followed]) -> PollPosition:
+        return PollPosition(0, 0, {table.full_name: (0, ()) for one in followed for table in one.table.each})
 
     def _writers(self, connection: Connection) -> Writers:
         return writers_on(connection, self.access.address(), self.access.section.poll_wait_s)
@@ -100,6 +120,16 @@ class PollHistory:
                 "history: viewtail replay --new-history"
             )
         return connection
+
+
+def _order_of(followed: Followed) -> str:
+    if followed.order is None:
+        name = followed.table.full_name
+        raise DeclarationError(
+            f"{name} is polled, and no entity says by which column: "
+            f"Entity({name!r}, ..., version='COLUMN', append_only=True, order='event_id')"
+        )
+    return followed.order
 
 
 def writers_on(connection: Connection, address: MySQLAddress, wait_s: float | None) -> Writers:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import orjson
 
+from changes.errors import HistoryGoneError
 from changes.positions import Position
 from changes.tables import Table, matches
 from ingest.poll.ids import Ids
@@ -82,6 +83,10 @@ BEFORE_ALL = PollPosition(0, 0)
 
 
 def own(position: Position) -> PollPosition:
-    """A position that polling gave, as such."""
-    assert isinstance(position, PollPosition), f"{position} is another source's"
+    """A position that polling gave, as such. Raises HistoryGoneError for one of another way in."""
+    if not isinstance(position, PollPosition):
+        raise HistoryGoneError(
+            f"{position} is a place in the binlog, and this source is polled. To go on from there by polling: viewtail "
+            "switch --to poll. It was interrupted if you called it already: call it again"
+        )
     return position

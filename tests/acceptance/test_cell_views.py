@@ -96,6 +96,10 @@ def test_cells_of_other_columns_are_not_in_the_way_of_a_view(jog: Jog) -> None:
         jog.succeeds(*command)
     shown = json.loads(jog.succeeds("why", "redis:user", "ada", "--json"))
     assert shown["verdict"] == "current"
+    found = json.loads(jog.succeeds("find", "mysql:user_ref", "3", "--json"))
+    rows = found["rows"] if isinstance(found, dict) else found
+    assert [(row["row_key"], row["column_name"]) for row in rows] == [("ada", "users")]
+    jog.succeeds("preview", "redis:user")
     none = json.loads(jog.succeeds("why", "redis:user", "bob", "--json"))
     assert none["verdict"] == "rightly absent"
 
@@ -115,3 +119,15 @@ def test_what_is_wrong_in_a_view_of_one_column_is_found_and_mended(jog: Jog) -> 
     jog.succeeds("replay", "redis:user", "--yes")
     wait_for("it is filled again", jog.is_equal)
     jog.succeeds("verify")
+
+
+def test_a_view_of_one_column_is_rebuilt_beside_itself(jog: Jog) -> None:
+    wait_for("they are filled", jog.is_equal)
+    jog.put("ada", "users", 3)
+    jog.put("ada", "settings", 9)
+    jog.succeeds("rebuild", "redis:user", "--yes")
+    jog.put("ada", "users", 4)
+    jog.put("r1", "settings", 300)
+    jog.succeeds("wait", "redis:user")
+    wait_for("it follows", jog.is_equal)
+    jog.succeeds("verify", "redis:user")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -62,7 +62,12 @@ class Polled:
 
 @contextmanager
 def polling(
-    mysql: Server, redis_server: Server, folder: Path, views: str = VIEWS, tables: Sequence[str] = ("account",)
+    mysql: Server,
+    redis_server: Server,
+    folder: Path,
+    views: str = VIEWS,
+    tables: Sequence[str] = ("account",),
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[Polled]:
     """`viewtail run` over these tables, each with 50 entities, by users that have the rights which polling needs."""
     for statement in (
@@ -81,14 +86,15 @@ def polling(
         ask(mysql, statement)
     redis.Redis(host="127.0.0.1", port=redis_server.port).flushall()
     at = f"127.0.0.1:{mysql.port}"
-    settings = {
+    all_settings = {
         **addresses(mysql, redis_server),
         "VIEWTAIL_SOURCE__URL": f"mysql://poller:p@{at}",
         "VIEWTAIL_SOURCE__MODE": "poll",
         "VIEWTAIL_MYSQL__URL": f"mysql://keeper:k@{at}/viewtail",
+        **(settings or {}),
     }
     for table in tables:
         rows = ", ".join(f"('{table}.{number}', 1, {number})" for number in range(50))
         ask(mysql, f"INSERT INTO bank.{table} (entity_id, version, balance) VALUES {rows}")
-    with running(folder, views, settings) as run:
+    with running(folder, views, all_settings) as run:
         yield Polled(mysql, redis_server, run, tables)

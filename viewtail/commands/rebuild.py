@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from changes.errors import MisuseError, StopRequested
+from changes.errors import StopRequested
 from offsets.pauses import this_person
 from operations import rebuild as operation
 from projectors.pace import GIVING_WAY_ROWS, GivingWay, Pace
@@ -23,6 +22,7 @@ from projectors.rebuilds import Rebuild, Stage
 from projectors.views import BoundView
 from viewtail import declarations
 from viewtail.commands.agreeing import agreed
+from viewtail.commands.durations import seconds_of
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import Deployment, deploy
 from viewtail.interpreter import tune_command
@@ -30,7 +30,6 @@ from viewtail.signals import on_stop
 
 SAY_EVERY_S = 5.0
 STOPPED = 130
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def rebuild(
@@ -38,7 +37,7 @@ def rebuild(
 ) -> int:
     """Build a second copy of a view and swap it in; returns the exit code."""
     tune_command()
-    keep_s = seconds_of(keep)
+    keep_s = seconds_of("--keep", keep)
     deployment, view = _deployed(config, name)
     with _operation(deployment, view) as asked:
         try:
@@ -73,14 +72,6 @@ def abort(config: Path | None, name: str, *, is_yes: bool) -> int:
             return _stopped(view, "the copy is dropped all the same: viewtail status")
     print(f"{view.id}: the copy beside it is dropped. Readers have the view as before")
     return 0
-
-
-def seconds_of(text: str) -> int:
-    """'24h' -> 86400. Raises MisuseError."""
-    found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
-    if found is None or (seconds := int(found[1]) * _UNITS[found[2]]) >= 1 << 31:
-        raise MisuseError(f"--keep {text}: write a number and s, m, h or d, such as 24h")
-    return seconds
 
 
 def _deployed(config: Path | None, name: str) -> tuple[Deployment, BoundView]:

@@ -25,7 +25,7 @@ from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.commands.progress import progress
 from viewtail.composition import Deployment, deploy
 
-KINDS = ("replay", "verify", "repair", "rebuild", "redrive", "clean", "mend", "cascade")
+KINDS = ("replay", "verify", "repair", "rebuild", "redrive", "clean", "mend", "cascade", "archive", "restore")
 LOOK_EVERY_S = 0.5
 
 

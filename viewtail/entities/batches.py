@@ -3,7 +3,8 @@
 What is assumed of an entity is read at the beginning of a batch, and the table's two unique keys decide whether it was
 still so at its end. If not, or where nobody knows whether a COMMIT came through, the batch is rolled back and begins
 again: what of it is recorded by then is answered from the record. So several owners of an entity are slower, and wrong
-never.
+never. Events may be archived meanwhile: a batch reads the table and the archive as they were at one moment, and looks
+before its COMMIT whether anybody was ahead of it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pymysql
 
 from changes.errors import StoreError, StoreUnavailableError, TemporaryError, ViewtailError
 from servers.sessions import TEMPORARY_NUMBERS, Connection, number_of
+from viewtail.entities.archives import Archive
 from viewtail.entities.commands import (
     Answer,
     Command,
@@ -28,11 +30,21 @@ from viewtail.entities.commands import (
     UsedCommandIdError,
     handled,
 )
-from viewtail.entities.event_table import NOTHING, Event, EventTable, Newest, Recorded
+from viewtail.entities.event_table import (
+    NOT_AS_MADE,
+    NOTHING,
+    Event,
+    EventTable,
+    Newest,
+    Recorded,
+    read_in_one_snapshot,
+)
 
 Outcome: TypeAlias = "Answer | ViewtailError"
 
 _DUPLICATE = 1062
+_MADE_MEANWHILE = 1412  # a table is younger than the snapshot
+_NO_EVENTS = Newest(0, NOTHING, 1)
 _RIGHTS = frozenset({1044, 1142, 1143, 1227})
 _MOST_PAUSE_S = 1.0
 MOST_BYTES = 8 << 20  # of an event
@@ -57,7 +69,11 @@ class Batches:
     handlers: Mapping[str, Handler]
     open_session: Callable[[], Connection]
     look: Callable[[int | None], None] = lambda _: None
+    archive: Archive = field(init=False)
     _connection: Connection | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.archive = Archive(self.table)
 
     def commit(self, commands: Sequence[Command], until: float, first: int = 0) -> list[Outcome]:
         """An outcome for each command, in order; `first` is the place that `look` is told of the first of them.
@@ -72,7 +88,7 @@ class Batches:
             except pymysql.err.MySQLError as error:
                 self._roll_back()
                 number = number_of(error)
-                if number not in (_DUPLICATE, *TEMPORARY_NUMBERS) and not _is_broken(error):
+                if number not in (_DUPLICATE, _MADE_MEANWHILE, *TEMPORARY_NUMBERS) and not _is_broken(error):
                     return self._refused(commands, until, first, error)
                 problem: ViewtailError = StoreUnavailableError(
                     f"{self.table.name}: {number} {type(error).__name__}. Whether the command was handled is not "
@@ -99,10 +115,11 @@ class Batches:
     def _once(self, commands: Sequence[Command], first: int) -> list[Outcome]:
         if self._connection is None or not self._connection.open:
             self._connection = self.open_session()
+            read_in_one_snapshot(self._connection)
         connection = self._connection
-        # In this order: a command that another owner handles in between is answered from the record.
         states = self.table.newest(connection, {command.entity_id for command in commands})
         recorded = self.table.recorded(connection, commands)
+        recorded |= self.archive.recorded(connection, self._maybe_archived(commands, states, recorded))
         connection.rollback()  # a handler that takes its time locks nothing
         outcomes: list[Outcome] = []
         events: list[Event] = []
@@ -112,9 +129,23 @@ class Batches:
         self.look(None)
         if events:
             self.table.insert(connection, events)
+            if self.table.is_overtaken(connection, {event.command.entity_id: event.version for event in events}):
+                raise StoreUnavailableError(f"{self.table.name}: others were ahead each time. Send the command again")
             self.look(None)
             connection.commit()
         return outcomes
+
+    @staticmethod
+    def _maybe_archived(
+        commands: Sequence[Command], states: Mapping[str, Newest], recorded: Mapping[tuple[str, str], Recorded]
+    ) -> list[Command]:
+        """Those that the table does not have, of entities with archived events."""
+        cut = {entity for entity, newest in states.items() if newest.first > 1}
+        return [
+            command
+            for command in commands
+            if command.entity_id in cut and (command.entity_id, command.command_id) not in recorded
+        ]
 
     def _one(
         self,
@@ -129,7 +160,7 @@ class Batches:
         handler = self.handlers.get(command.name)
         if handler is None:
             return HandlerFailedError(f"nothing handles the command {command.name}; nothing was written")
-        version, state = states.get(command.entity_id, Newest(0, NOTHING))
+        version, state, first = states.get(command.entity_id, _NO_EVENTS)
         try:
             response, state = handled(handler, command, state)
         except ViewtailError as error:
@@ -139,7 +170,7 @@ class Batches:
                 f"what {command.name} was to write is larger than {MOST_BYTES >> 20} MiB; nothing was written"
             )
         version += 1
-        states[command.entity_id] = Newest(version, state)
+        states[command.entity_id] = Newest(version, state, first)
         recorded[command.entity_id, command.command_id] = Recorded(
             version, command.name, command.request_text, response
         )
@@ -151,8 +182,14 @@ class Batches:
     ) -> list[Outcome]:
         """MySQL takes something of the batch never: one by one, so that the others are not kept up."""
         if number_of(error) in _RIGHTS:
-            what = f"{self.table.name}: {number_of(error)} access denied. GRANT SELECT, INSERT on it (docs/entities.md)"
+            what = (
+                f"{self.table.name}: {number_of(error)} access denied. GRANT SELECT, INSERT on it, and SELECT on its "
+                "archive where it has one (docs/entities.md)"
+            )
             return [StoreError(what)] * len(commands)
+        if number_of(error) in NOT_AS_MADE:
+            what = f"{self.table.name}: {number_of(error)}. It, or its archive, is not there, or not as made"
+            return [StoreError(f"{what}. Make it: viewtail entities create")] * len(commands)
         if len(commands) > 1:
             return [
                 outcome for at, command in enumerate(commands, first) for outcome in self.commit([command], until, at)
@@ -162,7 +199,7 @@ class Batches:
             return [
                 HandlerFailedError(f"{self.table.name}: MySQL refused what {commands[0].name} was to write: {said}")
             ]
-        return [StoreError(f"{self.table.name}: {said}. Was the table made as viewtail makes it?")]
+        return [StoreError(f"{self.table.name}: MySQL refused what {commands[0].name} was to write: {said}")]
 
     def _roll_back(self) -> None:
         connection = self._connection

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 import pymysql
 
-from changes.errors import MisuseError
+from changes.errors import MisuseError, StoreError, ViewtailError
 from servers.facts import facts_of
-from servers.sessions import Connection, asking, create_database, open_session, session_error
-from viewtail.entities.commands import Handler
-from viewtail.entities.event_table import EventTable
+from servers.sessions import Connection, asking, create_database, number_of, open_session, session_error
+from viewtail.entities.archives import Archive
+from viewtail.entities.commands import MOST_NAME, Handler
+from viewtail.entities.event_table import NOT_AS_MADE, EventTable, read_in_one_snapshot
 from viewtail.entities.worker import HANGS_AFTER_S, CommandWorker
 
 if TYPE_CHECKING:
@@ -52,16 +53,37 @@ class EventSourced:
         self.table = EventTable(table)
         self.handlers = dict(handlers)
         for name, handler in self.handlers.items():
+            if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME:
+                raise MisuseError(f"{table}: the name of a command is text of 1 to {MOST_NAME} characters")
             if not callable(handler):
                 raise MisuseError(f"{table}: the handler of {name} is no function")
         self._settings = settings
 
-    def create(self) -> None:
-        """Make the table where it is missing, and its database."""
+    def with_settings(self, settings: Settings) -> EventSourced:
+        """The same with these settings, unless it was declared with its own."""
+        return self if self._settings is not None else EventSourced(self.table.name, self.handlers, settings=settings)
+
+    def create(self) -> bool:
+        """Make the table where it is missing, and its database; whether it was missing."""
         with asking(self._address, role="store") as connection:
             create_database(connection, self.table.name.partition(".")[0])
+            is_new = not self.table.exists(connection)
             with connection.cursor() as cursor:
                 cursor.execute(self.table.ddl(facts_of(connection)))
+            return is_new
+
+    def ddl(self) -> str:
+        """The statement that `create` runs, for the server as it is."""
+        with asking(self._address, role="store") as connection:
+            return self.table.ddl(facts_of(connection))
+
+    def check(self) -> None:
+        """Whether the table can be read. Raises StoreUnavailableError, StoreError, SettingsError."""
+        with closing(self._open()()) as connection:
+            try:
+                self.table.look(connection)
+            except pymysql.err.MySQLError as error:
+                raise self._error(error) from None
 
     def worker(self, *, hangs_after_s: float = HANGS_AFTER_S) -> CommandWorker:
         """Handles commands until it is closed. Any number of them, in any processes, may be at work on one table."""
@@ -70,17 +92,26 @@ class EventSourced:
     def state(self, entity_id: str, *, version: int | None = None) -> State | None:
         """As it is, or was at a version; None where the entity has no events, or none of that version.
 
-        Raises StoreUnavailableError, StoreError, SettingsError.
+        Raises StoreUnavailableError, SettingsError, and StoreError: also for an event in a file that is not here.
         """
         with closing(self._open()()) as connection:
             try:
+                read_in_one_snapshot(connection)
                 if version is None:
                     found = self.table.newest(connection, [entity_id]).get(entity_id)
                 else:
                     found = self.table.at(connection, entity_id, version)
+                    found = found or Archive(self.table).at(connection, entity_id, version)
             except pymysql.err.MySQLError as error:
-                raise session_error(error, self._address, "store") from None
+                raise self._error(error) from None
         return None if found is None else State(orjson.loads(found.state), found.version)
+
+    def _error(self, error: pymysql.err.MySQLError) -> ViewtailError:
+        if number_of(error) in NOT_AS_MADE:
+            return StoreError(
+                f"{self.table.name}: {number_of(error)} {error.args[1]}. Make the table: viewtail entities create"
+            )
+        return session_error(error, self._address, "store")
 
     @property
     def _address(self) -> MySQLAddress:

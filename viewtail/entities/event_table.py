@@ -2,11 +2,12 @@
 
 Two unique keys carry all that is promised: (entity_id, version) lets one of two writers of an entity through, and
 (entity_id, command_id) lets a command take effect once. Nothing else has to be right for that: no lock, no owner.
+Of an entity the oldest events may be archived, and never the newest: its events in the table have no gap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from servers.sessions import Connection, quote
 from viewtail.entities.commands import MOST_ID, MOST_NAME, Command
 
 BYTES_A_STATEMENT = 1 << 20  # of JSON, and one event more: below any server's max_allowed_packet
+NOT_AS_MADE = frozenset({1049, 1054, 1146})  # MySQL's numbers: no such database, column, table
 NOTHING = b"null"  # the state of an entity without events
 
 
@@ -24,6 +26,7 @@ class Newest(NamedTuple):
 
     version: int
     state: bytes  # JSON
+    first: int  # version of its oldest event that is in the table: those below are archived
 
 
 class Recorded(NamedTuple):
@@ -71,8 +74,8 @@ class EventTable:
             f"  command_name VARCHAR({MOST_NAME}) {text},\n"
             # As they came: MySQL's JSON gives some numbers back as their neighbours.
             "  request LONGTEXT CHARACTER SET utf8mb4 NOT NULL CHECK (JSON_VALID(request)),\n"
-            "  response LONGTEXT CHARACTER SET utf8mb4 NOT NULL CHECK (JSON_VALID(response))\n"
-            "    COMMENT 'what the command was answered, the first time and ever after',\n"
+            "  response LONGTEXT CHARACTER SET utf8mb4 NOT NULL\n"
+            "    COMMENT 'what the command was answered, the first time and ever after' CHECK (JSON_VALID(response)),\n"
             "  state JSON NOT NULL COMMENT 'of the entity after the command',\n"
             "  committed_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),\n"
             "  UNIQUE KEY entity_version (entity_id, version),\n"
@@ -80,28 +83,38 @@ class EventTable:
             ") ENGINE=InnoDB"
         )
 
+    def exists(self, connection: Connection) -> bool:
+        """Whether there is a table of that name."""
+        named = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+        return bool(_rows(connection, named, self.name.split(".")))
+
+    def look(self, connection: Connection) -> None:
+        """Raises PyMySQL's errors where the table is missing, lacks a column, or may not be read."""
+        columns = "event_id, entity_id, version, command_id, command_name, request, response, state"
+        _rows(connection, f"SELECT {columns} FROM {self.quoted} LIMIT 0", ())
+
     def newest(self, connection: Connection, entity_ids: Collection[str]) -> dict[str, Newest]:
         """The newest event's version and state of each of these that has one."""
         if not entity_ids:
             return {}
         rows = _rows(
             connection,
-            "SELECT e.entity_id, e.version, e.state FROM "
-            f"(SELECT entity_id, MAX(version) AS version FROM {self.quoted} "
+            "SELECT e.entity_id, e.version, e.state, n.first FROM "
+            f"(SELECT entity_id, MAX(version) AS version, MIN(version) AS first FROM {self.quoted} "
             f"WHERE entity_id IN ({_marks(entity_ids)}) GROUP BY entity_id) n STRAIGHT_JOIN {self.quoted} e "
             "ON e.entity_id = n.entity_id AND e.version = n.version",
             list(entity_ids),
         )
-        return {entity: Newest(version, state.encode()) for entity, version, state in rows}
+        return {entity: Newest(version, state.encode(), first) for entity, version, state, first in rows}
 
     def at(self, connection: Connection, entity_id: str, version: int) -> Newest | None:
-        """The state that an entity had at a version; None where it had none, or the event is archived."""
+        """The state that an entity had at a version; None where no such event is in the table."""
         for found, state in _rows(
             connection,
             f"SELECT version, state FROM {self.quoted} WHERE entity_id = %s AND version = %s",
             [entity_id, version],
         ):
-            return Newest(found, state.encode())
+            return Newest(found, state.encode(), found)
         return None
 
     def recorded(self, connection: Connection, commands: Sequence[Command]) -> dict[tuple[str, str], Recorded]:
@@ -123,6 +136,21 @@ class EventTable:
             (entity, command): Recorded(version, name, request.encode(), response.encode())
             for entity, command, version, name, request, response in rows
         }
+
+    def is_overtaken(self, connection: Connection, last: Mapping[str, int]) -> bool:
+        """Whether one of these entities has an event above the last one that the open transaction has written.
+
+        Then another owner was first, and what it wrote of the same versions was archived before this transaction wrote:
+        the unique keys found nothing. The newest event of an entity is never archived, so it tells.
+        """
+        condition = " OR ".join(["(entity_id = %s AND version > %s)"] * len(last))
+        return bool(
+            _rows(
+                connection,
+                f"SELECT 1 FROM {self.quoted} FORCE INDEX (entity_version) WHERE {condition} LIMIT 1",
+                [value for pair in last.items() for value in pair],
+            )
+        )
 
     def insert(self, connection: Connection, events: Iterable[Event]) -> None:
         """In few statements, in the open transaction. Raises PyMySQL's errors: 1062 where another writer was first."""
@@ -147,6 +175,12 @@ class EventTable:
                 f"VALUES {rows}",
                 values,
             )
+
+
+def read_in_one_snapshot(connection: Connection) -> None:
+    """All that a transaction reads is of one moment: an event that is archived meanwhile is in one of both places."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
 
 def _marks(values: Collection[object]) -> str:

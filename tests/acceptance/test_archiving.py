@@ -1,0 +1,80 @@
+"""Views of event-sourced entities while old events are archived and come back: they show the same all the time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import stack.mariadb
+from stack import Server
+from tests.support.archived import OldBank, sent
+from tests.support.asking import ask
+from tests.support.running import wait_for
+
+VIEWS = """
+from viewtail import Entity, IndexTable
+
+account = Entity("bank.account", key="entity_id", version="version", append_only=True, order="event_id")
+views = [IndexTable("by_command", account, value="command_id")]
+"""
+SECOND = """views.append(IndexTable("by_name", account, value=["command_name", "command_id"]))
+"""
+SHOWN = "SELECT entity_id, command_id FROM viewtail.by_command ORDER BY entity_id"
+
+pytestmark = [pytest.mark.mysql, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def mariadb_with_locks(tmp_path_factory: pytest.TempPathFactory) -> Server:
+    plugins = ["--plugin-load-add=metadata_lock_info", "--plugin-maturity=unknown"]
+    return stack.mariadb.start(
+        tmp_path_factory.mktemp("archived"), options=[f"--plugin-dir={stack.mariadb.plugins()}", *plugins]
+    )
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mode", ["binlog", "poll"])
+@pytest.mark.parametrize("server", ["mysql_server", "mariadb_with_locks"])
+def test_views_stay_right_while_events_are_archived_and_come_back(
+    request: pytest.FixtureRequest, tmp_path: Path, server: str, mode: str
+) -> None:
+    bank = OldBank(request.getfixturevalue(server), tmp_path, views=VIEWS)
+    bank.run._environment["VIEWTAIL_SOURCE__MODE"] = mode
+    newest = [(f"e{at}", "c300") for at in range(1, 5)]
+
+    def shows(expected: list[tuple[str, str]]) -> bool:
+        return ask(bank.server, SHOWN) == expected
+
+    def is_right(*commands: tuple[str, ...]) -> None:
+        for command in (("wait", "by_command"), *commands, ("verify",), ("status",)):
+            done = bank.run.command(*command)
+            assert done.returncode == 0, (command, done.stdout, done.stderr)
+        assert shows(newest)
+
+    bank.run.start()
+    try:
+        wait_for("it is filled", lambda: shows(newest))
+        done = bank.archive()
+        assert done.returncode == 0, done.stderr
+        assert len(bank.live()) == 4
+        is_right(("replay", "by_command", "--wait"), ("rebuild", "by_command"))
+        with bank.accounts.worker() as worker:
+            assert worker.submit(sent("e1", 300)).result(20).is_repeated
+            worker.submit(sent("e1", 400)).result(20)
+        newest[0] = ("e1", "c400")
+        wait_for("a change comes", lambda: shows(newest))
+        assert bank.archive().returncode == 0
+        is_right()
+        assert bank.run.stop() == 0
+        (tmp_path / "views.py").write_text(VIEWS + SECOND)
+        bank.run.start()
+        wait_for("a new view is filled", lambda: bank.run.command("wait", "by_name").returncode == 0)
+        rows = ask(bank.server, "SELECT entity_id, command_id FROM viewtail.by_name ORDER BY entity_id")
+        assert rows == newest
+        assert bank.restore("--all").returncode == 0
+        assert len(bank.live()) == 4 * 300 + 1
+        is_right(("replay", "by_command", "--wait"))
+        assert bank.run.stop() == 0
+    finally:
+        bank.run.kill()

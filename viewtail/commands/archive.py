@@ -1,0 +1,166 @@
+"""`viewtail archive` and `viewtail restore`: what entities/archiving.py and restoring.py do, and what they print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+from typing import TypeVar
+
+from changes.errors import DeclarationError, MisuseError, StopRequested
+from offsets.mysql import OwnSession
+from operations.runs import DONE, Run
+from projectors.pace import ConsideratePace, GivingWay
+from servers.sessions import open_session
+from viewtail import declarations, settings
+from viewtail.commands.agreeing import agreed
+from viewtail.commands.durations import seconds_of
+from viewtail.commands.output import print_remark
+from viewtail.commands.progress import progress
+from viewtail.composition import Deployment
+from viewtail.entities.archive_steps import ArchiveSteps
+from viewtail.entities.archiving import Archiving
+from viewtail.entities.event_table import EventTable
+from viewtail.entities.restoring import Restoring
+from viewtail.signals import on_stop
+
+STOPPED = 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """As given on the command line."""
+
+    is_dry_run: bool
+    is_yes: bool
+    rows_a_second: float  # 0: no limit
+    max_threads_running: int
+
+
+@dataclass(eq=False, kw_only=True)
+class _ArchivePace(GivingWay, ConsideratePace):
+    """Nobody waits for it: it rests after each step, and waits while the server is busy."""
+
+
+def archive(
+    config: Path | None, name: str, how: How, *, older_than: str, into: str | None, into_files: Path | None
+) -> int:
+    """Move old events of a table to its archive; returns the exit code."""
+    if into is not None and into_files is not None:
+        raise MisuseError("--into and --into-files: give one of them")
+    seconds = seconds_of("--older-than", older_than)
+    where = f"files in {into_files.absolute()}" if into_files is not None else into or "its archive table"
+    try:
+        with _opened(config, Archiving, name, how) as (archiving, deployment):
+            cutoff = archiving.cutoff(seconds)
+            count = archiving.about(cutoff) if how.is_dry_run or not how.is_yes else 0
+            what = f"about {count:,} events of {name} older than {older_than}"
+            if how.is_dry_run:
+                print(f"{what} would be moved to {where}")
+                return 0
+            if losers := _views_of_rows(config, name):
+                print_remark(f"these views show single events, and lose those that are moved: {', '.join(losers)}")
+            if not how.is_yes and not agreed(f"{what} are moved to {where}. Go on?", is_yes=False):
+                print_remark("nothing was moved")
+                return 1
+            archiving.prepare(into)
+            asked = f"events older than {older_than} to {where}"
+            with _recorded(deployment, archiving, "archive", asked, count) as run:
+                cutoff = run.progress.setdefault("cutoff", cutoff)
+                if into_files is None:
+                    archiving.into_table(cutoff)
+                else:
+                    archiving.into_files(cutoff, into_files)
+                said = f"{archiving.moved:,} events were moved to {where}"
+                if archiving.held:
+                    said += f"; {archiving.held:,} stay: an older one of their entity does, or no file can hold them"
+                run.end(DONE, said)
+                print(f"{name}: {said}")
+                return 0
+    except StopRequested:
+        print_remark(f"{name}: stopped. The same command goes on where it was")
+        return STOPPED
+
+
+def restore(
+    config: Path | None, name: str, how: How, *, entity: str | None, is_all: bool, from_file: Path | None
+) -> int:
+    """Bring archived events back; returns the exit code."""
+    if (entity is not None) + is_all + (from_file is not None) != 1:
+        raise MisuseError("say which events: --entity ID, --all, or --from FILE")
+    # Not which entity: that is people's data, and the record outlives it.
+    what = "of one entity" if entity is not None else "all" if from_file is None else f"of {from_file.absolute()}"
+    try:
+        with _opened(config, Restoring, name, how) as (restoring, deployment):
+            restoring.open_archive()
+            count = restoring.archived(entity) if from_file is None else restoring.archived_in(from_file)
+            if how.is_dry_run:
+                print(f"{count:,} archived events of {name} would be brought back")
+                return 0
+            if not agreed(f"{count:,} archived events of {name} are brought back. Go on?", is_yes=how.is_yes):
+                print_remark("nothing was brought back")
+                return 1
+            with _recorded(deployment, restoring, "restore", what, count, same=entity or "") as run:
+                if from_file is None:
+                    restoring.restore(entity)
+                else:
+                    restoring.restore_file(from_file)
+                said = f"{restoring.moved:,} events were brought back"
+                run.end(DONE, said)
+                print(f"{name}: {said}")
+                return 0
+    except StopRequested:
+        print_remark(f"{name}: stopped. The same command goes on")
+        return STOPPED
+
+
+Steps = TypeVar("Steps", bound=ArchiveSteps)
+
+
+@contextmanager
+def _opened(config: Path | None, kind: type[Steps], name: str, how: How) -> Iterator[tuple[Steps, Deployment]]:
+    """On the primary, where nobody else archives or restores the table."""
+    table = EventTable(name)
+    deployment = Deployment(settings=settings.load(config))
+    address = replace(deployment.settings.primary_address(), database=None)
+    pace = _ArchivePace(
+        rows_a_second=how.rows_a_second,
+        stop=Event(),
+        open_source=lambda: open_session(address, role="store"),
+        say=lambda why: print_remark(f"{name}: waiting: {why}"),
+        max_threads_running=how.max_threads_running,
+    )
+    with closing(pace), closing(open_session(address, role="store")) as connection:
+        steps = kind(connection=connection, table=table, pace=pace, stop=pace.stop)
+        steps.check()
+        with steps.alone():
+            yield steps, deployment
+
+
+@contextmanager
+def _recorded(
+    deployment: Deployment, steps: ArchiveSteps, kind: str, what: str, total: int = 0, same: str = ""
+) -> Iterator[Run]:
+    """With a row among the runs, and progress."""
+    deployment.create_tables()
+    on_stop(steps.stop.set)
+    with closing(OwnSession(deployment.open_store)) as session, progress(steps.table.name, "events") as show:
+        run = Run(session, deployment.database, kind, steps.table.name, what, same)
+        run.begin()
+        steps.say = lambda moved: show(moved, total)
+        try:
+            yield run
+        except BaseException as error:
+            run.fail(error)
+            raise
+
+
+def _views_of_rows(config: Path | None, name: str) -> list[str]:
+    """Views of the table for which the delete of a row is one; none where no views are declared."""
+    try:
+        _, views = declarations.configured(config)
+    except DeclarationError:
+        return []
+    return [view.id for view in views if view.entity.table == name and not view.entity.append_only]

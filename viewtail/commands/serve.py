@@ -1,0 +1,39 @@
+"""`viewtail serve`: commands and states of the declared entities over HTTP, until SIGTERM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import structlog
+
+from changes.errors import TemporaryError
+from viewtail import declarations, logs, settings
+from viewtail.serving import server
+from viewtail.serving.app import EntityServer
+from viewtail.serving.forwarding import Forwarding
+from viewtail.signals import end_at_once
+
+_log = structlog.get_logger("viewtail.serve")
+
+
+def serve(config: Path | None, *, host: str | None, port: int | None) -> int:
+    """Check what can be checked at once, then serve until stopped; returns the exit code."""
+    loaded = settings.load(config)
+    logs.configure(loaded.logs)
+    entities = declarations.entities(loaded)
+    end_at_once()
+    for entity in entities:
+        try:
+            entity.check()
+        except TemporaryError as error:
+            _log.warning("commands are answered 503 until the store answers", error=str(error))
+            break
+    own = loaded.serve
+    listening = server.listen(own.host if host is None else host, own.port if port is None else port)
+    application = EntityServer(
+        entities,
+        most_body_bytes=own.max_body_bytes,
+        forwarding=Forwarding(own.members, own.member) if own.member is not None else None,
+    ).application
+    server.run(application, listening)
+    return 0

@@ -1,0 +1,60 @@
+"""`viewtail switch --to poll` and `--to binlog`: what operations/switch.py does, and what it prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from changes.errors import MisuseError
+from changes.pipelines import PipelineId
+from ingest import History, SourceKind
+from operations import switch as operation
+from operations.check import check_patterns
+from projectors.stores.registry import STORES
+from viewtail import declarations, settings
+from viewtail.composition import deploy
+from viewtail.sources import BINLOG, POLL, Mode
+
+
+def switch(config: Path | None, to: Mode, within_s: float) -> int:
+    """Switch every pipeline; returns the exit code."""
+    loaded, views = declarations.configured(config)
+    loaded.check_stores(views)
+    if loaded.source_kind not in (BINLOG, POLL):
+        raise MisuseError("the source is Kafka: only a MySQL server can be polled")
+    operation.check_views(views)
+    target = POLL if to == "poll" else BINLOG
+    check_patterns(target, views)
+    before = deploy(_in_mode(loaded, "binlog" if to == "poll" else "poll"), views)
+    positions = before.positions()
+    known = [positions[one.name] for one in before.pipelines() if one.name in positions]
+    if operation.is_there(known, target.before_all):
+        operation.finish(before, _history(loaded, target))
+        print(f"The offsets are of mode {to} already; every store knows it now. {_next(loaded, to)}")
+        return 0
+    polled, tailed = _history(loaded, POLL), _history(loaded, BINLOG)
+    if to == "poll":
+        is_whole = operation.to_polling(before, polled, within_s, say)
+        print("Switched. All rows are read again, in the order of their ids." if is_whole else "Switched.", end=" ")
+    else:
+        operation.to_binlog(before, tailed, polled, within_s, say)
+        print("Switched.", end=" ")
+    print(_next(loaded, to))
+    return 0
+
+
+def say(line: str) -> None:
+    """Before what may take long."""
+    print(line, flush=True)
+
+
+def _next(loaded: settings.Settings, to: Mode) -> str:
+    mode = "" if loaded.source.mode == to else f"Set VIEWTAIL_SOURCE__MODE={to}, and start"
+    return f"{mode or 'Start'} it: viewtail run"
+
+
+def _in_mode(loaded: settings.Settings, mode: Mode) -> settings.Settings:
+    return loaded.model_copy(update={"source": loaded.source.model_copy(update={"mode": mode})})
+
+
+def _history(loaded: settings.Settings, kind: SourceKind) -> History:
+    return kind.history(loaded.source_access(), PipelineId.of(STORES[0].name), 0)

@@ -1,0 +1,107 @@
+"""Where the archived events of a table are, so that whoever handles commands still finds them.
+
+Two tables stand beside one that was archived. TABLE_archived_in names the archive table, for good, since workers
+remember it; and the files, each with its checksum. The archive table has a row for every archived event, so that its
+command keeps its answer. Where events went into files, their states are there alone, and the row names the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pymysql
+
+from changes.errors import StoreError
+from servers.sessions import Connection, number_of, quote, value_of
+from viewtail.entities import archive_files
+from viewtail.entities.commands import Command
+from viewtail.entities.event_table import EventTable, Newest, Recorded
+
+TABLE, FILE = "table", "file"  # kinds of places
+WRITING, WRITTEN, WHOLE = "writing", "written", "whole"  # states of a file
+IN_FILE = "archived_in"  # column of the archive table: the id of a file, NULL where the row itself is all
+_NO_TABLE = 1146
+
+
+def places_of(table: EventTable) -> str:
+    """The table that says where archived events are, quoted."""
+    schema, name = table.name.split(".")
+    return quote(schema, f"{name}_archived_in")
+
+
+def places_ddl(table: EventTable) -> str:
+    """Creates that table where it is missing."""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {places_of(table)} (\n"
+        "  id INT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,\n"
+        "  kind VARCHAR(8) NOT NULL COMMENT 'table: the one archive table; or file',\n"
+        "  place VARCHAR(4096) NOT NULL COMMENT 'schema.table, or the path of a file',\n"
+        "  state VARCHAR(8) NOT NULL COMMENT 'of a file: writing; written: its events are moved; whole',\n"
+        "  sha256 CHAR(64) NULL COMMENT 'of the file, in hexadecimal',\n"
+        "  event_count BIGINT UNSIGNED NULL COMMENT 'lines of the file',\n"
+        "  created_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)\n"
+        ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='viewtail: where archived events are'"
+    )
+
+
+@dataclass(eq=False)
+class Archive:
+    """What readers need of the archive of a table; on any session of the table's server."""
+
+    table: EventTable
+    _events: EventTable | None = None
+
+    def events(self, connection: Connection) -> EventTable | None:
+        """The archive table; None where the table was never archived."""
+        if self._events is None:
+            try:
+                name = value_of(connection, f"SELECT place FROM {places_of(self.table)} WHERE kind = '{TABLE}'")
+            except pymysql.err.MySQLError as error:
+                if number_of(error) != _NO_TABLE:
+                    raise
+                return None
+            self._events = None if name is None else EventTable(name)
+        return self._events
+
+    def recorded(self, connection: Connection, commands: Sequence[Command]) -> dict[tuple[str, str], Recorded]:
+        """By entity and command id, those of the commands whose events are archived."""
+        if not commands or (events := self.events(connection)) is None:
+            return {}
+        return events.recorded(connection, commands)
+
+    def at(self, connection: Connection, entity_id: str, version: int) -> Newest | None:
+        """The state that an entity had at an archived version. Raises StoreError where its file cannot be read."""
+        if (events := self.events(connection)) is None:
+            return None
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT event_id, state, {IN_FILE} FROM {events.quoted} WHERE entity_id = %s AND version = %s",
+                (entity_id, version),
+            )
+            found = cursor.fetchone()
+        if found is None:
+            return None
+        event_id, state, number = found
+        if number is not None:
+            state = self._filed(connection, event_id, number)
+        return Newest(version, state.encode(), version)
+
+    def _filed(self, connection: Connection, event_id: int, number: int) -> str:
+        path, digest = file_of(connection, self.table, number)
+        for event in archive_files.read(path, digest):
+            if event.event_id == event_id:
+                return event.state
+        raise StoreError(f"{path}: event {event_id} is not in it, though {places_of(self.table)} says so")
+
+
+def file_of(connection: Connection, table: EventTable, number: int) -> tuple[Path, str]:
+    """Where a file is, and its checksum."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT place, sha256 FROM {places_of(table)} WHERE id = %s", (number,))
+        row: Any = cursor.fetchone()
+    if row is None or row[1] is None:
+        raise StoreError(f"{places_of(table)} does not know file {number}, in which archived events are")
+    return Path(row[0]), row[1]

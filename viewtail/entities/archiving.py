@@ -1,0 +1,324 @@
+"""Moves old events of an event table to its archive.
+
+Of an entity the oldest events go first and its newest never, so what is left has no gap: that is how a worker knows
+which entities have archived events (`batches.py`). Into a table, events are copied and deleted in one transaction. Into
+files, the file is durable and its checksum recorded first; then each transaction puts what answers commands into the
+archive table and deletes the events. A row of the archive table is what tells that an event is archived: what a file
+has beyond those was never taken out of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from changes.errors import MisuseError, StoreUnavailableError
+from projectors import failpoints
+from servers.facts import MYSQL, facts_of
+from servers.sessions import quote, value_of
+from viewtail.entities import archive_files
+from viewtail.entities.archive_files import FiledEvent
+from viewtail.entities.archive_steps import (
+    BYTES_AT_ONCE,
+    COLUMNS,
+    EVENTS_AT_ONCE,
+    ArchiveSteps,
+    Listed,
+    first_of,
+    slices,
+)
+from viewtail.entities.archives import FILE, IN_FILE, TABLE, WHOLE, WRITING, WRITTEN, file_of, places_ddl, places_of
+from viewtail.entities.event_table import EventTable
+
+SCANNED_AT_ONCE = 2_000
+EVENTS_A_FILE = 10_000
+BYTES_A_FILE = 64 << 20
+
+
+class _Old(NamedTuple):
+    """An event that is old enough."""
+
+    event: Listed
+    is_exact: bool  # text can hold its state
+
+
+class _Stretch(NamedTuple):
+    """Of the table, as it was in one transaction."""
+
+    old: list[_Old]  # by entity and version
+    bounds: dict[str, tuple[int, int]]  # by entity, the versions of its oldest and its newest event in the table
+
+
+@dataclass(eq=False, kw_only=True)
+class Archiving(ArchiveSteps):
+    """Args:
+    held: counts old events that stay, since an older one of their entity does, or no file can hold them.
+    """
+
+    held: int = 0
+
+    def cutoff(self, seconds: int) -> str:
+        """The time that is so long ago, as the server has it, in UTC."""
+        with self.asking():
+            found = value_of(self.connection, "SELECT CAST(CURRENT_TIMESTAMP(6) - INTERVAL %s SECOND AS CHAR)", seconds)
+            self.connection.rollback()
+        return str(found)
+
+    def prepare(self, into: str | None) -> None:
+        """Make the archive table, and the table that says where it is. `into`: 'schema.table'."""
+        known = self.known_archive()
+        self.archive = EventTable(into or (known.name if known else f"{self.table.name}_archive"))
+        if known not in (None, self.archive):
+            raise MisuseError(
+                f"{self.table.name} is archived into {known.name}, which running workers remember: leave --into out"
+            )
+        if self.archive == self.table:
+            raise MisuseError(f"--into {into}: that is the table itself")
+        with self.asking():
+            self.execute("SET SESSION foreign_key_checks = 0")  # no cascade into a table that this user cannot see
+            self.execute(places_ddl(self.table))
+            self.execute(f"CREATE TABLE IF NOT EXISTS {self.archive.quoted} LIKE {self.table.quoted}")
+            there = {name for name, is_kept in self.described(self.archive) if is_kept}
+            if IN_FILE not in there and not self.rows(f"SELECT 1 FROM {self.archive.quoted} LIMIT 1"):
+                self.execute(
+                    f"ALTER TABLE {self.archive.quoted} ADD COLUMN {IN_FILE} INT UNSIGNED NULL COMMENT "
+                    f"'id of the file that has the state, of {self.table.name}_archived_in', ADD KEY ({IN_FILE})"
+                )
+                there.add(IN_FILE)
+            if differing := there ^ {*self.columns, IN_FILE}:
+                raise MisuseError(
+                    f"{self.archive.name} has other columns than {self.table.name}: {', '.join(sorted(differing))}. "
+                    "Alter it as the table was, or name another one with --into"
+                )
+            if known is None:
+                self.execute(
+                    f"INSERT INTO {places_of(self.table)} (kind, place, state) VALUES ('{TABLE}', %s, '{WHOLE}')",
+                    self.archive.name,
+                )
+            self.connection.commit()
+
+    def about(self, cutoff: str) -> int:
+        """How many events are older, but for the newest of each entity. A few of them may have to stay."""
+        count = 0
+        for begin, end in self._stretches():
+            with self.asking():
+                count += value_of(
+                    self.connection,
+                    f"SELECT COUNT(*) FROM {self.table.quoted} e WHERE event_id > %s AND event_id <= %s AND "
+                    f"committed_at < %s AND EXISTS (SELECT 1 FROM {self.table.quoted} n "
+                    "WHERE n.entity_id = e.entity_id AND n.version > e.version)",
+                    *(begin, end, cutoff),
+                )
+        return count
+
+    # --- Into a table ---
+
+    def into_table(self, cutoff: str) -> None:
+        """Move what is older."""
+        self._refuse_other_way(f"{IN_FILE} IS NOT NULL", "into files: go on with --into-files FOLDER")
+        if self.files(WRITING, WRITTEN):
+            raise MisuseError(
+                "archiving into files was stopped: finish that first, with the same command and --into-files FOLDER"
+            )
+        for begin, end in self._stretches():
+            while self.paced(partial(self._move, begin, end, cutoff)):
+                failpoints.reach("after archive")
+
+    def _move(self, begin: int, end: int, cutoff: str) -> int:
+        stretch = self._read(begin, end, cutoff, "TRUE")
+        chosen = _movable(stretch, {})
+        ids = [one.event_id for one in first_of(chosen, EVENTS_AT_ONCE, BYTES_AT_ONCE)]
+        if not ids:
+            self.held += _stays(stretch)
+            return 0
+        self._lock(ids)
+        columns = ", ".join(map(quote, self.columns))
+        with self.naming_duplicates(self.archive, ids):
+            self.execute(
+                f"INSERT INTO {self.archive.quoted} ({columns}) SELECT {columns} FROM {self.table.quoted} "
+                "WHERE event_id IN %s",
+                ids,
+            )
+        failpoints.reach("in archive")
+        self.delete(self.table, ids)
+        return len(ids)
+
+    def _read(self, begin: int, end: int, cutoff: str, is_exact: str) -> _Stretch:
+        rows = self.rows(
+            "SELECT event_id, entity_id, version, LENGTH(request) + LENGTH(response) + LENGTH(state), "
+            f"{is_exact} FROM {self.table.quoted} WHERE event_id > %s AND event_id <= %s AND committed_at < %s "
+            "ORDER BY entity_id, version",
+            *(begin, end, cutoff),
+        )
+        old = [_Old(Listed(*row[:4]), bool(row[4])) for row in rows]
+        return _Stretch(old, self._bounds({one.event.entity_id for one in old}))
+
+    def _bounds(self, entities: Iterable[str]) -> dict[str, tuple[int, int]]:
+        if not (named := list(entities)):
+            return {}
+        rows = self.rows(
+            f"SELECT entity_id, MIN(version), MAX(version) FROM {self.table.quoted} WHERE entity_id IN %s "
+            "GROUP BY entity_id",
+            named,
+        )
+        return {entity: (first, newest) for entity, first, newest in rows}
+
+    def _lock(self, ids: Sequence[int]) -> None:
+        """So that what is copied is what is deleted."""
+        found = self.rows(f"SELECT event_id FROM {self.table.quoted} WHERE event_id IN %s FOR UPDATE", ids)
+        if len(found) != len(ids):
+            raise StoreUnavailableError(
+                f"{self.table.name}: somebody else deletes events. Nothing was moved; try again"
+            )
+
+    def _stretches(self) -> Iterator[tuple[int, int]]:
+        """Ids of the whole table, a stretch at a time, each (after, upto]."""
+        after = 0
+        while True:
+            self.check_stop()
+            self.pace.begin()
+            with self.asking():
+                ((end, count),) = self.rows(
+                    f"SELECT MAX(event_id), COUNT(*) FROM (SELECT event_id FROM {self.table.quoted} "
+                    f"WHERE event_id > %s ORDER BY event_id LIMIT {SCANNED_AT_ONCE}) one",
+                    after,
+                )
+                self.connection.rollback()
+            if end is None:
+                return
+            yield after, end
+            self.pace.after(count)
+            after = end
+
+    # --- Into files ---
+
+    def into_files(self, cutoff: str, folder: Path) -> None:
+        """Write what is older into files, and then move it. What a killed command left is finished first."""
+        if more := {*self.columns} - {*COLUMNS}:
+            raise MisuseError(
+                f"{self.table.name} has columns of your own ({', '.join(sorted(more))}), which files do not hold. "
+                "Archive it into a table: leave --into-files out"
+            )
+        self._refuse_other_way(f"{IN_FILE} IS NULL", f"into {self.archive.name}: leave --into-files out")
+        for number, path in self.files(WRITING):
+            archive_files.remove(path)
+            self.step(partial(self.execute, f"DELETE FROM {places_of(self.table)} WHERE id = %s", number))
+        for number, _ in self.files(WRITTEN):
+            self._move_file(number, cutoff)
+        for events in self._for_files(cutoff):
+            self._move_file(self._written(folder, events), cutoff)
+
+    def _for_files(self, cutoff: str) -> Iterator[list[FiledEvent]]:
+        """The events of a file. Those of the one before were moved before the next ones are asked for."""
+        events: list[FiledEvent] = []
+        coming: dict[str, int] = {}
+        size = 0
+        is_exact = self._is_exact()
+        for begin, end in self._stretches():
+            stretch = self.step(partial(self._read, begin, end, cutoff, is_exact))
+            chosen = _movable(stretch, coming)
+            self.held += _stays(stretch) - len(chosen)
+            while chosen:
+                now = first_of(chosen, EVENTS_AT_ONCE, BYTES_AT_ONCE)
+                chosen = chosen[len(now) :]
+                found = self.step(partial(self.texts, self.table, [one.event_id for one in now]))
+                events += [found[one.event_id] for one in now if one.event_id in found]
+                size += sum(one.size for one in now)
+                if len(events) >= EVENTS_A_FILE or size >= BYTES_A_FILE:
+                    yield events
+                    events, size = [], 0
+        if events:
+            yield events
+
+    def _is_exact(self) -> str:
+        """A condition: text can hold the state. MySQL's JSON reads some numbers as their neighbours."""
+        if facts_of(self.connection).name != MYSQL:
+            return "TRUE"
+        text = "CAST(state AS CHAR CHARACTER SET utf8mb4)"
+        return f"CAST(CAST({text} AS JSON) AS CHAR CHARACTER SET utf8mb4) = {text} COLLATE utf8mb4_0900_bin"
+
+    def _written(self, folder: Path, events: Sequence[FiledEvent]) -> int:
+        """A new file of these events, durable and recorded; its id."""
+        path = folder.absolute() / f"{self.table.name}.{uuid4().hex}{archive_files.ENDING}"
+
+        def announce() -> int:
+            with self.connection.cursor() as cursor:
+                cursor.execute(
+                    f"INSERT INTO {places_of(self.table)} (kind, place, state) VALUES ('{FILE}', %s, '{WRITING}')",
+                    (str(path),),
+                )
+                return int(cursor.lastrowid)
+
+        number = self.step(announce)
+        failpoints.reach("before archive file")
+        digest = archive_files.write(path, self.table.name, events, failpoints.reach)
+        failpoints.reach("after archive file")
+        recorded = self.step(
+            partial(
+                self.execute,
+                f"UPDATE {places_of(self.table)} SET state = '{WRITTEN}', sha256 = %s, event_count = %s "
+                f"WHERE id = %s AND state = '{WRITING}'",
+                *(digest, len(events), number),
+            )
+        )
+        if recorded != 1:
+            archive_files.remove(path)
+            raise StoreUnavailableError(f"{self.table.name}: another viewtail archives it, too. Try again")
+        failpoints.reach("after archive record")
+        return number
+
+    def _move_file(self, number: int, cutoff: str) -> None:
+        """Out of the table, those of a file's events that still are as the file has them."""
+        for now in slices(archive_files.read(*file_of(self.connection, self.table, number))):
+            self.paced(partial(self._move_filed, now, number, cutoff))
+            failpoints.reach("after archive")
+        self.step(partial(self.execute, f"UPDATE {places_of(self.table)} SET state = '{WHOLE}' WHERE id = %s", number))
+
+    def _move_filed(self, events: Sequence[FiledEvent], number: int, cutoff: str) -> int:
+        ids = [one.event_id for one in events]
+        self.rows(f"SELECT event_id FROM {self.table.quoted} WHERE event_id IN %s FOR UPDATE", ids)
+        there = self.texts(self.table, ids)
+        same = [one for one in events if there.get(one.event_id) == one and one.committed_at < cutoff]
+        old = [_Old(Listed(one.event_id, one.entity_id, one.version, one.size), True) for one in same]
+        stretch = _Stretch(old, self._bounds({one.entity_id for one in same}))
+        moved = [one.event_id for one in _movable(stretch, {})]
+        if moved:
+            kept = ", ".join(quote(column) for column in COLUMNS if column != "state")
+            with self.naming_duplicates(self.archive, moved):
+                self.execute(
+                    f"INSERT INTO {self.archive.quoted} ({kept}, state, {IN_FILE}) SELECT {kept}, 'null', %s "
+                    f"FROM {self.table.quoted} WHERE event_id IN %s",
+                    *(number, moved),
+                )
+            failpoints.reach("in archive")
+            self.delete(self.table, moved)
+        return len(moved)
+
+    def _refuse_other_way(self, condition: str, how: str) -> None:
+        """Events come back newest first, so one table is archived in one way at a time."""
+        if self.step(partial(self.rows, f"SELECT 1 FROM {self.archive.quoted} WHERE {condition} LIMIT 1")):
+            raise MisuseError(f"events of {self.table.name} are archived {how}. Or restore them all first")
+
+
+def _movable(stretch: _Stretch, coming: dict[str, int]) -> list[Listed]:
+    """Of each entity the oldest events, up to one that is not old enough, and not its newest.
+
+    `coming`, by entity, is the version that comes next where earlier ones are about to be moved; it is brought up.
+    """
+    chosen = []
+    for event, is_exact in stretch.old:
+        first, newest = stretch.bounds[event.entity_id]
+        expected = coming.setdefault(event.entity_id, first)
+        if event.version == expected and event.version < newest and is_exact:
+            chosen.append(event)
+            coming[event.entity_id] = event.version + 1
+    return chosen
+
+
+def _stays(stretch: _Stretch) -> int:
+    """How many of them are not the newest of their entity."""
+    return sum(event.version < stretch.bounds[event.entity_id][1] for event, _ in stretch.old)

@@ -1,0 +1,1 @@
+"""Commands and states of event-sourced entities over HTTP: `viewtail serve`."""

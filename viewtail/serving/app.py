@@ -1,0 +1,176 @@
+"""The ASGI application: which request asks what, and the answers.
+
+    POST /ENTITY/ID/COMMAND   handles a command, once for its Idempotency-Key
+    GET  /ENTITY/ID           the state, or with ?version=N that of a version
+    GET  /openapi.json, /livez, /readyz
+
+ENTITY is the table, as in bank.account. Nothing that a request holds is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
+
+from changes.errors import ViewtailError, nearest
+from viewtail.entities import Command, CommandWorker, EventSourced
+from viewtail.serving import openapi, problems
+from viewtail.serving.forwarding import MEMBER_HEADER, Forwarding
+from viewtail.serving.problems import METHOD, NOT_FOUND, UNAVAILABLE, Problem, json_response
+from viewtail.serving.requests import body_of, check_id, key_of, object_of, segments_of, version_of
+
+MOST_REQUESTS = 2_000  # under way; each may hold a body
+READY_FOR_S = 1.0  # an answer of the store's is asked for at most so often
+_READ = ("GET", "HEAD")
+
+
+class EntityServer:
+    """Over event-sourced entities, by their tables' names.
+
+    Args:
+        most_body_bytes: of a request.
+        forwarding: where several processes share the entities.
+    """
+
+    def __init__(
+        self, entities: Sequence[EventSourced], *, most_body_bytes: int, forwarding: Forwarding | None = None
+    ) -> None:
+        self._entities = {entity.table.name: entity for entity in entities}
+        self._most_body_bytes, self._forwarding = most_body_bytes, forwarding
+        self._workers: dict[str, CommandWorker] = {}
+        self._document = openapi.document(entities)
+        self._under_way = 0
+        self._readiness = asyncio.Lock()
+        self._ready: tuple[float, list[str]] = (0.0, [])  # since when it is known, and the tables that do not answer
+        self.application = Router(default=self._answer, redirect_slashes=False, lifespan=self._lifespan)
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Any) -> AsyncIterator[None]:
+        async with AsyncExitStack() as at_end:
+            if self._forwarding is not None:
+                at_end.push_async_callback(self._forwarding.close)
+            for name, entity in self._entities.items():
+                worker = self._workers[name] = entity.worker()
+                at_end.push_async_callback(run_in_threadpool, worker.close)
+            yield
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._response(request)
+        except Problem as problem:
+            response = problem.response()
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            response = problems.of_fault(error, request.method).response()
+        if self._forwarding is not None:
+            response.headers.setdefault(MEMBER_HEADER, self._forwarding.member)
+        await response(scope, receive, send)
+
+    async def _response(self, request: Request) -> Response:
+        match segments_of(request):
+            case ["livez"]:
+                return _allowed(request, *_READ) or json_response({"live": True})
+            case ["readyz"]:
+                return _allowed(request, *_READ) or await self._readyz()
+            case ["openapi.json"]:
+                return _allowed(request, *_READ) or json_response(self._document)
+            case [table, entity_id]:
+                entity = self._entity(table)
+                return _allowed(request, *_READ) or await _state(request, entity, entity_id)
+            case [table, entity_id, name]:
+                entity = self._entity(table)
+                if name not in entity.handlers:
+                    raise _unknown(f"{table} has no command {name!r}", name, entity.handlers)
+                return _allowed(request, "POST") or await self._counted(request, entity, entity_id, name)
+        raise Problem(NOT_FOUND, "the paths are /ENTITY/ID, /ENTITY/ID/COMMAND, /openapi.json, /livez and /readyz")
+
+    def _entity(self, table: str) -> EventSourced:
+        found = self._entities.get(table)
+        if found is None:
+            raise _unknown(f"there are no entities {table!r}", table, self._entities)
+        return found
+
+    async def _counted(self, request: Request, entity: EventSourced, entity_id: str, name: str) -> Response:
+        if self._under_way >= MOST_REQUESTS:
+            raise Problem(UNAVAILABLE, "too many commands are under way. Send it again, later", {"Connection": "close"})
+        self._under_way += 1
+        try:
+            return await self._command(request, entity, entity_id, name)
+        finally:
+            self._under_way -= 1
+
+    async def _command(self, request: Request, entity: EventSourced, entity_id: str, name: str) -> Response:
+        check_id(entity_id)
+        key = key_of(request)
+        body = await body_of(request, self._most_body_bytes)
+        table = entity.table.name
+        try:
+            command = Command(entity_id=entity_id, command_id=key, name=name, request=object_of(body))
+            if self._forwarding is not None:
+                passed = await self._forwarding.answer(request, body, table, entity_id)
+                if passed is not None:
+                    return passed
+            answer = await asyncio.wrap_future(self._workers[table].submit(command))
+        except ViewtailError as error:
+            raise problems.of(error, f"{table} {name}") from None
+        return json_response(
+            {"response": answer.response, "version": str(answer.version), "is_repeated": answer.is_repeated}
+        )
+
+    async def _readyz(self) -> Response:
+        async with self._readiness:
+            known_at, silent = self._ready
+            if time.monotonic() - known_at > READY_FOR_S:
+                silent = await run_in_threadpool(self._silent)
+                self._ready = time.monotonic(), silent
+        return json_response({"ready": not silent, "silent": silent}, 503 if silent else 200)
+
+    def _silent(self) -> list[str]:
+        """The tables that cannot be read now."""
+        found = []
+        for name, entity in self._entities.items():
+            try:
+                entity.check()
+            except ViewtailError as error:
+                problems.of(error, name)  # logs it
+                found.append(name)
+        return found
+
+
+async def _state(request: Request, entity: EventSourced, entity_id: str) -> Response:
+    check_id(entity_id)
+    version = version_of(request)
+    try:
+        found = await run_in_threadpool(partial(entity.state, entity_id, version=version))
+    except ViewtailError as error:
+        raise problems.of(error, entity.table.name) from None
+    if found is None:
+        what = "no events" if version is None else f"no event of version {version}"
+        raise Problem(NOT_FOUND, f"the entity has {what}")
+    return json_response({"state": found.state, "version": str(found.version)})
+
+
+def _allowed(request: Request, *methods: str) -> Response | None:
+    """The answer to OPTIONS; raises Problem for what is no method here."""
+    allow = {"Allow": ", ".join((*methods, "OPTIONS"))}
+    if request.method == "OPTIONS":
+        return Response(status_code=204, headers=allow)
+    if request.method not in methods:
+        raise Problem(METHOD, f"allowed here: {allow['Allow']}", allow)
+    return None
+
+
+def _unknown(said: str, name: str, known: Any) -> Problem:
+    return Problem(NOT_FOUND, said + (nearest(name, known) or f"; there are {', '.join(known)}"))
