@@ -113,6 +113,14 @@ class Source(Protocol):
         """Called from another thread: the read in progress ends soon."""
 
 
+@runtime_checkable
+class ReadableBack(Protocol):
+    """A source whose rows can be read again for a change, on the server that it reads."""
+
+    def shows(self, cursor: Any, position: Position) -> bool:
+        """Whether the snapshot that the cursor's transaction has from now on shows all up to a place that was read."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """A piece of a source that can be read by itself."""
@@ -227,6 +235,7 @@ class SourceKind(ABC):
     has_rows: ClassVar[bool] = True  # the server that is read has the canonical rows, too
     has_watermarks: ClassVar[bool] = True  # they are written into it; else it reads them from viewtail's own tables
 
+    can_read_back: ClassVar[bool] = False  # rows of the tables can be read again for a change
     has_patterns: ClassVar[bool] = False  # tables by a pattern are read as one
 
     @abstractmethod

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import pymysql
+import structlog
 
 from changes.batches import Row
-from changes.errors import StopRequested
+from changes.errors import SourceUnavailableError, StopRequested, ViewtailError
 from changes.positions import Position
 from changes.tables import Column
 from changes.writes import Key
@@ -24,7 +25,10 @@ from ingest.canonical.rows import fetch_rows, select_list, source_error
 from servers.literals import rows_with, where_all
 from servers.sessions import Connection
 
+_log = structlog.get_logger("viewtail.pipeline")
+
 KEYS_A_QUERY = 1_000
+RETRY_S = 0.5
 LOOK_EVERY_S = 0.002
 SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 P = TypeVar("P", bound=Position, contravariant=True)
@@ -53,15 +57,15 @@ class ReadBack:
         """The rows of these keys, by key, in a snapshot that shows all up to a position; each of the columns of
         `cells.rows`. Keys without a row are missing.
 
-        Raises StopRequested, SourceUnavailableError, SourceError.
+        A server that is away is waited for. Raises StopRequested, SourceError.
         """
         table = cells.rows
         key = [column for column in table.columns if column.name in cells.key]
         found: dict[Key, Row] = {}
         wanted = {*keys}
         while True:
-            connection = self._session()
             try:
+                connection = self._session()
                 with connection.cursor() as cursor:
                     cursor.execute(SNAPSHOT)
                     if self._shows(cursor, upto):
@@ -70,13 +74,18 @@ class ReadBack:
                         connection.commit()
                         return {one: row for one, row in found.items() if one in wanted}  # a collation may take more
                 connection.commit()
-            except pymysql.err.MySQLError as error:
+                pause_s = LOOK_EVERY_S
+            except (pymysql.err.MySQLError, SourceUnavailableError) as error:
+                failed = error if isinstance(error, SourceUnavailableError) else self._failed(error)
                 self.close()
-                raise source_error(error, connection) from None
+                if not isinstance(failed, SourceUnavailableError):
+                    raise failed from None
+                _log.warning("rows cannot be read back yet", error=str(failed))
+                pause_s = RETRY_S
             except BaseException:
                 self.close()
                 raise
-            if self._stop.wait(LOOK_EVERY_S):
+            if self._stop.wait(pause_s):
                 raise StopRequested
 
     @staticmethod
@@ -91,7 +100,12 @@ class ReadBack:
             where = where_all(rows_with(key, keys[at : at + KEYS_A_QUERY]))
             yield from fetch_rows(connection, cells.select(select_list(columns), where), columns)
 
+    def _failed(self, error: pymysql.err.MySQLError) -> ViewtailError:
+        assert self._connection is not None
+        return source_error(error, self._connection)
+
     def close(self) -> None:
+        """Give the session up; the next reading opens another."""
         if self._connection is not None and self._connection.open:
             self._connection.close()
         self._connection = None

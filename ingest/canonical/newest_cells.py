@@ -5,7 +5,6 @@ One SELECT for all keys that are asked for; each cell is one step in the unique 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from changes.tables import Column, Table
@@ -40,12 +39,28 @@ class NewestCells:
         columns = (*(self._column(name) for name in self.key), *cells)
         return replace(self.table, columns=columns, primary_key=self.key, unique_keys=(), unique_names=())
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those of the table of cells that rows are made of, in its order."""
+        wanted = {*self.key, self.by, self.newest, self.body}
+        return tuple(column.name for column in self.table.columns if column.name in wanted)
+
+    @property
+    def condition(self) -> str:
+        """SQL, of the cells that are read."""
+        return " OR ".join(f"({exactly(self._column(self.by), cell)})" for cell in self.names)
+
+    @property
+    def unique(self) -> list[tuple[str, ...]]:
+        """The unique keys by which a cell of a row and name is the newest for certain, and is found at once."""
+        wanted = {*self.key, self.by, self.newest}
+        return [key for key in self.table.unique_keys if set(key) == wanted and key[-1] == self.newest]
+
     def select(self, expressions: str, where: str, behind: str = "") -> str:
         """A SELECT over such rows. `where`, as `where_all` gives it, and `behind` are of the key alone."""
         name = quote(self.table.schema, self.table.name)
         key = ", ".join(map(quote, self.key))
-        one_of = " OR ".join(f"({exactly(self._column(self.by), cell)})" for cell in self.names)
-        mine = f"{where} AND ({one_of})" if where else f" WHERE {one_of}"
+        mine = f"{where} AND ({self.condition})" if where else f" WHERE {self.condition}"
         keys = f"SELECT DISTINCT {key} FROM {name}{mine}{behind}"
         cells = "".join(f", {self._cell(cell)} AS {quote(cell)}" for cell in self.names)
         key_of = ", ".join(f"k.{quote(one)}" for one in self.key)
@@ -63,13 +78,3 @@ class NewestCells:
         found = self.table.column(name)
         assert found is not None, name
         return found
-
-
-def unusable(cells: NewestCells) -> Sequence[str]:
-    """Why rows cannot be read so, in words; none where they can."""
-    wanted = {*cells.key, cells.by, cells.newest}
-    if any(set(key) == wanted and key[-1] == cells.newest for key in cells.table.unique_keys):
-        return ()
-    named = ", ".join((*cells.key, cells.by, cells.newest))
-    why = "so which cell of a row is the newest is not certain, and each would be looked for in the whole table"
-    return (f"{cells.table.full_name} has no unique key ({named}), {why}",)

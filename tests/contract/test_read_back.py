@@ -18,7 +18,7 @@ from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.shown import shows
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from ingest.canonical.newest_cells import NewestCells, unusable
+from ingest.canonical.newest_cells import NewestCells
 from projectors.read_back import ReadBack, newest_versions
 from servers.facts import facts_of
 from servers.sessions import Connection, MySQLAddress, open_session
@@ -99,7 +99,7 @@ def test_the_newest_cells_of_each_row_are_read_and_no_others(jog: Jog) -> None:
     *_, (_, upto) = _until(jog, ("eve", "other", 1))
     found = jog.read_back.rows(jog.newest, [("ada",), ("bob",), ("eve",), ("none",)], upto)
     assert found == {("ada",): ("ada", '"users 10"', '"settings 1"'), ("bob",): ("bob", None, '"settings 3"')}
-    assert unusable(jog.newest) == ()
+    assert jog.newest.unique == [("row_key", "column_name", "ref_key")]
 
 
 def _until(jog: Jog, last: tuple[str, str, int]) -> Iterator[tuple[list[tuple[str, str, int]], BinlogPosition]]:
@@ -164,13 +164,3 @@ def test_under_many_writers_each_row_is_at_least_as_new_as_its_change(jog: Jog) 
             read += 1
     last.join()
     assert read > 6
-
-
-def test_a_table_whose_newest_cells_are_not_certain_is_told(jog: Jog) -> None:
-    jog.execute("ALTER TABLE jog.cell DROP INDEX cell")
-    with open_session(jog.address, role="source") as session:
-        table = describe(session, "jog", "cell")
-    (why,) = unusable(
-        NewestCells(table=table, key=("row_key",), by="column_name", newest="ref_key", body="body", names=("users",))
-    )
-    assert "no unique key (row_key, column_name, ref_key)" in why
