@@ -113,12 +113,23 @@ class Source(Protocol):
         """Called from another thread: the read in progress ends soon."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """Changes that were read: the transactions that they are of, and the version of the last one."""
+
+    gtids: frozenset[str | None]  # None: one has none
+    version: int
+
+
 @runtime_checkable
 class ReadableBack(Protocol):
     """A source whose rows can be read again for a change, on the server that it reads."""
 
-    def shows(self, cursor: Any, position: Position) -> bool:
-        """Whether the snapshot that the cursor's transaction has from now on shows all up to a place that was read."""
+    def shows(self, cursor: Any, changes: Committed) -> bool:
+        """Whether the snapshot that the cursor's transaction has from now on shows these, and all before them.
+
+        Raises SourceError where nobody can tell.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,6 @@ from changes.batches import Batch
 from changes.errors import AnotherServerError, SourceError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
 from changes.retrying import reaction_to
-from changes.writes import Key
 from ingest import Source
 from ingest.limits import Limits
 from ingest.read_ahead import TICK_S, ReadAhead
@@ -35,7 +34,7 @@ from projectors.dead_letters import DeadLetters, Parking
 from projectors.projection import Projected
 from projectors.proving.cascades import Cascades
 from projectors.proving.recent import RecentKeys
-from projectors.read_back import ReadBack
+from projectors.read_back import ReadBack, committed
 from projectors.stores import Publisher, Sink, WitnessedSink, publisher, witnessed
 from projectors.stream_fill import Windows
 from projectors.table_changes import TableChanges
@@ -98,7 +97,6 @@ class Pipeline:
     cascades: Cascades | None = None  # what a cleaner looks for, where the source does not log them
     windows: Windows | None = None  # of fillings in the order of the stream
     read_back: ReadBack | None = None  # rows that are made of more than what changed
-    _unread: dict[str, dict[Key, int]] = field(default_factory=dict)  # of pieces of a transaction that has no end yet
     _witnessed: WitnessedSink | None = None
     _publisher: Publisher | None = None
     _open_rows: int = 0  # in the publisher's transaction, without those of the batch at hand
@@ -144,7 +142,6 @@ class Pipeline:
 
     def _keep_up(self, offset: Position) -> None:
         self._ahead, self._open_rows = None, 0
-        self._unread = {}
         with ReadAhead(self.source, offset, self.limits, self.tick_s) as batches:
             self._following = batches.following
             self.sink.meanwhile = self._look_ahead
@@ -261,18 +258,12 @@ class Pipeline:
         return self.life.projections.of(batch)
 
     def _read_back(self, read_back: ReadBack, batch: Batch, projected: Projected) -> None:
-        """Rows are read when their whole transaction has been: only its end is a position."""
+        """Of a piece of a transaction too: its commit has been read."""
         for view, versions in projected.to_read.items():
-            self._unread.setdefault(view, {}).update(versions)
-        if batch.end is None:
-            return
-        unread, self._unread = self._unread, {}
-        for view, versions in unread.items():
             cells = self.life.views[view].cells
-            if cells is None or self.life.projections.is_halted(view):
-                continue
+            assert cells is not None
             try:
-                rows = read_back.rows(cells, list(versions), batch.end)
+                rows = read_back.rows(cells, list(versions), committed(batch))
             except SourceError as error:  # its table is another one by now
                 self.life.halt(view, f"its rows cannot be read back: {error}")
                 continue

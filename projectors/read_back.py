@@ -9,17 +9,17 @@ tombstone.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pymysql
 import structlog
 
-from changes.batches import Row
+from changes.batches import Batch, Refused, Row, RowChanges
 from changes.errors import SourceUnavailableError, StopRequested, ViewtailError
-from changes.positions import Position
 from changes.tables import Column
 from changes.writes import Key
+from ingest import Committed
 from ingest.canonical.newest_cells import NewestCells
 from ingest.canonical.rows import fetch_rows, select_list, source_error
 from servers.literals import rows_with, where_all
@@ -31,13 +31,7 @@ KEYS_A_QUERY = 1_000
 RETRY_S = 0.5
 LOOK_EVERY_S = 0.002
 SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
-P = TypeVar("P", bound=Position, contravariant=True)
-
-
-class Shows(Protocol[P]):
-    """Of a source whose changes can be read back: whether a cursor's snapshot, or a newer one, has all up to there."""
-
-    def __call__(self, cursor: Any, position: P) -> bool: ...
+Shows = Callable[[Any, Committed], bool]
 
 
 class ReadBack:
@@ -45,17 +39,18 @@ class ReadBack:
 
     Args:
         open_source: a session on the server whose changes are read.
-        shows: whether a snapshot has all up to a position.
+        shows: whether a snapshot of a cursor's transaction has some changes.
         stop: ends the wait for that.
     """
 
-    def __init__(self, open_source: Callable[[], Connection], shows: Shows[Any], stop: threading.Event) -> None:
+    def __init__(self, open_source: Callable[[], Connection], shows: Shows, stop: threading.Event) -> None:
         self._open, self._shows, self._stop = open_source, shows, stop
         self._connection: Connection | None = None
 
-    def rows(self, cells: NewestCells, keys: Sequence[Key], upto: Position) -> dict[Key, Row]:
-        """The rows of these keys, by key, in a snapshot that shows all up to a position; each of the columns of
-        `cells.rows`. Keys without a row are missing.
+    def rows(self, cells: NewestCells, keys: Sequence[Key], changes: Committed) -> dict[Key, Row]:
+        """The rows of these keys, by key, in a snapshot that shows some changes; each of the columns of `cells.rows`.
+
+        Keys without a row are missing.
 
         A server that is away is waited for. Raises StopRequested, SourceError.
         """
@@ -68,7 +63,7 @@ class ReadBack:
                 connection = self._session()
                 with connection.cursor() as cursor:
                     cursor.execute(SNAPSHOT)
-                    if self._shows(cursor, upto):
+                    if self._shows(cursor, changes):
                         for row in self._all(connection, cells, table.columns, key, keys):
                             found[tuple(row[: len(key)])] = row
                         connection.commit()
@@ -118,9 +113,9 @@ class ReadBack:
         return self._connection
 
 
-def newest_versions(changed: Sequence[tuple[Key, int]]) -> Mapping[Key, int]:
-    """By key, the version of its last change in a batch; in the order in which they were changed."""
-    found: dict[Key, int] = {}
-    for key, version in changed:
-        found[key] = max(version, found.get(key, 0))
-    return found
+def committed(batch: Batch) -> Committed:
+    """The changes of a batch, which has some."""
+    events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
+    one_of_each = {bytes(event.transaction): event for event in events}
+    gtids = frozenset(batch.origin_of(event).gtid for event in one_of_each.values())
+    return Committed(gtids=gtids, version=max(event.version for event in events))

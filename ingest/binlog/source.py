@@ -20,7 +20,7 @@ from changes.errors import CorruptEventError, HistoryGoneError, SourceError, Tem
 from changes.positions import Position
 from changes.retrying import reaction_to
 from changes.tables import Column, Kind, Table
-from ingest import Part, Progress, Resuming
+from ingest import Committed, Part, Progress, Resuming
 from ingest.binlog import continuity, resuming
 from ingest.binlog.connection import DumpConnection
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
@@ -119,8 +119,8 @@ class BinlogSource:
         server = self._identity or ""
         return BinlogPosition(epoch=self._epoch, file=row[0], end=end, start=end, gtid_base=base, server=server)
 
-    def shows(self, cursor: Any, position: Position) -> bool:
-        return shows(cursor, own(position), facts_of(cursor.connection))
+    def shows(self, cursor: Any, changes: Committed) -> bool:
+        return shows(cursor, changes, facts_of(cursor.connection))
 
     def since(self, committed_us: int) -> BinlogPosition:
         with self._session() as connection:

@@ -14,12 +14,12 @@ import pytest
 
 from changes.batches import Followed
 from changes.errors import StopRequested
-from ingest.binlog.coordinates import BinlogPosition
+from ingest import Committed
 from ingest.binlog.shown import shows
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from ingest.canonical.newest_cells import NewestCells
-from projectors.read_back import ReadBack, newest_versions
+from projectors.read_back import ReadBack, committed
 from servers.facts import facts_of
 from servers.sessions import Connection, MySQLAddress, open_session
 from stack import Server
@@ -63,10 +63,10 @@ class Jog:
             epoch=1,
         )
 
-    def batches(self, source: BinlogSource) -> Iterator[tuple[list[tuple[str, str, int]], BinlogPosition]]:
+    def batches(self, source: BinlogSource) -> Iterator[tuple[list[tuple[str, str, int]], Committed]]:
         for batch in source.read(self.begin):
-            if batch.changes and batch.end is not None:
-                yield [row for change in batch.changes for row in change.rows], batch.end  # type: ignore[misc]
+            if batch.changes:
+                yield [row for change in batch.changes for row in change.rows], committed(batch)  # type: ignore[misc]
 
     def execute(self, *statements: str) -> None:
         for statement in statements:
@@ -102,7 +102,7 @@ def test_the_newest_cells_of_each_row_are_read_and_no_others(jog: Jog) -> None:
     assert jog.newest.unique == [("row_key", "column_name", "ref_key")]
 
 
-def _until(jog: Jog, last: tuple[str, str, int]) -> Iterator[tuple[list[tuple[str, str, int]], BinlogPosition]]:
+def _until(jog: Jog, last: tuple[str, str, int]) -> Iterator[tuple[list[tuple[str, str, int]], Committed]]:
     source = jog.source()
     for rows, end in jog.batches(source):
         yield rows, end
@@ -132,7 +132,7 @@ def test_waiting_for_a_commit_ends_when_it_is_to_stop(jog: Jog) -> None:
     jog.stop.set()
     never = ReadBack(jog.open, lambda *_: False, jog.stop)
     with pytest.raises(StopRequested):
-        never.rows(jog.newest, [("ada",)], jog.begin)
+        never.rows(jog.newest, [("ada",)], Committed(gtids=frozenset(), version=0))
     never.close()
 
 
@@ -156,7 +156,7 @@ def test_under_many_writers_each_row_is_at_least_as_new_as_its_change(jog: Jog) 
     last.start()
     read = 0
     for rows, upto in _until(jog, ("end", "users", 1)):
-        newest = newest_versions([((row,), ref) for row, column, ref in rows if column == "users"])
+        newest = {(row,): ref for row, column, ref in rows if column == "users"}
         found = jog.read_back.rows(jog.newest, [*newest], upto)
         for key, ref in newest.items():
             body = json.loads(str(found[key][1]))
@@ -164,3 +164,26 @@ def test_under_many_writers_each_row_is_at_least_as_new_as_its_change(jog: Jog) 
             read += 1
     last.join()
     assert read > 6
+
+
+def test_a_change_behind_a_prepared_xa_transaction_is_waited_for_too(jog: Jog) -> None:
+    """While one is prepared, positions stay before it and say nothing of what comes behind."""
+    prepared: Any = pymysql.connect(host=LOCAL, port=jog.server.port, user="root", autocommit=True)
+    insert = "INSERT INTO jog.cell (row_key, column_name, ref_key, body) VALUES ('{}', 'users', {}, '\"new\"')"
+    for statement in ("XA START 'x'", insert.format("xa", 1), "XA END 'x'", "XA PREPARE 'x'"):
+        prepared.query(statement)
+    try:
+        jog.execute(*WAITING[jog.kind])
+        commit = threading.Thread(target=jog.execute, args=(insert.format("ada", 1),))
+        commit.start()
+        *_, (_, upto) = _until(jog, ("ada", "users", 1))
+        assert commit.is_alive() and ask(jog.server, "SELECT COUNT(*) FROM jog.cell") == [(0,)]
+        found = jog.read_back.rows(jog.newest, [("ada",), ("xa",)], upto)
+        commit.join()
+    finally:
+        jog.execute(*AT_ONCE[jog.kind])
+        prepared.query("XA COMMIT 'x'")
+        prepared.close()
+    assert found == {("ada",): ("ada", '"new"', None)}
+    *_, (_, upto) = _until(jog, ("xa", "users", 1))
+    assert jog.read_back.rows(jog.newest, [("xa",)], upto) == {("xa",): ("xa", '"new"', None)}
