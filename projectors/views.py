@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from changes.batches import Row
 from changes.bodies import CODECS
 from changes.errors import DeclarationError
 from changes.tables import Column, Table, is_pattern
-from ingest.canonical.newest_cells import NewestCells
-from servers.literals import exactly
+
+if TYPE_CHECKING:
+    from ingest.canonical.newest_cells import NewestCells
 
 _OF_COPY = re.compile(r"~[0-9]+$")
 
@@ -275,6 +276,8 @@ class BoundView:
     @property
     def condition(self) -> str:
         """SQL: which rows of the canonical table are the entity's; '' of all."""
+        from servers.literals import exactly  # a views.py needs no MySQL client
+
         if self.cells is not None:
             return self.cells.condition
         columns = {column.name: column for column in self.table.columns}

@@ -850,6 +850,18 @@ def entities_create(context: typer.Context, print_sql: PrintSql = False) -> int:
     return command(context.obj, is_printed=print_sql)
 
 
+@entities.command("consume")
+def entities_consume(context: typer.Context) -> int:
+    """Handle the commands of a Kafka topic until SIGTERM or Ctrl-C; their answers go to another topic.
+
+    The topics are serve.commands_topic and serve.replies_topic of the settings. Several processes share the partitions.
+    A command that is consumed twice takes effect once.
+    """
+    from viewtail.commands.entities import consume as command
+
+    return command(context.obj)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code; every error is one message on stderr."""
     sys.exit(_main(arguments))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from changes.errors import StoreError
 from stack import Server
 from tests.support.archived import OldBank, deposit, sent
 from tests.support.asking import ask
+from tests.support.running import wait_for
 from tests.support.small_disk import SmallDisk
 from viewtail.entities import Answer, Command, UsedCommandIdError
 from viewtail.entities.archiving import Archiving
@@ -267,7 +269,39 @@ def test_restoring_that_was_killed_goes_on(mysql_bank: OldBank, tmp_path: Path, 
     assert bank.live() == bank.all and bank.archived() == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_archiving_that_is_stopped_ends_after_a_step_and_goes_on(mysql_bank: OldBank, number: signal.Signals) -> None:
+    bank = mysql_bank
+    command = ("archive", "bank.account", "--older-than", "90d", "--yes")
+    stopped = bank.run.background(*command, "--max-rows-per-second", "100")
+    wait_for("it has begun", bank.archived)
+    stopped.send_signal(number)
+    _, told = stopped.communicate(20)
+    assert stopped.returncode == 130 and "The same command goes on" in told
+    bank.check_nothing_is_lost_or_twice()
+    assert len(bank.live()) > 4
+    assert "stopped" in bank.run.command("replays").stdout
+    assert bank.run.command(*command).returncode == 0
+    assert len(bank.live()) == 4
+
+
 # --- What is wrong with files ---
+
+
+@pytest.mark.parametrize(("step", "code"), [("after archive record:1", 0), ("after archive:1", 1)])
+def test_a_file_that_is_lost_before_it_is_moved_is_written_again_if_nothing_is_in_it_alone(
+    mysql_bank: OldBank, tmp_path: Path, step: str, code: int
+) -> None:
+    bank = mysql_bank
+    killed(bank, step, "archive", "bank.account", "--older-than", "90d", "--yes", *into("files", tmp_path))
+    (lost,) = files(tmp_path)
+    lost.unlink()
+    done = bank.archive(*into("files", tmp_path))
+    assert done.returncode == code and (str(lost) in done.stderr) == bool(code), done.stderr
+    bank.check_nothing_is_lost_or_twice()
+    if not code:
+        assert len(files(tmp_path)) == 1 and bank.restore("--all").returncode == 0
+        assert bank.live() == bank.all
 
 
 def test_a_damaged_file_is_named_and_nothing_comes_out_of_it(mysql_bank: OldBank, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from changes.errors import MisuseError
 from changes.retrying import PAUSED
-from offsets.pauses import this_person
+from offsets.pauses import MOST_REASON, this_person
 from operations import pausing as operation
 from operations.pausing import Outcome, PausedView
 from operations.status import PipelineStatus
@@ -43,6 +43,8 @@ class Wanted:
 def pause(config: Path | None, wanted: Wanted, reason: str | None) -> int:
     """Pause what is named; the exit code is 1 where a view could not be."""
     wanted.check("pause")
+    if reason is not None and (not reason.isprintable() or not 1 <= len(reason) <= MOST_REASON):
+        raise MisuseError(f"--reason is one line of 1 to {MOST_REASON:,} characters: `status` shows it")
     by = this_person()
     if not wanted.views:
         deployment = Deployment(settings=settings.load(config))

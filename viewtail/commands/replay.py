@@ -62,7 +62,9 @@ def would_replay(config: Path | None, names: Sequence[str], *, all_views: bool) 
 
 
 def _chosen(config: Path | None, names: Sequence[str], all_views: bool) -> tuple[Deployment, list[View]]:
-    if bool(names) == all_views:
+    if names and all_views:
+        raise MisuseError("either the views by name, or --all, which is all of them")
+    if not names and not all_views:
         raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or say --all, which is all of them")
     loaded, views = declarations.configured(config)
     chosen = views if all_views else [declarations.chosen(loaded, views, view_of(name)) for name in names]
