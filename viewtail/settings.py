@@ -32,8 +32,8 @@ from viewtail.sources import SourceSettings, read_position
 PREFIX = "VIEWTAIL_"
 CONFIG_FILE = "viewtail.toml"
 
-# Read elsewhere: the settings file itself, and what only tests and the demo set.
-_OTHER_VARIABLES = frozenset({"VIEWTAIL_CONFIG", "VIEWTAIL_FAILPOINT"})
+# Read elsewhere: the settings file itself, the deployment that is meant, and what only tests and the demo set.
+_OTHER_VARIABLES = frozenset({"VIEWTAIL_CONFIG", "VIEWTAIL_FAILPOINT", "VIEWTAIL_SHARD"})
 _OTHER_PREFIXES = ("VIEWTAIL_STACK_", "VIEWTAIL_TEST_")
 
 

@@ -327,6 +327,24 @@ def test_a_damaged_file_is_named_and_nothing_comes_out_of_it(mysql_bank: OldBank
     assert bank.live() == bank.all
 
 
+def test_an_event_that_was_changed_after_its_file_was_written_goes_into_another(
+    mysql_bank: OldBank, tmp_path: Path
+) -> None:
+    bank = mysql_bank
+    killed(
+        bank,
+        "after archive record",
+        *("archive", "bank.account", "--older-than", "90d", "--yes", *into("files", tmp_path)),
+    )
+    ask(bank.server, "UPDATE bank.account SET response = '7' WHERE entity_id = 'e2' AND version = 100")
+    before = bank.live()
+    assert bank.archive(*into("files", tmp_path)).returncode == 0
+    bank.check_nothing_is_lost_or_twice()
+    assert len(bank.live()) == 4 and len(files(tmp_path)) == 2
+    assert bank.restore("--all").returncode == 0
+    assert bank.live() == before
+
+
 def test_a_full_disk_loses_nothing(mysql_bank: OldBank, tmp_path: Path) -> None:
     bank = mysql_bank
     with SmallDisk(tmp_path / "disk", size_mib=2) as disk:
@@ -442,6 +460,19 @@ def test_columns_of_ones_own_are_archived_into_a_table_only(mysql_bank: OldBank,
     ask(bank.server, "ALTER TABLE bank.account ADD COLUMN later INT")
     refused = bank.archive()
     assert refused.returncode == 2 and "other columns" in refused.stderr and "later" in refused.stderr
+
+
+def test_views_of_single_events_are_named_and_nothing_moves_unasked(mysql_bank: OldBank) -> None:
+    bank = mysql_bank
+    views = """from viewtail import Entity, IndexTable
+views = [IndexTable("by_event", Entity("bank.account"), value="entity_id")]
+"""
+    (bank.folder / "views.py").write_text(views)
+    done = bank.run.command("archive", "bank.account", "--older-than", "90d")
+    assert done.returncode == 2 and "Nobody can be asked here" in done.stderr and "1,196 events" in done.stderr
+    assert "lose those that are moved: mysql:by_event" in done.stderr
+    assert bank.live() == bank.all
+    assert bank.archive("--older-than", "some time").returncode == 2
 
 
 def test_two_at_once_are_refused(mysql_bank: OldBank) -> None:

@@ -15,7 +15,7 @@ from operations.pausing import Outcome, PausedView
 from operations.status import PipelineStatus
 from projectors.stores.registry import store_of
 from projectors.views import View
-from viewtail import declarations, settings
+from viewtail import declarations, shards
 from viewtail.composition import Deployment
 
 
@@ -47,7 +47,7 @@ def pause(config: Path | None, wanted: Wanted, reason: str | None) -> int:
         raise MisuseError(f"--reason is one line of 1 to {MOST_REASON:,} characters: `status` shows it")
     by = this_person()
     if not wanted.views:
-        deployment = Deployment(settings=settings.load(config))
+        deployment = Deployment(settings=shards.load(config))
         chosen = operation.chosen_pipelines(deployment, wanted.names)
         operation.pause_pipelines(deployment, chosen, by=by, reason=reason)
         for one in chosen:
@@ -62,7 +62,7 @@ def resume(config: Path | None, wanted: Wanted) -> int:
     """Resume what is named; the exit code is 1 where a view could not be."""
     wanted.check("resume")
     if not wanted.views:
-        deployment = Deployment(settings=settings.load(config))
+        deployment = Deployment(settings=shards.load(config))
         chosen = operation.chosen_pipelines(deployment, wanted.names)
         operation.resume_pipelines(deployment, chosen)
         for one in chosen:

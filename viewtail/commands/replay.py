@@ -19,7 +19,7 @@ from operations.runs import past
 from operations.status import PipelineStatus
 from projectors.view_states import State
 from projectors.views import View, view_of
-from viewtail import declarations, settings
+from viewtail import declarations, shards
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.commands.progress import progress
@@ -87,7 +87,7 @@ def _tell_left(done: Replayed) -> None:
 
 def replays(config: Path | None, *, limit: int, as_json: bool) -> int:
     """Print what operators had done to views, the newest first."""
-    deployment = Deployment(settings=settings.load(config))
+    deployment = Deployment(settings=shards.load(config))
     with closing(OwnSession(deployment.open_store)) as session:
         found = past(session, deployment.database, KINDS, limit)
     if as_json:
