@@ -229,6 +229,7 @@ class Beside:
             shows=shows,
             stop=self.stop,
             only=self.view.condition,
+            cells=self.view.cells,
             chunk_rows=self.chunk_rows or limits.chunk_rows,
         )
         self._resources.callback(rows.close)
@@ -249,6 +250,7 @@ class Beside:
             stop=self.stop,
             chunk_rows=chunk_rows,
             only=self.view.condition,
+            cells=self.view.cells,
             condition=condition,
         )
         self._resources.callback(rows.close)
