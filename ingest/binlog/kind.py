@@ -112,12 +112,13 @@ class BinlogKind(SourceKind):
     section = BinlogSettings
     address = MYSQL
     before_all = BEFORE_ALL
+    can_read_back = True
 
     def read_position(self, text: str | bytes) -> BinlogPosition:
         return BinlogPosition.from_text(text)
 
     def history(self, access: SourceAccess, pipeline: PipelineId, number: int) -> BinlogHistory:
-        with closing(open_session(access.address(), role="source")) as connection:
+        with asking(access.address(), role="source") as connection:
             return BinlogHistory(access, number, history_of(connection))
 
     def keeps_s(self, access: SourceAccess) -> float | None:

@@ -221,6 +221,7 @@ class Beside:
             shows=shows,
             stop=self.stop,
             only=self.view.condition,
+            cells=self.view.cells,
             chunk_rows=self.chunk_rows or limits.chunk_rows,
         )
         self._resources.callback(rows.close)
@@ -241,6 +242,7 @@ class Beside:
             stop=self.stop,
             chunk_rows=chunk_rows,
             only=self.view.condition,
+            cells=self.view.cells,
             condition=condition,
         )
         self._resources.callback(rows.close)
