@@ -207,7 +207,7 @@ class Pipeline:
             self.vitals.position = batch.end
         failpoints.reach("after offset")
         if batch.watermarks:
-            self.offsets.settle()  # what a backfill relies on is saved, not about to be
+            self.offsets.confirm()  # what a backfill relies on is saved, not about to be
         self.watermarks.saw(batch.watermarks)
         self.vitals.row_count += 0 if stays_open else batch.row_count
         self.vitals.write_count += sum(found.count for found in projected.writes)
