@@ -254,9 +254,7 @@ class Operation:
         return found
 
     def _wait(self, pipeline: str, stage: str, copy: ViewStatus | None) -> None:
-        of_pipeline = self.deployment.pipelines_now().get(pipeline)
-        is_down = of_pipeline is None or of_pipeline.state == "down"
-        remark = f"no viewtail runs pipeline {pipeline}, which does this. Start one: viewtail run" if is_down else None
+        remark = _trouble(pipeline, self.deployment.pipelines_now().get(pipeline))
         self.say(Progress(stage=stage, copy=copy, remark=remark))
         self._pause(LOOK_EVERY_S)
 
@@ -268,6 +266,17 @@ class Operation:
         of_pipeline: PipelineStatus | None = self.deployment.pipelines_now().get(pipeline)
         views: Sequence[status.ViewStatus] = () if of_pipeline is None else of_pipeline.views
         return next((one for one in views if one.name == name), None)
+
+
+def _trouble(pipeline: str, now: PipelineStatus | None) -> str | None:
+    """Why it does nothing of what was asked for, and what to run."""
+    if now is None or now.state == "down":
+        return f"no viewtail runs pipeline {pipeline}, which does this. Start one: viewtail run"
+    if now.paused is not None:
+        return f"pipeline {pipeline}, which does this, is paused. To go on: viewtail resume --pipeline {pipeline}"
+    if now.state != "running" and now.error is not None:
+        return f"pipeline {pipeline}, which does this, is {now.state}: {now.error}"
+    return None
 
 
 def only_pipeline(view: View, known: Mapping[str, Sequence[KnownView]]) -> str:

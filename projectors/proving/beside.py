@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 
 from changes.errors import MisuseError, StoreError, ViewtailError, WaitedTooLongError
 from changes.pipelines import PipelineId
+from changes.retrying import PAUSED
 from changes.versions import MAX_VERSION
 from changes.writes import Parked, ViewWrites
 from ingest.canonical.chunks import CanonicalRows
@@ -63,6 +64,15 @@ class Keeper:
     filled_at: Any
     is_run: bool  # a process holds its lease, or tries to begin it again
     trouble: str | None  # why it is not running well, as it last said
+
+    @property
+    def trouble_and_mend(self) -> str | None:
+        """A sentence, where it passes nothing now."""
+        if not self.is_run:
+            return f"no viewtail runs pipeline {self.pipeline}. Start one: viewtail run"
+        if self.trouble is not None and self.trouble.startswith(PAUSED):
+            return f"pipeline {self.pipeline} is {self.trouble}. To go on: viewtail resume --pipeline {self.pipeline}"
+        return None if self.trouble is None else f"pipeline {self.pipeline} is {self.trouble}"
 
 
 def keepers(session: Session, database: str, view: View | BoundView, pipelines: Collection[str]) -> list[Keeper]:
@@ -208,10 +218,8 @@ class Beside:
 
     def _trouble(self) -> str | None:
         for one in self.keepers():
-            if not one.is_run:
-                return f"pipeline {one.pipeline} is run by no viewtail; waiting for one. Start it: viewtail run"
-            if one.trouble is not None:
-                return f"pipeline {one.pipeline} is behind; waiting for it ({one.trouble})"
+            if one.trouble_and_mend is not None:
+                return f"waiting: {one.trouble_and_mend}"
         return f"the pipeline of {self.view.id} is behind; waiting until it has come to this moment"
 
     # -- the tools ----------------------------------------------------------------------------------------------
@@ -226,6 +234,7 @@ class Beside:
             shows=shows,
             stop=self.stop,
             only=self.view.condition,
+            cells=self.view.cells,
             chunk_rows=self.chunk_rows or limits.chunk_rows,
         )
         self._resources.callback(rows.close)
@@ -250,6 +259,7 @@ class Beside:
             stop=self.stop,
             chunk_rows=chunk_rows,
             only=self.view.condition,
+            cells=self.view.cells,
             condition=condition,
         )
         self._resources.callback(rows.close)
