@@ -10,7 +10,7 @@ from changes.retrying import reaction_to
 STATES = {
     "retrying": {
         "TemporaryError", "SourceUnavailableError", "StoreUnavailableError", "CorruptEventError", "AnotherServerError",
-        "TablesChangedError",
+        "TablesChangedError", "TookTooLongError",
     },
     "standby": {"FencedError"},
 }  # fmt: skip
