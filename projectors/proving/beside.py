@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 
 from changes.errors import MisuseError, StoreError, ViewtailError, WaitedTooLongError
 from changes.pipelines import PipelineId
+from changes.retrying import PAUSED
 from changes.versions import MAX_VERSION
 from changes.writes import Parked, ViewWrites
 from ingest.canonical.chunks import CanonicalRows
@@ -85,7 +86,7 @@ def keepers(session: Session, database: str, view: View | BoundView, pipelines: 
                 copy=row[8],
                 filled_at=row[9],
                 is_run=is_held(cursor, database, row[1]) or is_trying(*row[11:]),
-                trouble=row[10],
+                trouble=f"paused. To go on: viewtail resume --pipeline {row[1]}" if row[11] == PAUSED else row[10],
             )
             for row in cursor.fetchall()
         ]
@@ -188,7 +189,7 @@ class Beside:
             if one.state == State.HALTED:
                 raise ViewtailError(f"view {self.view.id} is halted: {one.reason}")
             if one.state == State.PAUSED:
-                raise ViewtailError(f"view {self.view.id} is paused. To go on: viewtail resume {self.view.id}")
+                raise ViewtailError(f"view {self.view.id} is paused. To go on: viewtail resume {self.view.view.id}")
             if one.state != State.FILLED:
                 raise ViewtailError(
                     f"view {self.view.id} is being backfilled ({one.state}), so it is not whole yet. Try again when "
@@ -206,7 +207,7 @@ class Beside:
             if not one.is_run:
                 return f"pipeline {one.pipeline} is run by no viewtail; waiting for one. Start it: viewtail run"
             if one.trouble is not None:
-                return f"pipeline {one.pipeline} is behind; waiting for it ({one.trouble})"
+                return f"waiting for pipeline {one.pipeline}, which is {one.trouble}"
         return f"the pipeline of {self.view.id} is behind; waiting until it has come to this moment"
 
     # -- the tools ----------------------------------------------------------------------------------------------
