@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo demo-kafka demo-jogchat bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live replays rebuilds commands matrix up down install clean
+.PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live replays rebuilds commands matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -46,6 +46,12 @@ demo-kafka: venv
 
 demo-jogchat: venv
 	$(BIN)/python -m examples.jogchat
+
+demo-bank: venv
+	$(BIN)/python -m examples.bank
+
+demo-friendfeed: venv
+	$(BIN)/python -m examples.friendfeed
 
 bench: venv
 	$(BIN)/python -m bench

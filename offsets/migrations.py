@@ -10,9 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pymysql
+
 from changes.errors import RETRIES, StoreUnavailableError
 from offsets.lease import lock_name
-from servers.sessions import quote
+from servers.sessions import number_of, quote
 
 WAIT_S = 10  # for another process that migrates, and for statements that use a table
 
@@ -28,6 +30,7 @@ _MOVED = {
 }
 
 
+_MISSING = (1049, 1146)  # a database, a table
 _VARCHAR = re.compile(r"`\w+` VARCHAR\((\d+)\)")
 
 
@@ -46,6 +49,20 @@ def columns(cursor: Any, database: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for table, column in cursor.fetchall():
         found.setdefault(table, []).append(column)
+    return found
+
+
+def visible_columns(cursor: Any, database: str) -> dict[str, list[str]]:
+    """As `columns`, for a reader. Raises PyMySQL's error where no table shows because the user may see none."""
+    found = columns(cursor, database)
+    if not found:
+        # information_schema says nothing of what the user may not see. Of a table that is not there either, a
+        # statement says whether the user might see it.
+        try:
+            cursor.execute(f"SELECT 1 FROM {quote(database, 'view')} LIMIT 0")
+        except pymysql.err.MySQLError as error:
+            if number_of(error) not in _MISSING:
+                raise
     return found
 
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import pymysql
 
-from changes.errors import FencedError, StoreError, StoreUnavailableError, ViewtailError
+from changes.errors import RETRIES, FencedError, StoreError, StoreUnavailableError, ViewtailError
 from changes.pipelines import PipelineId
 from changes.positions import Position, ReadPosition
 from offsets import OffsetStore, Owner, Taken
 from servers.pipelined import Flight, Prepared
-from servers.sessions import Connection, quote
+from servers.sessions import Connection, mend_of_denial, quote
 
 Session = Callable[[], Connection]
 
@@ -30,11 +30,12 @@ LATE_S = 0.25  # so long the offset may trail behind rows that were committed wi
 _NOT_MOVED: tuple[Position | None, int] = (None, 0)
 
 
-def unavailable(error: pymysql.err.MySQLError, doing: str) -> StoreUnavailableError:
+def unavailable(error: pymysql.err.MySQLError, doing: str) -> StoreUnavailableError | StoreError:
     """A MySQL error while keeping viewtail's own rows; the server's number and text hold no row values here."""
-    return StoreUnavailableError(
-        f"offset store: {doing} failed: {' '.join(str(part) for part in error.args)}. viewtail tries again by itself"
-    )
+    said = f"offset store: {doing} failed: {' '.join(str(part) for part in error.args)}"
+    if (mend := mend_of_denial(error)) is not None:
+        return StoreError(f"{said}. {mend}")
+    return StoreUnavailableError(f"{said}. {RETRIES}")
 
 
 @contextmanager

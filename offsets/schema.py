@@ -180,8 +180,9 @@ CREATE TABLE IF NOT EXISTS {{database}}.`watermark_passed` (
 OPERATOR_RUN = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`operator_run` (
   `id` INT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
-  `kind` VARCHAR(16) NOT NULL COMMENT 'replay, verify, repair, redrive, rebuild, clean, mend or cascade',
-  `view` VARCHAR(255) NOT NULL COMMENT 'store:name of the view',
+  `kind` VARCHAR(16) NOT NULL
+    COMMENT 'replay, verify, repair, redrive, rebuild, clean, mend, cascade, archive or restore',
+  `view` VARCHAR(255) NOT NULL COMMENT 'store:name of the view; of archive and restore the table',
   `what` VARCHAR(2000) NOT NULL COMMENT 'which entities, as the operator asked for them',
   `fingerprint` CHAR(64) NOT NULL COMMENT 'hash of that and of the declaration: equal ones go on with each other',
   `operator` VARCHAR(255) NOT NULL COMMENT 'user and host that asked for it',

@@ -60,7 +60,7 @@ class DeadLetterTable:
     def is_there(self) -> bool:
         """False where viewtail has not run with this database."""
         with transaction(self._session, "looking for viewtail's tables") as cursor:
-            return {"pipeline", "view", "dead_letter"} <= migrations.columns(cursor, self._database).keys()
+            return {"pipeline", "view", "dead_letter"} <= migrations.visible_columns(cursor, self._database).keys()
 
     def views(self) -> list[str]:
         """Those that have some."""

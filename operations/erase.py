@@ -20,6 +20,7 @@ import pymysql
 
 from changes.errors import MisuseError, ViewtailError, nearest
 from changes.rendering import parse_key, render_key
+from changes.tables import Table
 from changes.versions import MAX_VERSION
 from changes.writes import Key, ViewWrites, Write
 from ingest.canonical.rows import select_of, source_error
@@ -39,8 +40,19 @@ from servers.literals import equals, one_of, selected, where_all
 from servers.sessions import Connection, quote, value_of
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """Where archived rows of a table are, on its primary."""
+
+    table: str  # quoted, with the same key columns
+    files: Sequence[str]  # that hold rows, too: paths
+
+
 class Deployment(passing.Deployment, Protocol):
     """What is asked of the composition root."""
+
+    def archived(self, table: Table) -> Archived | None:
+        """None where the table was never archived."""
 
     def open_source(self) -> Connection: ...
     def open_primary(self) -> Connection: ...
@@ -178,6 +190,21 @@ def _require_gone(deployment: Deployment, view: BoundView, key: Key) -> None:
                 f"{rows} still in {view.table.full_name} on {where}. viewtail erases what was made of rows that are "
                 f"gone, and would make it again. First: DELETE FROM {table} WHERE {equals(view.key, key)};"
             )
+    if (archived := deployment.archived(view.table)) is not None:
+        _require_not_archived(deployment, view, key, archived.table)
+
+
+def _require_not_archived(deployment: Deployment, view: BoundView, key: Key, table: str) -> None:
+    with closing(deployment.open_primary()) as connection, connection.cursor() as cursor:
+        try:
+            cursor.execute(f"SELECT 1 FROM {table} WHERE {one_of(view.key, [key])} LIMIT 1")
+            is_there = cursor.fetchone() is not None
+        except pymysql.err.MySQLError as error:
+            raise source_error(error, connection) from None
+    if is_there:
+        raise MisuseError(
+            f"archived rows of it are in {table}. First: DELETE FROM {table} WHERE {equals(view.key, key)};"
+        )
 
 
 def _keepers(deployment: Deployment, views: Sequence[BoundView]) -> dict[str, list[str]]:
@@ -337,6 +364,10 @@ def _rests(deployment: Deployment, views: Sequence[BoundView]) -> list[Rest]:
     if any(store_of(view.view).keeps_every_change for view in views):
         what = "what consumers of the topics made of the messages, and topics made by viewtail replay --into"
         rests.append(Rest(what=what, until="you erase it there: they are not views"))
+    archived = deployment.archived(views[0].table)
+    for file in archived.files if archived is not None else ():
+        until = "you delete it; viewtail restore --from FILE brings back first what it has of others"
+        rests.append(Rest(what=f"archived rows in {file}, if it has any of the entity", until=until))
     return rests
 
 

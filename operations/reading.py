@@ -151,7 +151,7 @@ def _remark(row: tuple[Any, ...] | None, view: View) -> str | None:
 
 
 def _state_of(cursor: Any, database: str, view: View) -> tuple[Any, ...] | None:
-    present = migrations.columns(cursor, database)
+    present = migrations.visible_columns(cursor, database)
     if not {"view", "pipeline"} <= present.keys():
         return None
     of_view, of_pipeline = (

@@ -113,7 +113,7 @@ def read(connection: pymysql.Connection[Any], database: str, read_position: Read
     Tables of an earlier viewtail show no position: the next `run` migrates them. It asks READ_QUERIES questions.
     """
     with connection.cursor() as cursor:
-        present = migrations.columns(cursor, database)
+        present = migrations.visible_columns(cursor, database)
         if not {"pipeline", "pipeline_status", "view", "dead_letter"} <= present.keys():
             return []
         position = "p.position" if "position" in present["pipeline"] else "NULL"

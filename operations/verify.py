@@ -87,7 +87,7 @@ class Verify:
 
     Args:
         is_repair: write what is wrong through the guard, and compare it again.
-        spares_foreign: nothing is written in the place of another program's value.
+        spares_foreign: nothing is written in the place of another program's value; its key is parked.
         share: of the table that is compared; 1.0: all of it.
         say: is called with the counts and the estimate of rows, now and then.
         found: is called with each entity that differs for good, and whether it was mended.
@@ -261,8 +261,11 @@ class Verify:
             self.beside.check()
         self.run.progress["watermark"] = max(self.run.progress["watermark"], settled.watermark)
         self._note(settled)
-        writable = [one for one in settled.found if not (self.spares_foreign and one.held.is_foreign)]
+        spared = [one.key for one in settled.found if self.spares_foreign and one.held.is_foreign]
+        writable = [one for one in settled.found if one.key not in spared]
         mended = set() if writer is None else self._mend(comparison, writer, writable)
+        if spared and writer is not None:  # the store refuses them, which parks them, as it does the pipeline's writes
+            writer.of_keys(spared, self.beside.now())
         for one in settled.found:
             self.found(one, one.key in mended)
         self._note_repaired([one for one in settled.found if one.key in mended])

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from changes.errors import StopRequested, ViewtailError
+from changes.errors import StopRequested, ViewtailError, once
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.versions import parts_of
 from changes.writes import Key
@@ -257,7 +257,7 @@ class Why:
         except StopRequested:
             raise
         except ViewtailError as error:
-            return Looked(), str(error)
+            return Looked(), f"not looked for: {once(error)}"
         return looked, "; ".join(self._notes(looked, held))
 
     def _notes(self, looked: Looked, held: Held) -> Iterator[str]:

@@ -13,6 +13,7 @@ import inspect
 import linecache
 import sys
 import sysconfig
+import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _Seen = dict[int, Any]  # objects already written out, by id; kept alive so that ids stay unique
 _SIMPLE = (str, bytes, int, float, complex, bool, type(None))
+_PARSING = threading.Lock()  # CPython counts the depth of all threads' trees in one place, and fails (3.11 to 3.13)
 _FUNCTIONS = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -108,11 +110,17 @@ def _value(thing: Any, seen: _Seen) -> Iterator[str]:
 def syntax_tree(code: types.CodeType) -> ast.AST | None:
     """The function's own source; None when it cannot be told for sure."""
     try:
-        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
+        tree = _parsed("".join(linecache.getlines(code.co_filename)))
     except (SyntaxError, ValueError):
         return None
     found = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS) and _is_of(node, code)]
     return found[0] if len(found) == 1 else None
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(text: str) -> ast.AST:
+    with _PARSING:
+        return ast.parse(text)
 
 
 def _is_of(node: ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef, code: types.CodeType) -> bool:

@@ -15,7 +15,6 @@ from changes.batches import Row
 from changes.bodies import CODECS
 from changes.errors import DeclarationError
 from changes.tables import Column, Table, is_pattern
-from servers.literals import exactly
 
 _OF_COPY = re.compile(r"~[0-9]+$")
 
@@ -247,6 +246,8 @@ class BoundView:
     @property
     def condition(self) -> str:
         """SQL: which rows of the table are the entity's; '' of all."""
+        from servers.literals import exactly  # a views.py needs no MySQL client
+
         columns = {column.name: column for column in self.table.columns}
         return " AND ".join(exactly(columns[name], value) for name, value in self.view.entity.only)
 

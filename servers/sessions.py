@@ -106,12 +106,11 @@ def session_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: st
     """The error of viewtail's tree for one of PyMySQL's; its text carries the server's number, no values."""
     number = number_of(error)
     said = str(error.args[1]) if len(error.args) > 1 else type(error).__name__
+    mend = _MISSING_DATABASE if number == _NO_DATABASE else mend_of_denial(error)
     where = f"MySQL at {address.host}:{address.port} (as {address.user})"
-    if number in _REFUSALS:
+    if mend is not None:
         is_plain = address.tls is None and address.is_local
-        return StoreError(
-            f"{where} refused: {number} {said}. {_REFUSALS[number]}{_NO_TLS if number == 1045 and is_plain else ''}"
-        )
+        return StoreError(f"{where} refused: {number} {said}. {mend}{_NO_TLS if number == 1045 and is_plain else ''}")
     if "CERTIFICATE_VERIFY_FAILED" in said:
         return StoreError(
             f"{where} is not trusted: {said}. Nothing was sent to it. Check tls_ca and the host name in the settings: "
@@ -121,14 +120,37 @@ def session_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: st
     return kind(f"{where} does not answer: {number} {said}. viewtail tries again by itself; is the server up?")
 
 
-_REFUSALS = {
-    1044: "Grant the user what `viewtail check` lists.",
-    1045: "Check the user and the password in the settings.",
-    1049: "Create that database, or name another in the settings.",
-    1142: "Grant the user what `viewtail check` lists.",
-    1227: "Grant the user what `viewtail check` lists.",
-    1698: "Check the user and the password in the settings.",
-    3118: "The account is locked; unlock it.",
+def mend_of_denial(error: pymysql.err.MySQLError) -> str | None:
+    """What to do where the server refused for want of rights, a sentence; None where that is not why.
+
+    What the server says of it names the right and holds no values.
+    """
+    return _DENIALS.get(number_of(error))
+
+
+_NO_DATABASE = 1049
+_MISSING_DATABASE = "Create that database, or name another in the settings."
+
+_GRANTS = "`viewtail check` lists the grants that are needed."
+_LOGIN = "Check the user and the password in the settings."
+_LOCKED = "The account is locked; unlock it."
+_EXPIRED = "The password has expired; give the user a new one."
+
+# Numbers of MySQL and of MariaDB. Trying again helps with none of them.
+_DENIALS = {
+    1044: _GRANTS,  # a database
+    1045: _LOGIN,
+    1130: "Create the user for the host that viewtail connects from.",
+    1142: _GRANTS,  # a table
+    1143: _GRANTS,  # a column
+    1227: _GRANTS,  # a global privilege
+    1370: _GRANTS,  # a routine
+    1698: _LOGIN,
+    1820: _EXPIRED,
+    1862: _EXPIRED,
+    3118: _LOCKED,
+    3955: _LOCKED,  # for a time, after wrong passwords
+    4151: _LOCKED,
 }
 
 _NO_TLS = " viewtail speaks no TLS to this machine unless tls_ca is set; an account that requires TLS needs that."

@@ -38,13 +38,16 @@ logging.lastResort = logging.NullHandler()
 
 
 @pytest.fixture(autouse=True)
-def logs_for_the_report() -> None:
+def logs_for_the_report() -> Iterator[None]:
     """What is logged stands in the report of a test that fails; a thread that outlives its test prints nothing."""
+    handlers = list(logging.root.handlers)
     structlog.configure(
         processors=[structlog.processors.KeyValueRenderer(key_order=["event"])],
         wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
         logger_factory=structlog.stdlib.LoggerFactory(),
     )
+    yield
+    logging.root.handlers = handlers  # a command that ran in this process has set its own
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

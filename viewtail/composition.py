@@ -11,6 +11,7 @@ import structlog
 from changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position
+from changes.tables import Table
 from ingest import History, Tables
 from ingest.canonical import Descriptions, is_denied
 from ingest.limits import Limits
@@ -18,6 +19,7 @@ from offsets import epochs, schema
 from offsets.mysql import OwnSession, saved_position
 from operations import status
 from operations.check import check_patterns, tables_of
+from operations.erase import Archived
 from operations.status import PipelineStatus
 from projectors.binding import bind, declaration_hash, named_columns
 from projectors.copies import refusals
@@ -72,6 +74,18 @@ class Deployment:
 
     def open_primary(self) -> Connection:
         return open_session(self.settings.primary_address(), role="source")
+
+    def archived(self, table: Table) -> Archived | None:
+        """Where archived events of event-sourced entities are; None for other tables, and where there are none."""
+        from viewtail.entities.archives import Archive
+        from viewtail.entities.event_table import EventTable
+
+        if not {"event_id", "entity_id", "command_id"} <= {column.name for column in table.columns}:
+            return None
+        archive = Archive(EventTable(table.full_name))
+        with asking(replace(self.settings.primary_address(), database=None), role="source") as connection:
+            events = archive.events(connection)
+            return None if events is None else Archived(table=events.quoted, files=archive.files(connection))
 
     def open_store(self) -> Connection:
         """On the server of index tables and offsets; no database is selected, it may not exist yet."""

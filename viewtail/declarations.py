@@ -20,8 +20,11 @@ from changes.errors import DeclarationError, MisuseError, nearest
 from operations.reading import choose, named
 from projectors.stores.registry import STORES, store_of
 from projectors.views import View
-from viewtail import own_packages, settings
+from viewtail import own_packages, settings, shards
 from viewtail.entities import EventSourced
+from viewtail.shards import NotOneShardError, Sharded
+
+_NO_VIEWS = "Write one with `viewtail init`, or say where the views are: VIEWTAIL_VIEWS=MODULE:ATTRIBUTE"
 
 
 def configured(config: Path | None) -> tuple[settings.Settings, list[View]]:
@@ -29,7 +32,7 @@ def configured(config: Path | None) -> tuple[settings.Settings, list[View]]:
 
     Not those that a source like theirs feeds to nobody: what is read from Kafka is not published there again.
     """
-    loaded = settings.load(config)
+    loaded = shards.load(config)
     views = load(loaded.views)
     if loaded.source_kind.is_shared_out:
         views = [view for view in views if not store_of(view).keeps_every_change]
@@ -48,11 +51,22 @@ def chosen(loaded: settings.Settings, views: Sequence[View], name: str) -> View:
 
 
 def load(name: str) -> list[View]:
-    """The views that `module:attribute` names, the working directory first on the module path."""
-    found, attribute, file = _attribute(
-        name, "Write one with `viewtail init`, or say where the views are: VIEWTAIL_VIEWS=MODULE:ATTRIBUTE"
-    )
-    return _checked(found, attribute, file)
+    """The views that `module:attribute` names, the working directory first on the module path.
+
+    `module:attribute@SHARD` names those of one deployment, where there are several (viewtail/shards.py).
+    """
+    name, _, shard = name.partition("@")
+    found, attribute, file = _attribute(name, _NO_VIEWS)
+    if not isinstance(found, Sharded):
+        return _checked(found, attribute, file)
+    if not shard:
+        raise NotOneShardError(found.shards())
+    return _checked(found.views_of(shard), attribute, file)
+
+
+def declared(name: str) -> object:
+    """What `module:attribute` names for views, whatever it is. Raises DeclarationError."""
+    return _attribute(name, _NO_VIEWS)[0]
 
 
 def entities(loaded: settings.Settings) -> list[EventSourced]:

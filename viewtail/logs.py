@@ -10,19 +10,24 @@ import logging
 import re
 import sys
 from collections.abc import MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import structlog
 
-from viewtail.settings import Logs
+if TYPE_CHECKING:
+    from viewtail.settings import Logs
 
 _LOGIN = re.compile(r"(\w+://[^\s/:@]*):(?!PASSWORD@)[^\s@]+@")  # the word itself is an example's
 
 
-def configure(logs: Logs) -> None:
-    """Set structlog and logging up for this process."""
-    is_text = logs.format == "text" or (logs.format == "auto" and sys.stderr.isatty())
+def configure(logs: Logs | None = None) -> None:
+    """Set structlog and logging up for this process.
+
+    Without settings from warnings up: a command prints results on stdout, and says itself how far it is.
+    """
+    format_, level = ("auto", "warning") if logs is None else (logs.format, logs.level)
+    is_text = format_ == "text" or (format_ == "auto" and sys.stderr.isatty())
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -32,7 +37,7 @@ def configure(logs: Logs) -> None:
             _mask,
             _text() if is_text else structlog.processors.JSONRenderer(serializer=_json),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logs.level),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )

@@ -10,21 +10,58 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+import typer.core
 import typer.exceptions
+from typer.models import CommandFunctionType
 
 from changes.errors import ViewtailError, once, place_of
+from viewtail.shards import VARIABLE, NotOneShardError
 
 if TYPE_CHECKING:
     from viewtail.commands.pausing import Wanted
 
-app = typer.Typer(
+_MAY_BE_EMPTY = "--key"  # that of a row may be
+
+
+def _require_texts(command: Any, context: Any, arguments: Sequence[str]) -> None:
+    """Refuse an empty text for an option: in a script it is a variable without a value, not an option left out."""
+    given, *_ = command.make_parser(context).parse_args(list(arguments))
+    for one in command.params:
+        values = given.get(one.name)
+        texts = values if isinstance(values, list) else [values]
+        is_text = one.param_type_name == "option" and _MAY_BE_EMPTY not in one.opts
+        if is_text and any(isinstance(text, str) and not text.strip() for text in texts):
+            raise typer.BadParameter("it is empty: give it a value, or leave it out", ctx=context, param=one)
+
+
+class _Command(typer.core.TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _require_texts(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+class _Group(typer.core.TyperGroup):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _require_texts(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+class _Commands(typer.Typer):
+    """Of which each refuses an empty option."""
+
+    def command(self, *names: Any, **given: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        return super().command(*names, cls=_Command, **given)
+
+
+app = _Commands(
     name="viewtail",
+    cls=_Group,
     help=(
         "Keeps MySQL index tables, Redis keys, Elasticsearch documents and Kafka topics in step with MySQL tables. It "
         "reads the binlog. Declare views in views.py; name servers in VIEWTAIL_* variables or viewtail.toml.\n\n"
@@ -281,6 +318,9 @@ RoleOption = Annotated[
 
 @app.callback()
 def _options(context: typer.Context, config: Config = None, _is_version: Version = False) -> None:
+    from viewtail import logs
+
+    logs.configure()  # before anything is logged: structlog prints on stdout, where programs read results
     context.obj = config
 
 
@@ -747,7 +787,7 @@ def restore(
     return command(context.obj, table, how, entity=entity, is_all=all_events, from_file=from_file)
 
 
-dead_letters = typer.Typer(
+dead_letters = _Commands(
     help="Keys that could not be applied: which, why, since when. They hold no other value of a row.",
     no_args_is_help=True,
 )
@@ -804,7 +844,7 @@ def dead_letters_drop(context: typer.Context, view: ViewName, key: LetterKeys = 
     return command(context.obj, view, key or [], is_yes=yes)
 
 
-contract = typer.Typer(help="What the views need of their tables.", no_args_is_help=True)
+contract = _Commands(help="What the views need of their tables.", no_args_is_help=True)
 app.add_typer(contract, name="contract")
 
 
@@ -835,7 +875,7 @@ def serve(context: typer.Context, host: Host = None, port: Port = None) -> int:
     return command(context.obj, host=host, port=port)
 
 
-entities = typer.Typer(help="Event-sourced entities, as entities.py declares them.", no_args_is_help=True)
+entities = _Commands(help="Event-sourced entities, as entities.py declares them.", no_args_is_help=True)
 app.add_typer(entities, name="entities")
 
 
@@ -850,6 +890,18 @@ def entities_create(context: typer.Context, print_sql: PrintSql = False) -> int:
     return command(context.obj, is_printed=print_sql)
 
 
+@entities.command("consume")
+def entities_consume(context: typer.Context) -> int:
+    """Handle the commands of a Kafka topic until SIGTERM or Ctrl-C; their answers go to another topic.
+
+    The topics are serve.commands_topic and serve.replies_topic of the settings. Several processes share the partitions.
+    A command that is consumed twice takes effect once.
+    """
+    from viewtail.commands.entities import consume as command
+
+    return command(context.obj)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code; every error is one message on stderr."""
     sys.exit(_main(arguments))
@@ -857,9 +909,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _main(arguments: Sequence[str] | None) -> int:
     try:
-        code = app(args=None if arguments is None else list(arguments), prog_name="viewtail", standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return _command(arguments)
+    except NotOneShardError as error:
+        return max(_in_shard(arguments, shard, what) for shard, what in error.shards.items())
     except ViewtailError as error:
         # What `run` does by itself, a command that ends does not.
         _say(once(error))
@@ -879,6 +931,22 @@ def _main(arguments: Sequence[str] | None) -> int:
         else:
             _say(_unexpected(error))
         return 1
+
+
+def _command(arguments: Sequence[str] | None) -> int:
+    code = app(args=None if arguments is None else list(arguments), prog_name="viewtail", standalone_mode=False)
+    sys.stdout.flush()
+    return code if isinstance(code, int) else 0
+
+
+def _in_shard(arguments: Sequence[str] | None, shard: str, what: str) -> int:
+    """A command in one of several deployments, as if it had been called for that one alone."""
+    os.environ[VARIABLE] = shard
+    print(f"-- {shard}: {what}", file=sys.stderr, flush=True)
+    try:
+        return _main(arguments)
+    finally:
+        del os.environ[VARIABLE]
 
 
 def _is_of_output(error: OSError) -> bool:

@@ -32,6 +32,7 @@ _log = structlog.get_logger("viewtail.run")
 TRY_EVERY_S = 2.0  # for an address that is in use
 READ_WITHIN_S = 5.0  # the next bytes of a request
 MOST_CONNECTIONS = 32
+_METRICS = ("/", "/metrics")
 # Of a pipeline; `status` has "down" too, which is that no process says anything of it.
 _STATES = ("starting", "running", STANDBY, RETRYING, HALTED, PROCESS_ENDED.state)
 _FAMILIES: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str]] = (
@@ -221,10 +222,14 @@ class Server:
 
     def _answer(self, environ: Any, start_response: Any) -> Iterable[bytes]:
         """The WSGI application."""
-        probe = self._probes.get(environ["PATH_INFO"])
-        if probe is None:
+        path = environ["PATH_INFO"]
+        if path in _METRICS:
             answered: Iterable[bytes] = self._metrics(environ, start_response)
             return answered
+        probe = self._probes.get(path)
+        if probe is None:  # a probe whose path is mistyped must not seem to pass
+            start_response("404 Not Found", [("Content-Type", "text/plain")])
+            return [f"there are {', '.join((*_METRICS[1:], *self._probes))}\n".encode()]
         answer = probe()
         status = "200 OK" if answer.is_good else "503 Service Unavailable"
         start_response(status, [("Content-Type", "application/json"), ("Cache-Control", "no-store")])

@@ -1,4 +1,4 @@
-"""The program of one store's process, as the supervisor runs it: `python -m viewtail.process STORE FD [--config FILE]`.
+"""The program of one store's process, as the supervisor runs it: `python -m viewtail.process STORE FD`.
 
 It is the worker of one pipeline; or, where the source is shared out, a member with a worker for each part that it gets.
 """
@@ -15,7 +15,7 @@ import structlog
 
 from changes.errors import ViewtailError
 from changes.pipelines import PipelineId
-from viewtail import logs, settings
+from viewtail import logs, shards
 from viewtail.composition import Deployment
 from viewtail.interpreter import tune_worker
 from viewtail.member import Member
@@ -30,11 +30,12 @@ def main() -> int:
     parser.add_argument("pipeline", type=PipelineId.parse)
     parser.add_argument("report_to", type=int)
     parser.add_argument("--config", type=Path)
+    parser.add_argument("--shard")
     arguments = parser.parse_args()
     tune_worker()
     faulthandler.register(signal.SIGUSR1)  # kill -USR1 shows on stderr what every thread is doing
     try:
-        config = settings.load(arguments.config)
+        config = shards.load(arguments.config, arguments.shard)
         logs.configure(config.logs)
         structlog.contextvars.bind_contextvars(pipeline=arguments.pipeline.name)
         is_shared = config.source_kind.is_shared_out

@@ -32,8 +32,8 @@ from viewtail.sources import SourceSettings, read_position
 PREFIX = "VIEWTAIL_"
 CONFIG_FILE = "viewtail.toml"
 
-# Read elsewhere: the settings file itself, and what only tests and the demo set.
-_OTHER_VARIABLES = frozenset({"VIEWTAIL_CONFIG", "VIEWTAIL_FAILPOINT"})
+# Read elsewhere: the settings file itself, the deployment that is meant, and what only tests and the demo set.
+_OTHER_VARIABLES = frozenset({"VIEWTAIL_CONFIG", "VIEWTAIL_FAILPOINT", "VIEWTAIL_SHARD"})
 _OTHER_PREFIXES = ("VIEWTAIL_STACK_", "VIEWTAIL_TEST_")
 
 
@@ -87,6 +87,9 @@ def _is_origin(given: str) -> str:
 Origin = Annotated[str, AfterValidator(_is_origin)]
 
 
+Topic = Annotated[str, Field(min_length=1, max_length=249)]
+
+
 class ServeSettings(Group):
     """`viewtail serve`: commands and states of event-sourced entities over HTTP."""
 
@@ -102,6 +105,9 @@ class ServeSettings(Group):
         "empty: no process passes a command on",
     )
     member: Origin | None = Field(None, description="which of the members this process is")
+    commands_topic: Topic | None = Field(None, description="`viewtail entities consume`: the topic of commands")
+    replies_topic: Topic | None = Field(None, description="the topic that their answers go to")
+    commands_group: Name = Field("viewtail-commands", description="consumer group of the processes that share them")
 
     @model_validator(mode="after")
     def _is_a_member(self) -> Self:

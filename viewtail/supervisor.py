@@ -20,6 +20,7 @@ import orjson
 import structlog
 
 from changes.retrying import GIVEN_UP, PROCESS_ENDED
+from viewtail.shards import Part
 
 _log = structlog.get_logger("viewtail.supervisor")
 
@@ -28,15 +29,16 @@ READ_WITHIN_S = 1.0  # what a process that has ended said before
 
 
 class _Child:
-    """One pipeline's process."""
+    """One pipeline's process; `pipeline` is its name among those of all deployments."""
 
-    def __init__(self, pipeline: str, config: Path | None) -> None:
-        self.pipeline = pipeline
+    def __init__(self, part: Part, pipeline: str, config: Path | None) -> None:
+        self.pipeline = part.names(pipeline)
+        self._part, self._argument = part, pipeline
         self._config = config
         self.process: subprocess.Popen[bytes] | None = None
         self._reading: threading.Thread | None = None
         # By pipeline: where the source is shared out, one of each part that this process has.
-        self.reports: dict[str, Mapping[str, Any]] = {pipeline: {"pipeline": pipeline, "state": "starting"}}
+        self.reports: dict[str, Mapping[str, Any]] = {self.pipeline: {"pipeline": self.pipeline, "state": "starting"}}
         self.failures = 0
         self.death_count = 0
         self.start_at = 0.0  # monotonic; not started before
@@ -44,9 +46,11 @@ class _Child:
     def start(self) -> None:
         read_end, write_end = os.pipe()
         # -P: what lies in the working directory, the user's, is not found before Python's own modules.
-        command = [sys.executable, "-P", "-m", "viewtail.process", self.pipeline, str(write_end)]
+        command = [sys.executable, "-P", "-m", "viewtail.process", self._argument, str(write_end)]
         if self._config is not None:
             command += ["--config", str(self._config)]
+        if self._part.shard is not None:
+            command += ["--shard", self._part.shard]
         self.process = subprocess.Popen(command, pass_fds=[write_end], stdin=subprocess.DEVNULL)
         os.close(write_end)
         self._reading = threading.Thread(target=self._read, args=(read_end,), daemon=True)
@@ -68,6 +72,7 @@ class _Child:
                     report = orjson.loads(line)
                 except orjson.JSONDecodeError:
                     continue  # cut short by a kill
+                report["pipeline"] = self._part.names(report["pipeline"])
                 # Another thread goes through them.
                 others = {name: other for name, other in self.reports.items() if name != report["pipeline"]}
                 is_ours = report["state"] != GIVEN_UP
@@ -114,13 +119,13 @@ class Supervisor:
         """Begin to end; from any thread."""
         self._stop.set()
 
-    def run(self, pipelines: Sequence[str]) -> int:
-        """Run the pipelines of these names.
+    def run(self, pipelines: Sequence[tuple[Part, str]]) -> int:
+        """Run the pipelines of these names, each of its deployment.
 
         Returns the exit code: 0 after a stop, 2 when a pipeline found something that the user must change.
         """
         code = 0
-        self._children = [_Child(pipeline, self._config) for pipeline in pipelines]
+        self._children = [_Child(part, pipeline, self._config) for part, pipeline in pipelines]
         while not self._stop.is_set():
             self._turned_at = time.monotonic()
             for child in self._children:

@@ -117,7 +117,7 @@ class BinlogKind(SourceKind):
         return BinlogPosition.from_text(text)
 
     def history(self, access: SourceAccess, pipeline: PipelineId, number: int) -> BinlogHistory:
-        with closing(open_session(access.address(), role="source")) as connection:
+        with asking(access.address(), role="source") as connection:
             return BinlogHistory(access, number, history_of(connection))
 
     def keeps_s(self, access: SourceAccess) -> float | None:

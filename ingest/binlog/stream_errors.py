@@ -114,7 +114,7 @@ def _dump_error(packet: bytes, place: str) -> SourceError | SourceUnavailableErr
         )
     if number in (1227, 1045, 1142):
         return SourceError(
-            f"the source refuses to send its binlog: {number} {said}. Grant what `viewtail check` lists."
+            f"the source refuses to send its binlog: {number} {said}. `viewtail check` lists the grants."
         )
     return SourceUnavailableError(f"the source broke the dump off at {place}: {number} {said}; reconnecting")
 

@@ -26,7 +26,7 @@ from ingest.poll.writers import BoundedWait, Writers, why_unreadable, writers_of
 from servers.addresses import MYSQL
 from servers.facts import facts_of
 from servers.privileges import account, on_database
-from servers.sessions import Connection, MySQLAddress, open_session, quote, session_error, value_of
+from servers.sessions import Connection, MySQLAddress, asking, open_session, quote, session_error, value_of
 
 NO_STORES = ("kafka",)  # a fill of a topic comes in the stream's order, which has no watermarks in it here
 _log = structlog.get_logger("viewtail.source")
@@ -174,18 +174,15 @@ class PollKind(SourceKind):
                 "topics are not published from tables that are polled: take the Topic views out of views.py, or tail "
                 "the binlog"
             )
-        with closing(open_session(access.address(), role="source")) as connection:
+        with asking(access.address(), role="source") as connection:
             return PollHistory(access, value_of(connection, facts_of(connection).identity))
 
     def risk(self, access: SourceAccess) -> str | None:
         wait_s = access.section.poll_wait_s
         if wait_s is None:
             return None
-        with closing(open_session(access.address(), role="source")) as connection:
-            try:
-                why = why_unreadable(connection, facts_of(connection))
-            except pymysql.err.MySQLError as error:
-                raise session_error(error, access.address(), "source") from None
+        with asking(access.address(), role="source") as connection:
+            why = why_unreadable(connection, facts_of(connection))
         return why and (
             f"VIEWTAIL_SOURCE__POLL_WAIT_S accepts that a row is MISSED, in every view, if its transaction takes "
             f"longer than {wait_s:g} s. To miss none: {why}"

@@ -78,3 +78,26 @@ def test_views_stay_right_while_events_are_archived_and_come_back(
         assert bank.run.stop() == 0
     finally:
         bank.run.kill()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("way", ["table", "files"])
+def test_an_entity_is_not_erased_while_its_events_are_archived(mysql_server: Server, tmp_path: Path, way: str) -> None:
+    bank = OldBank(mysql_server, tmp_path, views=VIEWS)
+    assert bank.archive(*(["--into-files", str(tmp_path)] if way == "files" else [])).returncode == 0
+    bank.run.start()
+    try:
+        wait_for("it is filled", lambda: len(ask(bank.server, SHOWN)) == 4)
+        ask(bank.server, "DELETE FROM bank.account WHERE entity_id = 'e1'")
+        refused = bank.run.command("forget", "bank.account", "e1")
+        delete = "DELETE FROM `bank`.`account_archive` WHERE `entity_id` = "
+        assert refused.returncode == 2 and delete in refused.stderr, refused.stderr
+        ask(bank.server, "DELETE FROM bank.account_archive WHERE entity_id = 'e1'")
+        done = bank.run.command("forget", "bank.account", "e1")
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        files = list(tmp_path.glob("*.jsonl.zst"))
+        assert all(f"archived rows in {path}" in done.stdout for path in files)
+        assert len(files) == (way == "files")
+        assert bank.run.stop() == 0
+    finally:
+        bank.run.kill()

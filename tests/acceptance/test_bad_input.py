@@ -6,7 +6,6 @@ Most run in this process, for speed; the last ones as the real command. Nothing 
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import subprocess
 import sys
@@ -144,7 +143,7 @@ DECLARATIONS = [
     views("IndexTable('i', entity, value=[])", "value names at least one column"),
     views("IndexTable('i', entity, value=['age', 'age'])", "age is named twice"),
     views("IndexTable('i', entity, value=3)", "column names are non-empty strings, not 3"),
-    views("IndexTable('i', entity)", "TypeError"),
+    views("IndexTable('i', entity)", "views.py:4: IndexTable('i'): value names at least one column"),
     views("RedisHash('h', entity, fields=[])", "fields names at least one column"),
     views("RedisHash('h', entity, fields=['age'], where='age > 1')", "where must be a function of the row"),
     views("RedisHash('h', entity, fields=['age'], key=3)", "key is a template over the key columns"),
@@ -235,16 +234,14 @@ def database(mysql_server: Server) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty working directory, no settings, and no trace of the command's set-up afterwards."""
+    """An empty working directory, and no settings."""
     for name in [name for name in os.environ if name.startswith("VIEWTAIL_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "views", raising=False)
-    handlers = list(logging.root.handlers)
     yield
     sys.modules.pop("views", None)
-    logging.root.handlers = handlers
 
 
 def write(case: Case) -> None:
@@ -314,6 +311,44 @@ def _all_stores(database: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIEWTAIL_MYSQL__URL", f"{database.url}/bad_input_store")
     monkeypatch.setenv("VIEWTAIL_REDIS__URL", "redis://127.0.0.1:1")
     monkeypatch.setenv("VIEWTAIL_ELASTICSEARCH__URL", "http://127.0.0.1:1")
+
+
+EMPTY = [
+    ("--config",),
+    ("init", "--schema"),
+    ("replay", "h", "--since"),
+    ("replay", "h", "--where"),
+    ("replay", "h", "--keys-from"),
+    ("replay", "h", "--from"),
+    ("replay", "h", "--to"),
+    ("replay", "h", "--into"),
+    ("rebuild", "h", "--keep"),
+    ("wait", "h", "--position"),
+    ("wait", "h", "--gtid"),
+    ("pause", "--pipeline"),
+    ("pause", "h", "--reason"),
+    ("forget", "user", "1", "--by"),
+    ("contract", "check", "a.sql", "--database"),
+    ("serve", "--host"),
+]
+
+
+@pytest.mark.parametrize("arguments", EMPTY, ids=" ".join)
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_option_is_not_taken_for_one_that_was_left_out(
+    arguments: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([*arguments, text, *(["status"] if arguments == ("--config",) else [])])
+    said = capsys.readouterr().err
+    assert end.value.code == 2
+    assert f"Invalid value for '{arguments[-1]}': it is empty" in said
+
+
+def test_the_key_of_an_entity_may_be_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["replay", "h", "--key", ""])
+    assert end.value.code == 2 and "there is no module views" in capsys.readouterr().err, "which is looked for next"
 
 
 def test_nothing_at_all_prints_the_help_and_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:

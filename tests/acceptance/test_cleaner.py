@@ -162,9 +162,10 @@ def test_what_another_program_put_under_a_views_key_stays_until_a_repair_is_aske
     world.redis.hset("card:17", mapping={"theirs": "too"})
     world.redis.hset("person:18", "name", "damaged")
     wait_for("a round has gone by", lambda: shown(world, 18)[1] == b"name 18", timeout_s=60)
-    world.ask(f"UPDATE {SCHEMA}.user SET name = 'changed' WHERE id = 17")
     letters = f"SELECT name FROM {STORE}.dead_letter JOIN {STORE}.view ON view.id = view_id WHERE rendered_key = '17'"
-    wait_for("it is parked", lambda: {name for (name,) in world.ask(letters)} == {"redis:card", "redis:person"})
+    wait_for("a round parks it", lambda: {name for (name,) in world.ask(letters)} == {"redis:card", "redis:person"})
+    world.ask(f"UPDATE {SCHEMA}.user SET name = 'changed' WHERE id = 17")
+    wait_for("it stays parked", lambda: {name for (name,) in world.ask(letters)} == {"redis:card", "redis:person"})
     wait_for("rounds have seen it", lambda: world.run.log.count("the cleaner left entities as they are") > 3)
     assert world.redis.get("person:17") == b"another's"
     assert world.redis.hgetall("card:17") == {b"theirs": b"too"}

@@ -296,3 +296,35 @@ def test_a_changed_function_fills_the_view_again_with_values_of_other_types(
     )
     assert run.command("verify").returncode == 0
     run.kill()
+
+
+def test_with_previous_the_old_function_keeps_the_view_until_the_new_copy_is_swapped(
+    mysql_server: Server, tmp_path: Path
+) -> None:
+    world = World(tmp_path, mysql_server)
+    run = world.run
+    before = (
+        'IndexTable("packed_email", views[9].entity, values={"email": "VARCHAR(20)"},\n'
+        '    of=lambda row: row["body"] and row["body"]["email"])'
+    )
+    (run.folder / "views.py").write_text(f"{VIEWS}views = [{before}]\n")
+    run.start(VIEWTAIL_RUN__ON_CHANGE="beside")
+    wait_for("it is filled", lambda: world.ask(f"SELECT email FROM {STORE}.packed_email WHERE id = 1") == [("ä1@x",)])
+    assert run.stop() == 0
+    changed = 'IndexTable("packed_email", views[9].entity, values={"age": "BIGINT"}, of=lambda row: 10 * row["id"]'
+    (run.folder / "views.py").write_text(f"{VIEWS}views = [{changed}, previous={before})]\n")
+    run.start(VIEWTAIL_RUN__ON_CHANGE="beside")
+    wait_for("it is swapped", lambda: world.ask(f"SELECT age FROM {STORE}.packed_email WHERE id = 4") == [(40,)])
+    world.put(1, "here", body_of(2))
+    world.put(300, "here", body_of(3))
+    wait_for("it is kept", lambda: world.ask(f"SELECT age FROM {STORE}.packed_email WHERE id = 300") == [(3000,)])
+    assert run.command("rebuild", "packed_email", "--rollback", timeout_s=100).returncode == 0
+    wait_for(
+        "the former copy was kept too",
+        lambda: (
+            world.ask(f"SELECT id, email FROM {STORE}.packed_email WHERE id IN (1, 300) ORDER BY id")
+            == [(1, "ä2@x"), (300, "ä3@x")]
+        ),
+    )
+    assert run.command("verify").returncode == 0
+    run.kill()

@@ -293,9 +293,18 @@ def test_a_halted_view_is_not_paused_and_a_view_may_be_paused_and_resumed_while_
         assert done.returncode == 0 and "the next `viewtail run` does it" in done.stdout
         run.start()
         wait_for("it is filled", lambda: shop.is_equal() and run.is_well())
-        for wrong in (["pause"], ["pause", "user_by_email", "--all"], ["resume", "--pipeline", "redi"]):
+        for wrong in (
+            ["pause"],
+            ["pause", "user_by_email", "--all"],
+            ["resume", "--pipeline", "redi"],
+            ["pause", "user_by_email", "--reason", "a line\nand another"],
+            ["pause", "user_by_email", "--reason", "\x1b[31mred"],
+            ["pause", "user_by_email", "--reason", "x" * 1001],
+            ["replay", "user_by_email", "--all"],
+        ):
             refused = run.command(*wrong)
             assert refused.returncode == 2 and "viewtail: error" in refused.stderr
+        assert view(run, "mysql:user_by_email")["state"] == "filled"
 
 
 def test_metrics_show_what_is_paused(shop: Shop, tmp_path: Path) -> None:

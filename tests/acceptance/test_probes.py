@@ -140,6 +140,8 @@ def test_a_run_that_waits_for_its_servers_lives_and_is_not_ready(probed: Probed)
     assert code == 200 and "waiting for servers" in body["state"]
     code, body = one.probe("/readyz")
     assert code == 503 and [down["state"] for down in body["down"]] == ["starting"]
+    for mistyped in ("/readyzz", "/healthz", "/metrics/x"):
+        assert one.ask(mistyped) == (404, "there are /metrics, /livez, /readyz\n")
     probed.mysql.start()
     one.until_filled()
     assert one.run.stop() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from changes.errors import StoreError
 from stack import Server
 from tests.support.archived import OldBank, deposit, sent
 from tests.support.asking import ask
+from tests.support.running import wait_for
 from tests.support.small_disk import SmallDisk
 from viewtail.entities import Answer, Command, UsedCommandIdError
 from viewtail.entities.archiving import Archiving
@@ -267,7 +269,39 @@ def test_restoring_that_was_killed_goes_on(mysql_bank: OldBank, tmp_path: Path, 
     assert bank.live() == bank.all and bank.archived() == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_archiving_that_is_stopped_ends_after_a_step_and_goes_on(mysql_bank: OldBank, number: signal.Signals) -> None:
+    bank = mysql_bank
+    command = ("archive", "bank.account", "--older-than", "90d", "--yes")
+    stopped = bank.run.background(*command, "--max-rows-per-second", "100")
+    wait_for("it has begun", bank.archived)
+    stopped.send_signal(number)
+    _, told = stopped.communicate(20)
+    assert stopped.returncode == 130 and "The same command goes on" in told
+    bank.check_nothing_is_lost_or_twice()
+    assert len(bank.live()) > 4
+    assert "stopped" in bank.run.command("replays").stdout
+    assert bank.run.command(*command).returncode == 0
+    assert len(bank.live()) == 4
+
+
 # --- What is wrong with files ---
+
+
+@pytest.mark.parametrize(("step", "code"), [("after archive record:1", 0), ("after archive:1", 1)])
+def test_a_file_that_is_lost_before_it_is_moved_is_written_again_if_nothing_is_in_it_alone(
+    mysql_bank: OldBank, tmp_path: Path, step: str, code: int
+) -> None:
+    bank = mysql_bank
+    killed(bank, step, "archive", "bank.account", "--older-than", "90d", "--yes", *into("files", tmp_path))
+    (lost,) = files(tmp_path)
+    lost.unlink()
+    done = bank.archive(*into("files", tmp_path))
+    assert done.returncode == code and (str(lost) in done.stderr) == bool(code), done.stderr
+    bank.check_nothing_is_lost_or_twice()
+    if not code:
+        assert len(files(tmp_path)) == 1 and bank.restore("--all").returncode == 0
+        assert bank.live() == bank.all
 
 
 def test_a_damaged_file_is_named_and_nothing_comes_out_of_it(mysql_bank: OldBank, tmp_path: Path) -> None:
@@ -291,6 +325,24 @@ def test_a_damaged_file_is_named_and_nothing_comes_out_of_it(mysql_bank: OldBank
     path.write_bytes(good)
     assert bank.restore("--all").returncode == 0
     assert bank.live() == bank.all
+
+
+def test_an_event_that_was_changed_after_its_file_was_written_goes_into_another(
+    mysql_bank: OldBank, tmp_path: Path
+) -> None:
+    bank = mysql_bank
+    killed(
+        bank,
+        "after archive record",
+        *("archive", "bank.account", "--older-than", "90d", "--yes", *into("files", tmp_path)),
+    )
+    ask(bank.server, "UPDATE bank.account SET response = '7' WHERE entity_id = 'e2' AND version = 100")
+    before = bank.live()
+    assert bank.archive(*into("files", tmp_path)).returncode == 0
+    bank.check_nothing_is_lost_or_twice()
+    assert len(bank.live()) == 4 and len(files(tmp_path)) == 2
+    assert bank.restore("--all").returncode == 0
+    assert bank.live() == before
 
 
 def test_a_full_disk_loses_nothing(mysql_bank: OldBank, tmp_path: Path) -> None:
@@ -408,6 +460,19 @@ def test_columns_of_ones_own_are_archived_into_a_table_only(mysql_bank: OldBank,
     ask(bank.server, "ALTER TABLE bank.account ADD COLUMN later INT")
     refused = bank.archive()
     assert refused.returncode == 2 and "other columns" in refused.stderr and "later" in refused.stderr
+
+
+def test_views_of_single_events_are_named_and_nothing_moves_unasked(mysql_bank: OldBank) -> None:
+    bank = mysql_bank
+    views = """from viewtail import Entity, IndexTable
+views = [IndexTable("by_event", Entity("bank.account"), value="entity_id")]
+"""
+    (bank.folder / "views.py").write_text(views)
+    done = bank.run.command("archive", "bank.account", "--older-than", "90d")
+    assert done.returncode == 2 and "Nobody can be asked here" in done.stderr and "1,196 events" in done.stderr
+    assert "lose those that are moved: mysql:by_event" in done.stderr
+    assert bank.live() == bank.all
+    assert bank.archive("--older-than", "some time").returncode == 2
 
 
 def test_two_at_once_are_refused(mysql_bank: OldBank) -> None:

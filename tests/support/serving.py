@@ -108,6 +108,17 @@ class Served:
             )
         wait_for("it serves", self._serves)
 
+    def consume(self) -> None:
+        """`viewtail entities consume` instead."""
+        with (self.folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "viewtail.main", "entities", "consume"],
+                cwd=self.folder,
+                env=self._environment,
+                stderr=log,
+            )
+        wait_for("it consumes", lambda: "consuming commands" in self.log)
+
     def _serves(self) -> bool:
         assert self.process is not None and self.process.poll() is None, self.log
         for line in self.log.splitlines():

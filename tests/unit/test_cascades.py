@@ -87,6 +87,14 @@ def test_rows_that_are_gone_are_found_by_the_value_that_an_index_has_or_else_by_
     assert made.due() == []
 
 
+def test_what_a_function_makes_is_not_taken_for_the_reference_of_its_name() -> None:
+    computed = IndexTable("by_made", Entity("shop.order"), values={"person": "INT"}, of=lambda row: row["total"])
+    made, parent = cascades(OF_PERSON, views=bind([computed], lambda *_: ORDER))
+    made.saw([RowChanges(parent, DELETE, 1, [(7,)])])
+    found = made.take("mysql:by_made")
+    assert found.is_any_gone and not found.shown_with
+
+
 def test_members_of_a_set_are_found_by_it_where_the_reference_alone_names_the_set() -> None:
     entity = Entity("shop.order")
     of_one, of_two = bind(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import zlib
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -16,6 +18,7 @@ from projectors.projection import Projections, followed_tables
 from projectors.stores import Unfit
 from projectors.stores.index_tables.computed import value_column, values_of
 from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.redis.views import RedisHash, RedisJson
 from projectors.views import BoundView, Entity
 
 USER = Table(
@@ -287,6 +290,23 @@ def test_a_list_that_a_function_makes_has_a_row_for_each_value() -> None:
     (letter,) = parked
     why = "value 1 of its list has 6 characters, and the view's values are VARCHAR(5)"
     assert letter.reason == f"of returned what the view cannot hold: {why}"
+
+
+def test_a_view_that_shows_the_body_itself_shows_its_bytes_while_where_sees_the_dict() -> None:
+    shows = RedisHash("v", user, fields=["body"], where=lambda row: row["body"]["n"] > 1)
+    (view,) = bind([shows], lambda *_: USER)
+    writes, parked = projected(view, (INSERT, [(1, b'{"n": 1}'), (2, b'{"n": 2}'), (3, b"\0")]))
+    assert writes == {(2,): (1, (b'{"n": 2}',))} and [letter.key for letter in parked] == ["3"]
+
+
+def test_a_document_is_made_of_a_body_with_whatever_plain_data_it_has() -> None:
+    entity = Entity("shop.user", body="body", codec="zlib+pickle")
+    (view,) = bind([RedisJson("v", entity, document=lambda row: row["body"])], lambda *_: USER)
+    body = {"at": datetime(2024, 1, 2, tzinfo=UTC), "raw": b"a", "of": {2, 1}, "sum": Decimal("1.50"), "t": (1, [None])}
+    writes, _ = projected(view, (INSERT, [(1, zlib.compress(pickle.dumps(body))), (2, None)]))
+    assert writes == {
+        (1,): (1, b'{"at":"2024-01-02T00:00:00+00:00","raw":"YQ==","of":[1,2],"sum":"1.50","t":[1,[null]]}')
+    }
 
 
 # --- Declarations ---

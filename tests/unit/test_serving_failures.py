@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -14,6 +14,7 @@ from changes.errors import SettingsError, StoreUnavailableError
 from servers.sessions import Connection
 from viewtail import settings
 from viewtail.entities import CommandWorker, EventSourced
+from viewtail.serving import app, requests
 from viewtail.serving.app import EntityServer
 from viewtail.serving.forwarding import FORWARDED_HEADER, MEMBER_HEADER, Forwarding
 
@@ -79,6 +80,37 @@ def test_what_comes_above_the_bound_is_503_at_once() -> None:
         assert "too many commands wait; nothing was written" in full.text
         entity.let_go.set()
         await asyncio.gather(*under_way)
+
+    served(entity, asks)
+
+
+def test_a_body_that_does_not_arrive_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "BODY_WITHIN_S", 0.2)
+
+    async def trickle() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(5)
+
+    async def asks(client: httpx.AsyncClient) -> None:
+        found = await client.post(PATH, headers=HEADERS, content=trickle())
+        assert (found.status_code, found.headers["connection"]) == (408, "close")
+        assert found.json()["type"] == "urn:viewtail:problem:request-timeout"
+
+    served(Away(patience_s=0.5), asks)
+
+
+def test_requests_under_way_are_bounded_and_free_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MOST_REQUESTS", 1)
+    entity = Away(patience_s=0.5)
+
+    async def asks(client: httpx.AsyncClient) -> None:
+        under_way = asyncio.create_task(client.post(PATH, headers=HEADERS, json={}))
+        await asyncio.to_thread(entity.asked.wait, 5)
+        full = await client.post(PATH, headers=HEADERS, json={})
+        assert full.status_code == 503 and "too many commands are under way" in full.text
+        entity.let_go.set()
+        assert "does not answer" in (await under_way).text
+        assert "does not answer" in (await client.post(PATH, headers=HEADERS, json={})).text
 
     served(entity, asks)
 

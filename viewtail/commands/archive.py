@@ -14,7 +14,7 @@ from offsets.mysql import OwnSession
 from operations.runs import DONE, Run
 from projectors.pace import ConsideratePace, GivingWay
 from servers.sessions import open_session
-from viewtail import declarations, settings
+from viewtail import declarations, shards
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.durations import seconds_of
 from viewtail.commands.output import print_remark
@@ -123,7 +123,7 @@ Steps = TypeVar("Steps", bound=ArchiveSteps)
 def _opened(config: Path | None, kind: type[Steps], name: str, how: How) -> Iterator[tuple[Steps, Deployment]]:
     """On the primary, where nobody else archives or restores the table."""
     table = EventTable(name)
-    deployment = Deployment(settings=settings.load(config))
+    deployment = Deployment(settings=shards.load(config))
     address = replace(deployment.settings.primary_address(), database=None)
     pace = _ArchivePace(
         rows_a_second=how.rows_a_second,

@@ -12,7 +12,7 @@ from typing import Any
 from changes.errors import MisuseError
 from offsets.mysql import OwnSession
 from operations.dead_letters import DeadLetterTable, Letter
-from viewtail import settings
+from viewtail import shards
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.composition import Deployment
@@ -96,7 +96,7 @@ def drop(config: Path | None, name: str, keys: Sequence[str], *, is_yes: bool) -
 
 @contextmanager
 def _table(config: Path | None) -> Iterator[DeadLetterTable]:
-    deployment = Deployment(settings=settings.load(config))
+    deployment = Deployment(settings=shards.load(config))
     with closing(OwnSession(deployment.open_store)) as session:
         table = DeadLetterTable(session, deployment.database)
         if not table.is_there():

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from operations import erase as operation
 from operations.erase import Looked, Proof
-from viewtail import declarations, settings
+from viewtail import declarations, shards
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import deploy
 
 
 def erase(config: Path | None, entity: str, key: str, *, by: str | None, timeout_s: float, as_json: bool) -> int:
     """Erase what was made of an entity whose row is gone, and prove it; returns the exit code."""
-    loaded = settings.load(config)
+    loaded = shards.load(config)
     views = declarations.load(loaded.views)
     chosen = operation.views_of(entity, views)
     loaded.check_stores(chosen)

@@ -16,7 +16,7 @@ from operations import forget as operation
 from operations.forget import Chosen
 from projectors.stores.leaving import Found
 from projectors.stores.registry import store_named
-from viewtail import declarations, settings
+from viewtail import declarations, shards
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import Deployment
@@ -36,7 +36,7 @@ class Wishes:
 
 def forget(config: Path | None, name: str, wishes: Wishes) -> int:
     """Drop what a view left that is not declared any more; returns the exit code."""
-    loaded = settings.load(config)
+    loaded = shards.load(config)
     declared = {view.id for view in declarations.load(loaded.views)}  # those of the tailer too
     deployment = Deployment(settings=loaded)
     chosen = operation.choose(deployment, declared, name)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from changes.errors import MisuseError
 from changes.retrying import PAUSED
-from offsets.pauses import this_person
+from offsets.pauses import MOST_REASON, this_person
 from operations import pausing as operation
 from operations.pausing import Outcome, PausedView
 from operations.status import PipelineStatus
 from projectors.stores.registry import store_of
 from projectors.views import View, view_of
-from viewtail import declarations, settings
+from viewtail import declarations, shards
 from viewtail.composition import Deployment
 
 
@@ -43,9 +43,11 @@ class Wanted:
 def pause(config: Path | None, wanted: Wanted, reason: str | None) -> int:
     """Pause what is named; the exit code is 1 where a view could not be."""
     wanted.check("pause")
+    if reason is not None and (not reason.isprintable() or not 1 <= len(reason) <= MOST_REASON):
+        raise MisuseError(f"--reason is one line of 1 to {MOST_REASON:,} characters: `status` shows it")
     by = this_person()
     if not wanted.views:
-        deployment = Deployment(settings=settings.load(config))
+        deployment = Deployment(settings=shards.load(config))
         chosen = operation.chosen_pipelines(deployment, wanted.names)
         operation.pause_pipelines(deployment, chosen, by=by, reason=reason)
         for one in chosen:
@@ -60,7 +62,7 @@ def resume(config: Path | None, wanted: Wanted) -> int:
     """Resume what is named; the exit code is 1 where a view could not be."""
     wanted.check("resume")
     if not wanted.views:
-        deployment = Deployment(settings=settings.load(config))
+        deployment = Deployment(settings=shards.load(config))
         chosen = operation.chosen_pipelines(deployment, wanted.names)
         operation.resume_pipelines(deployment, chosen)
         for one in chosen:

@@ -9,7 +9,7 @@ from pathlib import Path
 from changes.rendering import render_key
 from operations.reading import Reader
 from projectors.stores.registry import store_of
-from viewtail import settings
+from viewtail import shards
 from viewtail.commands.output import beside, print_json, print_remark, print_rows
 from viewtail.reading import open_reader
 
@@ -74,6 +74,6 @@ def search(
 
 def _reader(config: Path | None, view: str) -> Reader:
     """A reader of the view, whose remark is printed."""
-    reader = open_reader(view, settings.load(config))
+    reader = open_reader(view, shards.load(config))
     print_remark(reader.remark)
     return reader

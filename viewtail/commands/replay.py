@@ -19,7 +19,7 @@ from operations.runs import past
 from operations.status import PipelineStatus
 from projectors.view_states import State
 from projectors.views import View, view_of
-from viewtail import declarations, settings
+from viewtail import declarations, shards
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.commands.progress import progress
@@ -62,7 +62,9 @@ def would_replay(config: Path | None, names: Sequence[str], *, all_views: bool) 
 
 
 def _chosen(config: Path | None, names: Sequence[str], all_views: bool) -> tuple[Deployment, list[View]]:
-    if bool(names) == all_views:
+    if names and all_views:
+        raise MisuseError("either the views by name, or --all, which is all of them")
+    if not names and not all_views:
         raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or say --all, which is all of them")
     loaded, views = declarations.configured(config)
     chosen = views if all_views else [declarations.chosen(loaded, views, view_of(name)) for name in names]
@@ -85,7 +87,7 @@ def _tell_left(done: Replayed) -> None:
 
 def replays(config: Path | None, *, limit: int, as_json: bool) -> int:
     """Print what operators had done to views, the newest first."""
-    deployment = Deployment(settings=settings.load(config))
+    deployment = Deployment(settings=shards.load(config))
     with closing(OwnSession(deployment.open_store)) as session:
         found = past(session, deployment.database, KINDS, limit)
     if as_json:

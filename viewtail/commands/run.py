@@ -19,10 +19,10 @@ from rich.table import Table
 from changes.errors import TemporaryError
 from changes.retrying import reaction_to
 from projectors.views import View
-from viewtail import declarations, logs, metrics, settings
+from viewtail import declarations, logs, metrics, shards
 from viewtail.composition import Deployment, deploy_what_works
 from viewtail.roles import Role, views_of
-from viewtail.settings import Settings
+from viewtail.shards import Part
 from viewtail.signals import end_at_once, kept_from_threads, on_stop
 from viewtail.supervisor import Supervisor
 
@@ -33,33 +33,46 @@ PLAIN_EVERY_S = 5.0
 
 def run(config: Path | None, role: Role = Role.ALL) -> int:
     """Check what can be checked at once, then run until stopped; returns the exit code."""
-    loaded = settings.load(config)
-    logs.configure(loaded.logs)
-    views = views_of(role, loaded, declarations.load(loaded.views))
-    loaded.check_stores(views)
+    parts = shards.parts(config)
+    first = parts[0].settings
+    logs.configure(first.logs)
+    views = [views_of(role, part.settings, declarations.load(part.settings.views)) for part in parts]
+    for part, of_part in zip(parts, views, strict=True):
+        part.settings.check_stores(of_part)
     end_at_once()
     show, begin, finish = _display()
     supervisor = Supervisor(config, show)
     with ExitStack() as at_end:
-        if loaded.metrics.port:
+        if first.metrics.port:
             with kept_from_threads():  # the probes answer while servers are waited for
-                server = metrics.Server(loaded.metrics.host, loaded.metrics.port, supervisor)
+                server = metrics.Server(first.metrics.host, first.metrics.port, supervisor)
             at_end.callback(server.close)
-        deployment = _deploy_when_up(loaded, views)
+        pipelines = [
+            (part, store)
+            for part, of_part in zip(parts, views, strict=True)
+            for store in _stores(part, of_part, is_waited_for=len(parts) == 1)
+        ]
         on_stop(supervisor.stop)
         begin()
         at_end.callback(finish)
-        return supervisor.run(deployment.stores())
+        return supervisor.run(pipelines)
 
 
-def _deploy_when_up(loaded: Settings, views: Sequence[View]) -> Deployment:
-    """Wait for a server that does not answer yet, as after a common restart; Ctrl-C ends the wait."""
+def _stores(part: Part, views: Sequence[View], *, is_waited_for: bool) -> list[str]:
+    """The stores that these views need, once the views fit their tables.
+
+    A server that does not answer yet, as after a common restart, is waited for; Ctrl-C ends the wait. Where there are
+    others, its pipelines wait for it themselves, and those of the others begin.
+    """
     for attempt in itertools.count():
         try:
-            deployment = deploy_what_works(loaded, views)
+            deployment = deploy_what_works(part.settings, views)
             deployment.check_changes()
-            return deployment
+            return deployment.stores()
         except TemporaryError as error:
+            if not is_waited_for:
+                _log.warning("a server does not answer yet", shard=part.shard, error=str(error))
+                return Deployment(settings=part.settings, left_out=views).stores()
             pause_s = reaction_to(error).pause_s(attempt)
             _log.warning("waiting for a server", error=str(error), next_attempt_in_s=round(pause_s, 1))
             time.sleep(pause_s)

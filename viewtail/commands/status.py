@@ -21,7 +21,7 @@ from projectors.rebuilds import Rebuild, Stage, all_rebuilds, gone_back
 from projectors.stores.registry import STORES
 from projectors.views import is_copy, view_of
 from servers.sessions import asking
-from viewtail import declarations, settings
+from viewtail import declarations, settings, shards
 from viewtail.commands.output import print_json
 from viewtail.commands.status_page import print_page
 from viewtail.sources import read_position
@@ -60,7 +60,7 @@ class Findings:
 
 def status(config: Path | None, *, as_json: bool) -> int:
     """Print every pipeline and view; the exit code is 1 when one is down, behind, halted or has parked keys."""
-    loaded = settings.load(config)
+    loaded = shards.load(config)
     # Who asks wants to know now; a server that hangs is an answer.
     address = replace(loaded.store_address(), database=None, io_timeout_s=ANSWER_WITHIN_S)
     database = loaded.store_database

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from operations.waiting import Wanted
-from viewtail import settings
+from viewtail import shards
 from viewtail.waiting import wait_for
 
 
@@ -18,7 +18,7 @@ def wait(config: Path | None, view: str, key: str | None, wanted: Wanted, *, wit
         position=wanted.position,
         gtid=wanted.gtid,
         within_s=within_s,
-        settings=settings.load(config),
+        settings=shards.load(config),
     )
     print(f"{view}: has it, after {took_s:.3f} s")
     return 0

@@ -26,10 +26,11 @@ from changes.errors import MisuseError, StoreUnavailableError, ViewtailError, on
 from operations.fleet import Fleet
 from operations.status import PipelineStatus, ViewStatus, read
 from servers.sessions import Connection, MySQLAddress, open_session, session_error
-from viewtail import settings
+from viewtail import settings, shards
 from viewtail.commands.sparkline import History
 from viewtail.commands.status import ANSWER_WITHIN_S, Findings, compared, declared, remarks
 from viewtail.commands.status_page import STYLES, each_view, is_behind, shown_age, shown_rate, shown_state, told
+from viewtail.shards import NotOneShardError
 from viewtail.signals import on_stop
 from viewtail.sources import read_position
 
@@ -51,7 +52,10 @@ class Seen:
 
 def watch(config: Path | None, every_s: float) -> int:
     """Show the status until Ctrl-C; exit code 0 then."""
-    loaded = settings.load(config)
+    try:
+        loaded = shards.load(config)
+    except NotOneShardError as error:
+        raise MisuseError(str(error)) from None  # a screen shows one
     console = Console()
     if not sys.stdout.isatty() or console.is_dumb_terminal:
         raise MisuseError(

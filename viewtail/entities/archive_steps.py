@@ -21,7 +21,7 @@ from changes.errors import MisuseError, StopRequested, StoreError, StoreUnavaila
 from offsets.lease import lock_name
 from projectors.pace import Pace
 from servers.privileges import Privileges
-from servers.sessions import Connection, number_of, quote, value_of
+from servers.sessions import Connection, mend_of_denial, number_of, quote, value_of
 from viewtail.entities.archive_files import FiledEvent
 from viewtail.entities.archives import FILE, TABLE, Archive, places_of
 from viewtail.entities.event_table import EventTable
@@ -33,7 +33,6 @@ BYTES_AT_ONCE = 16 << 20
 COLUMNS = FiledEvent._fields
 _TRIES = 10
 _LOCKED = frozenset({1205, 1213})
-_DENIED = frozenset({1044, 1142, 1143, 1227})
 _DUPLICATE = 1062
 
 
@@ -210,7 +209,7 @@ class ArchiveSteps:
 
     def _error(self, error: pymysql.err.MySQLError) -> ViewtailError:
         said = " ".join(map(str, error.args))
-        if number_of(error) in _DENIED:
+        if mend_of_denial(error) is not None:
             places = places_of(self.table)
             return StoreError(
                 f"{said}. This command's user needs: GRANT SELECT, DELETE, TRIGGER ON {self.table.quoted} (to restore, "

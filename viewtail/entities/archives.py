@@ -89,6 +89,12 @@ class Archive:
             state = self._filed(connection, event_id, number)
         return Newest(version, state.encode(), version)
 
+    def files(self, connection: Connection) -> list[str]:
+        """Paths of all that hold events, or held them before they were restored."""
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT place FROM {places_of(self.table)} WHERE kind = '{FILE}' ORDER BY id")
+            return [place for (place,) in cursor.fetchall()]
+
     def _filed(self, connection: Connection, event_id: int, number: int) -> str:
         path, digest = file_of(connection, self.table, number)
         for event in archive_files.read(path, digest):

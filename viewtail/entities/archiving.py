@@ -206,11 +206,22 @@ class Archiving(ArchiveSteps):
         self._refuse_other_way(f"{IN_FILE} IS NULL", f"into {self.archive.name}: leave --into-files out")
         for number, path in self.files(WRITING):
             archive_files.remove(path)
-            self.step(partial(self.execute, f"DELETE FROM {places_of(self.table)} WHERE id = %s", number))
-        for number, _ in self.files(WRITTEN):
-            self._move_file(number, cutoff)
+            self._forget_file(number)
+        for number, path in self.files(WRITTEN):
+            if not path.exists() and not self._has_taken(number):
+                self._forget_file(number)
+            else:
+                self._move_file(number, cutoff)
         for events in self._for_files(cutoff):
             self._move_file(self._written(folder, events), cutoff)
+
+    def _has_taken(self, number: int) -> bool:
+        """Whether an event is in a file alone."""
+        where = f"SELECT 1 FROM {self.archive.quoted} WHERE {IN_FILE} = %s LIMIT 1"
+        return bool(self.step(partial(self.rows, where, number)))
+
+    def _forget_file(self, number: int) -> None:
+        self.step(partial(self.execute, f"DELETE FROM {places_of(self.table)} WHERE id = %s", number))
 
     def _for_files(self, cutoff: str) -> Iterator[list[FiledEvent]]:
         """The events of a file. Those of the one before were moved before the next ones are asked for."""

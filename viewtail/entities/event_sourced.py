@@ -16,7 +16,7 @@ from servers.sessions import Connection, asking, create_database, number_of, ope
 from viewtail.entities.archives import Archive
 from viewtail.entities.commands import MOST_NAME, Handler
 from viewtail.entities.event_table import NOT_AS_MADE, EventTable, read_in_one_snapshot
-from viewtail.entities.worker import HANGS_AFTER_S, CommandWorker
+from viewtail.entities.worker import HANGS_AFTER_S, PATIENCE_S, CommandWorker
 
 if TYPE_CHECKING:
     from servers.sessions import MySQLAddress
@@ -85,9 +85,11 @@ class EventSourced:
             except pymysql.err.MySQLError as error:
                 raise self._error(error) from None
 
-    def worker(self, *, hangs_after_s: float = HANGS_AFTER_S) -> CommandWorker:
+    def worker(self, *, hangs_after_s: float = HANGS_AFTER_S, patience_s: float = PATIENCE_S) -> CommandWorker:
         """Handles commands until it is closed. Any number of them, in any processes, may be at work on one table."""
-        return CommandWorker(self.table, self.handlers, self._open(), hangs_after_s=hangs_after_s)
+        return CommandWorker(
+            self.table, self.handlers, self._open(), hangs_after_s=hangs_after_s, patience_s=patience_s
+        )
 
     def state(self, entity_id: str, *, version: int | None = None) -> State | None:
         """As it is, or was at a version; None where the entity has no events, or none of that version.

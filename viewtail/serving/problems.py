@@ -68,15 +68,18 @@ class Problem(Exception):
         if kind is UNAVAILABLE:
             self._headers["Retry-After"] = str(RETRY_AFTER_S)
 
-    def response(self) -> Response:
-        """Its body and headers."""
-        body = {
+    def body(self) -> dict[str, Any]:
+        """RFC 9457's members."""
+        return {
             "type": self.kind.uri,
             "title": self.kind.title,
             "status": self.kind.status,
             "detail": self.detail,
         }
-        return json_response(body, self.kind.status, {"Content-Type": MEDIA_TYPE, **self._headers})
+
+    def response(self) -> Response:
+        """Its body and headers."""
+        return json_response(self.body(), self.kind.status, {"Content-Type": MEDIA_TYPE, **self._headers})
 
 
 def json_response(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

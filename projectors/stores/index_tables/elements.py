@@ -42,7 +42,7 @@ def element_column(name: str, declared: str) -> Column | None:
         precision, scale = int(found[1]), int(found[2] or 0)
         if 1 <= precision <= 65 and scale <= min(30, precision):
             return _column(name, Kind.DECIMAL, f"decimal({precision},{scale})", precision=precision, scale=scale)
-    if text in ("boolean", "bool"):
+    if text in ("boolean", "bool", BOOLEAN):
         return _column(name, Kind.INTEGER, BOOLEAN)
     return None
 

@@ -16,7 +16,7 @@ from projectors.stores import Held, StoredRow, ViewReader
 from projectors.stores.index_tables.table import VERSION, plain_type, table_name
 from projectors.views import BoundView
 from servers.literals import beyond, literal, one_of, selected, up_to
-from servers.sessions import Connection, number_of, quote
+from servers.sessions import Connection, mend_of_denial, number_of, quote
 
 ROWS_A_PAGE = 20_000  # looked at by one query
 KEYS_A_QUERY = 500
@@ -104,7 +104,7 @@ class IndexTableReader(ViewReader):
             self._connection.commit()
             return rows
         except pymysql.err.MySQLError as error:
-            raise self._failure(number_of(error)) from None
+            raise self._failure(error) from None
         except SourceUnavailableError as error:
             raise StoreUnavailableError(f"view {self.view.id}: {error}") from None
         except SourceError as error:
@@ -141,15 +141,15 @@ class IndexTableReader(ViewReader):
                 found = list(cursor.fetchall())
             self._connection.commit()  # an open transaction would hold up the next ALTER TABLE
         except pymysql.err.MySQLError as error:
-            raise self._failure(number_of(error)) from None
+            raise self._failure(error) from None
         return found
 
-    def _failure(self, number: int) -> StoreError | StoreUnavailableError:
-        name = self.view.id
+    def _failure(self, error: pymysql.err.MySQLError) -> StoreError | StoreUnavailableError:
+        name, number = self.view.id, number_of(error)
         if number in (1049, 1146):
             return StoreError(f"view {name} has no table yet; `viewtail run` creates and backfills it")
-        if number in (1044, 1142):
-            return StoreError(f"view {name}: the store's user may not read it ({number}); see `viewtail check`")
+        if (mend := mend_of_denial(error)) is not None:
+            return StoreError(f"view {name} cannot be read: {number} {error.args[-1]}. {mend}")
         return StoreUnavailableError(
             f"view {name}: the index table cannot be read now (MySQL error {number}); try again"
         )

@@ -33,7 +33,7 @@ from projectors.views import BoundView
 from servers.facts import ServerFacts, facts_of
 from servers.literals import equals
 from servers.pipelined import Flight
-from servers.sessions import TEMPORARY_NUMBERS, Connection, create_database, number_of, quote, value_of
+from servers.sessions import TEMPORARY_NUMBERS, Connection, create_database, mend_of_denial, number_of, quote, value_of
 
 _Block: TypeAlias = tuple[Upsert, list[Item]]
 
@@ -370,10 +370,9 @@ class MySQLSink(GuardedSink):
         if number in TEMPORARY_NUMBERS or number == 0:
             why = _TEMPORARY_WORDS.get(number, "")
             return StoreUnavailableError(f"{said}{why}; nothing of it was kept, viewtail tries again by itself")
-        if number in (1044, 1142):
-            remedy = "Grant the user what `viewtail check` lists"
-        else:
-            remedy = "Look the number up in the MySQL manual, fix the cause, and start viewtail again"
+        if (mend := mend_of_denial(error)) is not None:
+            return StoreError(f"{said} {error.args[-1]}. {mend}")
+        remedy = "Look the number up in the MySQL manual, fix the cause, and start viewtail again"
         return StoreError(f"{said} ({type(error).__name__}){_what(error)}. {remedy}")
 
     def _roll_back(self) -> None:

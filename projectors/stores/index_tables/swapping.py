@@ -27,7 +27,7 @@ from projectors.stores.index_tables.lists import is_of_entities, second_name
 from projectors.stores.index_tables.table import present_tables, table_name
 from projectors.views import BoundView
 from servers.facts import facts_of
-from servers.sessions import TEMPORARY_NUMBERS, Connection, number_of, quote, value_of
+from servers.sessions import TEMPORARY_NUMBERS, Connection, mend_of_denial, number_of, quote, value_of
 
 WAIT_S = 0.05  # so long does a RENAME keep readers waiting
 PAUSE_S = 0.15
@@ -35,7 +35,6 @@ ATTEMPTS = 8
 
 _log = structlog.get_logger("viewtail.rebuild")
 
-_DENIED = frozenset({1044, 1142, 1227})
 _INTERRUPTED = frozenset({1205, 1317, 1969, 3024})
 
 
@@ -105,7 +104,7 @@ class TableSwapping(Swapping):
                     return
                 time.sleep(PAUSE_S)
         except pymysql.err.MySQLError as error:
-            if number_of(error) not in _DENIED:
+            if mend_of_denial(error) is None:
                 raise
             _log.warning("without PROCESS nobody knows whether older transactions are open", view=beside.id)
             return
@@ -172,7 +171,8 @@ class TableSwapping(Swapping):
             said = f"view {view.view.id}: its tables cannot be renamed or dropped (MySQL error {number})"
             if number in TEMPORARY_NUMBERS:
                 raise StoreUnavailableError(f"{said}; viewtail tries again by itself") from None
-            raise StoreError(f"{said}: {error.args[-1]}") from None
+            mend = mend_of_denial(error)
+            raise StoreError(f"{said}: {error.args[-1]}{f'. {mend}' if mend else ''}") from None
 
 
 def _is_swapped(names: tuple[str, str, str], present: Collection[str]) -> bool:

@@ -238,6 +238,11 @@ class IndexTableShape:
             )
         if number in (1071, 1118):
             return self._too_long()
+        if number == 1070:
+            return self._wrong(
+                f"its index has {len(self._indexed)} columns, those of the key among them, which is more than this "
+                "server allows (MySQL 16, MariaDB 32); name fewer value columns"
+            )
         if number in (1062, 1264, 1265, 1292, 1366, 1406):
             return RowsDoNotFitError(
                 f"{self._label}: {self.table} holds values that do not fit the columns as they are declared now "

@@ -1,0 +1,1 @@
+"""Accounts whose every change is a command, and views of them."""

@@ -1,0 +1,33 @@
+"""The examples, as a reader runs them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from examples.demo.running import CHECKOUT
+
+pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.slow]
+
+
+@pytest.mark.parametrize(("name", "views"), [("bank", 2), ("friendfeed", 10)])
+def test_an_example_ends_with_every_view_equal_to_its_table(name: str, views: int) -> None:
+    environment = {
+        variable: value
+        for variable, value in os.environ.items()
+        if not variable.startswith("VIEWTAIL_") or variable.startswith("VIEWTAIL_STACK_")
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", f"examples.{name}"],
+        cwd=CHECKOUT,
+        env={**environment, f"{name.upper()}_LIVE_S": "3"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.stdout.endswith(f"\n{name}: {views} views equal their tables\n")
+    assert done.stdout.count(": equal, ") == views and not done.stderr

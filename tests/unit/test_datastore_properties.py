@@ -1,0 +1,110 @@
+"""The pure parts of a DataStore: ids, homes, what an index holds, and what is refused."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from changes.errors import DeclarationError, MisuseError
+from viewtail.datastore import DataStore, Index
+from viewtail.datastore.properties import home_of_id, home_of_value, id_of, is_same, new_id, plain, values_of
+
+URLS = ["mysql://db0:3306/ff", "mysql://db1:3306/ff"]
+TEXTS = {"a": "VARCHAR(255)", "b": "BIGINT"}
+
+
+def test_ids_are_uuids_of_version_7_and_rise() -> None:
+    ids = [new_id() for _ in range(1000)]
+    assert len(set(ids)) == 1000
+    assert {(one.version, one.variant) for one in ids} == {(7, "specified in RFC 4122")}
+    assert ids[0].int >> 80 <= ids[-1].int >> 80
+
+
+def test_an_id_is_taken_in_three_forms_and_nothing_else_is() -> None:
+    one = new_id()
+    assert id_of(one) == id_of(one.bytes) == id_of(str(one)) == one
+    for wrong in (b"short", "no id", 7, None):
+        with pytest.raises(MisuseError, match="an id is a UUID"):
+            id_of(wrong)
+
+
+@given(st.binary(min_size=16, max_size=16), st.integers(1, 64))
+def test_an_id_has_one_home(entity_id: bytes, count: int) -> None:
+    assert 0 <= home_of_id(entity_id, count) < count
+    assert home_of_id(entity_id, count) == home_of_id(bytes(UUID(bytes=entity_id).bytes), count)
+
+
+def test_what_an_index_holds() -> None:
+    assert values_of(TEXTS, {"a": "x", "b": 5}) == ("x", 5)
+    assert values_of(TEXTS, {"a": True, "b": -(1 << 63)}) == ("true", -(1 << 63))
+    assert values_of(TEXTS, {"a": 1.5, "b": 0}) == ("1.5", 0)
+    assert values_of(TEXTS, {"a": "ä" * 300, "b": 0}) == ("ä" * 255, 0)
+    for absent in (
+        {"a": "x"},
+        {"a": None, "b": 5},
+        {"a": "x", "b": True},
+        {"a": "x", "b": 1 << 63},
+        {"a": "x", "b": "5"},
+    ):
+        assert values_of(TEXTS, absent) is None
+    with pytest.raises(ValueError, match="is not indexed"):
+        values_of(TEXTS, {"a": ["x"], "b": 5})
+
+
+def test_values_are_compared_with_their_kind() -> None:
+    assert is_same({"a": 1, "b": [2]}, {"b": [2], "a": 1})
+    for other in (True, 1.0, "1", None):
+        assert not is_same(1, other)
+    assert plain((1, UUID(int=0))) == [1, "00000000-0000-0000-0000-000000000000"]
+    with pytest.raises(MisuseError, match="no JSON can be made"):
+        plain({1, 2})
+
+
+def test_a_row_of_an_index_is_in_one_deployment_alone() -> None:
+    index = Index("by_user", ["user_id"], shard_on="user_id")
+    datastore = DataStore([f"mysql://db{number}:3306/ff" for number in range(3)], [index, Index("by_day", ["day"])])
+    assert len(datastore.shards()) == 9
+    for number in range(50):
+        entity_id, entity = new_id(), {"user_id": number, "day": "monday"}
+        home = home_of_id(entity_id.bytes, 3)
+        held = {"by_user": [], "by_day": []}
+        for target in range(3):
+            for view in datastore.views_of(f"{home}.{target}"):
+                assert view.where is not None
+                if view.where({"id": entity_id.bytes, "body": entity}):
+                    held[view.name].append(target)
+        assert held == {"by_user": [home_of_value(str(number), 3)], "by_day": [home]}
+        for view in datastore.views_of(f"{(home + 1) % 3}.0"):
+            assert view.where is not None
+            with pytest.raises(ValueError, match="and its id is one of shard"):
+                view.where({"id": entity_id.bytes, "body": entity})
+
+
+def test_without_shard_on_a_shard_is_a_deployment() -> None:
+    assert list(DataStore(URLS, [Index("by_day", ["day"])]).shards()) == ["0.0", "1.1"]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Index("by user", ["a"]), "letters, digits and _"),
+        (lambda: Index("i", "user_id"), "a list of names"),
+        (lambda: Index("i", []), "a list of names"),
+        (lambda: Index("i", ["id"]), "no name of a property"),
+        (lambda: Index("i", {"a": "JSON"}), "the type of a is one of"),
+        (lambda: Index("i", ["a"], shard_on="b"), "shard_on is one of the properties"),
+        (lambda: DataStore([]), "a list of addresses"),
+        (lambda: DataStore(["mysql://db0:3306"]), "names no database"),
+        (lambda: DataStore(["postgres://db0/x"]), "mysql_shards[0]"),
+        (lambda: DataStore([URLS[0], "mysql://ann:secret@db0:3306/ff"]), "one database"),
+        (lambda: DataStore(URLS, [Index("i", ["a"]), Index("i", ["b"])]), "two indexes have one table"),
+        (lambda: DataStore(URLS, ["i"]), "a list of Index"),  # type: ignore[list-item]
+    ],
+)
+def test_a_declaration_that_cannot_work_is_refused(make: object, said: str) -> None:
+    with pytest.raises(DeclarationError) as found:
+        make()  # type: ignore[operator]
+    assert said in str(found.value) and "secret" not in str(found.value)

@@ -1,0 +1,114 @@
+"""Which deployment a command is about, where views.py stands for several."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from changes.errors import MisuseError
+from viewtail import declarations, main, shards
+from viewtail.shards import NotOneShardError
+
+VIEWS = """
+from pydantic import SecretStr
+from viewtail import Entity, IndexTable
+
+class Spread:
+    def shards(self):
+        return {"a": "the first", "b": "the second"}
+
+    def settings_of(self, shard, settings):
+        source = settings.source.model_copy(update={"url": SecretStr(f"mysql://{shard}:3306")})
+        return settings.model_copy(update={"source": source, "views": f"{settings.views}@{shard}"})
+
+    def views_of(self, shard):
+        return [IndexTable(f"by_{shard}", Entity("shop.user"), value="email")]
+
+spread = Spread()
+views = [IndexTable("i", Entity("shop.user"), value="email")]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "views.py").write_text(VIEWS)
+    (tmp_path / "viewtail.toml").write_text('views = "views:spread"')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    sys.modules.pop("views", None)
+    for name in [name for name in os.environ if name.startswith("VIEWTAIL_")]:
+        monkeypatch.delenv(name)
+    importlib.invalidate_caches()
+    yield
+    sys.modules.pop("views", None)
+
+
+def test_a_command_without_a_choice_is_told_of_all_deployments() -> None:
+    with pytest.raises(NotOneShardError, match="VIEWTAIL_SHARD=a") as found:
+        shards.load(None)
+    assert found.value.shards == {"a": "the first", "b": "the second"}
+    with pytest.raises(NotOneShardError):
+        declarations.load("views:spread")
+
+
+def test_a_chosen_deployment_has_its_own_settings_and_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIEWTAIL_SHARD", "b")
+    loaded = shards.load(None)
+    assert loaded.source_address().host == "b"
+    assert [view.id for view in declarations.load(loaded.views)] == ["mysql:by_b"]
+
+
+def test_a_run_keeps_all_of_them() -> None:
+    parts = shards.parts(None)
+    assert [(part.shard, part.settings.source_address().host) for part in parts] == [("a", "a"), ("b", "b")]
+    assert [part.names("mysql") for part in parts] == ["a/mysql", "b/mysql"]
+
+
+@pytest.mark.parametrize(
+    ("toml", "shard", "said"),
+    [
+        ('views = "views:spread"', "c", "is 'c', which is no deployment; there are a, b"),
+        ('views = "views:views"', "a", "VIEWTAIL_SHARD is set, and the views of these settings are not in several"),
+        ('views = "views:nothing"', "a", "VIEWTAIL_SHARD is set"),
+        ('views = "views:spread"\n[source]\nurl = "mysql://one"', "a", "unset url of [source]"),
+    ],
+    ids=["unknown", "not spread", "no views", "with an address"],
+)
+def test_what_does_not_fit_together_is_refused(
+    toml: str, shard: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("viewtail.toml").write_text(toml)
+    monkeypatch.setenv("VIEWTAIL_SHARD", shard)
+    with pytest.raises(MisuseError) as found:
+        shards.load(None)
+    assert said in str(found.value)
+
+
+def test_an_address_of_the_source_beside_a_spread_declaration_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("viewtail.toml").write_text('views = "views:spread"\n[source]\nurl = "mysql://one"')
+    with pytest.raises(SystemExit) as ended:
+        main.main(["verify"])
+    assert ended.value.code == 2 and "unset url of [source]" in capsys.readouterr().err
+
+
+def test_a_command_is_called_for_each_and_the_worst_code_counts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def once(arguments: object) -> int:
+        asked.append(os.environ.get("VIEWTAIL_SHARD"))
+        loaded = shards.load(None)
+        return {"a": 1, "b": 0}[loaded.source_address().host]
+
+    monkeypatch.setattr(main, "_command", once)
+    with pytest.raises(SystemExit) as ended:
+        main.main(["status"])
+    assert (asked, ended.value.code) == ([None, "a", "b"], 1)
+    assert capsys.readouterr().err == "-- a: the first\n-- b: the second\n"
+    assert "VIEWTAIL_SHARD" not in os.environ

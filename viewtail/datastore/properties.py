@@ -1,0 +1,87 @@
+"""What of an entity is compared, and where it lives: pure functions, the same for who writes, projects and asks."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import zlib
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from changes.errors import MisuseError
+
+LONGEST_TEXT = 255  # characters of a text in an index; of a longer one the first ones, and the entity decides
+_TEXT = f"VARCHAR({LONGEST_TEXT})"
+# Of the types that can be named for a property, what its values are.
+KINDS: Mapping[str, type] = {_TEXT: str, "BIGINT": int}
+DEFAULT_TYPE = _TEXT
+
+
+def new_id() -> UUID:
+    """A UUID of version 7: ids of later entities are larger, to the millisecond."""
+    random = secrets.randbits(74)
+    milliseconds = time.time_ns() // 1_000_000
+    return UUID(int=milliseconds << 80 | 0x7 << 76 | (random >> 62) << 64 | 0b10 << 62 | random & (1 << 62) - 1)
+
+
+def id_of(given: object) -> UUID:
+    """An id as a user gives it: a UUID, its 16 bytes, or its text. Raises MisuseError."""
+    try:
+        if isinstance(given, UUID):
+            return given
+        if isinstance(given, bytes) and len(given) == 16:
+            return UUID(bytes=given)
+        if isinstance(given, str):
+            return UUID(given)
+    except ValueError:
+        pass
+    raise MisuseError(f"an id is a UUID, its 16 bytes or its text, not this {type(given).__name__}")
+
+
+def plain(value: object) -> Any:
+    """A value as it comes back from the store: JSON's kinds alone. Raises MisuseError."""
+    try:
+        return orjson.loads(orjson.dumps(value))
+    except (orjson.JSONEncodeError, RecursionError) as error:
+        raise MisuseError(f"no JSON can be made of this {type(value).__name__} ({type(error).__name__})") from None
+
+
+def indexed(value: object, kind: str) -> str | int | None:
+    """What an index holds of a property's value; None where it holds nothing of it. Raises ValueError for lists."""
+    if value is None:
+        return None
+    if isinstance(value, list | dict):
+        raise ValueError("a property that is a list or an object is not indexed")  # noqa: TRY004
+    if KINDS[kind] is int:
+        is_number = isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+        return value if is_number else None  # type: ignore[return-value]
+    return text_of(value)[:LONGEST_TEXT]
+
+
+def values_of(properties: Mapping[str, str], entity: Mapping[str, Any]) -> tuple[str | int, ...] | None:
+    """What an index over these properties holds of an entity; None where it lacks one. Raises ValueError for lists."""
+    found = tuple(indexed(entity.get(name), kind) for name, kind in properties.items())
+    return None if None in found else found  # type: ignore[return-value]
+
+
+def text_of(value: object) -> str:
+    """Equal for equal values, and quick to compare: a text as it is, other values as JSON."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def is_same(one: object, other: object) -> bool:
+    """Whether two plain values are one, of one kind: 1, 1.0 and true are not."""
+    return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
+
+
+def home_of_id(entity_id: bytes, shard_count: int) -> int:
+    """The shard on which an entity lives for good."""
+    return zlib.crc32(entity_id) % shard_count
+
+
+def home_of_value(value: str | int, shard_count: int) -> int:
+    """The shard on which an index that is spread by this property has its rows."""
+    return zlib.crc32(str(value).encode()) % shard_count
