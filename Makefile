@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live replays rebuilds commands matrix up down install clean
+.PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live replays rebuilds polling commands matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -99,6 +99,10 @@ verify-live: venv
 # reader may see a version fall, a row in an older state, or one come back that was deleted.
 replays: venv
 	VIEWTAIL_TEST_REPLAYS=100 $(BIN)/pytest -q -s tests/faults/test_replays.py
+
+# 20 schedules of kills of the poller and its server, under writers with long transactions, rollbacks and ids over 2^63.
+polling: venv
+	VIEWTAIL_TEST_SEEDS=20 $(BIN)/pytest -q --timeout 3600 tests/faults/test_polling_faults.py
 
 # 100,000 commands to event-sourced entities from 8 processes that are killed all the time: one effect each.
 commands: venv

@@ -114,6 +114,25 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """Changes that were read: the transactions that they are of, and the version of the last one."""
+
+    gtids: frozenset[str | None]  # None: one has none
+    version: int
+
+
+@runtime_checkable
+class ReadableBack(Protocol):
+    """A source whose rows can be read again for a change, on the server that it reads."""
+
+    def shows(self, cursor: Any, changes: Committed) -> bool:
+        """Whether the snapshot that the cursor's transaction has from now on shows these, and all before them.
+
+        Raises SourceError where nobody can tell.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """A piece of a source that can be read by itself."""
 
@@ -227,6 +246,7 @@ class SourceKind(ABC):
     has_rows: ClassVar[bool] = True  # the server that is read has the canonical rows, too
     has_watermarks: ClassVar[bool] = True  # they are written into it; else it reads them from viewtail's own tables
 
+    can_read_back: ClassVar[bool] = False  # rows of the tables can be read again for a change
     has_patterns: ClassVar[bool] = False  # tables by a pattern are read as one
 
     @abstractmethod

@@ -40,6 +40,9 @@ class OffsetStore(Protocol):
     def settle(self) -> None:
         """Save what is late; called when nothing happens, and before a pipeline is given up."""
 
+    def confirm(self) -> None:
+        """Return when what was saved last is durable. Raises StoreUnavailableError where it cannot be for now."""
+
     def save_rows(self) -> None:
         """Make what the sink wrote on the same connection durable, the offset staying where it is."""
 

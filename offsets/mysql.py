@@ -25,6 +25,7 @@ from servers.sessions import Connection, mend_of_denial, quote
 
 Session = Callable[[], Connection]
 
+CONFIRM_WITHIN_S = 10.0
 LATE_S = 0.25  # so long the offset may trail behind rows that were committed without it
 
 _NOT_MOVED: tuple[Position | None, int] = (None, 0)
@@ -100,6 +101,9 @@ class MySQLOffsets:
             self._late = position, self._session()
         else:
             self._commit(position)
+
+    def confirm(self) -> None:
+        self.settle()
 
     def settle(self) -> None:
         late, self._late = self._late, None
@@ -213,12 +217,13 @@ class BackgroundOffsets:
         self._newest: Position | None = None
         self._error: ViewtailError | None = None
         self._is_closed = False
+        self._is_saving = self._is_hurried = False
         self._thread: threading.Thread | None = None
 
     def take(self) -> Taken:
         self._stop_thread()
         self._newest = self._error = None
-        self._is_closed = False
+        self._is_closed = self._is_saving = self._is_hurried = False
         taken = self._offsets.take()
         self._thread = threading.Thread(target=self._work, name="offsets", daemon=True)
         self._thread.start()
@@ -229,13 +234,25 @@ class BackgroundOffsets:
             if self._error is not None:
                 raise self._error
             self._newest = position
-            self._wake.notify()
+            self._wake.notify_all()
 
     def save_rows(self) -> None:
         """Nothing to do: the rows are in another store, and durable there."""
 
     def settle(self) -> None:
         """Nothing to do: what is not saved yet will be, at its time."""
+
+    def confirm(self) -> None:
+        deadline = time.monotonic() + CONFIRM_WITHIN_S
+        with self._wake:
+            self._is_hurried = True
+            self._wake.notify_all()
+            while self._newest is not None or self._is_saving:
+                if self._error is not None:
+                    raise self._error
+                if not self._wake.wait(max(0.0, deadline - time.monotonic())):
+                    raise StoreUnavailableError(f"offset store: the offset could not be saved yet; {RETRIES}")
+            self._is_hurried = False
 
     def close(self) -> None:
         """Save what is outstanding; raises what saving it raised."""
@@ -266,9 +283,21 @@ class BackgroundOffsets:
                 if self._is_closed:
                     return
                 newest, self._newest = self._newest, None
+                self._is_saving = True
             self._try(newest)
-            with self._wake:
-                self._wake.wait_for(lambda: self._is_closed, self._interval_s)
+            self._rest(newest)
+
+    def _rest(self, tried: Position | None) -> None:
+        """Until the next one may be saved: at its time, or at once where somebody waits for it and the last one was."""
+        with self._wake:
+            self._is_saving = False
+            self._wake.notify_all()
+            self._wake.wait_for(
+                lambda: (
+                    self._is_closed or (self._is_hurried and self._newest is not None and self._newest is not tried)
+                ),
+                self._interval_s,
+            )
 
     def _try(self, newest: Position | None) -> None:
         """Save; what the server refuses for now is put back, unless a newer one came, and tried again."""

@@ -71,6 +71,18 @@ def check_patterns(kind: SourceKind, views: Sequence[View]) -> None:
         raise DeclarationError("\n".join(f"view {one.id}: {one.entity.table}: {why}; {mend}" for one in wrong))
 
 
+def check_read_back(kind: SourceKind, views: Sequence[View]) -> None:
+    """Raises DeclarationError for views whose rows are read again at a change, where the source does not allow that."""
+    wrong = [] if kind.can_read_back else [view for view in views if view.entity.columns_by is not None]
+    if wrong:
+        why = (
+            "its rows are made of several cells, which are read again at each change, and only a source that tails the "
+            "binlog says when a SELECT shows a change"
+        )
+        mend = "set VIEWTAIL_SOURCE__URL to the MySQL server, mode binlog; or declare a view for each column (only=)"
+        raise DeclarationError("\n".join(f"view {one.id}: {why}; {mend}" for one in wrong))
+
+
 def is_well(findings: Sequence[Finding]) -> bool:
     """Whether viewtail can run: warnings do not count."""
     return all(finding.level is not Level.FAIL for finding in findings)
@@ -79,6 +91,7 @@ def is_well(findings: Sequence[Finding]) -> bool:
 def _views(servers: Servers, views: Sequence[View]) -> list[Finding]:
     try:
         check_patterns(servers.kind, views)
+        check_read_back(servers.kind, views)
         with closing(open_session(servers.source.address(), role="source")) as connection:
             bound = bind(views, partial(describe, connection))
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
@@ -150,6 +163,9 @@ def _tried(connection: Connection, view: BoundView) -> list[Finding]:
     table = quote(view.table.schema, view.table.each[0].name)
     where = where_all(view.condition)
     query = f"SELECT {select_list(columns)} FROM {table}{where} ORDER BY {order} LIMIT {SAMPLE_ROWS}"
+    if view.cells is not None:
+        columns = [column for column in view.table.columns if column.name in view.needed]
+        query = view.cells.select(select_list(columns), "", f" ORDER BY {order} LIMIT {SAMPLE_ROWS}")
     rows = fetch_rows(connection, query, columns)
     what = f"view {view.id}, {' and '.join(functions)}"
     projected = Projections([view], followed).of_rows(view.id, rows, 1)

@@ -118,9 +118,9 @@ class Contract:
             try:
                 (bound,) = bind([view], self.describe)
                 # Readers may still have the copy that the previous declaration keeps.
-                needed = {*bound.needed, *(bound.previous.needed if bound.previous is not None else ())}
-                names = tuple(column.name for column in bound.table.columns if column.name in needed)
-                return Followed(bound.table, names, tuple(keys_relied_on(bound)))
+                needed = {*bound.reads, *(bound.previous.reads if bound.previous is not None else ())}
+                names = tuple(column.name for column in bound.canonical.columns if column.name in needed)
+                return Followed(bound.canonical, names, tuple(keys_relied_on(bound)))
             except DeclarationError:
                 pass  # the migration may be what it waits for
         schema, name = view.entity.schema_and_table

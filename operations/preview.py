@@ -10,9 +10,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from changes.batches import Row
 from changes.errors import MisuseError
 from changes.rendering import render_key
 from changes.writes import Key
+from ingest.canonical.rows import fetch_rows, select_list
 from ingest.canonical.sampling import sampled
 from offsets.mysql import OwnSession, transaction
 from projectors.every_change import projections_for
@@ -22,7 +24,7 @@ from projectors.stores import Store, Unfit
 from projectors.stores.access import Access
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
-from servers.sessions import Connection
+from servers.sessions import Connection, quote
 
 Content = Mapping[str, Any]
 
@@ -70,7 +72,7 @@ def preview(deployment: Deployment, view: BoundView, count: int) -> Preview:
     ):
         view = replace(view, copy=as_live(cursor, deployment.database, view).copy)
     with closing(deployment.open_source()) as connection:
-        rows = sampled(connection, view.table, view.needed, count, view.condition)
+        rows = _sample(connection, view, count)
     projected = projections_for(store, [view], followed_tables([view])).of_rows(view.id, rows, 0)
     names = [column.name for column in view.table.columns if column.name in view.needed]
     at = [names.index(column.name) for column in view.key]
@@ -89,6 +91,14 @@ def preview(deployment: Deployment, view: BoundView, count: int) -> Preview:
         if (name := render_key(key, view.key)) not in refused and found.get(key) != after
     ]
     return Preview(row_count=len(wanted), differences=differences, refused=refused)
+
+
+def _sample(connection: Connection, view: BoundView, count: int) -> list[Row]:
+    if view.cells is None:
+        return sampled(connection, view.table, view.needed, count, view.condition)
+    columns = [column for column in view.table.columns if column.name in view.needed]
+    behind = f" ORDER BY {', '.join(quote(column.name) for column in view.key)} LIMIT {count:d}"
+    return fetch_rows(connection, view.cells.select(select_list(columns), "", behind), columns)
 
 
 def _found(store: Store, access: Access, view: BoundView, keys: list[Key]) -> dict[Key, Content]:

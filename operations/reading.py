@@ -275,7 +275,10 @@ def canonical_rows(connection: Connection, view: BoundView, keys: Sequence[Key])
         return []
     columns = [column for column in view.table.columns if column.kind is not Kind.UNSUPPORTED]
     where = where_all(view.condition, one_of(view.key, keys))
-    rows = fetch_rows(connection, select_of(view.table, select_list(columns), where), columns)
+    query = select_of(view.table, select_list(columns), where)
+    if view.cells is not None:
+        query = view.cells.select(select_list(columns), where)
+    rows = fetch_rows(connection, query, columns)
     names = [column.name for column in columns]
     named: list[_Values] = [dict(zip(names, row, strict=True)) for row in rows]
     version = view.view.entity.version

@@ -272,8 +272,8 @@ class Operation:
         return found
 
     def _wait(self, pipeline: str, stage: str, copy: ViewStatus | None) -> None:
-        of_pipeline = self.deployment.pipelines_now().get(pipeline)
-        self.say(Progress(stage=stage, copy=copy, remark=_why_it_waits(pipeline, of_pipeline)))
+        remark = _trouble(pipeline, self.deployment.pipelines_now().get(pipeline))
+        self.say(Progress(stage=stage, copy=copy, remark=remark))
         self._pause(LOOK_EVERY_S)
 
     def _pause(self, seconds: float) -> None:
@@ -286,13 +286,15 @@ class Operation:
         return next((one for one in views if one.name == name), None)
 
 
-def _why_it_waits(name: str, pipeline: PipelineStatus | None) -> str | None:
-    """What keeps the pipeline from what was asked for; None: nothing that it knows of."""
-    if pipeline is None or pipeline.state == "down":
-        return f"no viewtail runs pipeline {name}, which does this. Start one: viewtail run"
-    if pipeline.paused is not None:
-        return f"pipeline {name} is paused {pipeline.paused}. To go on: viewtail resume --pipeline {name}"
-    return f"pipeline {name} is {pipeline.state}: {pipeline.error}" if pipeline.error else None
+def _trouble(pipeline: str, now: PipelineStatus | None) -> str | None:
+    """Why it does nothing of what was asked for, and what to run."""
+    if now is None or now.state == "down":
+        return f"no viewtail runs pipeline {pipeline}, which does this. Start one: viewtail run"
+    if now.paused is not None:
+        return f"pipeline {pipeline}, which does this, is paused. To go on: viewtail resume --pipeline {pipeline}"
+    if now.state != "running" and now.error is not None:
+        return f"pipeline {pipeline}, which does this, is {now.state}: {now.error}"
+    return None
 
 
 def only_pipeline(view: View, known: Mapping[str, Sequence[KnownView]]) -> str:

@@ -66,7 +66,7 @@ class Run:
     is_resumed: bool = False
 
     def begin(self) -> None:
-        """Make its row, or go on with that of one which was stopped. Raises MisuseError where that one is running."""
+        """Make its row, or go on with that of one which was stopped. Raises ViewtailError where that one is running."""
         with transaction(self.session, f"beginning a {self.kind}") as cursor:
             self._take_row(cursor)
         failpoints.reach("after begin")
@@ -83,7 +83,9 @@ class Run:
         if row is not None:
             self.id, self.progress, self.is_resumed = row[0], orjson.loads(row[1]), True
             if not self._is_locked():
-                raise MisuseError(f"{row[2]} runs the same {self.kind} of {self.view} now. `viewtail replays` shows it")
+                raise ViewtailError(
+                    f"{row[2]} runs the same {self.kind} of {self.view} now. `viewtail replays` shows it"
+                )
             cursor.execute(f"UPDATE {self._table} SET state = '{RUNNING}' WHERE id = %s", (self.id,))
             return
         cursor.execute(

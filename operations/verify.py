@@ -67,6 +67,7 @@ class Report:
     found: tuple[Found, ...]  # the first MOST_LISTED that differ
     repaired: tuple[Found, ...]  # of these, those that were written again and are equal now
     parked: tuple[str, ...]
+    lettered: frozenset[str]  # of these, those that have a dead letter
     foreign: tuple[str, ...]
     misled: str  # how readers were led elsewhere, in a sentence; '' where they were not
     is_equal: bool  # by now
@@ -365,6 +366,7 @@ class Verify:
             lowered=self._lowered,
             lowered_count=self.run.progress.get("lowered_count", 0),
             parked=tuple(sorted(self._parked))[:MOST_LISTED],
+            lettered=self.beside.parked() & self._parked if self._parked else frozenset(),
             foreign=foreign,
             misled=misled,
             is_equal=is_equal,
@@ -421,7 +423,8 @@ def _counts(kept: dict[str, Any]) -> Counts:
 
 def _words(counts: Counts) -> str:
     """For the record."""
-    kinds = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.differing.items())) or "none differs"
+    found = [f"{count:,} {name}" for name, count in sorted(counts.differing.items())]
+    kinds = ", ".join(found + ([f"{counts.foreign:,} foreign"] if counts.foreign else [])) or "none differs"
     more = f", {counts.repaired:,} repaired" if counts.repaired else ""
     parked = f", {counts.parked:,} parked" if counts.parked else ""
     return f"{counts.rows:,} rows compared: {kinds}{more}{parked}"

@@ -8,6 +8,7 @@ from a column, one entity can be waited for by its version.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -18,14 +19,18 @@ import pymysql
 from changes.errors import HistoryGoneError, MisuseError, ViewtailError, WaitedTooLongError
 from changes.writes import Key
 from ingest import TimedSource
-from offsets.mysql import transaction
+from offsets import migrations
+from offsets.mysql import OwnSession, transaction
 from projectors.asked_watermarks import AskedWatermarks
-from projectors.proving.beside import Beside, Keeper
+from projectors.proving.beside import Beside, Deployment, Keeper, keepers
+from projectors.stores.registry import store_of
 from projectors.view_states import State
+from projectors.views import BoundView
 from servers.facts import MARIADB, facts_of
 from servers.sessions import quote, value_of
 
 _LOOK_EVERY_S = (0.002, 0.1)  # first, and at most
+_SEE = "See: viewtail status"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,23 +41,61 @@ class Wanted:
     position: str | None = None  # as `status` shows it
     gtid: str | None = None
 
+    def check(self, *, has_key: bool) -> None:
+        """Raises MisuseError."""
+        named = {"a version": self.version, "a position": self.position, "a GTID": self.gtid}
+        given = [name for name, value in named.items() if value is not None]
+        if len(given) > 1:
+            raise MisuseError(f"{' and '.join(given)}: wait for one of them")
+        if self.version is not None and not has_key:
+            raise MisuseError("a version is that of one entity: name its key")
+
+
+def wait_until_begun(deployment: Deployment, view: BoundView, within_s: float) -> float:
+    """Wait until a viewtail knows the view, as one does soon after its start; returns what is left of the time.
+
+    Raises WaitedTooLongError.
+    """
+    store, deadline = store_of(view.view), time.monotonic() + within_s
+    if store.keeps_every_change:
+        return within_s  # it cannot be waited for at all
+    names = [one.name for one in deployment.pipelines() if one.store == store.name]
+    with closing(OwnSession(deployment.open_store)) as session:
+        while not _is_known(session, deployment.database, view, names):
+            if time.monotonic() > deadline:
+                raise WaitedTooLongError(
+                    f"view {view.id} is not backfilled yet: no viewtail has begun with it. Start one: viewtail run"
+                )
+            time.sleep(_LOOK_EVERY_S[1])
+    return max(0.0, deadline - time.monotonic())
+
+
+def _is_known(session: OwnSession, database: str, view: BoundView, pipelines: Sequence[str]) -> bool:
+    with transaction(session, "looking for viewtail's tables") as cursor:
+        if not {"pipeline", "pipeline_status", "view"} <= migrations.columns(cursor, database).keys():
+            return False
+    return bool(keepers(session, database, view, pipelines))
+
 
 def wait(beside: Beside, source: Callable[[], TimedSource], key: Key | None, wanted: Wanted, within_s: float) -> float:
     """How long it took, seconds. Raises WaitedTooLongError; ViewtailError where waiting does not help."""
     began = time.monotonic()
     deadline = began + within_s
     _check(beside, beside.first)
+    view = beside.view.id
     if wanted.version is not None:
-        if key is None:
-            raise MisuseError("a version is that of one entity: name its key")
+        assert key is not None
         _wait_for_version(beside, key, wanted.version, deadline)
     else:
-        if wanted.position is not None:
-            _wait_until(beside, lambda: _has_position(source(), wanted.position or ""), "the source has", deadline)
-        if wanted.gtid is not None:
-            _wait_until(beside, lambda: _has_gtid(beside, wanted.gtid or ""), "the source has", deadline)
+        if (place := wanted.position) is not None:
+            late = f"the source has no place {place}: it has not come there, or that is none of its binlogs"
+            _wait_until(beside, lambda: _has_position(source(), place), lambda: late, deadline)
+        if (gtid := wanted.gtid) is not None:
+            late = f"the source has not executed the GTID {gtid}; is it one of this source?"
+            _wait_until(beside, lambda: _has_gtid(beside, gtid), lambda: late, deadline)
         _wait_for_now(beside, deadline)
-        _wait_until(beside, lambda: _is_whole(beside), f"view {beside.view.id} is backfilled", deadline)
+        unfilled = f"view {view} is not backfilled yet"
+        _wait_until(beside, lambda: _is_whole(beside), lambda: f"{unfilled}: {_trouble(beside, _SEE)}", deadline)
     if key is not None:
         _check_parked(beside, key)
     return time.monotonic() - began
@@ -87,34 +130,37 @@ def _wait_for_now(beside: Beside, deadline: float) -> None:
     )
     with closing(watermarks):
         if watermarks.now_within(beside.stop, deadline - time.monotonic()) is None:
-            raise WaitedTooLongError(_why_late(beside))
+            what = f"view {beside.view.id} does not have everything that is committed by now"
+            raise WaitedTooLongError(f"{what}: {_trouble(beside, f'its pipeline is behind. {_SEE}')}")
 
 
-def _why_late(beside: Beside) -> str:
-    what = f"view {beside.view.id} does not have everything that is committed by now"
-    for one in beside.keepers():
-        if not one.is_run:
-            return f"{what}: no viewtail runs pipeline {one.pipeline}. Start one: viewtail run"
-        if one.trouble is not None:
-            return f"{what}: pipeline {one.pipeline} is {one.trouble}"
-    return f"{what}: its pipeline is behind. See: viewtail status"
+def _trouble(beside: Beside, otherwise: str) -> str:
+    """Of its pipelines."""
+    return next((one.trouble_and_mend for one in beside.keepers() if one.trouble_and_mend is not None), otherwise)
 
 
 def _wait_for_version(beside: Beside, key: Key, version: int, deadline: float) -> None:
     least = version if beside.view.view.entity.version is None else 2 * version
+    view = beside.view.id
 
     def is_there() -> bool:
         held = beside.reader.held([key]).get(key)
         return held is not None and held.version is not None and held.version >= least
 
-    _wait_until(beside, is_there, f"view {beside.view.id} has version {version} of it", deadline)
+    def late() -> str:
+        name = beside.comparison().name_of(key)
+        other = f"its pipeline is behind, or the row has no such version. See: viewtail why {view} {shlex.quote(name)}"
+        return f"view {view} has no version {version} of {name}: {_trouble(beside, other)}"
+
+    _wait_until(beside, is_there, late, deadline)
 
 
-def _wait_until(beside: Beside, is_so: Callable[[], bool], what: str, deadline: float) -> None:
+def _wait_until(beside: Beside, is_so: Callable[[], bool], late: Callable[[], str], deadline: float) -> None:
+    """Raises WaitedTooLongError, which says what is `late`."""
     pause_s = _LOOK_EVERY_S[0]
     while not is_so():
         if time.monotonic() > deadline or beside.stop.is_set():
-            raise WaitedTooLongError(f"waited in vain until {what}: {_why_late(beside)}")
+            raise WaitedTooLongError(late())
         beside.stop.wait(pause_s)
         pause_s = min(_LOOK_EVERY_S[1], 1.5 * pause_s)
 

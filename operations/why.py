@@ -278,7 +278,9 @@ class Why:
         is_seen = looked.back_to is not None and looked.back_to.version <= (held.version or 0)
         is_seen = is_seen and (held.version or 0) > looked.unreadable_upto
         if is_seen and looked.shown is None and not self._has_column:
-            yield "the view has it from a backfill" if held.content is not None else "a backfill took it away"
+            is_older = looked.last is not None and looked.last.version > (held.version or 0)
+            shown = "what the view shows is older, and" if is_older else "the view has it"
+            yield f"{shown} from a backfill" if held.content is not None else "a backfill took it away"
 
 
 def _place_of(version: int, near: str) -> str:

@@ -18,6 +18,7 @@ import orjson
 from changes.bodies import ZLIB
 from changes.errors import DeclarationError, nearest
 from changes.tables import Column, Kind, Table
+from ingest.canonical.newest_cells import NewestCells
 from ingest.charsets import ONE_TO_ONE
 from projectors.function_columns import Reads, columns_read
 from projectors.function_source import function_source
@@ -43,7 +44,10 @@ def bind(views: Sequence[View], describe: Describe) -> list[BoundView]:
         table = tables[view.entity.table]
         if table is None:
             continue
-        found = [*_entity_problems(view, table), *_column_problems(view, table)]
+        found = list(_cells_problems(view, table))
+        if not found:
+            rows = _rows(view, table)
+            found = [*_entity_problems(view, rows), *_column_problems(view, rows)]
         if not found:
             candidate = _bound(view, table)
             found = list(store_of(view).problems(candidate))
@@ -97,7 +101,9 @@ def _entity_problems(view: View, table: Table) -> Iterator[str]:
     if entity.version is not None:
         yield from _version_problems(table, entity.version, names)
     if entity.body is not None and entity.codec is not None:
-        yield from _body_problems(table, entity.body, entity.codec, names)
+        bodies = {entity.body} if entity.columns_by is None else named_columns(view)[0].difference(names)
+        for body in sorted(bodies):
+            yield from _body_problems(table, body, entity.codec, names)
     for name, value in entity.only:
         yield from _only_problems(table, name, value, names)
 
@@ -127,6 +133,9 @@ def _is_ambiguous(column: Column) -> bool:
 def keys_relied_on(view: BoundView) -> Iterator[tuple[str, ...]]:
     """The unique keys, beside the primary one, without which rows share an entity or backfills miss some."""
     key = tuple(column.name for column in view.key)
+    if view.cells is not None:
+        yield from view.cells.unique
+        return
     if set(key) != set(view.table.primary_key) and not view.view.entity.append_only:
         yield key
     if not view.table.primary_key:
@@ -301,13 +310,65 @@ def functions_read(view: View) -> Reads:
     return Reads(columns=frozenset().union(*(one.columns for one in found)), why_all=why_all)
 
 
-def _bound(view: View, table: Table) -> BoundView:
+def _cells(view: View, table: Table) -> NewestCells | None:
+    """Those that rows of the view are made of; None: they are rows of the table."""
+    entity = view.entity
+    if entity.columns_by is None or entity.newest is None or entity.body is None:
+        return None
+    names, _ = named_columns(view)
+    return NewestCells(
+        table=table,
+        key=entity.key,
+        by=entity.columns_by,
+        newest=entity.newest,
+        body=entity.body,
+        names=tuple(sorted(names.difference(entity.key))),
+    )
+
+
+def _rows(view: View, table: Table) -> Table:
+    """The table of the rows that the view sees."""
+    cells = _cells(view, table)
+    return table if cells is None else cells.rows
+
+
+def _cells_problems(view: View, table: Table) -> Iterator[str]:
+    cells = _cells(view, table)
+    if cells is None:
+        return
+    missing = [name for name in (*cells.key, cells.by, cells.newest, cells.body) if table.column(name) is None]
+    yield from (_unknown(table, name, "column") for name in missing)
+    if missing:
+        return
+    by, newest = table.column(cells.by), table.column(cells.newest)
+    assert by is not None and newest is not None
+    if by.kind is not Kind.TEXT:
+        yield f"columns_by: column {cells.by} of {table.full_name} is {by.type_name}; cells are named by a text"
+    if newest.kind is not Kind.INTEGER or newest.is_nullable:
+        yield f"newest: column {cells.newest} of {table.full_name} is {newest.type_name}; it must be a NOT NULL integer"
+    _, is_any = named_columns(view)
+    if is_any or not cells.names:
+        yield "which cells it reads is not certain: name them, columns=['CELL', ...]"
+    if store_of(view).keeps_every_change:
+        yield "a topic has every change of a row, and rows of cells are read as they are then; publish the cells"
+    if not cells.unique:
+        named = ", ".join((*cells.key, cells.by, cells.newest))
+        yield (
+            f"{table.full_name} has no unique key ({named}), so which cell of a row is the newest is not certain, and "
+            "each would be looked for in the whole table"
+        )
+
+
+def _bound(view: View, canonical: Table) -> BoundView:
+    cells, table = _cells(view, canonical), _rows(view, canonical)
     key = tuple(_columns(table, view.entity.key or table.primary_key))
     values = view.computed or tuple(_columns(table, _shown(view, table)))
     names, is_any = named_columns(view)
     needed = _needed(table, key, None if is_any else names)
     fingerprint = _fingerprint(view, table, key, needed)
-    return BoundView(view=view, table=table, key=key, values=values, needed=needed, fingerprint=fingerprint)
+    return BoundView(
+        view=view, table=table, key=key, values=values, needed=needed, fingerprint=fingerprint, cells=cells
+    )
 
 
 def _with_previous(bound: BoundView) -> BoundView:
@@ -315,9 +376,10 @@ def _with_previous(bound: BoundView) -> BoundView:
     before = bound.view.previous
     if before is None:
         return bound
-    problems = list(_column_problems(before, bound.table))
+    problems = list(_cells_problems(before, bound.canonical))
+    problems = problems or list(_column_problems(before, _rows(before, bound.canonical)))
     if not problems:
-        previous = _bound(before, bound.table)
+        previous = _bound(before, bound.canonical)
         problems = list(store_of(before).problems(previous))
         if not problems:
             return replace(bound, previous=previous)
@@ -383,6 +445,8 @@ def _declaration(view: View) -> dict[str, Any]:
     }
     if view.entity.only:
         declared["only"] = view.entity.only
+    if view.entity.columns_by is not None:
+        declared["cells"] = [view.entity.columns_by, view.entity.newest, view.entity.body]
     if "document" in declared:
         declared["document"] = function_source(view.document)
     if view.entity.body is not None and _functions(view):  # other views show the column as it is

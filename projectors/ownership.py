@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +17,7 @@ from changes.errors import AnotherServerError, DeclarationError, ViewtailError
 from changes.pipelines import PipelineId
 from changes.positions import Position
 from changes.tables import Table
-from ingest import History, Source
+from ingest import History, ReadableBack, Source
 from ingest.canonical import describe
 from ingest.canonical.chunks import CHUNK_BYTES, CanonicalRows, row_order
 from ingest.canonical.tables import row_estimates
@@ -37,6 +37,7 @@ from projectors.projection import NewestOnly, Projections, followed_tables
 from projectors.proving.cascades import Cascades, followed_parents
 from projectors.proving.recent import RecentKeys
 from projectors.proving.view_lock import ViewLock
+from projectors.read_back import ReadBack
 from projectors.rebuilds import Rebuild
 from projectors.siblings import SharedProgress, Siblings
 from projectors.stores import GuardedSink, Store, guarded
@@ -120,9 +121,9 @@ class Ownership:
         """The declared views as they are bound now, wherever they are in the store."""
         # A copy may be of another declaration: only its table is what the stream has come to. Live ones win.
         kept = sorted(self.life.views.values(), key=lambda view: not view.is_beside)
-        tables = {view.view.id: view.table for view in kept}
+        tables = {view.view.id: view.canonical for view in kept}
         declared = self.deployment.views_of(self.identity.store)
-        return [self._bound(view, tables.get(view.id, view.table)) for view in declared]
+        return [self._bound(view, tables.get(view.id, view.canonical)) for view in declared]
 
     def _bound(self, view: BoundView, table: Table) -> BoundView:
         try:
@@ -165,6 +166,7 @@ class Ownership:
                 shows=self.pipeline.watermarks.is_visible,
                 stop=self.stop,
                 only=view.condition,
+                cells=view.cells,
                 chunk_rows=most_rows if gives_way is None else min(most_rows, GIVING_WAY_ROWS),
                 chunk_bytes=chunk_bytes,
             ),
@@ -253,8 +255,9 @@ def take(
         life = _life(deployment, session, views, states, records, projections, held_back, fits_from)
         letters = DeadLetters(session, database, views, states.ids)
         letters.load()
+        source = history.reader(followed, life.fits_from)
         pipeline = Pipeline(
-            source=history.reader(followed, life.fits_from),
+            source=source,
             sink=sink,
             offsets=offsets,
             life=life,
@@ -267,6 +270,7 @@ def take(
             limits=deployment.limits,
             recent=RecentKeys() if deployment.is_cleaned and guard is not None else None,
             cascades=cascades,
+            read_back=_read_back(source, history.open_session, running, stop),
         )
         offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
         offset = log_fill.begin(pipeline.source, states, records, offset) or offset
@@ -339,6 +343,16 @@ def _visible(connection: Connection, name: tuple[str, str]) -> Table | None:
     except DeclarationError as error:
         _log.warning("what cascades from a table do is found in rounds only: it cannot be followed", error=str(error))
         return None
+
+
+def _read_back(
+    source: Source, open_source: Callable[[], Connection], views: Iterable[BoundView], stop: threading.Event
+) -> ReadBack | None:
+    if all(view.cells is None for view in views):
+        return None
+    if not isinstance(source, ReadableBack):
+        raise DeclarationError("this source does not say when its changes can be read back")  # refused before
+    return ReadBack(open_source, source.shows, stop)
 
 
 def _projections(

@@ -34,6 +34,7 @@ from projectors.dead_letters import DeadLetters, Parking
 from projectors.projection import Projected
 from projectors.proving.cascades import Cascades
 from projectors.proving.recent import RecentKeys
+from projectors.read_back import ReadBack, committed
 from projectors.stores import Publisher, Sink, WitnessedSink, publisher, witnessed
 from projectors.stream_fill import Windows
 from projectors.table_changes import TableChanges
@@ -95,6 +96,7 @@ class Pipeline:
     recent: RecentKeys | None = None  # what a cleaner looks at first
     cascades: Cascades | None = None  # what a cleaner looks for, where the source does not log them
     windows: Windows | None = None  # of fillings in the order of the stream
+    read_back: ReadBack | None = None  # rows that are made of more than what changed
     _witnessed: WitnessedSink | None = None
     _publisher: Publisher | None = None
     _open_rows: int = 0  # in the publisher's transaction, without those of the batch at hand
@@ -171,6 +173,8 @@ class Pipeline:
             self._table_changes.prepare(batch.table_changes)
         self._leave_out_published(batch)
         projected = self._projected(batch)
+        if self.read_back is not None:
+            self._read_back(self.read_back, batch, projected)
         if self.windows is not None:
             self.windows.take_part(batch, projected)
         failpoints.reach("before write")
@@ -203,7 +207,7 @@ class Pipeline:
             self.vitals.position = batch.end
         failpoints.reach("after offset")
         if batch.watermarks:
-            self.offsets.settle()  # what a backfill relies on is saved, not about to be
+            self.offsets.confirm()  # what a backfill relies on is saved, not about to be
         self.watermarks.saw(batch.watermarks)
         self.vitals.row_count += 0 if stays_open else batch.row_count
         self.vitals.write_count += sum(found.count for found in projected.writes)
@@ -252,6 +256,20 @@ class Pipeline:
         if ahead is not None and ahead.batch is batch and ahead.halted_count == self.life.projections.halted_count:
             return ahead.projected
         return self.life.projections.of(batch)
+
+    def _read_back(self, read_back: ReadBack, batch: Batch, projected: Projected) -> None:
+        """Of a piece of a transaction too: its commit has been read."""
+        for view, versions in projected.to_read.items():
+            cells = self.life.views[view].cells
+            assert cells is not None
+            try:
+                rows = read_back.rows(cells, list(versions), committed(batch))
+            except SourceError as error:  # its table is another one by now
+                self.life.halt(view, f"its rows cannot be read back: {error}")
+                continue
+            found = self.life.projections.of_read(view, versions, rows)
+            projected.writes += found.writes
+            projected.parked += found.parked
 
     def _change_tables(self, batch: Batch) -> bool:
         """Apply statements that took rows away, behind the batch's rows and before its offset; False: not all."""

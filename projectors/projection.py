@@ -7,7 +7,7 @@ nothing else. Views with `where` or `document` see the row as a dict; an excepti
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -35,6 +35,8 @@ class Projected:
 
     writes: list[ViewWrites]
     parked: list[Parked] = field(default_factory=list)
+    # By view, the keys whose rows are to be read back, and the versions under which they are to be written.
+    to_read: dict[str, dict[Key, int]] = field(default_factory=dict)
 
 
 def followed_tables(views: Iterable[BoundView]) -> dict[tuple[str, str], Followed]:
@@ -46,8 +48,8 @@ def followed_tables(views: Iterable[BoundView]) -> dict[tuple[str, str], Followe
 
 
 def _followed(views: Sequence[BoundView]) -> Followed:
-    table = views[0].table
-    columns = {name for view in views for name in view.needed}
+    table = views[0].canonical
+    columns = {name for view in views for name in view.reads}
     return Followed(
         table,
         columns=tuple(column.name for column in table.columns if column.name in columns),
@@ -64,8 +66,14 @@ class Projections:
     def __init__(self, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed]) -> None:
         self._projections: dict[int, list[Projection]] = {}
         self._by_view: dict[str, Projection] = {}
+        self._reading_back: dict[int, list[BoundView]] = {}
         for view in views:
             table = followed[view.table.schema, view.table.name]
+            if view.cells is not None:
+                self._reading_back.setdefault(id(table), []).append(view)
+                # What is read back says nothing of before: each row replaces what the view shows.
+                self._by_view[view.id] = _NewestProjection(view, Followed(view.table, view.needed))
+                continue
             projection = self._made_with(view, table)
             self._projections.setdefault(id(table), []).append(projection)
             self._by_view[view.id] = projection
@@ -90,7 +98,8 @@ class Projections:
         return len(self._halted)
 
     def views_of(self, followed: Followed) -> list[BoundView]:
-        return [projection.view for projection in self._projections.get(id(followed), ())]
+        plain = [projection.view for projection in self._projections.get(id(followed), ())]
+        return [*plain, *self._reading_back.get(id(followed), ())]
 
     def of(self, batch: Batch) -> Projected:
         """The writes of a batch: per view and key the newest."""
@@ -102,7 +111,42 @@ class Projections:
         for refused in batch.refused:
             for projection in self._of_table(refused.followed):
                 projection.refuse(refused, writes.setdefault(projection.view.id, {}), parked)
-        return Projected([ViewWrites(view, found) for view, found in writes.items() if found], parked)
+        made = [ViewWrites(view, found) for view, found in writes.items() if found]
+        return Projected(made, parked, self._to_read(batch) if self._reading_back else {})
+
+    def _to_read(self, batch: Batch) -> dict[str, dict[Key, int]]:
+        """By view, the keys whose rows may be others now, and the version of the last change of each."""
+        found: dict[str, dict[Key, int]] = {}
+        events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
+        for change in events:
+            for view in self._reading_back.get(id(change.followed), ()):
+                if view.id in self._halted:
+                    continue
+                keys = found.setdefault(view.id, {})
+                columns = change.followed.columns
+                at, belongs = [columns.index(column.name) for column in view.key], view.belongs(columns)
+                for row in change.rows:
+                    key = tuple([row[one] for one in at])
+                    if (belongs is None or belongs(row)) and unreadable_in(key) is None:
+                        keys[key] = max(change.version, keys.get(key, 0))
+        return {view: keys for view, keys in found.items() if keys}
+
+    def of_read(self, view: str, versions: Mapping[Key, int], rows: Mapping[Key, Row]) -> Projected:
+        """The writes of rows that were read back, by key; a key without one has no row now."""
+        by_version: dict[int, list[Row]] = {}
+        into: dict[Key, Write] = {key: Write(version, None) for key, version in versions.items()}
+        for key, row in rows.items():
+            by_version.setdefault(versions[key], []).append(row)
+        parked: list[Parked] = []
+        for version, some in by_version.items():
+            made = self.of_rows(view, some, version)
+            parked += made.parked
+            for found in made.writes:
+                into.update(found.writes)
+        if parked:
+            names, bound = {one.key for one in parked}, self._by_view[view].view
+            into = {key: write for key, write in into.items() if render_key(key, bound.key) not in names}
+        return Projected([ViewWrites(view, into)] if into else [], parked)
 
     def _of_table(self, followed: Followed) -> list[Projection]:
         """The projections of a table's views that are not halted."""
@@ -256,12 +300,12 @@ class RowByRow:
         by_name = {column.name: column for column in view.table.columns}
         self._row_items = [(name, columns.index(name), row_value(by_name[name])) for name in view.needed]
         self._row_type = function_columns.row_type(view)
-        self._body = entity.body if entity.body in view.needed else None
+        held = (entity.body,) if view.cells is None else view.cells.names
+        self._bodies = [name for name in held if name is not None and name in view.needed]
         if entity.codec is not None:
             self._decode = bodies.decoder(entity.codec)
-        if self._body is not None:
-            self._row_items = [(*item[:2], None) if item[0] == self._body else item for item in self._row_items]
-        self._where_sees_body = self._where is not None and _asks_for(self._where, self._body)
+        self._row_items = [(*item[:2], None) if item[0] in self._bodies else item for item in self._row_items]
+        self._where_sees_body = self._where is not None and any(_asks_for(self._where, one) for one in self._bodies)
 
     def apply(self, changes: list[RowChanges], into: dict[Key, Write], parked: list[Parked]) -> None:
         project = self._unversioned if self._version_at is None else self._versioned
@@ -355,7 +399,7 @@ class RowByRow:
                 return None
         if self._document is None:
             return tuple([row[at] for at in self._values_at])
-        if self._body is not None and not self._where_sees_body:  # of a row that is in the view alone
+        if self._bodies and not self._where_sees_body:  # of a row that is in the view alone
             self._decode_body(record, version)
         what = self._view.view.function
         document = self._call(self._document, record, what, version)
@@ -383,15 +427,15 @@ class RowByRow:
         })  # fmt: skip
 
     def _decode_body(self, record: dict[str, Any], version: int) -> None:
-        assert self._body is not None
-        if record[self._body] is None:
-            return
-        try:
-            record[self._body] = self._decode(record[self._body])
-        except bodies.BodyRefusedError as refusal:
-            entity = self._view.view.entity
-            reason = f"the body in column {entity.body} cannot be read as {entity.codec}: {refusal}"
-            raise RowRefusedError(reason, version) from None
+        for name in self._bodies:
+            if record[name] is None:
+                continue
+            try:
+                record[name] = self._decode(record[name])
+            except bodies.BodyRefusedError as refusal:
+                codec = self._view.view.entity.codec
+                reason = f"the body in column {name} cannot be read as {codec}: {refusal}"
+                raise RowRefusedError(reason, version) from None
 
     def _call(self, function: Callable[..., Any], record: dict[str, Any], what: str, version: int) -> Any:
         try:

@@ -152,7 +152,7 @@ class TableChanges:
         with closing(self.open_source()) as connection:
             for page in sink.keys_below(view.id, MAX_VERSION if is_column else version):
                 keys = [key for key, _ in page]
-                gone = absent_keys(now.table, now.key, keys, lambda sql: _read(connection, sql, now))
+                gone = absent_keys(now.table, now.key, keys, lambda sql: _read(connection, sql, now), now.condition)
                 stale = {key: Write(stored | 1 if is_column else version, None) for key, stored in page if key in gone}
                 self._bury(view, stale)
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from changes.batches import Row
 from changes.bodies import CODECS
 from changes.errors import DeclarationError
 from changes.tables import Column, Table, is_pattern
+
+if TYPE_CHECKING:
+    from ingest.canonical.newest_cells import NewestCells
 
 _OF_COPY = re.compile(r"~[0-9]+$")
 
@@ -38,6 +41,9 @@ class Entity:
         codec: how it is kept: one of changes.bodies.CODECS.
         only: by column, the value that rows of this entity have, where a table holds rows of several (cells: the
             column's name). Other rows are as if they were in another table. Needs `append_only`.
+        columns_by: of a table of cells, the column that names a cell: the view's row has the newest cell of each name
+            that it asks for, None where there is none. It is read again at each change. Needs `key`, `newest`, `body`.
+        newest: of the cells of a row and name the one with the largest value here counts.
     """
 
     table: str
@@ -48,6 +54,8 @@ class Entity:
     body: str | None
     codec: str | None
     only: tuple[tuple[str, str | int], ...]
+    columns_by: str | None
+    newest: str | None
 
     def __init__(
         self,
@@ -60,6 +68,8 @@ class Entity:
         body: str | None = None,
         codec: str | None = None,
         only: Mapping[str, str | int] | None = None,
+        columns_by: str | None = None,
+        newest: str | None = None,
     ) -> None:
         where = f"Entity({table!r})"
         if not isinstance(table, str) or table.count(".") != 1 or not all(table.split(".")):
@@ -95,6 +105,15 @@ class Entity:
                 f"{where}: only needs append_only=True: a row that an update takes out of the entity, and one that it "
                 "takes in, would have no order with the other rows of its key"
             )
+        if (columns_by is None) is not (newest is None):
+            raise DeclarationError(f"{where}: columns_by names cells, and newest says which of them count: give both")
+        if columns_by is not None and (not names or body is None or version is not None or order is not None):
+            raise DeclarationError(
+                f"{where}: columns_by needs key=, the columns that name a row of cells, body= and codec=; it goes "
+                "with no version=, append_only= or order=, since a row is read again at each change"
+            )
+        object.__setattr__(self, "columns_by", columns_by)
+        object.__setattr__(self, "newest", newest)
 
     @property
     def is_pattern(self) -> bool:
@@ -238,21 +257,37 @@ class BoundView:
     previous_misfit: str = ""  # why that one does not
     is_beside: bool = False  # readers do not see it
     move: Move | None = None  # it is one of these two copies: whatever writes an entity has it moved first
+    cells: NewestCells | None = None  # `table` is the one of rows that are made of these; None: it is the canonical one
 
     @property
     def id(self) -> str:
         return copy_id(self.view.id, self.copy) if self.is_beside else self.view.id
 
     @property
+    def canonical(self) -> Table:
+        """The table as it was described."""
+        return self.table if self.cells is None else self.cells.table
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns of the canonical table that the view is made of."""
+        return self.needed if self.cells is None else self.cells.columns
+
+    @property
     def condition(self) -> str:
-        """SQL: which rows of the table are the entity's; '' of all."""
+        """SQL: which rows of the canonical table are the entity's; '' of all."""
         from servers.literals import exactly  # a views.py needs no MySQL client
 
+        if self.cells is not None:
+            return self.cells.condition
         columns = {column.name: column for column in self.table.columns}
         return " AND ".join(exactly(columns[name], value) for name, value in self.view.entity.only)
 
     def belongs(self, columns: Sequence[str]) -> Callable[[Row], bool] | None:
         """Whether a row, of these columns, is the entity's; None where all are."""
+        if self.cells is not None and self.cells.by in columns:
+            name_at, names = columns.index(self.cells.by), frozenset(self.cells.names)
+            return lambda row: row[name_at] in names
         pairs = [(columns.index(name), value) for name, value in self.view.entity.only]
         return (lambda row: all(row[at] == value for at, value in pairs)) if pairs else None
 

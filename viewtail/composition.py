@@ -18,7 +18,7 @@ from ingest.limits import Limits
 from offsets import epochs, schema
 from offsets.mysql import OwnSession, saved_position
 from operations import status
-from operations.check import check_patterns, tables_of
+from operations.check import check_patterns, check_read_back, tables_of
 from operations.erase import Archived
 from operations.status import PipelineStatus
 from projectors.binding import bind, declaration_hash, named_columns
@@ -234,6 +234,7 @@ class Deployment:
 def deploy(settings: Settings, views: Sequence[View]) -> Deployment:
     """Describe the tables and bind the views to them; raises DeclarationError for what cannot work."""
     check_patterns(settings.source_kind, views)
+    check_read_back(settings.source_kind, views)
     with asking(settings.source_address(), role="source") as connection:
         described = Descriptions(connection, {view.entity.schema_and_table for view in views})
         bound = bind(views, described.table)

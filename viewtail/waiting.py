@@ -42,15 +42,18 @@ def wait_for(
     Returns how long it took, seconds. Raises WaitedTooLongError; ViewtailError where waiting does not help, MisuseError
     among them.
     """
+    wanted = Wanted(version=version, position=position, gtid=gtid)
+    wanted.check(has_key=key is not None)
     settings = settings or load(None)
     chosen = view if isinstance(view, View) else choose(declarations.load(settings.views), view)
     settings.check_stores([chosen])
     deployment = deploy(settings, [chosen])
     (bound,) = deployment.views
-    wanted = Wanted(version=version, position=position, gtid=gtid)
+    left_s = waiting.wait_until_begun(deployment, bound, within_s)
     with Beside(deployment, bound, threading.Event()) as beside:
         wanted_key = None if key is None else key_of(key, bound)
-        return waiting.wait(beside, lambda: _source(deployment, chosen), wanted_key, wanted, within_s)
+        took_s = waiting.wait(beside, lambda: _source(deployment, chosen), wanted_key, wanted, left_s)
+    return within_s - left_s + took_s
 
 
 def _source(deployment: Deployment, view: View) -> TimedSource:

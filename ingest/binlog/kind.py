@@ -112,6 +112,7 @@ class BinlogKind(SourceKind):
     section = BinlogSettings
     address = MYSQL
     before_all = BEFORE_ALL
+    can_read_back = True
 
     def read_position(self, text: str | bytes) -> BinlogPosition:
         return BinlogPosition.from_text(text)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from zlib import crc32
 
 import pymysql
@@ -19,13 +20,14 @@ from changes.errors import CorruptEventError, HistoryGoneError, SourceError, Tem
 from changes.positions import Position
 from changes.retrying import reaction_to
 from changes.tables import Column, Kind, Table
-from ingest import Part, Progress, Resuming
+from ingest import Committed, Part, Progress, Resuming
 from ingest.binlog import continuity, resuming
 from ingest.binlog.connection import DumpConnection
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
 from ingest.binlog.resets import SameBytes, SilentEnd
+from ingest.binlog.shown import shows
 from ingest.binlog.stream_errors import BACKFILL_ALL, UncheckedFormatError, WentBackError, corrupt
 from ingest.binlog.times import begun_s, file_since
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
@@ -116,6 +118,9 @@ class BinlogSource:
         end = 0 if base else row[1]
         server = self._identity or ""
         return BinlogPosition(epoch=self._epoch, file=row[0], end=end, start=end, gtid_base=base, server=server)
+
+    def shows(self, cursor: Any, changes: Committed) -> bool:
+        return shows(cursor, changes, facts_of(cursor.connection))
 
     def since(self, committed_us: int) -> BinlogPosition:
         with self._session() as connection:

@@ -20,6 +20,7 @@ from changes.batches import Row
 from changes.errors import StopRequested, TablesChangedError, TemporaryError
 from changes.tables import Column, Kind, Table
 from changes.writes import Key
+from ingest.canonical.newest_cells import NewestCells
 from ingest.canonical.rows import fetch_rows, reading, select_list, select_of, source_error
 from ingest.canonical.tables import parts_of
 from servers.literals import beyond, rows_with, where_all
@@ -55,6 +56,7 @@ class CanonicalRows:
         chunk_bytes: the most bytes of a chunk, as the server sends them.
         only: SQL, of the rows that are the entity's; '' of all. Others are as if they were not there.
         condition: SQL, of the rows that `after` gives; '' of all.
+        cells: what the table's rows are made of; None: it is as the server has it.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class CanonicalRows:
         chunk_bytes: int = CHUNK_BYTES,
         only: str = "",
         condition: str = "",
+        cells: NewestCells | None = None,
     ) -> None:
         self._table = table
+        self._cells = cells
         self._only = only
         self._condition = condition
         self._open = open_source
@@ -116,7 +120,10 @@ class CanonicalRows:
         where = where_all(self._only, self._condition, "" if key is None else beyond(self._paging, key))
         order = ", ".join(quote(column.name) for column in self._paging)
         name = quote(table.schema, table.name)
-        statement = f"SELECT {select_list(self._columns)} FROM {name}{where} ORDER BY {order} LIMIT {limit}"
+        expressions, behind = select_list(self._columns), f" ORDER BY {order} LIMIT {limit}"
+        statement = f"SELECT {expressions} FROM {name}{where}{behind}"
+        if self._cells is not None:
+            statement = self._cells.select(expressions, where, behind)
         rows, read_at = self._snapshot(version, statement, self._columns, self.chunk_bytes)
         is_cut = len(rows) < limit and self._connection is not None and not self._connection.open
         if is_cut:
@@ -154,9 +161,9 @@ class CanonicalRows:
         where = where_all(self._only, "" if key is None else beyond(self._paging, key))
         order = ", ".join(quote(column.name) for column in self._paging)
         name = quote(table.schema, table.name)
-        statement = (
-            f"SELECT {select_list(self._paging)} FROM {name}{where} ORDER BY {order} LIMIT 1 OFFSET {rows - 1:d}"
-        )
+        distinct = "" if self._cells is None else "DISTINCT "
+        expressions = f"{distinct}{select_list(self._paging)}"
+        statement = f"SELECT {expressions} FROM {name}{where} ORDER BY {order} LIMIT 1 OFFSET {rows - 1:d}"
         found, _ = self._snapshot(version, statement, self._paging)
         return found[0] if found else None
 
@@ -164,6 +171,8 @@ class CanonicalRows:
         """The rows with these keys over some columns."""
         where = where_all(self._only, rows_with(columns, keys))
         statement = select_of(self._table, select_list(self._columns), where)
+        if self._cells is not None:
+            statement = self._cells.select(select_list(self._columns), where)
         rows, _ = self._snapshot(version, statement, self._columns)
         return [row[: self._width] for row in rows]
 

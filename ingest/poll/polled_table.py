@@ -144,7 +144,11 @@ class PolledTable:
             table.schema,
             table.name,
         )
-        return self.ids is not None and given_next is not None and int(given_next) <= self.ids.top
+        if self.ids is None or given_next is None:
+            return False
+        top = self.ids.top
+        is_last = int(given_next) == top and top & (top + 1) == 0  # of its column, which MySQL shows as the next, too
+        return int(given_next) <= top and not is_last
 
     def check(self, connection: Connection) -> None:
         """Raises DeclarationError where the column is not the one whose ids the server gives out."""

@@ -60,6 +60,15 @@ class Keeper:
     is_run: bool  # a process holds its lease, or tries to begin it again
     trouble: str | None  # why it is not running well, as it last said
 
+    @property
+    def trouble_and_mend(self) -> str | None:
+        """A sentence, where it passes nothing now."""
+        if not self.is_run:
+            return f"no viewtail runs pipeline {self.pipeline}. Start one: viewtail run"
+        if self.trouble is not None and self.trouble.startswith(PAUSED):
+            return f"pipeline {self.pipeline} is {self.trouble}. To go on: viewtail resume --pipeline {self.pipeline}"
+        return None if self.trouble is None else f"pipeline {self.pipeline} is {self.trouble}"
+
 
 def keepers(session: Session, database: str, view: View | BoundView, pipelines: Collection[str]) -> list[Keeper]:
     """Those of these pipelines that keep the view."""
@@ -86,7 +95,7 @@ def keepers(session: Session, database: str, view: View | BoundView, pipelines: 
                 copy=row[8],
                 filled_at=row[9],
                 is_run=is_held(cursor, database, row[1]) or is_trying(*row[11:]),
-                trouble=f"paused. To go on: viewtail resume --pipeline {row[1]}" if row[11] == PAUSED else row[10],
+                trouble=row[10],
             )
             for row in cursor.fetchall()
         ]
@@ -204,10 +213,8 @@ class Beside:
 
     def _trouble(self) -> str | None:
         for one in self.keepers():
-            if not one.is_run:
-                return f"pipeline {one.pipeline} is run by no viewtail; waiting for one. Start it: viewtail run"
-            if one.trouble is not None:
-                return f"waiting for pipeline {one.pipeline}, which is {one.trouble}"
+            if one.trouble_and_mend is not None:
+                return f"waiting: {one.trouble_and_mend}"
         return f"the pipeline of {self.view.id} is behind; waiting until it has come to this moment"
 
     # -- the tools ----------------------------------------------------------------------------------------------
@@ -222,6 +229,7 @@ class Beside:
             shows=shows,
             stop=self.stop,
             only=self.view.condition,
+            cells=self.view.cells,
             chunk_rows=self.chunk_rows or limits.chunk_rows,
         )
         self._resources.callback(rows.close)
@@ -242,6 +250,7 @@ class Beside:
             stop=self.stop,
             chunk_rows=chunk_rows,
             only=self.view.condition,
+            cells=self.view.cells,
             condition=condition,
         )
         self._resources.callback(rows.close)

@@ -254,8 +254,8 @@ def _is_concerned(view: BoundView, effect: Effect) -> bool:
     if effect.is_gone:
         return not view.view.entity.append_only  # there it is archiving
     # What is computed from changed columns changes with them.
-    computed = {column.name for column in view.table.columns if column.is_generated}
-    return not computed.union(name for name, _ in effect.changed).isdisjoint(view.needed)
+    computed = {column.name for column in view.canonical.columns if column.is_generated}
+    return not computed.union(name for name, _ in effect.changed).isdisjoint(view.reads)
 
 
 def followed_parents(

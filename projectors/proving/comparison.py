@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from changes.batches import Row
+from changes.batches import Row, unreadable_in
 from changes.rendering import key_renderer
 from changes.versions import MAX_VERSION
 from changes.writes import Key, Write
@@ -96,15 +96,17 @@ class Comparison:
     def look(self, after: Key | None, version: int) -> tuple[Chunk | None, list[Key]]:
         """The next chunk of the table behind a paging key, read under a watermark of that version, and its suspects."""
         chunk = self.rows.after(after, version)
-        wanted = {} if chunk is None else self._shown(chunk.rows, version)
+        expected = Expected({}, set()) if chunk is None else self.projected(chunk.rows, version)
+        wanted = expected.writes
+        refused = [] if chunk is None or not expected.parked else self._keys_of(chunk.rows, expected.parked)
         if not self.reader.has_order:
-            return chunk, self.reader.unequal(wanted) if wanted else []
+            return chunk, (self.reader.unequal(wanted) if wanted else []) + refused
         upto = None if chunk is None or chunk.is_last else chunk.last_key
         # Where nothing is shown of a row, a version above all would keep out what it gets later.
         is_of_stream = self.view.view.entity.version is None
         shown, versions = self.reader.between(after, upto, version if is_of_stream else MAX_VERSION)
         above = [key for key, (newest, _) in wanted.items() if versions.get(key, 0) > newest]
-        return chunk, _unequal(shown, wanted) + above
+        return chunk, _unequal(shown, wanted) + above + refused
 
     @property
     def sees_strangers(self) -> bool:
@@ -254,6 +256,12 @@ class Comparison:
         projected = self.projections.of_rows(self.view.id, rows, version)
         writes = {key: write for found in projected.writes for key, write in found.writes.items()}
         return Expected(writes, {letter.key for letter in projected.parked})
+
+    def _keys_of(self, rows: list[Row], names: Collection[str]) -> list[Key]:
+        """The keys of the rows that are called so."""
+        at = [self.view.needed.index(column.name) for column in self.view.key]
+        keys = (tuple([row[number] for number in at]) for row in rows)
+        return [key for key in keys if unreadable_in(key) is None and self.name_of(key) in names]
 
     def _shown(self, rows: list[Row], version: int) -> dict[Key, Write]:
         """The writes of rows; those that cannot be projected are left out: they are parked, or about to be."""

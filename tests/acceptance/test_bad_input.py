@@ -155,6 +155,8 @@ DECLARATIONS = [
     ),
     views("SearchIndex('s', entity, fields=['age'], document=dict)", "fields must be a dict of field to type"),
     views("IndexTable('i', Entity('a.b', append_only=True), value='age')", "append_only needs version='COLUMN'"),
+    views("IndexTable('i', Entity('a.b', columns_by='c'), value='age')", "newest says which of them count: give both"),
+    views("IndexTable('i', Entity('a.b', columns_by='c', newest='d'), value='age')", "columns_by needs key="),
     views("IndexTable('i', Entity('a.b', only={'c': 'x'}), value='age')", "only needs append_only=True"),
     views(
         "IndexTable('i', Entity('a.b', version='v', append_only=True, only={'c': None}), value='age')",

@@ -39,9 +39,11 @@ from viewtail import Entity, IndexTable, RedisHash, RedisJson, SearchIndex
 user = Entity("{SCHEMA}.user")
 views = [
     IndexTable("by_email", user, value="email"),
-    IndexTable("by_active_name", user, value=["name", "visits"], where=lambda row: row["is_active"]),
+    IndexTable("by_active_name", user, value=["name", "visits"],
+               where=lambda row: row["is_active"] // (row["name"] != "refused")),
     RedisHash("person", user, fields=["name", "email", "visits", "token"]),
-    RedisJson("card", user, document=lambda row: {{"n": row["name"], "v": row["visits"], "a": row["about"]}}),
+    RedisJson("card", user, document=lambda row: {{
+        "n": row["name"], "v": row["visits"] // (row["name"] != "refused"), "a": row["about"]}}),
     SearchIndex("person", user, fields={{"name": "keyword", "email": "keyword", "visits": "long"}}),
 ]
 """
@@ -207,6 +209,19 @@ def test_without_a_running_viewtail_what_changed_since_is_behind_and_the_rest_is
         world.run.start()
     wait_for("the pipelines run again", lambda: world.command("status").returncode == 0, timeout_s=60)
     assert world.verify("mysql:by_email", "--repair")["code"] == 0
+
+
+def test_a_row_that_never_came_into_the_view_because_it_was_refused_is_parked_and_not_equal(world: World) -> None:
+    for view in ("mysql:by_active_name", "redis:card"):
+        assert world.verify(view)["code"] == 0
+        world.ask(f"INSERT INTO {SCHEMA}.user (id, name) VALUES (900001, 'refused')")
+        wait_for("it is parked", lambda view=view: "900001" in world.command("dead-letters", "list", view).stdout)
+        found = world.verify(view)
+        (one,) = found["views"]
+        assert (found["code"], one["parked_keys"], one["differing"]) == (1, ["900001"], {}), view
+        world.ask(f"DELETE FROM {SCHEMA}.user WHERE id = 900001")
+        assert world.command("wait", view).returncode == 0
+        assert world.verify(view)["code"] == 0
 
 
 def test_a_sample_compares_about_its_share_and_says_what_it_leaves_out(world: World) -> None:

@@ -19,7 +19,7 @@ from ingest.binlog.source import BinlogSource
 from stack import Server
 from tests.acceptance.test_verify import SCHEMA, STORE, World, made
 from tests.support.copies import Shop, declared
-from tests.support.running import addresses, clean_environment, in_this_process, running, wait_for
+from tests.support.running import Run, addresses, clean_environment, in_this_process, running, wait_for
 from viewtail.commands.why import why as command
 
 VIEWS = ("mysql:by_email", "redis:person", "elasticsearch:person")
@@ -254,7 +254,47 @@ except viewtail.WaitedTooLongError as error:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert "waited in vain" in done.stdout
+    assert "the source has not executed the GTID 3E11FA47-71CA-11E1-9E33-C80AA9429562:1" in done.stdout
+
+
+def test_what_will_not_come_is_named_when_the_time_is_over(world: World) -> None:
+    version = "9" * 18
+    for given, said in (
+        (["--position", "binlog.999999:4"], "the source has no place binlog.999999:4"),
+        (["5", "--version", version], f"view redis:person has no version {version} of 5: its pipeline is behind, or"),
+    ):
+        done = world.command("wait", "redis:person", *given, "--within", "0.3")
+        assert (done.returncode, done.stdout) == (1, "") and said in done.stderr, done.stderr
+    at_once = world.command("wait", "redis:person", "--position", "binlog.000001:4", "--gtid", "x")
+    assert at_once.returncode == 2 and "a position and a GTID: wait for one of them" in at_once.stderr
+
+
+def test_who_waits_for_a_paused_pipeline_is_told_how_to_resume_it(world: World) -> None:
+    assert world.command("pause", "--pipeline", "redis").returncode == 0
+    try:
+
+        def is_told() -> bool:
+            return "viewtail resume --pipeline redis" in world.command("wait", "redis:person", "--within", "0.5").stderr
+
+        wait_for("it stands still", is_told)
+    finally:
+        assert world.command("resume", "--pipeline", "redis").returncode == 0
+    wait_for("it goes on", world.run.is_well)
+
+
+@pytest.mark.mysql
+def test_a_view_is_waited_for_that_no_viewtail_has_begun_with_yet(mysql_server: Server, tmp_path: Path) -> None:
+    Shop(mysql_server, 10)
+    run = Run(tmp_path, declared("mysql"), addresses(mysql_server))
+    early = run.command("wait", "people", "--within", "0.3")
+    assert early.returncode == 1 and "no viewtail has begun with it. Start one: viewtail run" in early.stderr
+    waiting = run.background("wait", "people", "--within", "30")
+    try:
+        run.start()
+        said, errors = waiting.communicate(timeout=40)
+        assert waiting.returncode == 0 and "people: has it" in said, errors
+    finally:
+        run.kill()
 
 
 def test_what_is_no_position_or_gtid_is_refused(world: World, tmp_path: Path) -> None:

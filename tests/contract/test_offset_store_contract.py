@@ -164,3 +164,15 @@ def test_rows_and_offset_are_one_transaction_where_both_are_in_mysql(mysql_serve
         cursor.execute("SELECT id FROM offset_contract.rows_")
         assert list(cursor.fetchall()) == [(1,)]
     connection.close()
+
+
+def test_in_the_background_too_what_is_confirmed_is_durable_at_once(mysql_server: Server) -> None:
+    """A backfill relies on it: where polling begins is told by its saved offset alone."""
+    owner = _mysql(mysql_server)
+    store = BackgroundOffsets(owner(), 3600)
+    store.take()
+    for number in (1, 2, 3):
+        store.save(place(number))
+        store.confirm()
+        assert owner().saved() == place(number)
+    store.abandon()

@@ -331,6 +331,31 @@ def test_a_table_whose_ids_begin_again_halts_and_is_read_anew_afterwards(polled:
         wait_for("what comes then", lambda: polled.found[3:] == [(2, "next")])
 
 
+@pytest.mark.parametrize("kind", ["INT", "BIGINT", "BIGINT UNSIGNED"])
+def test_ids_are_read_up_to_the_largest_of_their_column(polled: Polled, kind: str) -> None:
+    end = {"INT": 31, "BIGINT": 63, "BIGINT UNSIGNED": 64}[kind]
+    last = (1 << end) - 1
+    ask(polled.server, f"ALTER TABLE polled.event MODIFY event_id {kind} AUTO_INCREMENT")
+    polled.insert("small")
+    with polled.reading():
+        polled.until_marked("begun")
+        polled.insert("a")
+        slow = polled.open()
+        ask(polled.server, f"INSERT INTO polled.event VALUES ({(1 << 63) - 2 if end == 64 else last - 4}, 1, 'far')")
+        polled.insert("b", "c")  # over 2^63, where ids may be that large
+        rolled = polled.open("rolled back")
+        rolled.rollback()
+        wait_for("all but the slow one", lambda: len(polled.found) == 4)
+        slow.commit()
+        ask(polled.server, f"INSERT INTO polled.event VALUES ({last - (end == 64)}, 1, 'the last')")
+        wait_for("all", lambda: len(polled.found) == 6)
+        wait_for("nothing is open", lambda: polled.passed() == polled.rows()[-1][0])
+        time.sleep(1.2)
+        polled.until_marked("end")
+    assert polled.halts == []
+    assert sorted(polled.found) == polled.rows()[1:]
+
+
 def test_a_server_that_is_away_is_waited_for(polled: Polled) -> None:
     with polled.reading():
         polled.until_marked("begun")
@@ -347,8 +372,15 @@ def test_a_server_that_is_away_is_waited_for(polled: Polled) -> None:
     assert polled.source is not None and polled.source.progress.reconnect_count
 
 
-def test_writers_with_rollbacks_and_long_transactions_lose_nothing_over_restarts(polled: Polled) -> None:
-    """Single rows and bulk inserts, in transactions of up to a second; the reader is restarted all the time."""
+def test_writers_with_rollbacks_and_long_transactions_lose_nothing_over_restarts(
+    polled: Polled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Single rows and bulk inserts, in transactions of up to a second; the reader is restarted all the time.
+
+    Its clock jumps by up to a day, back and forth.
+    """
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + random.randrange(-(10**14), 10**14))
     seed, until = random.randrange(1 << 30), time.monotonic() + 6
     print("seed", seed)
 

@@ -41,6 +41,9 @@ class FakeOffsets:
     def settle(self) -> None:
         """Nothing to do: `save` is never late."""
 
+    def confirm(self) -> None:
+        """It is durable."""
+
     def close(self) -> None:
         self.settle()
 

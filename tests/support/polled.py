@@ -52,6 +52,17 @@ class Polled:
         ]
         return sorted({entity: balance for entity, _, balance in sorted(rows)}.items())
 
+    def differences(self) -> dict[str, object]:
+        """Of each entity that a view does not show as the table has it: what the table has, and the views."""
+        rows = dict(self.newest())
+        index = dict(ask(self.mysql, "SELECT entity_id, balance FROM viewtail.account_by_balance"))
+        found: dict[str, object] = {}
+        for name, balance in rows.items():
+            document = json.loads(self.redis.get(f"account:{name}") or b"{}").get("balance")
+            if (index.get(name), document) != (balance, balance):
+                found[name] = (balance, index.get(name), document)
+        return found
+
     def is_equal(self) -> bool:
         rows = self.newest()
         index = ask(self.mysql, "SELECT entity_id, balance FROM viewtail.account_by_balance WHERE balance IS NOT NULL")

@@ -108,6 +108,11 @@ user = Entity("shop.user")
 member = Entity("shop.member")
 
 
+def of_cells(key: str) -> View:
+    entity = Entity("shop.event", key=key, columns_by="account", newest="state", body="state", codec="json")
+    return RedisJson("c", entity, document=dict)
+
+
 def of_events(only: dict[str, str | int]) -> View:
     entity = Entity("shop.event", key="account", version="number", append_only=True, only=only)
     return IndexTable("e", entity, value="state")
@@ -122,6 +127,11 @@ REFUSED: list[tuple[Callable[[], list[View]], str]] = [
         ],
         "rows that share a key cannot be read in pages",
     ),
+    (lambda: [of_cells("number")], "newest: column state of shop.event is VARCHAR(20); it must be a NOT NULL integer"),
+    (lambda: [of_cells("number")], "columns_by: column account of shop.event is INT; cells are named by a text"),
+    (lambda: [of_cells("number")], "which cells it reads is not certain: name them"),
+    (lambda: [of_cells("number")], "has no unique key (number, account, state)"),
+    (lambda: [of_cells("numer")], "no column numer; did you mean number?"),
     (lambda: [of_events(only={"stat": "x"})], "no column stat; did you mean state?"),
     (lambda: [of_events(only={"state": 5})], "so it never has the value 5; write '5'"),
     (lambda: [of_events(only={"account": "5"})], "so it never has the value '5'"),

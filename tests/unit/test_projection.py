@@ -191,6 +191,56 @@ def test_an_unreadable_value_parks_no_key_of_another_entity(email: Any, parks: b
     assert found.writes == [] and len(found.parked) == parks
 
 
+CELL = Table(
+    schema="shop",
+    name="user",
+    columns=(
+        Column(name="added", kind=Kind.INTEGER, declared="int", is_nullable=False),
+        Column(name="row", kind=Kind.TEXT, declared="varchar(9)", is_nullable=False, charset="utf8mb4", length=9),
+        Column(name="name", kind=Kind.TEXT, declared="varchar(9)", is_nullable=False, charset="utf8mb4", length=9),
+        Column(name="ref", kind=Kind.INTEGER, declared="int", is_nullable=False),
+        Column(name="body", kind=Kind.TEXT, declared="text", is_nullable=True, charset="utf8mb4"),
+    ),
+    primary_key=("added",),
+    unique_keys=(("row", "name", "ref"),),
+)
+PERSON = Entity("shop.user", key="row", columns_by="name", newest="ref", body="body", codec="json")
+
+
+def person(where: Any = None) -> tuple[BoundView, Projections, Any]:
+    view = RedisJson("person", PERSON, document=lambda row: {"a": row["a"], "b": row["b"]}, where=where)
+    (bound,) = bind([view], lambda *_: CELL)
+    followed = followed_tables([bound])
+    return bound, Projections([bound], followed), followed["shop", "user"]
+
+
+def test_of_a_row_of_cells_the_keys_are_told_that_are_to_be_read_again() -> None:
+    bound, projections, table = person()
+    assert (bound.needed, table.columns) == (("row", "a", "b"), ("row", "name", "ref", "body"))
+    changes = [
+        RowChanges(table, INSERT, 10, [("r", "a", 1, "{}"), ("s", "other", 1, "{}"), ("t", "A", 1, "{}")]),
+        RowChanges(table, UPDATE, 11, [("u", "a", 1, "{}"), ("v", "a", 1, "{}")]),
+        RowChanges(table, DELETE, 12, [("r", "b", 1, "{}")]),
+    ]
+    refused = [Refused(table, INSERT, 13, [("w", "b", 1, Unreadable("body"))], "it holds invalid bytes")]
+    batch = Batch(changes=changes, end=None, row_count=0, byte_count=0, oldest_commit_us=0, refused=refused)
+    found = projections.of(batch)
+    assert (found.writes, found.parked) == ([], [])
+    assert found.to_read == {"redis:person": {("r",): 12, ("u",): 11, ("v",): 11, ("w",): 13}}
+    projections.halt("redis:person")
+    assert projections.of(batch).to_read == {}
+
+
+def test_a_row_that_was_read_again_is_written_under_its_changes_version() -> None:
+    _, projections, _ = person(where=lambda row: row["b"] is None)
+    rows = {("r",): ("r", '{"n": 1}', None), ("s",): ("s", None, "{}"), ("t",): ("t", "[]", None)}
+    found = projections.of_read("redis:person", {("r",): 5, ("s",): 6, ("t",): 6, ("gone",): 7}, rows)
+    assert [one.writes for one in found.writes] == [
+        {("r",): (5, b'{"a":{"n":1},"b":null}'), ("s",): (6, None), ("gone",): (7, None)}
+    ]
+    assert [(one.key, one.version) for one in found.parked] == [("t", 6)]
+
+
 def test_an_unreadable_value_parks_the_key_only_where_the_view_shows_it() -> None:
     views = [bound_to(BY_EMAIL), bound_to(IndexTable("by_n", USER, value="n"))]
     views[1] = BoundView(

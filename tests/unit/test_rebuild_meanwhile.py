@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from changes.errors import MisuseError, ViewtailError
-from operations.rebuild import Operation, _why_it_waits
+from operations.rebuild import Operation, _trouble
 from projectors.rebuilds import Rebuild, Stage
 
 VIEW = "mysql:people"
@@ -143,9 +143,12 @@ def test_a_paused_view_is_neither_built_nor_swapped_nor_taken_back() -> None:
 
 def test_what_a_rebuild_waits_for_is_told() -> None:
     def why(state: str, error: str | None = None, paused: str | None = None) -> str | None:
-        return _why_it_waits("redis", SimpleNamespace(state=state, error=error, paused=paused))  # type: ignore[arg-type]
+        return _trouble("redis", SimpleNamespace(state=state, error=error, paused=paused))  # type: ignore[arg-type]
 
     assert why("running") is None
-    assert "Start one: viewtail run" in str(why("down")) and "viewtail run" in str(_why_it_waits("redis", None))
-    assert str(why("paused", paused="since 3")).endswith("since 3. To go on: viewtail resume --pipeline redis")
-    assert why("retrying", "Redis does not answer") == "pipeline redis is retrying: Redis does not answer"
+    assert "Start one: viewtail run" in str(why("down")) and "viewtail run" in str(_trouble("redis", None))
+    assert str(why("paused", paused="since 3")).endswith("is paused. To go on: viewtail resume --pipeline redis")
+    assert (
+        why("retrying", "Redis does not answer")
+        == "pipeline redis, which does this, is retrying: Redis does not answer"
+    )

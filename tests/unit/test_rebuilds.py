@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from changes.errors import DeclarationError
+from changes.errors import DeclarationError, StopRequested
 from changes.tables import Column, Kind, Table
+from operations.rebuild import Operation
 from projectors.binding import bind, declaration_hash, made_by
 from projectors.stores.index_tables.table import table_name
 from projectors.stores.registry import store_of
@@ -135,3 +139,24 @@ def test_previous_is_no_part_of_a_declaration() -> None:
 def test_a_previous_one_whose_columns_are_gone_leaves_the_present_one_alone() -> None:
     view = bound(IndexTable("v", PEOPLE, value="email", previous=IndexTable("v", PEOPLE, value="mail")))
     assert view.previous is None and "has no column mail" in view.previous_misfit
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        ({}, "no viewtail runs pipeline redis, which does this. Start one: viewtail run"),
+        ({"state": "paused", "paused": "by me"}, "is paused. To go on: viewtail resume --pipeline redis"),
+        ({"state": "retrying", "error": "Redis does not answer"}, "is retrying: Redis does not answer"),
+        ({"state": "running"}, None),
+    ],
+)
+def test_who_waits_for_a_rebuild_is_told_why_nothing_happens(now: dict[str, str], told: str | None) -> None:
+    said: list[Any] = []
+    pipelines = {"redis": SimpleNamespace(**{"paused": None, "error": None, **now})} if now else {}
+    deployment: Any = SimpleNamespace(pipelines_now=lambda: pipelines)
+    view: Any = SimpleNamespace(id="redis:pkg")
+    one = Operation(deployment=deployment, view=view, say=said.append, stop=threading.Event())
+    one.stop.set()  # it does not wait for long
+    with pytest.raises(StopRequested):
+        one._wait("redis", "building", None)
+    assert said[0].remark is None if told is None else said[0].remark.endswith(told)

@@ -201,7 +201,7 @@ def _selection(deployment: Deployment, beside: Beside, selected: Selected, how: 
     if selected.keys:
         return keys_from_texts(view, selected.keys, "the keys")
     if selected.keys_from is not None:
-        return keys_from_texts(view, _lines(selected.keys_from), f"the keys of {selected.keys_from}")
+        return keys_from_texts(view, _keys_of(view, selected.keys_from), f"the keys of {selected.keys_from}")
     if selected.is_parked:
         parked = sorted(beside.parked())
         return keys_from_texts(view, parked, "parked keys") if parked else Keys([], "parked")
@@ -214,12 +214,22 @@ def _selection(deployment: Deployment, beside: Beside, selected: Selected, how: 
     return _changed(deployment, beside, selected, stop)
 
 
-def _lines(file: Path) -> list[str]:
+def _keys_of(view: BoundView, file: Path) -> list[str]:
+    """Its lines that are not empty. Raises MisuseError with the first line that is no key of the view."""
     try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text()
+        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        text = content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         raise MisuseError(f"--keys-from {file}: cannot be read: {error}") from None
-    return [line for line in text.splitlines() if line]
+    found = []
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
+        if line:
+            try:
+                parse_key(line, view.key)
+            except MisuseError as error:
+                raise MisuseError(f"--keys-from {file}, line {number}: {error}") from None
+            found.append(line)
+    return found
 
 
 def _count(deployment: Deployment, view: BoundView, condition: str) -> int:

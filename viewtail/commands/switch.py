@@ -8,7 +8,7 @@ from changes.errors import MisuseError
 from changes.pipelines import PipelineId
 from ingest import History, SourceKind
 from operations import switch as operation
-from operations.check import check_patterns
+from operations.check import check_patterns, check_read_back
 from projectors.stores.registry import STORES
 from viewtail import declarations, settings
 from viewtail.composition import deploy
@@ -24,6 +24,7 @@ def switch(config: Path | None, to: Mode, within_s: float) -> int:
     operation.check_views(views)
     target = POLL if to == "poll" else BINLOG
     check_patterns(target, views)
+    check_read_back(target, views)
     before = deploy(_in_mode(loaded, "binlog" if to == "poll" else "poll"), views)
     positions = before.positions()
     known = [positions[one.name] for one in before.pipelines() if one.name in positions]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -187,12 +188,20 @@ def _print(report: Report, options: Options) -> None:
             done += f", its version was lowered: {report.lowered[one.name]}"
         print("\t".join([report.view, one.name, one.difference.value, one.why, *([done] if done else [])]))
     for name in report.parked:
-        print("\t".join([report.view, name, "parked", f"viewtail dead-letters show {report.view} {name}"]))
+        print("\t".join([report.view, name, "parked", _of_parked(report, name)]))
     for name in report.foreign:
         print("\t".join([report.view, name, "foreign", "viewtail did not write it, and leaves it alone; delete it"]))
     if report.misled:
         print("\t".join([report.view, "", MISLED, report.misled]))
     print(f"{report.view}: {_verdict(report)}, {counts.rows:,} rows compared in {report.took_s:.1f} s{_more(report)}")
+
+
+def _of_parked(report: Report, name: str) -> str:
+    """What tells why; without a dead letter a replay makes one."""
+    quoted = shlex.quote(name)
+    if name in report.lettered:
+        return f"viewtail dead-letters show {report.view} {quoted}"
+    return f"its dead letter is gone; to try it again: viewtail replay {report.view} --key {quoted}"
 
 
 def _verdict(report: Report) -> str:

@@ -1,0 +1,28 @@
+"""Views whose rows are read again at a change: refused where no source says when a SELECT shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from changes.errors import DeclarationError
+from ingest import SourceKind
+from ingest.binlog.kind import BinlogKind
+from ingest.kafka.kind import KafkaKind
+from ingest.poll.kind import PollKind
+from operations.check import check_read_back
+from projectors.stores.redis.views import RedisJson
+from projectors.views import Entity, View
+
+PERSON = Entity("jog.cell", key="row_key", columns_by="column_name", newest="ref_key", body="body", codec="json")
+VIEWS: list[View] = [RedisJson("person", PERSON, document=lambda row: row["users"])]
+
+
+@pytest.mark.parametrize("kind", [PollKind(), KafkaKind()])
+def test_a_source_that_does_not_say_when_a_change_is_shown_is_refused(kind: SourceKind) -> None:
+    with pytest.raises(DeclarationError, match=r"view redis:person: .*only a source that tails the binlog"):
+        check_read_back(kind, VIEWS)
+    check_read_back(kind, [RedisJson("plain", Entity("jog.cell"), fields=["body"])])
+
+
+def test_the_binlog_of_the_server_says_it() -> None:
+    check_read_back(BinlogKind(), VIEWS)

@@ -1,0 +1,99 @@
+"""What commands say of parked keys, of foreign ones, of a file with a wrong key, and of two that are the same."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from changes.errors import MisuseError, ViewtailError
+from changes.tables import Column, Kind, Table
+from operations.runs import Run
+from operations.verify import Verify
+from operations.why import Why
+from projectors.binding import bind
+from projectors.proving.changed_keys import Looked
+from viewtail import Entity, RedisJson
+from viewtail.commands.replay_keys import _keys_of
+from viewtail.commands.verify import Options, _print
+
+NUMBERED = Table(
+    schema="shop",
+    name="user",
+    columns=(Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False),),
+    primary_key=("id",),
+)
+
+
+def verified(*, parked: set[str] = frozenset(), letters: set[str] = frozenset(), foreign: tuple[str, ...] = ()) -> Any:  # type: ignore[assignment]
+    """The report of a pass that found these, and how its record says that it ended."""
+    ended: list[str] = []
+    run: Any = SimpleNamespace(progress={}, end=lambda _, words: ended.append(words))
+    view = SimpleNamespace(id="redis:card", view=SimpleNamespace(entity=SimpleNamespace(version=None)))
+    beside: Any = SimpleNamespace(view=view, parked=lambda: frozenset(letters))
+    pass_ = Verify(beside=beside, run=run, pace=Any)  # type: ignore[arg-type]
+    pass_._parked, pass_.counts.parked, pass_.counts.foreign = set(parked), len(parked), len(foreign)
+    comparison: Any = SimpleNamespace(reader=SimpleNamespace(foreign=foreign))
+    return pass_._report([], 0, 0.0, comparison, ""), ended
+
+
+def test_the_record_of_a_pass_counts_what_viewtail_did_not_write() -> None:
+    _, ended = verified(foreign=("a", "b"))
+    assert ended == ["0 rows compared: 2 foreign"]
+    _, ended = verified(parked={"7"})
+    assert ended == ["0 rows compared: none differs, 1 parked"]
+
+
+def test_a_parked_key_without_a_dead_letter_is_not_looked_for_there(capsys: pytest.CaptureFixture[str]) -> None:
+    report, _ = verified(parked={"7", "a b"}, letters={"a b", "9"})
+    options = Options(
+        is_repair=False, is_dry_run=False, share=1.0, rows_a_second=0, max_threads_running=1, as_json=False
+    )
+    _print(report, options)
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "redis:card\t7\tparked\tits dead letter is gone; to try it again: viewtail replay redis:card --key 7",
+        "redis:card\ta b\tparked\tviewtail dead-letters show redis:card 'a b'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("last", "note"),
+    [(20, "what the view shows is older, and from a backfill"), (5, "the view has it from a backfill")],
+)
+def test_a_view_has_no_change_from_a_backfill_that_is_newer_than_what_it_shows(last: int, note: str) -> None:
+    beside: Any = SimpleNamespace(view=SimpleNamespace(view=SimpleNamespace(entity=SimpleNamespace(version=None))))
+    one = Why(beside=beside, status=dict, history=lambda: None)
+    looked = Looked(last=SimpleNamespace(version=last), back_to=SimpleNamespace(version=1))  # type: ignore[arg-type]
+    held: Any = SimpleNamespace(version=10, content={"name": "a"})
+    assert list(one._notes(looked, held)) == [note]
+
+
+def test_a_command_that_another_one_runs_now_is_no_misuse() -> None:
+    class Running(Run):
+        def _is_locked(self) -> bool:
+            return False
+
+    cursor = SimpleNamespace(execute=lambda *_: 1, fetchone=lambda: (7, "{}", "ann@db1"))
+    one = Running(lambda: Any, "viewtail", "replay", "redis:city", "all", "")  # type: ignore[arg-type, return-value]
+    with pytest.raises(ViewtailError, match=r"ann@db1 runs the same replay of redis:city now") as said:
+        one._take_row(cursor)
+    assert said.value.exit_code == 1
+
+
+def test_a_file_of_keys_may_begin_with_a_byte_order_mark_and_a_wrong_line_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = RedisJson("card", Entity("shop.user"), document=dict)
+    (bound,) = bind([view], lambda schema, name: NUMBERED)
+    file = tmp_path / "keys"
+    file.write_bytes(b"\xef\xbb\xbf11\r\n\n12\n")
+    assert _keys_of(bound, file) == ["11", "12"]
+    file.write_bytes(b"11\n\nabc\n")
+    with pytest.raises(MisuseError, match=f"--keys-from {file}, line 3: the key 'abc' does not fit column id"):
+        _keys_of(bound, file)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"\xef\xbb\xbf13\nx")))
+    with pytest.raises(MisuseError, match="--keys-from -, line 2: the key 'x'"):
+        _keys_of(bound, Path("-"))
