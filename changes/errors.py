@@ -43,6 +43,10 @@ class SourceUnavailableError(TemporaryError):
     """The source does not answer, or the connection broke."""
 
 
+class TookTooLongError(SourceUnavailableError):
+    """The source ended a SELECT, which took longer than its session allows."""
+
+
 class StoreUnavailableError(TemporaryError):
     """A store does not answer, is overloaded, or broke off; nothing may be assumed written."""
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from changes.errors import MisuseError, SourceError, StopRequested, ViewtailError
+from changes.errors import MisuseError, SourceError, StopRequested, TookTooLongError, ViewtailError
 from changes.rendering import parse_key
 from changes.writes import Key
-from ingest.canonical.chunks import Chunk, row_order
+from ingest.canonical.chunks import CanonicalRows, Chunk, row_order
 from operations.runs import DONE, STOPPED, Run
 from projectors.pace import Pace
-from projectors.proving.beside import Beside
+from projectors.proving.beside import CHUNK_WITHIN_S, Beside
 from projectors.proving.reprojection import Piece, Written
 from projectors.view_states import key_from_text, key_text
 from projectors.views import BoundView
@@ -38,8 +38,8 @@ class Selection(Protocol):
     def what(self) -> str:
         """For the record, in words; equal ones go on with each other."""
 
-    def count(self) -> int:
-        """How many, or about how many."""
+    def count(self) -> int | None:
+        """How many, or about how many; None where counting them takes too long."""
 
     def batches(self, beside: Beside, version: int, after: Any) -> Iterator[tuple[list[Key], Any]]:
         """Some of them and where that is, behind an earlier such place; None: from the beginning."""
@@ -73,7 +73,7 @@ class Where:
     """Those of which the canonical row meets a condition, written in SQL by an operator."""
 
     condition: str
-    rows: int
+    rows: int | None
     rows_at_once: int = ROWS_AT_ONCE
     pieces: int = PIECES  # written at once
 
@@ -81,14 +81,14 @@ class Where:
     def what(self) -> str:
         return f"where {self.condition}"
 
-    def count(self) -> int:
+    def count(self) -> int | None:
         return self.rows
 
     def batches(self, beside: Beside, version: int, after: Any) -> Iterator[tuple[list[Key], Any]]:
         names = [column.name for column in beside.view.table.columns if column in beside.view.key]
         rows = beside.rows_where(self.condition, names, KEYS_AT_ONCE)
         order, place = row_order(beside.view.table), self._place(beside, after)
-        while (found := rows.after(place, version)) is not None:
+        while (found := self._after(rows, place, version)) is not None:
             place = found.last_key
             yield _keys(beside.view, names, found), key_text(place, order, 0)
             if found.is_last:
@@ -108,7 +108,7 @@ class Where:
         order, place = row_order(view.table), self._place(beside, after)
 
         def read(behind: Any) -> Piece | None:
-            found = rows.after(behind, version)
+            found = self._after(rows, behind, version)
             if found is None:
                 return None
             return Piece(
@@ -126,6 +126,16 @@ class Where:
             if done.last is not None:
                 place = done.last.place
                 yield done.rows, done.written, key_text(place, order, 0)
+
+    def _after(self, rows: CanonicalRows, place: Any, version: int) -> Chunk | None:
+        try:
+            return rows.after(place, version)
+        except TookTooLongError:
+            raise MisuseError(
+                f"--where {self.condition!r}: the server looks longer than {CHUNK_WITHIN_S:.0f} s for the next rows, "
+                "and was told to end that. Write a condition that an index serves, or find the keys another way and "
+                "name them: --keys-from FILE"
+            ) from None
 
     @staticmethod
     def _place(beside: Beside, after: Any) -> Key | None:
@@ -196,7 +206,7 @@ class ReplayKeys:
         progress.setdefault("gone", 0)
         progress.setdefault("parked", 0)
         version = self.beside.now()
-        total, written = self.selection.count(), Written()
+        total, written = self.selection.count() or 0, Written()
         for count, some, place in self._written(version, progress.get("after")):
             written += some
             progress["entities"] += count

@@ -23,6 +23,7 @@ class ServerFacts:
     identity: str  # a SELECT of one value that names this very server
     status: str  # statement for the binlog's present end: file, position, ...
     executed: str  # a SELECT of one value: all transactions that its binlog holds or held; '' where they have no GTIDs
+    select_limit: str  # a statement after which the server ends a SELECT of the session that takes longer than {ms}
     setting: str  # a statement that sets a global variable for good, with {name} and {value}
     grants: str  # a statement for the user's own grants, roles that are active included: {roles}
     status_privilege: str  # what asking for the binlog's end takes, as the server lists it
@@ -57,6 +58,7 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
             identity="SELECT CONCAT('mariadb-server-id-', @@server_id)",
             status="SHOW MASTER STATUS",
             executed="SELECT @@GLOBAL.gtid_binlog_pos",
+            select_limit="SET SESSION max_statement_time = {ms} * 1e-3",
             setting="SET GLOBAL {name} = {value};  -- and in my.cnf, [mariadbd]: {name} = {value}",
             grants="SHOW GRANTS",
             status_privilege="BINLOG MONITOR",
@@ -73,6 +75,7 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
             identity="SELECT @@server_uuid",
             status="SHOW BINARY LOG STATUS",
             executed="SELECT IF(@@GLOBAL.gtid_mode = 'ON', @@GLOBAL.gtid_executed, '')",
+            select_limit="SET SESSION max_execution_time = {ms}",
             setting="SET PERSIST {name} = {value};",
             grants="SHOW GRANTS FOR CURRENT_USER() USING {roles}",
             status_privilege="REPLICATION CLIENT",

@@ -170,6 +170,14 @@ def number_of(error: pymysql.err.MySQLError) -> int:
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
+def took_too_long(error: pymysql.err.MySQLError) -> bool:
+    """Whether the server ended a statement that took longer than its session allows."""
+    return number_of(error) in _TOOK_TOO_LONG
+
+
+_TOOK_TOO_LONG = (1969, 3024)  # MariaDB's and MySQL's
+
+
 def value_of(connection: Connection, sql: str, *arguments: object) -> Any:
     """The first value that a query gives; None where it gives no row."""
     with connection.cursor() as cursor:

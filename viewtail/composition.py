@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
+import pymysql
 import structlog
 
 from changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
@@ -29,7 +30,8 @@ from projectors.stores.registry import STORES, store_named
 from projectors.view_states import GETS_NOTHING, ViewStates, kept_elsewhere, known_views
 from projectors.views import BoundView, View
 from projectors.watermarks import WatermarkPlace
-from servers.sessions import Connection, asking, open_session
+from servers.facts import facts_of
+from servers.sessions import Connection, asking, open_session, session_error
 from viewtail.settings import Settings
 from viewtail.sources import read_position
 
@@ -71,6 +73,17 @@ class Deployment:
 
     def open_source(self) -> Connection:
         return open_session(self.settings.source_address(), role="source")
+
+    def open_limited(self, seconds: float) -> Connection:
+        """On the source, for SELECTs that may take long: the server ends one that takes longer than so many seconds."""
+        address = self.settings.source_address()
+        connection = open_session(address, role="source")
+        try:
+            connection.query(facts_of(connection).select_limit.format(ms=round(seconds * 1000)))
+        except pymysql.err.MySQLError as error:
+            connection.close()
+            raise session_error(error, address, "source") from None
+        return connection
 
     def open_primary(self) -> Connection:
         return open_session(self.settings.primary_address(), role="source")

@@ -20,7 +20,7 @@ import typer.core
 import typer.exceptions
 from typer.models import CommandFunctionType
 
-from changes.errors import ViewtailError, once, place_of
+from changes.errors import MisuseError, ViewtailError, once, place_of
 from viewtail.shards import VARIABLE, NotOneShardError
 
 if TYPE_CHECKING:
@@ -934,6 +934,9 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 def _command(arguments: Sequence[str] | None) -> int:
+    for word in sys.argv[1:] if arguments is None else arguments:
+        if word.encode(errors="replace").decode() != word:
+            raise MisuseError(f"the argument {word!a} is not UTF-8, and no server would take it as it is")
     code = app(args=None if arguments is None else list(arguments), prog_name="viewtail", standalone_mode=False)
     sys.stdout.flush()
     return code if isinstance(code, int) else 0

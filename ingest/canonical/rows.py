@@ -20,10 +20,10 @@ import pymysql
 from pymysql.constants import COMMAND, SERVER_STATUS
 
 from changes.batches import Row
-from changes.errors import SourceError, SourceUnavailableError, ViewtailError
+from changes.errors import RETRIES, SourceError, SourceUnavailableError, TookTooLongError, ViewtailError
 from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
 from ingest.charsets import decoder_of, unreadable_where_invalid
-from servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, number_of, quote, session_error
+from servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, number_of, quote, session_error, took_too_long
 
 # Every valid text of these character sets reaches the client as it is.
 _CONVERTED = frozenset(("utf8mb4", "utf8mb3", "latin1"))
@@ -81,6 +81,10 @@ def _is_refusal(error: pymysql.err.MySQLError) -> bool:
 def source_error(error: pymysql.err.MySQLError, connection: pymysql.Connection[Any]) -> ViewtailError:
     """The error of viewtail's tree for one that reading from the source met."""
     address = MySQLAddress(host=str(connection.host), port=connection.port or 3306, user=user_of(connection))
+    if took_too_long(error):
+        return TookTooLongError(
+            f"{address} ended a SELECT of rows ({number_of(error)}): it took longer than its session allows. {RETRIES}"
+        )
     mapped = session_error(error, address, "source")
     is_final = _is_refusal(error) and number_of(error) not in TEMPORARY_NUMBERS
     if not is_final or not isinstance(mapped, SourceUnavailableError):

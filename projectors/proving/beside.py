@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import Any, Protocol, Self
 
@@ -35,11 +35,16 @@ from projectors.view_states import State
 from projectors.views import BoundView, View
 from servers.sessions import Connection, quote
 
+CHUNK_WITHIN_S = 50.0  # rows that meet a condition; less than a session waits for an answer
+
 
 class Deployment(ownership.Deployment, Protocol):
     """What is asked of the composition root beyond what a pipeline needs."""
 
     def open_source(self) -> Connection: ...
+
+    def open_limited(self, seconds: float) -> Connection: ...
+
     def pipelines(self) -> list[PipelineId]: ...
 
 
@@ -241,11 +246,15 @@ class Beside:
         return self.canonical_rows(lambda *_: True)
 
     def rows_where(self, condition: str, columns: Sequence[str], chunk_rows: int) -> CanonicalRows:
-        """A reader of these columns of rows that meet a condition, written in SQL."""
+        """A reader of these columns of rows that meet a condition, written in SQL.
+
+        Raises TookTooLongError for a condition that finds no chunk within CHUNK_WITHIN_S: the server ends the SELECT,
+        which it would go on with for nobody once the session had given it up.
+        """
         rows = CanonicalRows(
             self.view.table,
             columns,
-            open_source=self.deployment.open_source,
+            open_source=partial(self.deployment.open_limited, CHUNK_WITHIN_S),
             shows=self.watermarks.is_visible,
             stop=self.stop,
             chunk_rows=chunk_rows,

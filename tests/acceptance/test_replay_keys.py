@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from changes.errors import MisuseError
 from projectors.failpoints import RUN_STEPS
 from stack import Server
 from tests.acceptance.test_verify import ROWS, SCHEMA, STORE, World, made
-from tests.support.running import DIED, wait_for
+from tests.support.running import DIED, in_this_process, wait_for
+from viewtail.commands.replay_keys import How, Selected, replay_keys
 
 VIEWS = ("mysql:by_email", "redis:person", "redis:card", "elasticsearch:person")
 
@@ -147,6 +149,36 @@ def test_a_condition_over_the_table_names_entities(world: World) -> None:
     wrong = world.command("replay", "mysql:by_email", "--where", "nothing = 1")
     assert wrong.returncode == 2
     assert "nothing" in wrong.stderr
+
+
+def test_a_condition_that_takes_long_is_not_counted_and_the_server_goes_on_with_no_select(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_this_process(world.run, monkeypatch)
+    monkeypatch.setattr("viewtail.commands.replay_keys.on_stop", lambda _: None)
+    monkeypatch.setattr("viewtail.commands.replay_keys.COUNT_WITHIN_S", 0.3)
+    slow = Selected(where="SLEEP(0.001) = 0")
+
+    def replayed(*, is_dry_run: bool) -> int:
+        how = How(is_dry_run=is_dry_run, is_yes=False, rows_a_second=0)
+        return replay_keys(None, "mysql:by_email", slow, how)
+
+    def going_on() -> list[tuple[Any, ...]]:
+        return world.ask(
+            "SELECT info FROM performance_schema.processlist WHERE info LIKE %s AND id <> CONNECTION_ID()",
+            "SELECT%SLEEP(0.001) = 0%",
+        )
+
+    assert replayed(is_dry_run=True) == 0
+    out = capsys.readouterr().out
+    assert "entities, not counted" in out and out.count("\n  ") == 21, out
+    with pytest.raises(MisuseError, match=r"not counted.*--yes"):
+        replayed(is_dry_run=False)
+    assert going_on() == []
+    monkeypatch.setattr("projectors.proving.beside.CHUNK_WITHIN_S", 0.1)
+    with pytest.raises(MisuseError, match=r"SLEEP.*looks longer than .*--keys-from"):
+        replayed(is_dry_run=True)
+    assert going_on() == []
 
 
 def test_what_the_binlog_says_changed_in_a_stretch_is_written_again(world: World) -> None:

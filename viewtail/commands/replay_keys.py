@@ -26,7 +26,7 @@ from projectors.proving.beside import Beside
 from projectors.proving.changed_keys import Stretch, changed_keys
 from projectors.views import BoundView
 from servers.literals import where_all
-from servers.sessions import number_of
+from servers.sessions import number_of, took_too_long
 from viewtail import declarations
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_remark
@@ -38,6 +38,7 @@ from viewtail.signals import on_stop
 
 STOPPED = 130
 MOST_TOLD = 20
+COUNT_WITHIN_S = 10.0  # what a condition selects
 _READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
 
 
@@ -151,13 +152,17 @@ def replay(deployment: Deployment, beside: Beside, selection: Selection, how: Ho
     """Write the entities of a selection again, and print what became of them; returns the exit code."""
     count = selection.count()
     name = beside.view.id
-    if not count:
+    if count == 0:
         print(f"{name}: no entity is {selection.what}")
         return 0
+    if count is None:
+        many = f"entities, not counted, since that takes longer than {COUNT_WITHIN_S:.0f} s,"
+    else:
+        many = f"about {count:,} entities"
     if how.is_dry_run:
-        return _tell_dry(beside, selection, count)
-    question = f"{name}: about {count:,} entities ({selection.what}) are written again. Go on?"
-    if count > ASK_ABOVE and not agreed(question, is_yes=how.is_yes):
+        return _tell_dry(beside, selection, many)
+    question = f"{name}: {many} ({selection.what}) are written again. Go on?"
+    if (count is None or count > ASK_ABOVE) and not agreed(question, is_yes=how.is_yes):
         print_remark("nothing was written")
         return 1
     pace = ConsideratePace(
@@ -180,8 +185,8 @@ def replay(deployment: Deployment, beside: Beside, selection: Selection, how: Ho
     return 1 if counts["parked"] else 0
 
 
-def _tell_dry(beside: Beside, selection: Selection, count: int) -> int:
-    print(f"{beside.view.id}: about {count:,} entities would be written again ({selection.what}):")
+def _tell_dry(beside: Beside, selection: Selection, many: str) -> int:
+    print(f"{beside.view.id}: {many} would be written again ({selection.what}):")
     told = 0
     for keys, _ in selection.batches(beside, beside.now(), None):
         for key in keys:
@@ -232,12 +237,14 @@ def _keys_of(view: BoundView, file: Path) -> list[str]:
     return found
 
 
-def _count(deployment: Deployment, view: BoundView, condition: str) -> int:
-    """How many rows meet it. Raises MisuseError for what the server does not understand."""
-    with closing(deployment.open_source()) as connection, connection.cursor() as cursor:
+def _count(deployment: Deployment, view: BoundView, condition: str) -> int | None:
+    """How many rows meet it; None where counting takes too long. Raises MisuseError for what the server refuses."""
+    with closing(deployment.open_limited(COUNT_WITHIN_S)) as connection, connection.cursor() as cursor:
         try:
             cursor.execute(select_of(view.table, "COUNT(*)", where_all(condition)).replace("%", "%%"), ())
         except pymysql.err.MySQLError as error:
+            if took_too_long(error):
+                return None
             said = error.args[1] if len(error.args) > 1 else type(error).__name__
             raise MisuseError(f"--where {condition!r}: {number_of(error)} {said}") from None
         return sum(int(count) for (count,) in cursor.fetchall())

@@ -26,7 +26,7 @@ def why(config: Path | None, name: str, key: str, *, as_json: bool) -> int:
     deployment.create_tables()
     (bound,) = deployment.views
     wanted = parse_key(key, bound.key)
-    number = crc32(f"{view.id} {key}".encode("utf-8", "surrogatepass")) % _READERS
+    number = crc32(f"{view.id} {key}".encode()) % _READERS
     with Beside(deployment, bound, Event(), print_remark) as beside:
         asking = Why(beside=beside, status=deployment.pipelines_now, history=lambda: _history(deployment, number))
         answer = asking.of(wanted)
