@@ -10,7 +10,7 @@ What stays is said, and until when: the key in tombstones, older messages of top
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -135,7 +135,13 @@ def of_one_key(views: Sequence[BoundView], by: str | None) -> list[BoundView]:
 
 
 def erase(
-    deployment: Deployment, views: Sequence[BoundView], declared: Collection[str], key: str, *, timeout_s: float
+    deployment: Deployment,
+    views: Sequence[BoundView],
+    declared: Collection[str],
+    key: str,
+    *,
+    timeout_s: float,
+    waits: Callable[[], None] = lambda: None,
 ) -> Proof:
     """Prove that nothing of an entity is left, erasing what is. Raises MisuseError while its row is there.
 
@@ -143,6 +149,7 @@ def erase(
         views: of one table and key, as declared now.
         declared: ids of all views of views.py.
         key: rendered, as `viewtail get` takes it.
+        waits: is called before the pipelines are waited for.
     """
     parsed = parse_key(key, views[0].key)
     _require_gone(deployment, views[0], parsed)
@@ -150,6 +157,7 @@ def erase(
         require_not_moving(session, deployment.database, [view.id for view in views])
         views = everywhere(session, deployment.database, views)
     keepers = _keepers(deployment, views)
+    waits()
     version = passing.passed_now(deployment, sorted({name for of in keepers.values() for name in of}), timeout_s)
     _require_gone(deployment, views[0], parsed)
     looked = [one for view in views for one in _look(deployment, view, keepers[view.id], parsed, version)]

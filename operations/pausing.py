@@ -8,9 +8,9 @@ every second or two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
@@ -18,10 +18,11 @@ from changes.errors import MisuseError, ViewtailError, nearest
 from changes.pipelines import PipelineId
 from ingest.canonical.tables import row_estimates
 from offsets import pauses
-from offsets.mysql import OwnSession
+from offsets.mysql import OwnSession, Session
 from operations.status import PipelineStatus, ViewStatus, as_one
+from projectors.rebuilds import Rebuilds
 from projectors.view_states import Event, State, ViewStates
-from projectors.views import View
+from projectors.views import View, view_of
 from servers.sessions import Connection
 
 
@@ -41,6 +42,7 @@ class Outcome(Enum):
     DONE = "done"
     NOT_NEEDED = "it is so already"
     HALTED = "the view is halted"
+    SWAPPING = "its copies change places"
     UNKNOWN = "no run has seen the view"
 
 
@@ -59,12 +61,30 @@ def pause_views(
     deployment: Deployment, views: Sequence[View], *, by: str, reason: str | None = None
 ) -> list[PausedView]:
     """Let these views get no changes from now on. A halted one stays halted."""
-    return [_moved(deployment, view, known, Event.PAUSED, by, reason) for view, known in _kept(deployment, views)]
+    given = None if reason is None else reason[: pauses.MOST_REASON]
+
+    def pause(session: Session, pipeline: PipelineStatus, view: View) -> bool | None:
+        return Rebuilds(session, deployment.database, pipeline.name).pause(view.id, by, given)
+
+    return [_moved(deployment, view, known, pause) for view, known in _kept(deployment, views)]
 
 
 def resume_views(deployment: Deployment, views: Sequence[View]) -> list[PausedView]:
-    """Have those of these views that are paused backfilled again, in place, and follow their tables from there."""
-    return [_moved(deployment, view, known, Event.RESUMED) for view, known in _kept(deployment, views)]
+    """Have those of these views that are paused backfilled again, in place, and follow their tables from there.
+
+    A paused copy beside one is, too: an earlier viewtail swapped paused views, and the pause went with the copy.
+    """
+
+    def resume(session: Session, pipeline: PipelineStatus, view: View) -> bool:
+        copies = [kept.name for kept in pipeline.views if view_of(kept.name) == view.id]
+        return bool(ViewStates(session, deployment.database, pipeline.name).move(Event.RESUMED, copies))
+
+    resumed = [_moved(deployment, view, known, resume) for view, known in _kept(deployment, views)]
+    by_id = {view.id: view for view in views}
+    return [
+        replace(one, row_estimate=_row_estimate(deployment, by_id[one.view])) if one.outcome is Outcome.DONE else one
+        for one in resumed
+    ]
 
 
 def _kept(deployment: Deployment, views: Sequence[View]) -> list[tuple[View, Sequence[PipelineStatus]]]:
@@ -77,29 +97,19 @@ def _moved(
     deployment: Deployment,
     view: View,
     pipelines: Sequence[PipelineStatus],
-    event: Event,
-    by: str = "",
-    reason: str | None = None,
+    move: Callable[[Session, PipelineStatus, View], bool | None],
 ) -> PausedView:
     if not pipelines:
         return PausedView(view=view.id, outcome=Outcome.UNKNOWN, before=None)
     before = as_one([kept for one in pipelines for kept in one.views if kept.name == view.id])
-    given = None if reason is None else reason[: pauses.MOST_REASON]
     with closing(OwnSession(deployment.open_store)) as session:
-        moved = [
-            one
-            for one in pipelines
-            if ViewStates(session, deployment.database, one.name).move(event, [view.id], by=by, reason=given)
-        ]
+        moved = [move(session, one, view) for one in pipelines]
     outcome = Outcome.HALTED if before.state == State.HALTED else Outcome.NOT_NEEDED
-    estimate = _row_estimate(deployment, view) if moved and event is Event.RESUMED else None
-    return PausedView(
-        view=view.id,
-        outcome=Outcome.DONE if moved else outcome,
-        before=before,
-        pipelines=pipelines,
-        row_estimate=estimate,
-    )
+    if any(moved):
+        outcome = Outcome.DONE
+    elif None in moved:
+        outcome = Outcome.SWAPPING
+    return PausedView(view=view.id, outcome=outcome, before=before, pipelines=pipelines)
 
 
 def _row_estimate(deployment: Deployment, view: View) -> int | None:

@@ -112,6 +112,7 @@ class Operation:
         Called again it goes on where it was; behind the swap it changes nothing.
         """
         with self._rebuilds() as (rebuilds, pipeline):
+            self._require_not_paused(rebuilds)
             rebuilds.begin(self.view.id, started_by, keep_s, is_hurried=is_hurried)
             one = self._settled(rebuilds, pipeline, self._now(rebuilds))
             self._require_kept(one)
@@ -127,7 +128,9 @@ class Operation:
     def roll_back(self) -> Rebuild:
         """Have readers get the former copy again, which was kept up to date. Called again it changes nothing."""
         with self._rebuilds() as (rebuilds, pipeline):
-            one = self._settled(rebuilds, pipeline, self._present(rebuilds))
+            one = self._present(rebuilds)
+            self._require_not_paused(rebuilds)
+            one = self._settled(rebuilds, pipeline, one)
             if one.stage is not Stage.KEPT:
                 raise MisuseError(
                     f"view {self.view.id} was not swapped, its copy is {one.stage}: there is nothing to go back to"
@@ -137,6 +140,11 @@ class Operation:
                 if one.live > one.copy:
                     one = self._swap(rebuilds, pipeline, one, None)
             return one
+
+    def require_copy(self) -> None:
+        """Raises MisuseError where there is no copy beside the live one."""
+        with self._rebuilds() as (rebuilds, _):
+            self._present(rebuilds)
 
     def abort(self) -> None:
         """The copy beside the live one goes: one that is being built, or the former one before its time."""
@@ -179,6 +187,7 @@ class Operation:
             if now.copy != one.copy:
                 return now
             self._require_kept(now)
+            self._require_not_paused(rebuilds)
             found = self._status(pipeline, one.copy_id)
             if found is not None and found.state == "filled":
                 return now
@@ -192,6 +201,14 @@ class Operation:
     def _require_kept(self, one: Rebuild) -> None:
         if one.stage is Stage.DROPPING:
             raise MisuseError(f"the copy beside view {self.view.id} is being dropped; ask again in a moment")
+
+    def _require_not_paused(self, rebuilds: Rebuilds) -> None:
+        """Raises ViewtailError while the view is paused: what readers have stays as it is until it is resumed."""
+        if rebuilds.is_paused(self.view.id):
+            raise ViewtailError(
+                f"view {self.view.id} is paused: readers keep what they have, and nothing is swapped. A copy beside it "
+                f"stays. First: viewtail resume {self.view.id}; then this command again"
+            )
 
     def _is_proven(self, proof: Proof, rebuilds: Rebuilds, one: Rebuild) -> bool:
         """False where a running viewtail swapped it meanwhile: of a changed declaration it compares copies itself."""
@@ -216,6 +233,7 @@ class Operation:
 
     def _swap(self, rebuilds: Rebuilds, pipeline: str, one: Rebuild, keep_s: int | None) -> Rebuild:
         """Ask, and wait until it was done or refused; a refusal is told, and waited out."""
+        self._require_not_paused(rebuilds)
         rebuilds.ask(self.view.id, {one.stage}, _SWAPS[one.stage], keep_s)
         one = self._settled(rebuilds, pipeline, self._now(rebuilds, one))
         if one.note is not None:

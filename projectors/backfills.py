@@ -197,6 +197,6 @@ class Backfills:
         self._own.life.on(session).look()  # a round may take long, and reports say what was seen last
 
 
-def _bound_as(rebuilds: Iterable[Rebuild]) -> dict[str, tuple[int, Move | None, bool]]:
-    """What a pipeline is taken with: the copies beside, which of them change places, and which are hurried."""
-    return {one.view: (one.copy, one.move, one.is_hurried) for one in rebuilds}
+def _bound_as(rebuilds: Iterable[Rebuild]) -> dict[str, tuple[int, Move | None, bool, bool]]:
+    """What a pipeline is taken with: the copies beside, which change places, are hurried, are of a paused view."""
+    return {one.view: (one.copy, one.move, one.is_hurried, one.is_paused) for one in rebuilds}

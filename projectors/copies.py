@@ -168,7 +168,16 @@ class _Copies:
     def changed(self) -> list[str]:
         """Views that readers read, and whose live copy another declaration made than the present one."""
         known = self._of_two & self.known.keys()
-        return [view for view in sorted(known) if _is_changed(self.views[view], self.known[view])]
+        return [view for view in sorted(known) if self._is_changed(view)]
+
+    def _is_changed(self, view: str) -> bool:
+        one = self.beside.get(view)
+        # A view that was resumed is new, and readers have it all the same, until the copy that was begun comes.
+        is_begun = one is not None and one.is_automatic and one.stage is Stage.BUILDING and self.maker(view) is None
+        return is_begun or _is_changed(self.views[view], self.known[view])
+
+    def is_halted(self, view: str) -> bool:
+        return self.known[view].state == State.HALTED
 
     def is_declined(self, view: str) -> bool:
         """Whether an operator went back from the present declaration to the one that made the live copy."""
@@ -268,7 +277,8 @@ def _no_copy(states: ViewStates, pipeline: str, view: BoundView) -> NoCopy | Non
 def _begin(copies: _Copies, view: str) -> None:
     """Readers keep what an earlier declaration made, and a copy of the new one is begun beside it."""
     is_kept, is_begun = copies.maker(view) is not None, view in copies.beside
-    if not is_kept and (not is_begun or copies.known[view].state != State.HALTED):
+    # A pause is not ended by that: a paused copy gets no changes already.
+    if not is_kept and copies.known[view].state != State.PAUSED and not (is_begun and copies.is_halted(view)):
         copies.rebuilds.states.halt(view, _why_halted(copies.views[view]))
     if is_begun:
         if not is_kept:
@@ -314,7 +324,7 @@ def _do_one(swapping: Swapping, copies: _Copies, one: Rebuild, owner: Owner) -> 
     record = rebuilds.states.read_all([beside.id]).get(beside.id)
     upto = 0 if record is None else record.watermark_version or 0
     try:
-        _require_filled(swapping, live, beside, record)
+        _require_swappable(swapping, one, live, beside, record)
         is_done = swapping.swap(live, beside, upto)
     except StoreError as error:
         rebuilds.could_not(one, str(error))
@@ -328,11 +338,17 @@ def _do_one(swapping: Swapping, copies: _Copies, one: Rebuild, owner: Owner) -> 
     _log.info("readers see the other copy", view=one.view, copy=one.copy, former=one.live)
 
 
-def _require_filled(swapping: Swapping, live: BoundView, beside: BoundView, record: ViewRecord | None) -> None:
-    """Raises StoreError where the copy beside must not be read; one that readers have by now is noted all the same."""
-    if record is None or (record.state is not State.FILLED and not swapping.is_swapped(live, beside)):
-        state = "not there" if record is None else record.state
-        raise StoreError(f"the copy beside is {state}, and only a filled one may be read")
+def _require_swappable(
+    swapping: Swapping, one: Rebuild, live: BoundView, beside: BoundView, record: ViewRecord | None
+) -> None:
+    """Raises StoreError where readers must not get the copy beside; one that they have by now is noted all the same."""
+    is_ready = record is not None and record.state is State.FILLED and not one.is_paused
+    if is_ready or (record is not None and swapping.is_swapped(live, beside)):
+        return
+    if one.is_paused:
+        raise StoreError(f"the view is paused, so readers keep what they have. First: viewtail resume {one.view}")
+    state = "not there" if record is None else record.state
+    raise StoreError(f"the copy beside is {state}, and only a filled one may be read")
 
 
 def _drop_one(swapping: Swapping, copies: _Copies, one: Rebuild) -> None:

@@ -16,7 +16,7 @@ from changes.errors import ViewtailError
 from offsets import Owner, migrations
 from offsets.mysql import Session, check_fence, transaction
 from projectors.binding import made_by
-from projectors.view_states import State, ViewStates
+from projectors.view_states import Event, State, ViewStates
 from projectors.views import BoundView, Move, copy_id, view_of
 from servers.sessions import quote
 
@@ -37,6 +37,7 @@ class Stage(StrEnum):
 
 
 ASKED = frozenset({Stage.SWAPPING, Stage.RETURNING, Stage.DROPPING})
+_CHANGING_PLACES = frozenset({Stage.SWAPPING, Stage.RETURNING, Stage.MOVING})
 # Where a stage goes when what was asked for cannot be done now.
 _BACK = {Stage.SWAPPING: Stage.BUILDING, Stage.RETURNING: Stage.KEPT}
 
@@ -57,6 +58,7 @@ class Rebuild:
     kept_s: float | None  # how long the copy beside is kept from now on
     upto: int | None = None  # of copies that are moved; see `Move`
     is_hurried: bool = False  # its copy does not give way to live changes
+    is_paused: bool = False  # an operator paused the view, so readers keep what they have: nothing is swapped
 
     @property
     def move(self) -> Move | None:
@@ -89,6 +91,12 @@ class Rebuilds:
         """By view, those that have a copy beside the live one."""
         with self._transaction("reading rebuilds") as cursor:
             return {one.view: one for one in _read(cursor, self._table, self._view, f"r.pipeline_id = {self._id}")}
+
+    def is_paused(self, view: str) -> bool:
+        """Whether an operator paused the view, or a copy beside it is: an earlier viewtail swapped paused ones."""
+        with self._transaction("asking whether a view is paused") as cursor:
+            cursor.execute(f"SELECT name FROM {self._view} WHERE pipeline_id = {self._id} AND state = '{State.PAUSED}'")
+            return any(view == view_of(name) for (name,) in cursor.fetchall())
 
     def live_copies(self) -> dict[str, tuple[int, str]]:
         """By view, the number of the copy that readers see, and the hash of the declaration that it is kept by."""
@@ -138,12 +146,27 @@ class Rebuilds:
         """
         over = [one for one in present if one.stage is Stage.KEPT and one.kept_s is not None and one.kept_s <= 0]
         ready = [one for one in present if one.is_automatic and one.stage is Stage.BUILDING and one.is_compared]
+        ready = [one for one in ready if not one.is_paused]
         ready = [one for one in ready if not one.note or owned_s > SWAP_AGAIN_S]
         for one in over:
             self.ask(one.view, {Stage.KEPT}, Stage.DROPPING)
         for one in ready:
             self.ask(one.view, {Stage.BUILDING}, Stage.SWAPPING)
         return bool(over or ready)
+
+    def pause(self, view: str, by: str, reason: str | None) -> bool | None:
+        """Whether the view was in a state to be paused, and is now; None: its copies change places, so it cannot be.
+
+        A swap would give the pause to the copy that readers leave. The lock keeps one from being asked for meanwhile.
+        """
+        with self._transaction("pausing a view") as cursor:
+            cursor.execute(
+                f"SELECT stage FROM {self._table} WHERE view_name = %s AND pipeline_id = {self._id} FOR UPDATE", (view,)
+            )
+            (stage,) = cursor.fetchone() or (Stage.ENDED,)
+            if stage in _CHANGING_PLACES:
+                return None
+            return bool(self.states.move_in(cursor, Event.PAUSED, [view], by=by, reason=reason))
 
     def found(self, one: Rebuild, difference: str | None, losses: int) -> None:
         """The copy of a new declaration was compared with its table; None: it is as that is.
@@ -281,7 +304,8 @@ def _read(cursor: Any, rebuilds: str, views: str, which: str, present: Collectio
     cursor.execute(
         f"SELECT r.view_name, COALESCE(v.copy, 1), r.copy, r.stage, r.is_automatic, "
         f"COALESCE(c.state = '{State.FILLED}' AND c.loss_count = {compared}, 0), r.note, r.started_by, r.keep_s, "
-        f"TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6, {upto}, {hurried} "
+        f"TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6, {upto}, {hurried}, "
+        f"COALESCE(v.state = '{State.PAUSED}', 0) OR COALESCE(c.state = '{State.PAUSED}', 0) "
         f"FROM {rebuilds} r LEFT JOIN {views} v ON v.name = r.view_name AND v.pipeline_id = r.pipeline_id "
         f"LEFT JOIN {views} c ON c.name = CONCAT(r.view_name, '~', r.copy) AND c.pipeline_id = r.pipeline_id "
         f"WHERE {which} AND r.stage <> '{Stage.ENDED}' ORDER BY r.view_name"
@@ -290,7 +314,21 @@ def _read(cursor: Any, rebuilds: str, views: str, which: str, present: Collectio
 
 
 def _rebuild(row: tuple[Any, ...]) -> Rebuild:
-    view, live, copy, stage, is_automatic, is_compared, note, started_by, keep_s, kept_s, upto, is_hurried = row
+    (
+        view,
+        live,
+        copy,
+        stage,
+        is_automatic,
+        is_compared,
+        note,
+        started_by,
+        keep_s,
+        kept_s,
+        upto,
+        is_hurried,
+        is_paused,
+    ) = row
     return Rebuild(
         view=view,
         live=live,
@@ -304,6 +342,7 @@ def _rebuild(row: tuple[Any, ...]) -> Rebuild:
         kept_s=None if kept_s is None else float(kept_s),
         upto=upto,
         is_hurried=bool(is_hurried),
+        is_paused=bool(is_paused),
     )
 
 

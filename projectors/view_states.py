@@ -93,8 +93,10 @@ _ASSIGNMENTS = {
 _ONLY_IF = {Event.BEGUN: "COALESCE(watermark_version, 0) < %(watermark)s"}
 
 
-def move(cursor: Any, table: str, pipeline_id: int, event: Event, views: Iterable[str], **values: object) -> None:
+def move(cursor: Any, table: str, pipeline_id: int, event: Event, views: Iterable[str], **values: object) -> int:
     """Those of the pipeline's views that the event moves from where they are, as a part of the caller's transaction.
+
+    Returns how many were moved.
 
     Args:
         table: `view`, quoted, with its database.
@@ -108,8 +110,8 @@ def move(cursor: Any, table: str, pipeline_id: int, event: Event, views: Iterabl
         f"UPDATE {table} SET state = '{to}', {_ASSIGNMENTS[to]} WHERE pipeline_id = {pipeline_id} "
         f"AND name = %(view)s AND state IN ({states}) AND {_ONLY_IF.get(event, 'TRUE')}"
     )
-    for view in views:
-        cursor.execute(statement, {"floor": None, "rows_a_second": 0, **values, "view": view})
+    given = {"floor": None, "rows_a_second": 0, **values}
+    return sum(cursor.execute(statement, {**given, "view": view}) for view in views)
 
 
 # Why a view is halted while `viewtail forget` drops it, also after that was cut off.
@@ -296,9 +298,9 @@ class ViewStates:
             )
         return records
 
-    def move_in(self, cursor: Any, event: Event, views: Iterable[str], **values: object) -> None:
+    def move_in(self, cursor: Any, event: Event, views: Iterable[str], **values: object) -> int:
         """`move` of these views in the caller's transaction; `pipeline_id` must have been asked for before."""
-        move(cursor, self._table, self.pipeline_id, event, views, **values)
+        return move(cursor, self._table, self.pipeline_id, event, views, **values)
 
     def move(
         self, event: Event, views: Collection[str], *, where: Where = lambda _: True, **values: object

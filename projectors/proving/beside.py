@@ -203,7 +203,7 @@ class Beside:
             if one.state == State.HALTED:
                 raise ViewtailError(f"view {self.view.id} is halted: {one.reason}")
             if one.state == State.PAUSED:
-                raise ViewtailError(f"view {self.view.id} is paused. To go on: viewtail resume {self.view.id}")
+                raise ViewtailError(f"view {self.view.id} is paused. To go on: viewtail resume {self.view.view.id}")
             if one.state != State.FILLED:
                 raise ViewtailError(
                     f"view {self.view.id} is being backfilled ({one.state}), so it is not whole yet. Try again when "

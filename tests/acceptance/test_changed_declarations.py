@@ -210,6 +210,35 @@ def test_with_previous_both_copies_are_kept_until_the_new_one_is_compared_and_fo
         assert shop.rows("SELECT filled_at FROM viewtail.view") == filled, "nothing was backfilled"
 
 
+@pytest.mark.parametrize(
+    ("previous", "is_compared"), [(None, False), (None, True), (VIEWS["mysql"], True)], ids=["", "compared", "previous"]
+)
+def test_a_changed_declaration_of_a_paused_view_waits_until_the_view_is_resumed(
+    previous: str | None, is_compared: bool, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        story = Story("mysql", shop, place, run)
+        assert run.command("pause", "people").returncode == 0
+        cut_off = {} if is_compared else {"VIEWTAIL_FAILPOINT": "after begin:1"}  # each comparison
+        story.restart(changed("mysql", previous), **cut_off)
+        wait_for("it is built", lambda: story.states() == {"people": "paused", "people~2": "filled"})
+        compared = "SELECT 1 FROM viewtail.rebuild WHERE compared IS NOT NULL"
+        if is_compared:
+            wait_for("it is compared", lambda: shop.rows(compared))
+            story.restart()
+        shop.execute("UPDATE shop.user SET email = 'meanwhile' WHERE id IN (5, 6)")
+        wait_for("the copy gets changes", lambda: story.copy_is(2, story.even()))
+        assert run.command("rebuild", "people").returncode == 1
+        assert story.states() == {"people": "paused", "people~2": "filled"} and place.shown()[5] == "e5"
+        resumed = run.command("resume", "people")
+        assert resumed.returncode == 0, resumed.stderr
+        if not is_compared:
+            wait_for("it is as if it had not been paused", lambda: story.states()["people"] == "halted")
+            assert place.shown()[5] == "e5", "readers keep what they have until the copy was compared"
+            story.restart()
+        wait_for("readers have the new one", lambda: story.is_new() and run.is_well())
+
+
 def test_previous_that_is_of_no_use_is_told_and_what_it_kept_goes(
     shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -208,6 +208,8 @@ def test_status_exits_1_for_a_paused_pipeline_only_once_it_is_behind(shop: Shop,
         assert run.command("pause", "--pipeline", "mysql").returncode == 0
         wait_for("it is paused", lambda: state(run, "mysql") == "paused", 10)
         assert run.command("status").returncode == 0
+        waited = run.command("wait", "user_by_email", "--within", "1")
+        assert waited.returncode == 1 and "viewtail resume --pipeline mysql" in waited.stderr
         shop.sql("UPDATE viewtail.pipeline SET paused_at = paused_at - INTERVAL 61 SECOND WHERE name = 'mysql'")
         told = run.command("status")
         assert told.returncode == 1 and "viewtail resume --pipeline mysql" in told.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -128,6 +129,71 @@ def test_a_held_rebuild_changes_nothing_for_readers_until_it_is_asked_for_again(
         assert refused.returncode == 2 and "nothing to go back to" in refused.stderr
         rebuilt(run)
         assert place.shown() == shop.wanted()
+
+
+@pytest.mark.parametrize("store", STORES[:2])
+def test_a_paused_view_keeps_its_pause_and_what_it_shows(
+    store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, store, shop, tmp_path) as (place, run):
+        first, live, copy = f"First: viewtail resume {store}:people", f"{store}:people", f"{store}:people~2"
+        rebuilt(run, "--hold")
+        assert run.command("pause", "people").returncode == 0
+        count = itertools.count()
+
+        def is_left_out() -> bool:
+            email = f"missed {next(count)}"
+            shop.execute(f"UPDATE shop.user SET email = '{email}' WHERE id = 9")
+            wait_for("the copy beside gets changes", lambda: place.copy(2)[9] == email)
+            return place.shown()[9] != email
+
+        wait_for("the process has seen it", is_left_out)
+        kept_email = place.shown()[9]
+        for options in ([], ["--hold"], ["--hurry"]):
+            refused = run.command("rebuild", "people", *options)
+            assert refused.returncode == 1 and first in refused.stderr
+        shop.execute("UPDATE viewtail.rebuild SET stage = 'swapping'")  # as it was when an earlier viewtail ended
+        wait_for("it is refused", lambda: first in (shop.rows("SELECT note FROM viewtail.rebuild")[0][0] or ""))
+        assert place.shown()[9] == kept_email and shop.states() == {live: "paused", copy: "filled"}
+        assert first in run.command("status").stdout
+        assert run.command("resume", "people").returncode == 0
+        assert rebuilt(run)["live_copy"] == 2
+        assert place.shown() == shop.wanted()
+
+
+def test_a_copy_that_an_earlier_viewtail_paused_is_resumed_with_its_view(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        rebuilt(run)
+        shop.execute(
+            "UPDATE viewtail.view SET state = 'paused', paused_at = CURRENT_TIMESTAMP(6), paused_by = 'ada@desk' "
+            "WHERE name = 'mysql:people~1'"
+        )
+        refused = run.command("rebuild", "people", "--rollback")
+        assert refused.returncode == 1 and "First: viewtail resume mysql:people;" in refused.stderr
+        assert "to go on: viewtail resume mysql:people, which" in run.command("status").stdout
+        done = run.command("resume", "people")
+        assert done.returncode == 0 and "the copy beside it was paused, and is resumed" in done.stdout
+        assert rebuilt(run, "--rollback")["live_copy"] == 1
+        assert place.shown() == shop.wanted()
+
+
+def test_a_view_is_not_paused_while_its_copies_change_places(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, "mysql", shop, tmp_path) as (_, run):
+        rebuilt(run)
+        assert run.command("pause", "--all").returncode == 0
+        wait_for("it stands still", lambda: "pipeline paused" in run.log)
+        for stage in ("swapping", "returning", "moving"):
+            shop.execute(f"UPDATE viewtail.rebuild SET stage = '{stage}', moved_upto = 0")
+            refused = run.command("pause", "people")
+            assert refused.returncode == 1 and "its two copies are about to change places" in refused.stderr
+        shop.execute("UPDATE viewtail.rebuild SET stage = 'kept'")
+        assert {*shop.states().values()} == {"filled"}
+        assert run.command("resume", "--all").returncode == 0
+        wait_for("all is well", run.is_well)
 
 
 def test_the_former_copy_is_dropped_when_its_time_is_over(
@@ -424,6 +490,7 @@ REFUSED = {
     ("--accept-parked", "--abort", "--yes"): "no effect with --rollback",
     ("--keep", "soon"): "such as 24h",
     ("--abort", "--yes"): "has no copy beside it",
+    ("--abort",): "has no copy beside it",
 }
 
 
@@ -432,6 +499,9 @@ def test_what_cannot_be_asked_for_is_refused(shop: Shop, tmp_path: Path, request
         for arguments, says in REFUSED.items():
             refused = run.command("rebuild", "people", *arguments)
             assert refused.returncode == 2 and says in refused.stderr
+        for key, says in (("abc", "does not fit column id"), ("7", "its row is still in shop.user")):
+            refused = run.command("forget", "shop.user", key)
+            assert refused.returncode == 2 and says in refused.stderr and "waiting" not in refused.stderr
 
 
 def test_a_topic_is_not_rebuilt(shop: Shop, tmp_path: Path) -> None:

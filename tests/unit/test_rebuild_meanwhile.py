@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from changes.errors import MisuseError, ViewtailError
-from operations.rebuild import Operation
+from operations.rebuild import Operation, _trouble
 from projectors.rebuilds import Rebuild, Stage
 
 VIEW = "mysql:people"
@@ -30,9 +30,16 @@ class _Rebuilds:
     def __init__(self, found: Sequence[Rebuild | None], live: int) -> None:
         self._found, self._live = list(found), live
         self.asked: list[Stage] = []
+        self.begun, self.looks = 0, 0
+        self.paused_from: int | None = None  # the look that finds the view paused; None: none does
 
     def begin(self, *_: object, **__: object) -> None:
         """There is one already."""
+        self.begun += 1
+
+    def is_paused(self, _: str) -> bool:
+        self.looks += 1
+        return self.paused_from is not None and self.looks >= self.paused_from
 
     def read(self) -> dict[str, Rebuild]:
         found = self._found.pop(0) if len(self._found) > 1 else self._found[0]
@@ -117,3 +124,31 @@ def test_a_copy_that_somebody_else_drops_is_not_waited_for() -> None:
     gone = operation([at(Stage.KEPT, 2, 1), None], 2, is_filled=False)
     with pytest.raises(ViewtailError, match="somebody else dropped"):
         gone.roll_back()
+
+
+def test_a_paused_view_is_neither_built_nor_swapped_nor_taken_back() -> None:
+    for look in (1, 2, 3):  # before the copy is begun, while it is built, and when it was compared
+        one = operation([BUILDING], 1, is_filled=True)
+        one.rebuilds.paused_from = look
+        with pytest.raises(ViewtailError, match=f"First: viewtail resume {VIEW}"):
+            rebuilt(one)
+        assert (one.rebuilds.asked, one.rebuilds.begun) == ([], 0 if look == 1 else 1)
+    for look in (1, 2, 3):
+        one = operation([at(Stage.KEPT, 2, 1)], 2, is_filled=True)
+        one.rebuilds.paused_from = look
+        with pytest.raises(ViewtailError, match=f"First: viewtail resume {VIEW}"):
+            one.roll_back()
+        assert one.rebuilds.asked == []
+
+
+def test_what_a_rebuild_waits_for_is_told() -> None:
+    def why(state: str, error: str | None = None, paused: str | None = None) -> str | None:
+        return _trouble("redis", SimpleNamespace(state=state, error=error, paused=paused))  # type: ignore[arg-type]
+
+    assert why("running") is None
+    assert "Start one: viewtail run" in str(why("down")) and "viewtail run" in str(_trouble("redis", None))
+    assert str(why("paused", paused="since 3")).endswith("is paused. To go on: viewtail resume --pipeline redis")
+    assert (
+        why("retrying", "Redis does not answer")
+        == "pipeline redis, which does this, is retrying: Redis does not answer"
+    )

@@ -22,8 +22,11 @@ def erase(config: Path | None, entity: str, key: str, *, by: str | None, timeout
     deployment = deploy(loaded, chosen)
     deployment.create_tables()
     bound = operation.of_one_key(deployment.views, by)
-    print_remark(f"waiting until the pipelines of {', '.join(view.id for view in bound)} have passed this moment")
-    proof = operation.erase(deployment, bound, {view.id for view in views}, key, timeout_s=timeout_s)
+
+    def waits() -> None:
+        print_remark(f"waiting until the pipelines of {', '.join(view.id for view in bound)} have passed this moment")
+
+    proof = operation.erase(deployment, bound, {view.id for view in views}, key, timeout_s=timeout_s, waits=waits)
     if as_json:
         print_json({**asdict(proof), "is_erased": proof.is_erased})
     else:

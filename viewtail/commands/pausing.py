@@ -14,7 +14,7 @@ from operations import pausing as operation
 from operations.pausing import Outcome, PausedView
 from operations.status import PipelineStatus
 from projectors.stores.registry import store_of
-from projectors.views import View
+from projectors.views import View, view_of
 from viewtail import declarations, shards
 from viewtail.composition import Deployment
 
@@ -68,7 +68,7 @@ def resume(config: Path | None, wanted: Wanted) -> int:
         for one in chosen:
             print(f"pipeline {one.name}: {_resumed_pipeline(one)}")
         for view in sorted({view.name for one in chosen for view in one.views if view.state == PAUSED}):
-            print(f"{view}: is paused by itself, and stays so. To go on: viewtail resume {view}")
+            print(f"{view}: is paused by itself, and stays so. To go on: viewtail resume {view_of(view)}")
         return _none_ran(chosen)
     deployment, views = _views(config, wanted.views)
     found = operation.resume_views(deployment, views)
@@ -123,6 +123,11 @@ def _paused_view(done: PausedView) -> str:
         return f"not paused: it is halted, and gets no changes already: {before.reason}"
     if done.outcome is Outcome.NOT_NEEDED:
         return f"is paused already, {before.paused}"
+    if done.outcome is Outcome.SWAPPING:
+        return (
+            "not paused: its two copies are about to change places, or do so now. `viewtail run` does that; try again "
+            "when `viewtail status` says that it is over"
+        )
     return (
         "paused. It gets no more changes within a few seconds, and keeps what it shows; other views go on. To go on: "
         f"viewtail resume {done.view}, which backfills it"
@@ -138,6 +143,8 @@ def _resumed_view(done: PausedView, view: View) -> str:
     if done.outcome is Outcome.NOT_NEEDED:
         return f"is not paused; it is {before.state}"
     rows = "its rows" if done.row_estimate is None else f"about {done.row_estimate:,} rows"
+    if before.state != PAUSED:
+        return f"the copy beside it was paused, and is resumed: it is backfilled, {rows}. {_begins(done.pipelines)}"
     said = f"resumed. It missed what changed meanwhile, so it is backfilled in place, {rows}"
     if store_of(view).keeps_every_change:
         said += ", which are published as they are now: changes that were made meanwhile are not"

@@ -55,13 +55,15 @@ def roll_back(config: Path | None, name: str, *, as_json: bool) -> int:
         try:
             one = asked.roll_back()
         except StopRequested:
-            return _stopped(view, "what was asked for is done all the same: viewtail status")
+            return _stopped(view, "`viewtail status` says whether readers have it by now. The same command goes on")
     return _tell(one, as_json=as_json)
 
 
 def abort(config: Path | None, name: str, *, is_yes: bool) -> int:
     """Drop the copy that readers do not see; returns the exit code."""
     deployment, view = _deployed(config, name)
+    quiet = operation.Operation(deployment=deployment, view=view, say=lambda _: None, stop=threading.Event())
+    quiet.require_copy()
     if not agreed(f"Drop the copy of {view.id} that readers do not see?", is_yes=is_yes):
         print_remark("nothing was changed")
         return 1

@@ -231,6 +231,8 @@ def _of_rebuild(one: Rebuild, found: Findings) -> str:
     what = f"{one.copy_id} is the copy beside view {one.view}, {stage}, asked for by {one.started_by}.{note}{kept}"
     if one.move is not None:
         return f"{what} Readers get the other copy entity by entity; the view is up to date meanwhile"
+    if one.is_paused and one.stage is not Stage.DROPPING:
+        return f"{what} The view is paused, so nothing is swapped. First: viewtail resume {one.view}"
     if one.stage is Stage.DROPPING:
         return f"{what} It is being dropped, by the next `viewtail run` if none runs"
     if (why := _why_not_swapped(one, found)) is not None:

@@ -14,6 +14,7 @@ from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from operations.fleet import Fleet, Member, Takeover
 from operations.status import BEHIND_S, PipelineStatus, ViewStatus, as_one
 from projectors.stores.registry import STORES
+from projectors.views import view_of
 from viewtail.commands.output import print_table
 
 MOST_PIPELINES = 16  # that are listed one by one
@@ -192,8 +193,8 @@ def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
     for _, view in each_view(pipelines):
         if view.paused is not None:
             yield (
-                f"view {view.name} is paused {view.paused}. It gets no changes; to go on: viewtail resume {view.name}, "
-                "which backfills it"
+                f"view {view.name} is paused {view.paused}. It gets no changes; to go on: viewtail resume "
+                f"{view_of(view.name)}, which backfills it"
             )
         elif view.reason:
             yield f"view {view.name} is halted: {view.reason}"

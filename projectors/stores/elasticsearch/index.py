@@ -99,6 +99,10 @@ def make_ready(client: Elasticsearch, view: BoundView) -> None:
         ) from None
 
 
+class _ThereAlreadyError(StoreUnavailableError):
+    """The index to be created is there."""
+
+
 class _Index:
     """The index of one view."""
 
@@ -112,6 +116,17 @@ class _Index:
         self._aliases: dict[str, Any] = {**for_readers, self.names.write_alias: {}}
 
     def make_ready(self) -> None:
+        if self._is_there():
+            return
+        try:
+            self._create(self.names.index, self._aliases)
+        except _ThereAlreadyError:
+            # A slow server creates an index that it was asked for before, and whose answer nobody waited for.
+            if not self._is_there():
+                raise
+
+    def _is_there(self) -> bool:
+        """Whether the view has an index, which is adapted then."""
         index = self.names.index
         wanted = ",".join(path(name)[1:] for name in (index, *self._aliases))
         try:
@@ -123,8 +138,7 @@ class _Index:
         self._require_ours(found)
         if index in found:
             self._adapt(found[index])
-        else:
-            self._create(index, self._aliases)
+        return index in found
 
     def _require_ours(self, found: dict[str, Any]) -> None:
         for index, content in found.items():
@@ -176,9 +190,9 @@ class _Index:
             self._put(f"creating index {index}", path(index), lambda mappings: {**content, "mappings": mappings})
         except Refused as refused:
             if refused.kind == "resource_already_exists_exception":
-                raise StoreUnavailableError(
-                    f"{self.names.label}: somebody else created the index {index} at the same time; viewtail tries "
-                    "again by itself"
+                raise _ThereAlreadyError(
+                    f"{self.names.label}: the index {index} came while it was being created: by an earlier request of "
+                    "viewtail's, which took Elasticsearch long, or by another program. viewtail tries again by itself"
                 ) from None
             if refused.status == 400 and refused.kind in _ABOUT_THE_MAPPING:
                 raise DeclarationError(

@@ -1,0 +1,74 @@
+"""Making the index of a view: what a slow server answers. No server."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig
+from elasticsearch import ApiError
+
+from changes.errors import StoreUnavailableError
+from changes.tables import Column, Kind, Table
+from projectors.stores import PlaceRefusedError
+from projectors.stores.elasticsearch.index import make_ready
+from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.views import BoundView, Entity
+
+
+class SlowServer:
+    """It says that there is no index, and creates that of an earlier request then.
+
+    Args:
+        others: what is there then is another program's.
+        is_seen: it shows it then.
+    """
+
+    def __init__(self, others: dict[str, Any] | None = None, *, is_seen: bool = True) -> None:
+        self.others, self.is_seen = others, is_seen
+        self.content: dict[str, Any] | None = None
+        self.asked: list[str] = []
+
+    def perform_request(self, method: str, target: str, *, headers: Any, body: Any) -> Any:
+        self.asked.append(f"{method} {target.partition('?')[0]}")
+        if method == "PUT":
+            self.content = self.others or {"aliases": body["aliases"], "mappings": body["mappings"]}
+            error = {"error": {"type": "resource_already_exists_exception", "reason": "it is there"}}
+            meta = ApiResponseMeta(400, "1.1", HttpHeaders(), 0.0, NodeConfig("http", "localhost", 9200))
+            raise ApiError("no", meta, error)
+        is_there = self.content is not None and self.is_seen
+        return SimpleNamespace(body={"viewtail-people": self.content} if is_there else {})
+
+
+def people() -> BoundView:
+    columns = (
+        Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False),
+        Column(name="n", kind=Kind.INTEGER, declared="int", is_nullable=False),
+    )
+    return BoundView(
+        view=SearchIndex("people", Entity("shop.user"), fields=["n"]),
+        table=Table(schema="shop", name="user", columns=columns, primary_key=("id",)),
+        key=columns[:1],
+        values=columns[1:],
+        needed=("id", "n"),
+        fingerprint="0",
+    )
+
+
+def test_an_index_that_an_earlier_request_created_late_is_taken_as_ours() -> None:
+    server = SlowServer()
+    make_ready(server, people())  # type: ignore[arg-type]
+    asked = [one.split()[0] for one in server.asked]
+    assert asked == ["GET", "PUT", "GET"], "it is as it was asked for: nothing is to be changed"
+
+
+def test_an_index_that_another_program_created_meanwhile_is_left_alone() -> None:
+    with pytest.raises(PlaceRefusedError, match="viewtail did not make"):
+        make_ready(SlowServer({"aliases": {}, "mappings": {}}), people())  # type: ignore[arg-type]
+
+
+def test_an_index_that_is_not_shown_yet_is_waited_for() -> None:
+    with pytest.raises(StoreUnavailableError, match="by an earlier request of viewtail's") as found:
+        make_ready(SlowServer(is_seen=False), people())  # type: ignore[arg-type]
+    assert "somebody else" not in str(found.value)
