@@ -47,7 +47,7 @@ def asked(run: Run, user: str, command: str) -> tuple[int, str]:
         ("stranger", "find mysql:people e5", "SELECT command denied"),
         ("stranger", "replays", "SELECT command denied"),
         ("stranger", "why redis:people 5", "denied"),
-        ("reader", "pause redis:people", "UPDATE command denied"),
+        ("reader", "pause redis:people", "SELECT with locking clause command denied"),
         ("reader", "pause --pipeline redis", "UPDATE command denied"),
         ("reader", "resume --pipeline redis", "UPDATE command denied"),
         ("reader", "wait redis:people", "UPDATE command denied"),

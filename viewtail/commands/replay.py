@@ -63,7 +63,7 @@ def would_replay(config: Path | None, names: Sequence[str], *, all_views: bool) 
 
 def _chosen(config: Path | None, names: Sequence[str], all_views: bool) -> tuple[Deployment, list[View]]:
     if names and all_views:
-        raise MisuseError("either the views by name, or --all, which is all of them")
+        raise MisuseError("name the views to replay, or say --all, which is all of them: not both")
     if not names and not all_views:
         raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or say --all, which is all of them")
     loaded, views = declarations.configured(config)
