@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +14,7 @@ from changes.tables import Column, Table
 from ingest.canonical.rows import fetch_rows, select_list, source_error
 from ingest.poll.ids import Ids
 from ingest.poll.position import PollPosition
-from ingest.poll.writers import Writers
+from ingest.poll.writers import Open, Writers, still_open
 from servers.sessions import Connection, quote, value_of
 
 MOST_ROWS = 10_000  # of one SELECT
@@ -30,7 +29,7 @@ class _Look:
     """Who might bring rows up to an id, and has not let go since."""
 
     upto: int
-    writers: frozenset[Hashable]
+    writers: Open
 
 
 @dataclass(slots=True, eq=False)
@@ -117,7 +116,7 @@ class PolledTable:
         open_now = writers.now(connection, self.table.schema, self.table.name)
         kept: deque[_Look] = deque()
         for one in self._looks:  # few: those that wait for the same ones are one
-            one.writers &= open_now
+            one.writers = still_open(one.writers, open_now)
             if kept and kept[-1].writers == one.writers:
                 kept[-1].upto = one.upto
             else:

@@ -6,14 +6,18 @@ a moment have let go, all ids that were given out by then are there, or never wi
 
 Measured (tests/integration/test_poll_source.py): MySQL lists the locks of prepared XA transactions too, also when
 their session is gone or the server was started again. MariaDB does not: there every such transaction counts as one.
+
+A holder is a session. MySQL also tells which transaction of it holds the lock, so that one that begins the next at once
+is not taken for the same. Where nobody tells, such a session has let go once it is seen without a lock.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
+from collections import defaultdict
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pymysql
 
@@ -24,9 +28,14 @@ from servers.sessions import TEMPORARY_NUMBERS, Connection, number_of
 
 # Who only reads brings no rows. Anything else counts, known or not.
 _READS = "('SHARED', 'SHARED_HIGH_PRIO', 'SHARED_READ', 'SHARED_READ_ONLY')"
+# Events of a session are numbered, its transactions and the taking of its locks alike. A lock with a lower number than
+# the transaction was taken before it: it is that of a prepared one, which has another lock than while it was written.
 _MYSQL = (
-    "SELECT OWNER_THREAD_ID FROM performance_schema.metadata_locks WHERE OBJECT_TYPE = 'TABLE' "
-    f"AND OBJECT_SCHEMA = %s AND OBJECT_NAME = %s AND LOCK_STATUS = 'GRANTED' AND LOCK_TYPE NOT IN {_READS}"
+    "SELECT l.OWNER_THREAD_ID, IF(t.XID_FORMAT_ID IS NULL AND l.OWNER_EVENT_ID >= t.EVENT_ID, t.EVENT_ID, NULL) "
+    "FROM performance_schema.metadata_locks l "
+    "LEFT JOIN performance_schema.events_transactions_current t ON t.THREAD_ID = l.OWNER_THREAD_ID "
+    "WHERE l.OBJECT_TYPE = 'TABLE' AND l.OBJECT_SCHEMA = %s AND l.OBJECT_NAME = %s "
+    f"AND l.LOCK_STATUS = 'GRANTED' AND l.LOCK_TYPE NOT IN {_READS}"
 )
 _MYSQL_LOST = (
     "SHOW GLOBAL STATUS WHERE Variable_name IN "
@@ -51,21 +60,33 @@ _IS_OFF = (
 TICK_S = 0.25
 
 
+# By session whose transaction is open, and may have ids of a table, which one that is; None where nobody tells.
+Open: TypeAlias = Mapping[Hashable, Hashable | None]
+
+
+def still_open(before: Open, now: Open) -> Open:
+    """Who of an earlier answer may not have ended by a later one.
+
+    Of whom it is not told in both which transaction it is, may have begun another one meanwhile; then it takes longer.
+    """
+    return {
+        session: transaction
+        for session, transaction in before.items()
+        if session in now and (transaction is None or now[session] in (None, transaction))
+    }
+
+
 class Writers(Protocol):
-    """Sessions whose transaction is open now and may have ids of a table."""
+    """Who has a transaction open."""
 
-    def now(self, connection: Connection, schema: str, table: str) -> frozenset[Hashable]:
-        """Who was there in an answer and is not in a later one has ended what was open then.
-
-        Who is in both may have begun another one meanwhile; then it takes longer to know. Raises SourceError,
-        SourceUnavailableError.
-        """
+    def now(self, connection: Connection, schema: str, table: str) -> Open:
+        """Raises SourceError, SourceUnavailableError."""
 
 
 class MySQLWriters:
-    """By performance_schema.metadata_locks."""
+    """By performance_schema."""
 
-    def now(self, connection: Connection, schema: str, table: str) -> frozenset[Hashable]:
+    def now(self, connection: Connection, schema: str, table: str) -> Open:
         rows = _asked(connection, _MYSQL, (schema, table))
         if _asked(connection, _MYSQL_IS_ON) != [(1,)]:
             raise SourceError(f"who may still bring a row cannot be told any more: {_IS_OFF}")
@@ -77,7 +98,10 @@ class MySQLWriters:
                     f"may bring ids that were passed. Raise performance_schema_max_{setting} in my.cnf (or leave it "
                     "out: the server then sizes it by itself), restart the server, and start viewtail again"
                 )
-        return frozenset(rows)
+        told: defaultdict[Hashable, set[Hashable | None]] = defaultdict(set)
+        for session, transaction in rows:
+            told[session].add(transaction)
+        return {session: those.pop() if len(those) == 1 else None for session, those in told.items()}
 
 
 @dataclass(slots=True)
@@ -88,12 +112,12 @@ class MariaDBWriters:
     there is one, nobody is known to have ended.
     """
 
-    _before: dict[tuple[str, str], frozenset[Hashable]] = field(default_factory=dict, init=False)
+    _before: dict[tuple[str, str], Open] = field(default_factory=dict, init=False)
 
-    def now(self, connection: Connection, schema: str, table: str) -> frozenset[Hashable]:
-        found: frozenset[Hashable] = frozenset(_asked(connection, _MARIADB, (schema, table)))
+    def now(self, connection: Connection, schema: str, table: str) -> Open:
+        found: dict[Hashable, None] = dict.fromkeys(_asked(connection, _MARIADB, (schema, table)))
         if _asked(connection, "XA RECOVER"):  # after the locks: what has let go of them by preparing is in it
-            found = found | self._before.get((schema, table), frozenset()) | {"a prepared transaction"}
+            found |= dict.fromkeys([*self._before.get((schema, table), ()), "a prepared transaction"])
         self._before[schema, table] = found
         return found
 
@@ -107,10 +131,10 @@ class BoundedWait:
 
     wait_s: float
 
-    def now(self, connection: Connection, schema: str, table: str) -> frozenset[Hashable]:
+    def now(self, connection: Connection, schema: str, table: str) -> Open:
         now = time.monotonic()
         first, last = int((now - self.wait_s) / TICK_S) + 1, int(now / TICK_S) + 1
-        return frozenset(range(first, last + 1))  # the moments of which something may still be open
+        return dict.fromkeys(range(first, last + 1))  # the moments of which something may still be open
 
 
 def why_unreadable(connection: Connection, facts: ServerFacts) -> str | None:
@@ -130,7 +154,7 @@ def why_unreadable(connection: Connection, facts: ServerFacts) -> str | None:
         said = " ".join(str(part) for part in error.args)
         if is_mariadb:
             return f"{said}. INSTALL SONAME 'metadata_lock_info'"
-        return f"{said}. Grant SELECT on performance_schema.metadata_locks, setup_instruments and setup_consumers"
+        return f"{said}. Grant SELECT on performance_schema.*"
     return None
 
 

@@ -261,6 +261,53 @@ def test_a_prepared_transaction_keeps_its_ids_open(polled: Polled, is_seen_befor
         wait_for("it is passed", lambda: polled.passed() == 2)
 
 
+def test_a_prepared_transaction_keeps_its_ids_open_while_its_session_goes_on(polled: Polled) -> None:
+    with polled.reading():
+        polled.until_marked("begun")
+        other = pymysql.connect(host="127.0.0.1", port=polled.server.port, user="root", autocommit=True)
+        for statement in (
+            "XA START 'polled'",
+            "INSERT INTO polled.event (entity_id, note) VALUES (1, 'prepared')",
+            "XA END 'polled'",
+            "XA PREPARE 'polled'",
+        ):
+            other.query(statement)
+        for number in range(5):
+            for statement in ("BEGIN", "INSERT INTO polled.event (entity_id, note) VALUES (1, 'after')", "COMMIT"):
+                with suppress(pymysql.err.MySQLError):  # MariaDB allows only the end of the prepared one
+                    other.query(statement)
+            polled.insert("another")
+            polled.until_marked(str(number))
+        assert polled.passed() == 0
+        other.query("XA COMMIT 'polled'")
+        other.close()
+        wait_for("it is there", lambda: sorted(polled.found) == polled.rows())
+        wait_for("it is passed", lambda: polled.passed() == len(polled.found))
+
+
+def test_sessions_that_begin_the_next_transaction_at_once_hold_nothing_up(mysql_server: Server) -> None:
+    """Where the server tells transactions apart: these sessions are in one whenever anybody looks."""
+    polled = Polled(mysql_server)
+    ask(
+        polled.server,
+        "CREATE PROCEDURE polled.busy() BEGIN DECLARE n INT DEFAULT 0; WHILE n < 400 DO START TRANSACTION; "
+        "INSERT INTO polled.event (entity_id, note) VALUES (1, 'x'); DO SLEEP(0.05); "
+        "IF n % 5 = 0 THEN ROLLBACK; ELSE COMMIT; END IF; SET n = n + 1; END WHILE; END",
+    )
+    callers = [threading.Thread(target=ask, args=(polled.server, "CALL polled.busy()")) for _ in range(2)]
+    for caller in callers:
+        caller.start()
+    with polled.reading():
+        polled.until_marked("begun")
+        wait_for("it passes what has ended", lambda: polled.passed() > 100)
+        assert any(caller.is_alive() for caller in callers)
+        passed, (newest,) = polled.passed(), ask(polled.server, "SELECT MAX(event_id) FROM polled.event")
+        assert newest[0] - passed < 50
+        for caller in callers:
+            caller.join()
+        wait_for("all is there", lambda: sorted(polled.found) == polled.rows())
+
+
 def test_partitions_that_are_added_and_dropped_meanwhile_change_nothing(polled: Polled) -> None:
     """The server's own: the ids of one table, whichever of its partitions has a row."""
     ask(
