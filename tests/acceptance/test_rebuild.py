@@ -82,6 +82,7 @@ def test_readers_and_writers_go_on_during_a_rebuild_and_a_rollback(
                     if count != ROWS:
                         failures.append(f"{count} rows")
                 reads[1] += 1
+                time.sleep(0.005)
 
         def watched(work: object) -> None:
             try:
