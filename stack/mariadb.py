@@ -27,6 +27,7 @@ DEFAULTS = (
     "--sync-binlog=1",
     "--server-id=1",
     f"--bind-address={HOST}",
+    "--max-connections=500",  # a busy machine ends sessions later than tests open new ones
     "--innodb-buffer-pool-size=128M",
     "--max-allowed-packet=64M",
     "--socket=mariadbd.sock",  # relative to the data folder: the path of a test's folder can be too long for a socket

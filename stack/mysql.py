@@ -25,6 +25,7 @@ DEFAULTS = (
     "--mysqlx=OFF",
     "--server-id=1",
     f"--bind-address={HOST}",
+    "--max-connections=500",  # a busy machine ends sessions later than tests open new ones
     "--innodb-buffer-pool-size=256M",
     "--innodb-redo-log-capacity=512M",
     "--socket=mysqld.sock",  # relative to the data folder: the path of a test's folder can be too long for a socket
