@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -51,9 +51,9 @@ class PollPosition:
             tables[name] = (ids.passed, tuple(ids.runs[:MOST_RUNS]))
         return PollPosition(self.epoch, self.batch + 1, tables)
 
-    def without(self, table: str) -> PollPosition:
-        """The same, with the reading of a table to begin anew."""
-        return replace(self, tables={name: ids for name, ids in self.tables.items() if name != table})
+    def without(self, tables: Collection[str]) -> PollPosition:
+        """The same, with the reading of these tables to begin anew."""
+        return replace(self, tables={name: ids for name, ids in self.tables.items() if name not in tables})
 
     def details(self) -> dict[str, str]:
         return {name: f"id {passed}" for name, (passed, _) in self.tables.items()}

@@ -34,7 +34,7 @@ from changes.positions import Position
 from ingest import GoOn, Progress, ReadAgain, Resuming
 from ingest.canonical.tables import parts_of
 from ingest.poll.checks import check_sees_all
-from ingest.poll.polled_table import PolledTable, polled
+from ingest.poll.polled_table import MOST_BYTES, PolledTable, polled
 from ingest.poll.position import PollPosition, own
 from ingest.poll.writers import Writers
 from servers.sessions import Connection, number_of
@@ -184,6 +184,8 @@ class _Reading:
         self.passed: list[str] = []  # tokens that were passed since the last batch
         self.is_behind = True  # there is more than was read
         self._halts: list[tuple[Followed, str]] = []
+        self._left: list[str] = []  # whose reading the next batch ends; after an error before it they are found again
+        self._first = 0  # of the tables, the one that is read first
         self._is_settled = True  # the position is as it was, but for rows
         self._whole_us = self._oldest_us = 0  # when the last whole look began, and that before it; Unix time
 
@@ -225,18 +227,19 @@ class _Reading:
         """Read no more of what is followed; the reading of these tables begins anew one day."""
         self._halts.append((followed, reason))
         self.tables = [table for table in self.tables if table.followed is not followed]
-        for name in names:
-            self.position = self.position.without(name)
+        self._left += names
 
     def read(self, connection: Connection) -> list[tuple[Followed, list[Row]]]:
-        """What is new in each table."""
-        found = []
+        """What is new in the tables, up to MOST_BYTES; those behind that come first in the next look."""
+        found, byte_count = [], 0
         self.is_behind = False
         began_us = time.time_ns() // 1_000
         self._oldest_us = self._whole_us or began_us
-        for table in self.tables:
-            if not connection.open:  # cut at the bytes of the table before
-                self.is_behind = True
+        in_turn = [*self.tables[self._first :], *self.tables[: self._first]]
+        self._first = 0
+        for table in in_turn:
+            if not connection.open or byte_count > MOST_BYTES:  # the SELECT before was cut at its bytes, or was much
+                self.is_behind, self._first = True, self.tables.index(table)
                 break
             before = table.passed
             rows, is_whole = table.read(connection)
@@ -244,6 +247,7 @@ class _Reading:
             self._is_settled = self._is_settled and table.passed == before
             if rows:
                 found.append((table.followed, rows))
+                byte_count += _bytes_of(rows)
         if not self.is_behind:
             self._whole_us = began_us
         return found
@@ -258,7 +262,8 @@ class _Reading:
         if not found and not self.passed and not self._halts and self._is_settled:
             return None
         read = {table.name: table.ids for table in self.tables if table.ids is not None}
-        self.position = self.position.behind(read)
+        self.position = self.position.without(self._left).behind(read)
+        self._left = []
         version, changes, refused = self.position.version, [], []
         for followed, rows in found:
             good = rows

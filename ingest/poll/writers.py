@@ -132,8 +132,9 @@ class BoundedWait:
     wait_s: float
 
     def now(self, connection: Connection, schema: str, table: str) -> Open:
+        tick_s = max(TICK_S, self.wait_s / 20)  # looks within one are one, so that a long wait keeps few
         now = time.monotonic()
-        first, last = int((now - self.wait_s) / TICK_S) + 1, int(now / TICK_S) + 1
+        first, last = int((now - self.wait_s) / tick_s) + 1, int(now / tick_s) + 1
         return dict.fromkeys(range(first, last + 1))  # the moments of which something may still be open
 
 

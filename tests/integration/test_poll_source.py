@@ -15,9 +15,12 @@ import pytest
 
 import stack.mariadb
 from changes.batches import Batch, Followed
+from changes.errors import SourceUnavailableError
 from changes.tables import Table
 from ingest.canonical import Descriptions, fetch_rows
 from ingest.poll import polled_table
+from ingest.poll import source as poll_source
+from ingest.poll.polled_table import PolledTable
 from ingest.poll.position import PollPosition
 from ingest.poll.source import PollSource
 from ingest.poll.writers import why_unreadable, writers_of
@@ -63,6 +66,7 @@ class Polled:
         self.tokens: dict[str, int] = {}  # how many rows there were when it came
         self.source: PollSource | None = None
         self.halts: list[str] = []
+        self.batches: list[Batch] = []
         self.tables: tuple[str, ...] = ("event",)
         self.order = "event_id"
 
@@ -106,6 +110,7 @@ class Polled:
         assert not thread.is_alive()
 
     def _take(self, batch: Batch) -> None:
+        self.batches.append(batch)
         self.halts += [halt.reason for halt in batch.halts]
         assert batch.end is not None and batch.end.version > self.position.version
         for change in batch.changes:
@@ -376,6 +381,46 @@ def test_a_table_whose_ids_begin_again_halts_and_is_read_anew_afterwards(polled:
         polled.until_marked("begun anew")
         polled.insert("next")
         wait_for("what comes then", lambda: polled.found[3:] == [(2, "next")])
+
+
+def test_a_table_that_halts_as_a_session_is_lost_halts_with_the_next_one(
+    polled: Polled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polled.tables = ("event", "other")
+    ask(polled.server, "CREATE TABLE polled.other LIKE polled.event")
+    begins_again, lost = PolledTable.begins_again, []
+
+    def lose_one(table: PolledTable, connection: Connection) -> bool:
+        if table.name == "polled.other" and ask(polled.server, "SELECT COUNT(*) FROM polled.event") == [(0,)]:
+            lost.append(table.name)
+            if len(lost) == 1:
+                raise SourceUnavailableError("lost, right behind the table that halts")
+        return begins_again(table, connection)
+
+    monkeypatch.setattr(PolledTable, "begins_again", lose_one)
+    with polled.reading():
+        polled.until_marked("begun")
+        polled.insert("a", "b")
+        wait_for("they are there", lambda: len(polled.found) == 2)
+        ask(polled.server, "TRUNCATE TABLE polled.event")
+        wait_for("it halts", lambda: polled.halts)
+    assert len(lost) > 1 and "begin again" in polled.halts[0]
+
+
+def test_of_tables_that_have_much_each_is_read_in_turn(polled: Polled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poll_source, "MOST_BYTES", 1)
+    polled.tables = ("event", "other")
+    ask(polled.server, "CREATE TABLE polled.other LIKE polled.event")
+    with polled.reading():
+        polled.until_marked("begun")
+    polled.insert(*"abc")
+    ask(polled.server, "INSERT INTO polled.other (entity_id, note) VALUES (1, 'd'), (1, 'e')")
+    batches = len(polled.batches)
+    with polled.reading():
+        polled.until_marked("all of it")
+    assert [note for _, note in polled.found] == ["a", "b", "c", "d", "e"]
+    assert max(len(batch.changes) for batch in polled.batches[batches:]) == 1
+    assert polled.tokens["all of it"] == 5, "no mark is passed before all tables were read"
 
 
 @pytest.mark.parametrize("kind", ["INT", "BIGINT", "BIGINT UNSIGNED"])
