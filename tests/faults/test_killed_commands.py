@@ -92,7 +92,8 @@ def test_each_command_takes_effect_once_and_keeps_its_first_answer(server: Serve
         senders.end()
     last: list[dict[str, Any]] = []
     with accounts(server.port).worker() as worker:
-        send(worker, list(range(COUNT)), last.append)
+        for first in range(0, COUNT, 5_000):  # more may not wait at once
+            send(worker, list(range(first, min(COUNT, first + 5_000))), last.append)
     answers = [*senders.answers(), *last]
     assert [one for one in answers if "error" in one and "StoreUnavailable" not in one["error"]] == []
     check(server, answers)

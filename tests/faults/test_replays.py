@@ -81,6 +81,9 @@ def test_replays_of_random_ranges_beside_writers_lower_nothing_and_bring_nothing
     assert replays.done.total() == REPLAYS and checker.looks > 1000 * REPLAYS and writers.committed > 10 * REPLAYS
 
 
+PASSING = ("so it is not whole yet", "runs the same replay of")
+
+
 @dataclass(eq=False)
 class Replays:
     """Commands, several at once; the same one again until it is done."""
@@ -178,12 +181,12 @@ class Replays:
             self.interrupted["at a step" if death is None else death.name] += 1
 
     def _until_done(self, arguments: list[str]) -> None:
-        """What is refused for a backfill that runs is asked again, as it says."""
+        """What is refused for a backfill that runs, or for the same replay by another thread, is asked again."""
 
         def is_done() -> bool:
             done = self.run.command(*arguments, timeout_s=60)
             said = done.stdout + done.stderr
-            if done.returncode and "so it is not whole yet" in said:
+            if done.returncode and any(reason in said for reason in PASSING):
                 return False
             if done.returncode:
                 raise Refused(f"{' '.join(arguments)[:300]}: {done.returncode}: {said}")
