@@ -1,17 +1,17 @@
 """Handles commands by the batch, each on the state that the one before left, and commits a batch as one transaction.
 
-What is assumed of an entity is read at the beginning of a batch, and the table's two unique keys decide whether it was
-still so at its end. If not, or where nobody knows whether a COMMIT came through, the batch is rolled back and begins
-again: what of it is recorded by then is answered from the record. So several owners of an entity are slower, and wrong
-never. Events may be archived meanwhile: a batch reads the table and the archive as they were at one moment, and looks
-before its COMMIT whether anybody was ahead of it.
+What is assumed of an entity is read at the beginning of a batch, or remembered from the one before; the table's two
+unique keys, and a look at the entities before COMMIT, decide whether it was still so at its end. If not, or where nobody
+knows whether a COMMIT came through, the batch is rolled back and begins again: what of it is recorded by then is answered
+from the record. So several owners of an entity are slower, and wrong never. Events may be archived meanwhile: a batch
+reads the table and the archive as they were at one moment.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -39,6 +39,7 @@ from viewtail.entities.event_table import (
     Recorded,
     read_in_one_snapshot,
 )
+from viewtail.entities.remembered import Remembered
 
 Outcome: TypeAlias = "Answer | ViewtailError"
 
@@ -70,6 +71,7 @@ class Batches:
     open_session: Callable[[], Connection]
     look: Callable[[int | None], None] = lambda _: None
     archive: Archive = field(init=False)
+    _remembered: Remembered = field(default_factory=Remembered, init=False)
     _connection: Connection | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -113,11 +115,10 @@ class Batches:
                 connection.close()
 
     def _once(self, commands: Sequence[Command], first: int) -> list[Outcome]:
-        if self._connection is None or not self._connection.open:
-            self._connection = self.open_session()
-            read_in_one_snapshot(self._connection)
-        connection = self._connection
-        states = self.table.newest(connection, {command.entity_id for command in commands})
+        connection = self._session()
+        entities = {command.entity_id for command in commands}
+        remembered = self._remembered.of(entities)
+        states = remembered | self.table.newest(connection, entities - remembered.keys())
         recorded = self.table.recorded(connection, commands)
         recorded |= self.archive.recorded(connection, self._maybe_archived(commands, states, recorded))
         connection.rollback()  # a handler that takes its time locks nothing
@@ -127,13 +128,40 @@ class Batches:
             self.look(at)
             outcomes.append(self._one(command, states, recorded, events))
         self.look(None)
-        if events:
+        if events or remembered:
             self.table.insert(connection, events)
-            if self.table.is_overtaken(connection, {event.command.entity_id: event.version for event in events}):
-                raise StoreUnavailableError(f"{self.table.name}: others were ahead each time. Send the command again")
+            self._check_was_first(connection, states, remembered, {event.command.entity_id for event in events})
             self.look(None)
             connection.commit()
+            self._remembered.keep(states)
         return outcomes
+
+    def _session(self) -> Connection:
+        if self._connection is None or not self._connection.open:
+            self._remembered = Remembered()
+            self._connection = self.open_session()
+            read_in_one_snapshot(self._connection)
+        return self._connection
+
+    def _check_was_first(
+        self,
+        connection: Connection,
+        states: Mapping[str, Newest],
+        remembered: Mapping[str, Newest],
+        written: Collection[str],
+    ) -> None:
+        """Whether what was assumed of entities was so. Raises StoreUnavailableError.
+
+        One that has an event above the last that it has here was written by another owner, who was first. Where what
+        that one wrote of the same versions was archived before this transaction wrote, the unique keys found nothing;
+        but the newest event of an entity is never archived. Of one that is remembered events may have been archived
+        since, and commands with them; its oldest one tells.
+        """
+        extents = self.table.extents(connection, remembered.keys() | written)
+        for entity in remembered.keys() | written:
+            found, assumed = extents.get(entity), states[entity]
+            if found is None or found.last != assumed.version or (entity in remembered and found.first != assumed.first):
+                raise StoreUnavailableError(f"{self.table.name}: others were ahead each time. Send the command again")
 
     @staticmethod
     def _maybe_archived(
@@ -202,6 +230,7 @@ class Batches:
         return [StoreError(f"{self.table.name}: MySQL refused what {commands[0].name} was to write: {said}")]
 
     def _roll_back(self) -> None:
+        self._remembered.forget()
         connection = self._connection
         if connection is not None and connection.open:
             try:
