@@ -119,6 +119,7 @@ class Batches:
         entities = {command.entity_id for command in commands}
         remembered = self._remembered.of(entities)
         states = remembered | self.table.newest(connection, entities - remembered.keys())
+        assumed = {**states}
         recorded = self.table.recorded(connection, commands)
         recorded |= self.archive.recorded(connection, self._maybe_archived(commands, states, recorded))
         connection.rollback()  # a handler that takes its time locks nothing
@@ -130,7 +131,7 @@ class Batches:
         self.look(None)
         if events or remembered:
             self.table.insert(connection, events)
-            self._check_was_first(connection, states, remembered, {event.command.entity_id for event in events})
+            self._check_was_first(connection, assumed, states, {event.command.entity_id for event in events})
             self.look(None)
             connection.commit()
             self._remembered.keep(states)
@@ -144,24 +145,21 @@ class Batches:
         return self._connection
 
     def _check_was_first(
-        self,
-        connection: Connection,
-        states: Mapping[str, Newest],
-        remembered: Mapping[str, Newest],
-        written: Collection[str],
+        self, connection: Connection, assumed: Mapping[str, Newest], states: Mapping[str, Newest], written: set[str]
     ) -> None:
-        """Whether what was assumed of entities was so. Raises StoreUnavailableError.
+        """Whether what was assumed of entities is so. Raises StoreUnavailableError.
 
-        One that has an event above the last that it has here was written by another owner, who was first. Where what
-        that one wrote of the same versions was archived before this transaction wrote, the unique keys found nothing;
-        but the newest event of an entity is never archived. Of one that is remembered events may have been archived
-        since, and commands with them; its oldest one tells.
+        The unique keys let one owner of an entity through. But where another one was first, and its events were
+        archived before this transaction wrote, they found nothing; nor do they find a command that was archived since
+        its entity was remembered. Both take an entity's oldest event away, for the oldest are archived first. Of one
+        that had none, and of one that was not written, the newest tells: that is never archived.
         """
-        extents = self.table.extents(connection, remembered.keys() | written)
-        for entity in remembered.keys() | written:
-            found, assumed = extents.get(entity), states[entity]
-            if found is None or found.last != assumed.version or (entity in remembered and found.first != assumed.first):
-                raise StoreUnavailableError(f"{self.table.name}: others were ahead each time. Send the command again")
+        oldest = {entity: assumed[entity].first for entity in written & assumed.keys()}
+        others = written.symmetric_difference(assumed)
+        last = self.table.last(connection, others)
+        is_so = all(last.get(entity) == states[entity].version for entity in others)
+        if not is_so or not self.table.are_there(connection, oldest):
+            raise StoreUnavailableError(f"{self.table.name}: others were ahead each time. Send the command again")
 
     @staticmethod
     def _maybe_archived(

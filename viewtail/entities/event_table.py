@@ -7,9 +7,11 @@ Of an entity the oldest events may be archived, and never the newest: its events
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import orjson
 
 from changes.errors import MisuseError
 from servers.facts import ServerFacts
@@ -27,13 +29,6 @@ class Newest(NamedTuple):
     version: int
     state: bytes  # JSON
     first: int  # version of its oldest event that is in the table: those below are archived
-
-
-class Extent(NamedTuple):
-    """Of an entity's events in the table, of which there is one at least."""
-
-    first: int
-    last: int
 
 
 class Recorded(NamedTuple):
@@ -126,33 +121,48 @@ class EventTable:
 
     def recorded(self, connection: Connection, commands: Sequence[Command]) -> dict[tuple[str, str], Recorded]:
         """By entity and command id, those of the commands that were handled."""
-        by_entity: dict[str, list[str]] = {}
-        for command in commands:
-            by_entity.setdefault(command.entity_id, []).append(command.command_id)
-        conditions, values = [], []
-        for entity, ids in by_entity.items():
-            conditions.append(f"(entity_id = %s AND command_id IN ({_marks(ids)}))")
-            values += [entity, *ids]
+        # Of a thousand a join takes a third of the time that the server needs for as many conditions. Of two collations,
+        # one of which is binary, both servers compare in that.
+        text = f"VARCHAR({MOST_ID}) CHARACTER SET utf8mb4 PATH"
         rows = _rows(
             connection,
-            "SELECT entity_id, command_id, version, command_name, request, response "
-            f"FROM {self.quoted} FORCE INDEX (entity_command) WHERE {' OR '.join(conditions)}",
-            values,
+            "SELECT e.entity_id, e.command_id, e.version, e.command_name, e.request, e.response "
+            f"FROM JSON_TABLE(%s, '$[*]' COLUMNS (entity_id {text} '$[0]', command_id {text} '$[1]')) c "
+            f"STRAIGHT_JOIN {self.quoted} e FORCE INDEX (entity_command) "
+            "ON e.entity_id = c.entity_id AND e.command_id = c.command_id",
+            [orjson.dumps([(command.entity_id, command.command_id) for command in commands]).decode()],
         )
         return {
             (entity, command): Recorded(version, name, request.encode(), response.encode())
             for entity, command, version, name, request, response in rows
         }
 
-    def extents(self, connection: Connection, entity_ids: Collection[str]) -> dict[str, Extent]:
-        """The first and the last version of each of these that has events, those of the open transaction too."""
-        rows = _rows(
+    def are_there(self, connection: Connection, versions: Mapping[str, int]) -> bool:
+        """Whether each of these entities has its event of this version."""
+        if not versions:
+            return True
+        found = _rows(
             connection,
-            f"SELECT entity_id, MIN(version), MAX(version) FROM {self.quoted} FORCE INDEX (entity_version) "
-            f"WHERE entity_id IN ({_marks(entity_ids)}) GROUP BY entity_id",
-            list(entity_ids),
+            "SELECT COUNT(*) FROM JSON_TABLE(%s, '$[*]' COLUMNS ("
+            f"entity_id VARCHAR({MOST_ID}) CHARACTER SET utf8mb4 PATH '$[0]', version BIGINT UNSIGNED PATH '$[1]')) n "
+            f"STRAIGHT_JOIN {self.quoted} e FORCE INDEX (entity_version) "
+            "ON e.entity_id = n.entity_id AND e.version = n.version",
+            [orjson.dumps([*versions.items()]).decode()],
         )
-        return {entity: Extent(first, last) for entity, first, last in rows}
+        return bool(found == [(len(versions),)])
+
+    def last(self, connection: Connection, entity_ids: Collection[str]) -> dict[str, int]:
+        """The version of the newest event of each of these that has one."""
+        if not entity_ids:
+            return {}
+        return dict(
+            _rows(
+                connection,
+                f"SELECT entity_id, MAX(version) FROM {self.quoted} FORCE INDEX (entity_version) "
+                f"WHERE entity_id IN ({_marks(entity_ids)}) GROUP BY entity_id",
+                list(entity_ids),
+            )
+        )
 
     def insert(self, connection: Connection, events: Iterable[Event]) -> None:
         """In few statements, in the open transaction. Raises PyMySQL's errors: 1062 where another writer was first."""
