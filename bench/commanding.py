@@ -2,7 +2,8 @@
 
 `python -m bench.commanding worker ENTITIES CALLERS SECONDS` has a worker handle what so many callers send, each one
 command after the other; `one ENTITIES SECONDS` handles a command a transaction by hand, on one connection; `insert
-ENTITIES ROWS SECONDS` inserts ready-made events, so many a transaction. Prints one line of JSON.
+ENTITIES ROWS SECONDS` inserts ready-made events, so many a transaction; `create` makes the table. Prints one line of
+JSON.
 """
 
 from __future__ import annotations
@@ -113,7 +114,13 @@ def by_hand(connection: Connection, entities: int, seconds: float) -> Found:
             response, state = deposit(orjson.loads(state), request)
             cursor.execute(
                 f"INSERT INTO {TABLE} {_COLUMNS} VALUES (%s, %s, %s, %s, %s, %s, %s)",
-                (entity, version + 1, name, "deposit", *(orjson.dumps(one).decode() for one in (request, response, state))),
+                (
+                    entity,
+                    version + 1,
+                    name,
+                    "deposit",
+                    *(orjson.dumps(one).decode() for one in (request, response, state)),
+                ),
             )
             connection.commit()
             more = found.add(sent)
@@ -155,13 +162,15 @@ _MOST_RATE = 100_000  # events a second
 
 def _values(entity: str, version: int, command: str, texts: list[str]) -> str:
     request, response, state = texts
-    return _ROW.format(
-        entity=entity, version=version, command=command, request=request, response=response, state=state
-    )
+    return _ROW.format(entity=entity, version=version, command=command, request=request, response=response, state=state)
 
 
 def main() -> None:
     what, *rest = sys.argv[1:]
+    if what == "create":
+        EventSourced(TABLE, {}).create()
+        print("{}", flush=True)
+        return
     if what == "worker":
         found = asyncio.run(by_worker(int(rest[0]), int(rest[1]), float(rest[2])))
     else:

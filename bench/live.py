@@ -50,8 +50,15 @@ def measure(setting: Setting, store: str, seconds: float, first_id: int, is_seen
     return latency(delays(setting, store, seconds, first_id, is_seen))
 
 
-def delays(setting: Setting, store: str, seconds: float, first_id: int, is_seen: Callable[[int], bool]) -> list[float]:
-    """Of each row, milliseconds."""
+def delays(
+    setting: Setting,
+    store: str,
+    seconds: float,
+    first_id: int,
+    is_seen: Callable[[int], bool],
+    write: Callable[[int], object] | None = None,
+) -> list[float]:
+    """Of each row, milliseconds; `write` commits it, by default a row of the narrow table."""
     count = int(seconds * RATE)
     committed: dict[int, float] = {}
     seen: dict[int, float] = {}
@@ -67,7 +74,7 @@ def delays(setting: Setting, store: str, seconds: float, first_id: int, is_seen:
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
-    _commit(setting, count, first_id, committed)
+    _commit(write or committer(setting, narrow), count, first_id, committed)
     watcher.join(SEEN_WITHIN_S)
     return _delays(store, committed, seen)
 
@@ -76,25 +83,32 @@ def measure_topic(setting: Setting, topic: str, seconds: float, first_id: int) -
     """Commit for `seconds` while a plain consumer reads the topic."""
     committed: dict[int, float] = {}
     with arrivals(setting.brokers, topic) as seen:
-        _commit(setting, int(seconds * RATE), first_id, committed)
+        _commit(committer(setting, narrow), int(seconds * RATE), first_id, committed)
         deadline = time.monotonic() + SEEN_WITHIN_S
         while not committed.keys() <= seen.keys() and time.monotonic() < deadline:
             time.sleep(0.01)
     return latency(_delays(topic, committed, seen))
 
 
-def _commit(setting: Setting, count: int, first_id: int, committed: dict[int, float]) -> None:
+def narrow(row: int) -> str:
+    """The statement for a row."""
+    return f"INSERT INTO bench.narrow VALUES ({row}, 1, 'live {row}', {row}, NOW(6))"
+
+
+def committer(setting: Setting, statement: Callable[[int], str]) -> Callable[[int], object]:
+    """What commits a row by its statement, on a connection of its own."""
+    cursor = setting.connect().cursor()
+    return lambda row: cursor.execute(statement(row))
+
+
+def _commit(write: Callable[[int], object], count: int, first_id: int, committed: dict[int, float]) -> None:
     """Single rows on a clock; notes when the COMMIT of each ended, by its id."""
-    connection = setting.connect()
     began = time.perf_counter()
-    with connection.cursor() as cursor:
-        for at in range(count):
-            while (wait := began + at / RATE - time.perf_counter()) > 0:
-                time.sleep(wait)
-            i = first_id + at
-            cursor.execute(f"INSERT INTO bench.narrow VALUES ({i}, 1, 'live {i}', {i}, NOW(6))")
-            committed[i] = time.perf_counter()
-    connection.close()
+    for at in range(count):
+        while (wait := began + at / RATE - time.perf_counter()) > 0:
+            time.sleep(wait)
+        write(first_id + at)
+        committed[first_id + at] = time.perf_counter()
 
 
 def _delays(where: str, committed: Mapping[int, float], seen: Mapping[int, float]) -> list[float]:

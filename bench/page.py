@@ -11,7 +11,7 @@ from bench.topics import FULL_ROWS, STILL_S
 
 MOST_MIB = 150
 # What each command measures stands between two comments with its name, and stays when another one is written again.
-BINLOG, TOPICS, OPERATORS, PEERS = "binlog", "topics", "operators", "peers"
+BINLOG, TOPICS, OPERATORS, ENTITIES, PEERS = "binlog", "topics", "operators", "entities", "peers"
 
 TEXT = """# Performance
 
@@ -59,6 +59,10 @@ Where a line of these misses its goal:
 - A rebuild gives way to live changes, so it takes many times as long as a backfill. Redis keys are moved ten entities a
   step beside the pipeline; a view with `{{generation}}` in its template moves nothing. `viewtail rebuild
   --hurry` turns the bargain round.
+
+## Polling, commands, DataStore
+
+{entities}
 
 {peers}
 
@@ -130,7 +134,7 @@ def page(written: str, measured: Mapping[str, str]) -> str:
     """The page: what was measured now, and beside it the sections that are written already."""
     sections = {
         name: _between(name, measured.get(name) or _section(written, name))
-        for name in (BINLOG, TOPICS, OPERATORS, PEERS)
+        for name in (BINLOG, TOPICS, OPERATORS, ENTITIES, PEERS)
     }
     return TEXT.format(
         **sections, turns=TURNS, full_rows=FULL_ROWS, still_s=STILL_S, fake_ms=FAKE_BATCH_S * 1000
