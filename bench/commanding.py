@@ -33,8 +33,8 @@ _COLUMNS = "(entity_id, version, command_id, command_name, request, response, st
 
 def deposit(state: Any, request: Any) -> tuple[Any, Any]:
     """A handler: reads and writes a state of a few members."""
-    before = state or {"owner": "somebody", "balance": 0, "deposits": 0}
-    after = {**before, "balance": before["balance"] + request["amount"], "deposits": before["deposits"] + 1}
+    before = state or {"owner": "somebody", "balance": 0}
+    after = {**before, "balance": before["balance"] + request["amount"], "last": request}
     return {"balance": after["balance"]}, after
 
 

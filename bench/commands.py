@@ -14,7 +14,7 @@ MANY = 10_000  # entities
 CALLERS_OF_MANY = 1_000
 _MOST_MS = 100.0
 _LEAST_RATE = 10_000
-_FIRST = "('e{number}', 1, 'first', 'deposit', '{{}}', '{{}}', '{{\"owner\": \"somebody\", \"balance\": 0, \"deposits\": 0}}')"
+_FIRST = "('e{number}', 1, 'first', 'deposit', '{{}}', '{{}}', '{{\"owner\": \"somebody\", \"balance\": 0}}')"
 
 
 @dataclass(eq=False)

@@ -1,8 +1,9 @@
 """A pipeline of the real program in a process of its own, timed from inside.
 
 `python -m bench.measured drain STORE ROWS FILE POSITION` starts at a binlog place and stops when ROWS rows are applied;
-`poll STORE ROWS TABLE` does so from the first row of a polled table; `fill STORE` fills the store's view. It is put together by viewtail/composition.py as the worker does it; Python's start
-and the imports are not counted. Prints one line of JSON.
+`poll STORE ROWS TABLE` does so from the first row of a polled table; `fill STORE` fills the store's view. It is put
+together by viewtail/composition.py as the worker does it; Python's start and the imports are not counted. Prints one
+line of JSON.
 """
 
 from __future__ import annotations

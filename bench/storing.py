@@ -25,6 +25,7 @@ _MOST_MS = 20.0  # from put to indexes
 _WITHIN_S = 60.0
 _INDEX_DATABASE = "viewtail_from_0_to_0"
 _ROWS_A_STATEMENT = 500
+_INSERT = "INSERT INTO bench.entities (id, body) VALUES (%s, %s)"
 _VIEWS = """from viewtail.datastore import DataStore, Index
 
 datastore = DataStore(["{url}"], [{indexes}])
@@ -95,8 +96,7 @@ class Storing:
                 for at in range(self.sizes.puts // self.rounds):
                     entity, entity_id = self._entity(at), new_id().bytes
                     row = entity_id, zlib.compress(orjson.dumps(entity))
-                    statement = "INSERT INTO bench.entities (id, body) VALUES (%s, %s)"
-                    theirs.append(_took_ms(lambda row=row: cursor.execute(statement, row)))
+                    theirs.append(_took_ms(lambda row=row: cursor.execute(_INSERT, row)))
                     ours.append(_took_ms(lambda entity=entity: self.datastore.put(entity)))
                 line.add(statistics.median(ours), statistics.median(theirs))
 
@@ -141,7 +141,7 @@ class Storing:
                 rows = [
                     (new_id().bytes, zlib.compress(orjson.dumps(one))) for one in entities[at : at + _ROWS_A_STATEMENT]
                 ]
-                cursor.executemany("INSERT INTO bench.entities (id, body) VALUES (%s, %s)", rows)
+                cursor.executemany(_INSERT, rows)
         there = f"SELECT COUNT(*) FROM {_INDEX_DATABASE}.index_user_id WHERE user_id = '{users[-1]}'"
         until("the indexes have all entities", lambda: self.setting.run(there) == (count,), _WITHIN_S)
         return lambda: self._gets(users, count)

@@ -1,10 +1,10 @@
 """Handles commands by the batch, each on the state that the one before left, and commits a batch as one transaction.
 
 What is assumed of an entity is read at the beginning of a batch, or remembered from the one before; the table's two
-unique keys, and a look at the entities before COMMIT, decide whether it was still so at its end. If not, or where nobody
-knows whether a COMMIT came through, the batch is rolled back and begins again: what of it is recorded by then is answered
-from the record. So several owners of an entity are slower, and wrong never. Events may be archived meanwhile: a batch
-reads the table and the archive as they were at one moment.
+unique keys, and a look at the entities before COMMIT, decide whether it was still so at its end. If not, or where
+nobody knows whether a COMMIT came through, the batch is rolled back and begins again: what of it is recorded by then is
+answered from the record. So several owners of an entity are slower, and wrong never. Events may be archived meanwhile:
+a batch reads the table and the archive as they were at one moment.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from itertools import islice
 
 import structlog
 
-from changes.errors import StoreUnavailableError
+from changes.errors import StoreUnavailableError, ViewtailError
 from servers.sessions import Connection
 from viewtail.entities.batches import Batches, GivenUpError, Outcome
 from viewtail.entities.commands import (
@@ -252,8 +252,8 @@ class CommandWorker:
                 self._waiting = deque(one for one in self._waiting if now <= one.until)
                 self._waiting_bytes = sum(one.size for one in self._waiting)
         silent = StoreUnavailableError(
-            f"{self._table.name}: no answer within {self._patience_s:g} s. Whether the command was handled is not known: "
-            "send it again under its id"
+            f"{self._table.name}: no answer within {self._patience_s:g} s. Whether the command was handled is not "
+            "known: send it again under its id"
         )
         self._tell((one, silent) for one in late)
 
