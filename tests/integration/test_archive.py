@@ -109,7 +109,7 @@ def test_a_command_that_is_archived_under_a_busy_worker_takes_effect_no_second_t
         assert worker.submit(sent("e1", 3)).result(20) == Answer(response={"balance": 6}, version=3, is_repeated=True)
         assert worker.submit(sent("e2", 302)).result(20).version == 302
         assert worker.submit(sent("e2", 5)).result(20).is_repeated
-    bank.check_nothing_is_lost_or_twice()
+    assert len(bank.live()) + len(bank.archived()) == 1_203
 
 
 def test_an_archive_table_of_another_schema_is_found_and_stays_the_one(bank: OldBank) -> None:
