@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bench import decode, starts
-from bench.lines import TURNS, Line, table
+from bench.commands import CALLERS_OF_MANY, MANY
+from bench.lines import TURNS, Line, Told, table
 from bench.projecting import FAKE_BATCH_S
 from bench.topics import FULL_ROWS, STILL_S
 
@@ -91,6 +92,12 @@ The references:
 - **HGETALL in pipelines**: redis-py, 1,000 in a pipeline. **_mget**: elasticsearch-py, 1,000 documents in a request.
 - **backfill**: the first one of the same view, in the same round. It begins with an empty place, and a replay does not.
 - **the cleaner off**: the same with `cleaner.share = 0`.
+- **the tailer**, to polled rows: the pipeline that reads the binlog of the same table, into a view of its own.
+- **one a transaction**: a program by hand that does for each command what a worker does: looks whether it was handled,
+  reads the newest state, calls the handler, INSERTs the event, COMMITs. One connection, one command after the other.
+- **bare INSERT**, of commands: the same events ready-made, {callers_of_many:,} rows a statement and COMMIT, on one
+  connection. Of a DataStore: the row of an entity, its body packed before, autocommit.
+- **the two bare SELECTs**: the ids of the index, and the rows of the entities, by PyMySQL; bodies stay as they are.
 - **parallel_bulk**: elasticsearch.helpers with its defaults (4 threads, 500 documents a request), documents
   ready-made.
 
@@ -124,6 +131,15 @@ How it is measured:
 - The cleaner never rests while its cost is measured (`cleaner.rest_s = 0`). Its share of a core is the processor time
   of the pipeline's process while nothing changes, less that of one without a cleaner.
 - A row is damaged with the store's own commands, under its version, right after it was written.
+- A drain by polling begins before the first id. Both views of the polled table are compared with it after each drain.
+  The transaction that is open meanwhile has written a row before all others, and is rolled back. The share of a core of
+  an idle poller is the whole process's, with its lease and its reports, without a cleaner.
+- Commands are sent from one process by coroutines, each of which waits for its answer; the worker is in that process. A
+  handler adds a number to a state of a few members. The server syncs its redo log and its binlog at each COMMIT
+  (`innodb_flush_log_at_trx_commit=1`, `sync_binlog=1`); the bench looks that it is so. To {many:,} entities
+  {callers_of_many:,} callers send commands at random. Each measurement begins with one event an entity, and half a second does not count.
+- Puts and bare INSERTs alternate one by one, and so do get_all and bare SELECTs. An entity has some 400 bytes of JSON.
+  Its indexes are looked at, at 300 puts a second, from the end of `put` until both of two indexes have it.
 - Live, the 60 s are as many slices as rounds, the bare loop and ours by turns. A second thread looks for each row
   by key, every 0.2 ms. In Elasticsearch that is a get; a search sees a row only after the index's refresh interval,
   1 s by default.
@@ -137,8 +153,14 @@ def page(written: str, measured: Mapping[str, str]) -> str:
         for name in (BINLOG, TOPICS, OPERATORS, ENTITIES, PEERS)
     }
     return TEXT.format(
-        **sections, turns=TURNS, full_rows=FULL_ROWS, still_s=STILL_S, fake_ms=FAKE_BATCH_S * 1000
-    )  # fmt: skip
+        **sections,
+        turns=TURNS,
+        full_rows=FULL_ROWS,
+        still_s=STILL_S,
+        fake_ms=FAKE_BATCH_S * 1000,
+        many=MANY,
+        callers_of_many=CALLERS_OF_MANY,
+    )
 
 
 def _between(name: str, body: str) -> str:
@@ -162,10 +184,10 @@ def section(
     return f"`{command}`, on {machine}.\n\n{_ratios(lines, memory_mib)}{_decoded(decoded)}{_started(started)}"
 
 
-def operated(command: str, machine: str, lines: Sequence[Line], told: Sequence[starts.Told]) -> str:
-    """What one command measured of operators' work."""
-    besides = table([["Besides", "viewtail", "Goal", "Met"], *map(list, told)])
-    return f"`{command}`, on {machine}.\n\n{_ratios(lines, {})}\n\n{besides}"
+def operated(command: str, machine: str, lines: Sequence[Line], told: Sequence[Told]) -> str:
+    """What one command measured of operators' work, or of entities."""
+    besides = "\n\n" + table([["Besides", "viewtail", "Goal", "Met"], *map(list, told)]) if told else ""
+    return f"`{command}`, on {machine}.\n\n{_ratios(lines, {})}{besides}"
 
 
 def _ratios(lines: Sequence[Line], memory_mib: Mapping[str, float]) -> str:
