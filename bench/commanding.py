@@ -26,7 +26,7 @@ from viewtail import settings
 from viewtail.entities import Command, EventSourced
 
 TABLE = "bench.account"
-_WARM_S = 0.5  # before anything counts
+_WARM_S = 1.5  # before anything counts
 _ROW = "('{entity}', {version}, '{command}', 'deposit', '{request}', '{response}', '{state}')"
 _COLUMNS = "(entity_id, version, command_id, command_name, request, response, state)"
 

@@ -137,8 +137,8 @@ How it is measured:
 - Commands are sent from one process by coroutines, each of which waits for its answer; the worker is in that process. A
   handler adds a number to a state of a few members. The server syncs its redo log and its binlog at each COMMIT
   (`innodb_flush_log_at_trx_commit=1`, `sync_binlog=1`); the bench looks that it is so. To {many:,} entities
-  {callers_of_many:,} callers send commands at random. Each measurement begins with one event an entity, and half a
-  second does not count.
+  {callers_of_many:,} callers send commands at random. Each measurement begins with one event an entity, and its first
+  1.5 seconds do not count.
 - Puts and bare INSERTs alternate one by one, and so do get_all and bare SELECTs. An entity has some 400 bytes of JSON.
   Its indexes are looked at, at 300 puts a second, from the end of `put` until both of two indexes have it.
 - Live, the 60 s are as many slices as rounds, the bare loop and ours by turns. A second thread looks for each row

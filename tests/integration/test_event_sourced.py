@@ -369,7 +369,7 @@ def test_what_waits_is_bounded_and_the_caller_above_is_told(bank: Bank) -> None:
 
     with CommandWorker(bank.accounts.table, bank.accounts.handlers, opened, most_waiting_bytes=10_000) as worker:
         under_way = worker.submit(bank.command(amount=1))
-        while worker._waiting:
+        while worker.waiting_count:
             time.sleep(0.01)
         waiting = [worker.submit(bank.command(amount=1, note="n" * 3_000)) for _ in range(2)]
         with pytest.raises(WorkerBusyError, match="2 commands wait already"):
@@ -382,7 +382,7 @@ def test_what_waits_is_bounded_and_the_caller_above_is_told(bank: Bank) -> None:
 def test_a_closed_worker_finishes_its_batch_and_tells_the_others(bank: Bank) -> None:
     with bank.accounts.worker(hangs_after_s=20) as worker:
         under_way = worker.submit(bank.command("hangs"))
-        while worker._waiting:
+        while worker.waiting_count:
             time.sleep(0.01)
         waiting = worker.submit(bank.command(amount=1))
         threading.Timer(0.3, bank.hanging.set).start()
