@@ -30,6 +30,7 @@ from bench.measured import peak_memory_mib
 from bench.operators import Operators
 from bench.page import BINLOG, ENTITIES, OPERATORS, TOPICS, operated, page, section
 from bench.polling import Polling
+from bench.pushing import Pushing
 from bench.setting import (
     QUICK,
     Place,
@@ -60,6 +61,7 @@ PARTS = {
     "polling": ("mysql",),
     "commands": ("mysql",),
     "datastore": ("mysql",),
+    "push": ("mysql", "redis"),
 }
 _START = {
     "mysql": stack.mysql.start,
@@ -78,6 +80,7 @@ SECTIONS = {
     "polling": ENTITIES,
     "commands": ENTITIES,
     "datastore": ENTITIES,
+    "push": ENTITIES,
 }
 
 
@@ -326,7 +329,11 @@ class Bench:
         """Entities without a schema, and their indexes."""
         self._note_of_entities(Storing(self.setting, self.sizes, self.rounds))
 
-    def _note_of_entities(self, work: Polling | Commands | Storing) -> None:
+    def push(self) -> None:
+        """What a worker of event-sourced entities pushes."""
+        self._note_of_entities(Pushing(self.setting, self.sizes, self.rounds))
+
+    def _note_of_entities(self, work: Polling | Commands | Storing | Pushing) -> None:
         work.measure()
         self.entity_lines += work.lines
         self.entity_told += work.told

@@ -130,7 +130,7 @@ class Polling:
         look = live.looker(self.setting, "mysql", f"{database}.index_name")
         self._catch_up(look)
         write = live.committer(self.setting, lambda row: _insert(range(row, row + 1)))
-        found = live.delays(self.setting, database, seconds, first, look, write)
+        found = live.delays_of(database, seconds, first, look, write)
         return live.latency(found).p99_ms
 
     def _catch_up(self, look: Callable[[int], bool]) -> None:

@@ -57,6 +57,7 @@ class Sizes:
     damaged: int = 10  # rows
     idle_s: float = 30.0
     polled_s: float = 15.0  # of live latency through a poller, over all rounds
+    push_s: float = 10.0  # of pushes to each store, over all rounds
     commands_s: float = 15.0  # of each, over all rounds
     puts: int = 2_000  # over all rounds
     put_s: float = 15.0  # of puts whose indexes are looked at, over all rounds
@@ -79,6 +80,7 @@ QUICK = Sizes(
     damaged=2,
     idle_s=3.0,
     polled_s=4.0,
+    push_s=2.0,
     commands_s=2.0,
     puts=200,
     put_s=2.0,

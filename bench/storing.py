@@ -126,7 +126,7 @@ class Storing:
                 say(f"from put to indexes, round {number + 1} of {self.rounds}")
                 took.clear()
                 seconds = self.sizes.put_s / self.rounds
-                found = live.delays(self.setting, "DataStore", seconds, number * 1_000_000, is_seen, put)
+                found = live.delays_of("DataStore", seconds, number * 1_000_000, is_seen, put)
                 line.add(live.latency(found).p99_ms, live.latency(took).p99_ms)
 
     # -- get_all -------------------------------------------------------------------------------------------------
