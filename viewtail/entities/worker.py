@@ -1,37 +1,73 @@
-"""Handles commands: each entity has one of two threads, so one handles while the other waits for the server.
+"""One thread that handles an entity's commands in the order in which they came, up to a thousand in one transaction.
 
-Nothing rests on that: the table's unique keys decide. But commands of one entity that are in one batch share one
-transaction.
+While one batch is committed the next ones wait together, so that the more callers there are, the more a transaction
+takes. A handler that hangs holds up its own command only: the thread is left alone, and another one goes on.
+No caller waits longer than the worker's patience, whatever is slow: a second thread watches over that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from zlib import crc32
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
 
+import structlog
+
+from changes.errors import StoreUnavailableError, ViewtailError
 from servers.sessions import Connection
-from viewtail.entities.commands import Answer, Command, Handler
+from viewtail.entities.batches import Batches, GivenUpError, Outcome
+from viewtail.entities.commands import (
+    Answer,
+    Command,
+    Handler,
+    HandlerFailedError,
+    HandlerHungError,
+    WorkerBusyError,
+    WorkerEndedError,
+)
 from viewtail.entities.event_table import EventTable
-from viewtail.entities.lane import Lane
 
-LANES = 2  # they share one interpreter: more would only make smaller batches
+_log = structlog.get_logger("viewtail.commands")
+
+MOST_COMMANDS = 1_000  # of a transaction
 HANGS_AFTER_S = 10.0
 PATIENCE_S = 30.0
-MOST_WAITING_BYTES = 32 << 20  # of a lane's requests, and about a KiB for each
+MOST_WAITING_BYTES = 32 << 20  # of requests, and _BYTES_A_COMMAND for each
+_BYTES_A_COMMAND = 1 << 10  # about what a command without a request takes
 
 
-class CommandWorker:
-    """Takes commands from any thread; `with` closes it.
+@dataclass(eq=False, slots=True)
+class _Asked:
+    """A command and its caller: a thread has a Future, a coroutine one of its loop."""
 
-    Args:
-        handlers: by command name. They are called from several threads, for one entity from one.
-        open_session: to the table's server, autocommit off.
-        hangs_after_s: a handler that takes longer is given up. Its thread lives on, and writes nothing.
-        patience_s: a caller hears within that time of its submit; where the server does not answer, that.
-        most_waiting_bytes: of the commands that wait for one of the threads; what comes above that is refused.
-    """
+    command: Command
+    future: Future[Answer] | asyncio.Future[Answer]
+    until: float  # by the monotonic clock: its caller hears by then
+    is_told: bool = False
+
+    @property
+    def size(self) -> int:
+        return len(self.command.request_text) + _BYTES_A_COMMAND
+
+
+@dataclass(eq=False)
+class _Turn:
+    """Of one thread: the batch that it is at, and since when it is in a handler."""
+
+    asked: list[_Asked] = field(default_factory=list)
+    at: int = 0
+    since: float | None = None
+    is_given_up: bool = False
+
+
+class Lane:
+    """Takes commands from any thread: of a CommandWorker, which has the same arguments, some of its entities."""
 
     def __init__(
         self,
@@ -43,48 +79,177 @@ class CommandWorker:
         patience_s: float = PATIENCE_S,
         most_waiting_bytes: int = MOST_WAITING_BYTES,
     ) -> None:
-        self._lanes = [
-            Lane(
-                table,
-                handlers,
-                open_session,
-                hangs_after_s=hangs_after_s,
-                patience_s=patience_s,
-                most_waiting_bytes=most_waiting_bytes,
-            )
-            for _ in range(LANES)
-        ]
-
-    def submit(self, command: Command) -> Future[Answer]:
-        """The answer, once it is durable; or RefusedError, UsedCommandIdError, HandlerFailedError,
-        StoreUnavailableError or WorkerBusyError (send it again), WorkerEndedError."""
-        future: Future[Answer] = Future()
-        self._lane(command).take(command, future)
-        return future
-
-    async def answer(self, command: Command) -> Answer:
-        """The same for coroutines, of which all that a batch has answers for are woken together."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._lane(command).take(command, future)
-        return await future
+        self._table, self._handlers, self._open = table, dict(handlers), open_session
+        self._hangs_after_s, self._patience_s = hangs_after_s, patience_s
+        self._most_waiting_bytes = most_waiting_bytes
+        self._waiting: deque[_Asked] = deque()
+        self._waiting_bytes = 0
+        self._change = threading.Condition()
+        self._is_closed = False
+        self._turn: _Turn = self._started()
+        self._watch = threading.Thread(target=self._watching, name="commands watch", daemon=True)
+        self._watch.start()
 
     @property
     def waiting_count(self) -> int:
-        """Commands that wait for the batches that are under way."""
-        return sum(lane.waiting_count for lane in self._lanes)
+        """Commands that wait for the batch that is under way."""
+        return len(self._waiting)
 
-    def close(self) -> None:
-        """Finish the batches that are under way; whatever waits behind them gets WorkerEndedError."""
-        for lane in self._lanes:
-            lane.end()
-        for lane in self._lanes:
-            lane.join()
+    def take(self, command: Command, future: Future[Answer] | asyncio.Future[Answer]) -> None:
+        """Settle the future one day. It is of this thread, or of its event loop."""
+        one = _Asked(command, future, time.monotonic() + self._patience_s)
+        with self._change:
+            error = self._why_not_taken(one)
+            if error is None:
+                self._waiting.append(one)
+                self._waiting_bytes += one.size
+                self._change.notify()
+        if error is not None:
+            future.set_exception(error)  # on the thread that asks
 
-    def __enter__(self) -> CommandWorker:
-        return self
+    def _why_not_taken(self, one: _Asked) -> ViewtailError | None:
+        if self._is_closed:
+            return WorkerEndedError("the worker is closed")
+        if self._waiting and self._waiting_bytes + one.size > self._most_waiting_bytes:
+            return WorkerBusyError(
+                f"{self._table.name}: {len(self._waiting):,} commands wait already; this one was not taken. "
+                "Send it again, later"
+            )
+        return None
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def end(self) -> None:
+        """Finish the batch that is under way; whatever waits behind it gets WorkerEndedError."""
+        with self._change:
+            self._is_closed = True
+            left = [*self._waiting]
+            self._waiting.clear()
+            self._waiting_bytes = 0
+            self._change.notify_all()
+        self._tell((one, WorkerEndedError("the worker was closed")) for one in left)
 
-    def _lane(self, command: Command) -> Lane:
-        return self._lanes[crc32(command.entity_id.encode()) % len(self._lanes)]
+    def join(self) -> None:
+        """Wait until it has ended."""
+        self._watch.join()
+
+    # -- the thread -----------------------------------------------------------------------------------------------
+
+    def _started(self) -> _Turn:
+        turn = _Turn()
+        self._thread = threading.Thread(target=self._run, args=(turn,), name="commands", daemon=True)
+        self._thread.start()
+        return turn
+
+    def _run(self, turn: _Turn) -> None:
+        def look(at: int | None) -> None:
+            with self._change:
+                if turn.is_given_up:
+                    raise GivenUpError
+                if at is None:
+                    turn.since = None
+                else:
+                    turn.at, turn.since = at, time.monotonic()
+
+        batches = Batches(
+            table=self._table,
+            handlers=self._handlers,
+            open_session=self._open,
+            look=look,
+        )
+        try:
+            while self._taken(turn):
+                try:
+                    until = max(one.until for one in turn.asked)  # the watch tells those who come before it
+                    outcomes = batches.commit([one.command for one in turn.asked], until)
+                except GivenUpError:
+                    return  # the thread that goes on has what is left
+                except Exception as error:
+                    _log.exception("commands were not handled")
+                    batches.close()
+                    fault = HandlerFailedError(f"{type(error).__name__}; this is a fault in viewtail, report it")
+                    outcomes = [fault] * len(turn.asked)
+                self._tell(zip(turn.asked, outcomes, strict=True))
+        finally:
+            batches.close()
+
+    def _taken(self, turn: _Turn) -> bool:
+        """Whether there is a batch; waits for one, unless the worker was closed."""
+        with self._change:
+            turn.asked, turn.since = [], None
+            while not self._waiting and not self._is_closed:
+                self._change.wait()
+            turn.asked = [self._waiting.popleft() for _ in islice(range(len(self._waiting)), MOST_COMMANDS)]
+            self._waiting_bytes -= sum(one.size for one in turn.asked)
+            return bool(turn.asked)
+
+    def _put_back(self, some: Sequence[_Asked]) -> None:
+        """Before all others."""
+        self._waiting.extendleft(reversed(some))
+        self._waiting_bytes += sum(one.size for one in some)
+
+    def _tell(self, told: Iterable[tuple[_Asked, Outcome]]) -> None:
+        """Each caller once; the coroutines of a loop together, since waking it takes longer than telling one."""
+        with self._change:
+            new = [(one, outcome) for one, outcome in told if not one.is_told]
+            for one, _ in new:
+                one.is_told = True
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Answer], Outcome]]] = {}
+        for one, outcome in new:
+            if isinstance(one.future, asyncio.Future):
+                by_loop.setdefault(one.future.get_loop(), []).append((one.future, outcome))
+            elif one.future.set_running_or_notify_cancel():  # its caller wants it still
+                _settle(one.future, outcome)
+        for loop, some in by_loop.items():
+            with suppress(RuntimeError):  # it is closed, and nobody waits any more
+                loop.call_soon_threadsafe(_settle_all, some)
+
+    # -- the watch ------------------------------------------------------------------------------------------------
+
+    def _watching(self) -> None:
+        while True:
+            self._thread.join(min(self._hangs_after_s, self._patience_s) / 10)
+            if not self._thread.is_alive() and self._is_closed:
+                return
+            self._give_up_what_hangs()
+            self._tell_who_waited_too_long()
+
+    def _give_up_what_hangs(self) -> None:
+        with self._change:
+            turn = self._turn
+            if turn.since is None or time.monotonic() - turn.since < self._hangs_after_s:
+                return
+            turn.is_given_up = True
+            one = turn.asked.pop(turn.at)
+            self._put_back(turn.asked)
+            self._turn = self._started()
+        hung = HandlerHungError(
+            f"the handler of {one.command.name} did not return within {self._hangs_after_s:g} s; nothing was written"
+        )
+        self._tell([(one, hung)])
+
+    def _tell_who_waited_too_long(self) -> None:
+        """Behind slow handlers; or in a batch whose thread waits for bytes of a server that says nothing."""
+        with self._change:
+            now = time.monotonic()
+            late = [one for one in (*self._turn.asked, *self._waiting) if one.until < now and not one.is_told]
+            if late:
+                self._waiting = deque(one for one in self._waiting if now <= one.until)
+                self._waiting_bytes = sum(one.size for one in self._waiting)
+        silent = StoreUnavailableError(
+            f"{self._table.name}: no answer within {self._patience_s:g} s. Whether the command was handled is not "
+            "known: send it again under its id"
+        )
+        self._tell((one, silent) for one in late)
+
+
+def _settle_all(told: Sequence[tuple[asyncio.Future[Answer], Outcome]]) -> None:
+    """On the thread of their loop."""
+    for future, outcome in told:
+        if not future.done():  # a caller that was cancelled does not want it any more
+            _settle(future, outcome)
+
+
+def _settle(future: Future[Answer] | asyncio.Future[Answer], outcome: Outcome) -> None:
+    if isinstance(outcome, Answer):
+        future.set_result(outcome)
+    else:
+        future.set_exception(outcome)

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from changes.errors import StopRequested, StoreError, StoreUnavailableError, ViewtailError
 from viewtail.entities import Answer, Command, EventSourced, WorkerBusyError, WorkerEndedError
-from viewtail.entities.lane import MOST_COMMANDS
+from viewtail.entities.worker import MOST_COMMANDS
 from viewtail.serving import problems
 from viewtail.serving.problems import INVALID, NOT_FOUND, Problem
 from viewtail.serving.requests import object_of
