@@ -75,7 +75,7 @@ class Polling:
     # -- what waits ---------------------------------------------------------------------------------------------
 
     def _drains(self) -> None:
-        rows, place = self.sizes.bulk, self.setting.place()
+        rows, place = self.sizes.polled, self.setting.place()
         say(f"writing {rows:,} events")
         with self.setting.connect().cursor() as cursor:
             for at in range(0, rows, _ROWS_A_TRANSACTION):

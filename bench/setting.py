@@ -56,6 +56,7 @@ class Sizes:
     before_s: float = 20.0  # of live latency before a rebuild
     damaged: int = 10  # rows
     idle_s: float = 30.0
+    polled: int = 200_000  # rows that wait for a poller
     polled_s: float = 15.0  # of live latency through a poller, over all rounds
     push_s: float = 10.0  # of pushes to each store, over all rounds
     commands_s: float = 15.0  # of each, over all rounds
@@ -79,6 +80,7 @@ QUICK = Sizes(
     before_s=3.0,
     damaged=2,
     idle_s=3.0,
+    polled=20_000,
     polled_s=4.0,
     push_s=2.0,
     commands_s=2.0,
