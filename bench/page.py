@@ -68,8 +68,8 @@ Where a line of these misses its goal:
 Where a line of these misses its goal on a machine of two cores:
 
 - Commands to one entity: Python, which runs one thread at a time, handles a command and wakes its caller. The server
-  inserts its event into three indexes, and checks its JSON twice. The quicker the disk syncs, the more does one command a
-  transaction, and the less is there to gain.
+  inserts its event into three indexes, and checks its JSON twice. The quicker the disk syncs, the more does one command
+  a transaction, and the less is there to gain.
 - Commands to many entities: the server looks up each command's id and each entity's oldest event besides, and the
   handlers run on the other core.
 - Pushes: a row is read again before its COMMIT, and written when it has come through, by a thread of its own. Where all
