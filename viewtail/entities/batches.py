@@ -63,12 +63,14 @@ class Batches:
         open_session: to the table's server, autocommit off.
         look: called before a command is handled, with its place in the batch, and with None before anything is
             written; may raise GivenUpError.
+        committed: told behind a COMMIT, by entity the newest version that it wrote; must not wait or raise.
     """
 
     table: EventTable
     handlers: Mapping[str, Handler]
     open_session: Callable[[], Connection]
     look: Callable[[int | None], None] = lambda _: None
+    committed: Callable[[Mapping[str, int]], None] = lambda _: None
     archive: Archive = field(init=False)
     _connection: Connection | None = field(default=None, init=False)
 
@@ -129,10 +131,12 @@ class Batches:
         self.look(None)
         if events:
             self.table.insert(connection, events)
-            if self.table.is_overtaken(connection, {event.command.entity_id: event.version for event in events}):
+            newest = {event.command.entity_id: event.version for event in events}
+            if self.table.is_overtaken(connection, newest):
                 raise StoreUnavailableError(f"{self.table.name}: others were ahead each time. Send the command again")
             self.look(None)
             connection.commit()
+            self.committed(newest)
         return outcomes
 
     @staticmethod

@@ -30,6 +30,7 @@ from viewtail.entities.commands import (
     WorkerEndedError,
 )
 from viewtail.entities.event_table import EventTable
+from viewtail.entities.pushes import Pushes
 
 _log = structlog.get_logger("viewtail.commands")
 
@@ -72,6 +73,7 @@ class CommandWorker:
         hangs_after_s: a handler that takes longer is given up. Its thread lives on, and writes nothing.
         patience_s: a caller hears within that time of its submit; where the server does not answer, that.
         most_waiting_bytes: of the commands that wait; what comes above that is refused.
+        pushes: to the views that show at once what was committed.
     """
 
     def __init__(
@@ -83,10 +85,12 @@ class CommandWorker:
         hangs_after_s: float = HANGS_AFTER_S,
         patience_s: float = PATIENCE_S,
         most_waiting_bytes: int = MOST_WAITING_BYTES,
+        pushes: Pushes | None = None,
     ) -> None:
         self._table, self._handlers, self._open = table, dict(handlers), open_session
         self._hangs_after_s, self._patience_s = hangs_after_s, patience_s
         self._most_waiting_bytes = most_waiting_bytes
+        self._pushes = Pushes() if pushes is None else pushes
         self._waiting: deque[_Asked] = deque()
         self._waiting_bytes = 0
         self._change = threading.Condition()
@@ -116,7 +120,7 @@ class CommandWorker:
         return one.future
 
     def close(self) -> None:
-        """Finish the batch that is under way; whatever waits behind it gets WorkerEndedError."""
+        """Finish the batch that is under way, and its pushes; whatever waits behind it gets WorkerEndedError."""
         with self._change:
             self._is_closed = True
             left = [*self._waiting]
@@ -126,6 +130,7 @@ class CommandWorker:
         for one in left:
             self._tell(one, WorkerEndedError("the worker was closed"))
         self._watch.join()
+        self._pushes.close()
 
     def __enter__(self) -> CommandWorker:
         return self
@@ -156,6 +161,7 @@ class CommandWorker:
             handlers=self._handlers,
             open_session=self._open,
             look=look,
+            committed=self._pushes.hand,
         )
         try:
             while self._taken(turn):
