@@ -5,6 +5,9 @@ their values are those of the stream. Each is written with its own version, and 
 one version the pipeline has the last word. So nothing depends on a push. What is dropped, because too much waits or the
 store is away, comes with the pipeline; what a projection or a store refuses is parked there.
 
+Reading takes as long as a fast store's write, and the disk keeps a COMMIT waiting meanwhile. So rows are announced
+before their COMMIT, and read then, uncommitted; they are written once it has come through.
+
 Nothing is ever taken away from these views (`append_only`): a row that was read may be written whatever became of its
 table meanwhile, and no lock is needed against TRUNCATE and its like.
 """
@@ -47,6 +50,7 @@ ASK_EVERY_S = 1.0  # whether the views may be written
 ASK_WITHIN_S = 60.0  # of the last push; then no more until the next one
 BIND_AGAIN_S = 10.0
 WRITTEN_WITHIN_S = 2.0  # of its reading; this process hung otherwise, and much may have happened since
+SAID_EVERY_S = 60.0  # that something was dropped
 CLOSED_WITHIN_S = 2.0  # what waits is pushed until then
 
 
@@ -86,6 +90,16 @@ class _Reading:
         return [by_name[name] for name in names]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Made:
+    """The writes of some rows."""
+
+    newest: Mapping[Any, int]  # that object: a transaction that is tried again may write another row of one version
+    writes: list[ViewWrites]
+    is_whole: bool  # all rows were there
+    read_at: float  # monotonic
+
+
 @dataclass(eq=False)
 class _Opened:
     """What pushing takes, for some views as they are kept now."""
@@ -112,12 +126,15 @@ class Pusher:
         self._store, self._committed, self._views, self._deploy = store_named(store), committed, views, deploy
         self._change = threading.Condition()
         self._waiting: dict[Any, int] = {}
+        self._handed: Mapping[Any, int] | None = None  # all that waits, where it was handed over at once
+        self._coming: Mapping[Any, int] = {}
+        self._ahead: _Made | None = None  # of what was announced last
         self._dropped = 0
         self._is_away = self._is_closed = False
         self._deployment: Deployment | None = None
         self._is_bound = False  # as the table is now, as far as is known
         self._pipelines: list[str] = []
-        self._bound_at = self._asked_at = self._handed_at = float("-inf")
+        self._bound_at = self._asked_at = self._handed_at = self._said_at = float("-inf")
         self._session: OwnSession | None = None
         self._source: Connection | None = None
         self._opened: _Opened | None = None
@@ -125,12 +142,20 @@ class Pusher:
         self._thread = threading.Thread(target=self._run, name=f"push {store}", daemon=True)
         self._thread.start()
 
+    def announce(self, newest: Mapping[Any, int]) -> None:
+        """By key the newest version that is about to be committed: the same object comes to `hand` next, or never."""
+        with self._change:
+            if not self._is_away and not self._waiting and len(newest) <= ROWS_AT_ONCE:
+                self._coming = newest
+                self._change.notify()
+
     def hand(self, newest: Mapping[Any, int]) -> None:
         """By key the newest version that was committed. Never waits and never raises."""
         with self._change:
             if self._is_away or self._is_closed or len(self._waiting) + len(newest) > MOST_WAITING:
                 self._dropped += len(newest)
                 return
+            self._handed = None if self._waiting else newest
             self._waiting.update(newest)
             self._change.notify()
 
@@ -151,15 +176,16 @@ class Pusher:
                     self._ask()
                     attempt = 0
                     self._say_what_was_dropped()
-                handed = self._taken()
-                if handed is None:
+                taken = self._taken()
+                if taken is None:
                     break
-                self._handle(handed)
+                self._handle(*taken)
                 continue
             except ViewtailError as error:
                 problem = error
             except Exception as error:
-                _log.exception("a fault in viewtail, report it", store=self._store.name)
+                if not attempt:
+                    _log.exception("a fault in viewtail, report it", store=self._store.name)
                 problem = ViewtailError(type(error).__name__)
             self._give_up()
             if not self._rests(problem, attempt):
@@ -167,29 +193,32 @@ class Pusher:
             attempt += 1
         self._give_up()
 
-    def _taken(self) -> Mapping[Any, int] | None:
-        """What was handed over; nothing where it is time to ask again; None at the end."""
+    def _taken(self) -> tuple[Mapping[Any, int], Mapping[Any, int]] | None:
+        """What was handed over and what was announced; neither where it is time to ask again; None at the end."""
         with self._change:
             self._is_away = False
-            if not self._waiting and not self._is_closed:
+            if not self._waiting and not self._coming and not self._is_closed:
                 is_idle = time.monotonic() - self._handed_at > ASK_WITHIN_S
                 self._change.wait(None if is_idle else ASK_EVERY_S)
             if self._is_closed and not self._waiting:
                 return None
-            handed, self._waiting = self._waiting, {}
+            handed = self._waiting if self._handed is None else self._handed
+            self._waiting, self._handed = {}, None
+            coming, self._coming = self._coming, {}
         if handed:
             self._handed_at = time.monotonic()
-        return handed
+        return handed, coming
 
-    def _handle(self, handed: Mapping[Any, int]) -> None:
+    def _handle(self, handed: Mapping[Any, int], coming: Mapping[Any, int]) -> None:
         """Asking comes behind a push, where it keeps nobody waiting, unless that was long ago."""
-        if not handed or time.monotonic() - self._asked_at > 2 * ASK_EVERY_S:
+        if not (handed or coming) or time.monotonic() - self._asked_at > 2 * ASK_EVERY_S:
             self._ask()
-        keys = list(handed.items())
-        for at in range(0, len(keys) if self._opened is not None else 0, ROWS_AT_ONCE):
-            self._push(keys[at : at + ROWS_AT_ONCE])
+        if handed and self._opened is not None:
+            self._push(handed)
         if handed and time.monotonic() - self._asked_at > ASK_EVERY_S:
             self._ask()
+        if coming and coming is not handed and self._opened is not None:
+            self._ahead = self._made(coming)
         self._say_what_was_dropped()
 
     def _rests(self, error: ViewtailError, attempt: int) -> bool:
@@ -199,17 +228,21 @@ class Pusher:
         with self._change:
             self._is_away = True
             self._dropped += len(self._waiting)
-            self._waiting = {}
+            self._waiting, self._handed, self._coming = {}, None, {}
             return not self._change.wait_for(lambda: self._is_closed, reaction_to(error).pause_s(attempt))
 
     def _say_what_was_dropped(self) -> None:
+        now = time.monotonic()
+        if not self._dropped or now - self._said_at < SAID_EVERY_S:
+            return
+        self._said_at = now
         with self._change:
             count, self._dropped = self._dropped, 0
         if count:
             _log.warning("entities were not pushed, the pipeline brings them", store=self._store.name, count=count)
 
     def _give_up(self) -> None:
-        opened, self._opened = self._opened, None
+        opened, self._opened, self._ahead = self._opened, None, None
         session, self._session = self._session, None
         source, self._source = self._source, None
         self._is_bound = False
@@ -232,7 +265,7 @@ class Pusher:
         marks = [(view.id, view.copy, view.fingerprint) for view in allowed]
         if self._opened is not None and self._opened.marks == marks:
             return
-        opened, self._opened = self._opened, None
+        opened, self._opened, self._ahead = self._opened, None, None
         if opened is not None:
             opened.sink.close()
         if allowed:
@@ -310,20 +343,32 @@ class Pusher:
 
     # -- pushing --------------------------------------------------------------------------------------------------
 
-    def _push(self, keys: Sequence[tuple[Any, int]]) -> None:
-        assert self._opened is not None
+    def _push(self, handed: Mapping[Any, int]) -> None:
         failpoints.reach(failpoints.PUSH_STEP)
-        began = time.monotonic()
-        writes: list[ViewWrites] = []
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.is_whole and ahead.newest is handed:
+            self._write(ahead)
+            return
+        keys = list(handed)
+        for at in range(0, len(keys), ROWS_AT_ONCE):
+            self._write(self._made({key: handed[key] for key in keys[at : at + ROWS_AT_ONCE]}))
+
+    def _write(self, made: _Made) -> None:
+        assert self._opened is not None
+        if made.writes and time.monotonic() - made.read_at < WRITTEN_WITHIN_S:
+            self._opened.sink.push(made.writes)
+
+    def _made(self, newest: Mapping[Any, int]) -> _Made:
+        assert self._opened is not None
+        read_at, writes, is_whole = time.monotonic(), list[ViewWrites](), True
         for reading in self._opened.readings:
-            rows = self._rows(reading, keys)
+            rows = self._rows(reading, list(newest.items()))
+            is_whole = is_whole and len(rows) == len(newest)
             for view in reading.views:
                 writes += reading.projections.of_rows(view.id, rows, 0).writes
-        if writes and time.monotonic() - began < WRITTEN_WITHIN_S:
-            self._opened.sink.push(writes)
+        return _Made(newest, writes, is_whole, read_at)
 
     def _rows(self, reading: _Reading, keys: Sequence[tuple[Any, int]]) -> list[Row]:
-        """One statement by itself sees what was committed before it."""
         source, columns = self._living_source(), reading.columns_of(reading.followed.columns)
         named = reading.columns_of((self._committed.key, self._committed.version))
         statement = f"SELECT {select_list(columns)} FROM {self._committed.table} WHERE {rows_with(named, keys)}"
@@ -335,6 +380,8 @@ class Pusher:
             self._source = self._deployment.open_primary()
             try:
                 self._source.autocommit(True)
+                # Rows of these keys and versions never change, whether their COMMIT has come through or not.
+                self._source.query("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
             except pymysql.err.MySQLError as error:
                 raise source_error(error, self._source) from None
         return self._source

@@ -39,6 +39,7 @@ from viewtail.entities.event_table import (
     Recorded,
     read_in_one_snapshot,
 )
+from viewtail.entities.pushes import Pushes
 
 Outcome: TypeAlias = "Answer | ViewtailError"
 
@@ -63,14 +64,14 @@ class Batches:
         open_session: to the table's server, autocommit off.
         look: called before a command is handled, with its place in the batch, and with None before anything is
             written; may raise GivenUpError.
-        committed: told behind a COMMIT, by entity the newest version that it wrote; must not wait or raise.
+        pushes: told around a COMMIT what it writes.
     """
 
     table: EventTable
     handlers: Mapping[str, Handler]
     open_session: Callable[[], Connection]
     look: Callable[[int | None], None] = lambda _: None
-    committed: Callable[[Mapping[str, int]], None] = lambda _: None
+    pushes: Pushes = field(default_factory=Pushes)
     archive: Archive = field(init=False)
     _connection: Connection | None = field(default=None, init=False)
 
@@ -135,8 +136,9 @@ class Batches:
             if self.table.is_overtaken(connection, newest):
                 raise StoreUnavailableError(f"{self.table.name}: others were ahead each time. Send the command again")
             self.look(None)
+            self.pushes.announce(newest)
             connection.commit()
-            self.committed(newest)
+            self.pushes.hand(newest)
         return outcomes
 
     @staticmethod

@@ -22,8 +22,11 @@ _log = structlog.get_logger("viewtail.push")
 class Pushing(Protocol):
     """To the views of one store."""
 
+    def announce(self, newest: Mapping[str, int]) -> None:
+        """By entity the newest version that is about to be committed. Never waits and never raises."""
+
     def hand(self, newest: Mapping[str, int]) -> None:
-        """By entity the newest version that was committed. Never waits and never raises."""
+        """The same once it was committed."""
 
     def close(self) -> None:
         """Push what waits."""
@@ -35,8 +38,13 @@ class Pushes:
     def __init__(self, pushing: Sequence[Pushing] = ()) -> None:
         self._pushing = pushing
 
+    def announce(self, newest: Mapping[str, int]) -> None:
+        """By entity the newest version that is about to be committed."""
+        for one in self._pushing:
+            one.announce(newest)
+
     def hand(self, newest: Mapping[str, int]) -> None:
-        """By entity the newest version that was committed."""
+        """The same once it was committed."""
         for one in self._pushing:
             one.hand(newest)
 

@@ -161,7 +161,7 @@ class CommandWorker:
             handlers=self._handlers,
             open_session=self._open,
             look=look,
-            committed=self._pushes.hand,
+            pushes=self._pushes,
         )
         try:
             while self._taken(turn):
