@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 
 import stack.redis
+from projectors import failpoints
 from stack import Server
 from tests.support.asking import ask
+from tests.support.indices import Indices
 from tests.support.pushed import VIEWS, Pushed, held, pushed
 from tests.support.running import wait_for
+from tests.support.serving import Served
 from viewtail.entities import CommandWorker
 
 pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.slow]
@@ -93,7 +100,7 @@ def _written(worker: CommandWorker) -> list[tuple[str, int]]:
         sink, name = pusher._opened.sink, pusher._store.name
 
         def push(writes: Any, before: Any = sink.push, name: str = name) -> None:
-            found.extend((name, write.version // 2) for one in writes[:1] for write in one.writes.values())
+            found.extend((name, write[0] // 2) for one in writes[:1] for write in one.writes.values())
             before(writes)
 
         sink.push = push
@@ -125,7 +132,7 @@ def test_views_that_are_halted_or_paused_get_nothing_until_they_are_filled_again
             done = bank.run.command(*command)
             assert done.returncode == 0, (command, done.stdout, done.stderr)
         bank.wait_until_shown("bob", 5, 1)
-        wait_for("both are filled", lambda: _states(bank) == {"filled"})
+        bank.wait_until_filled()
         assert bank.run.stop() == 0
         wait_for("it was asked again", lambda: {"mysql:account_by_balance", "redis:account"} <= _open_for(worker))
         bank.send(worker, "bob", 1)
@@ -142,10 +149,6 @@ def _open_for(worker: CommandWorker) -> set[str]:
 def _is_open_for(worker: CommandWorker, views: set[str]) -> bool:
     found = _open_for(worker)
     return views <= found and not found & {"mysql:account_by_balance", "redis:account"}
-
-
-def _states(bank: Pushed) -> set[str]:
-    return {state for (state,) in ask(bank.mysql, "SELECT state FROM viewtail.view")}
 
 
 def test_a_view_that_another_declaration_keeps_gets_nothing_of_this_one(bank: Pushed) -> None:
@@ -172,7 +175,7 @@ def test_a_store_that_hangs_or_is_down_delays_no_command_and_comes_back(
 ) -> None:
     (tmp_path / "redis").mkdir()
     (tmp_path / "run").mkdir()
-    cache = stack.redis.start(tmp_path / "redis", ["appendonly=yes", "appendfsync=always"])
+    cache = stack.redis.start(tmp_path / "redis")
     try:
         with pushed(mysql_server, cache, tmp_path / "run", monkeypatch) as bank:
             assert bank.run.stop() == 0
@@ -221,7 +224,7 @@ def test_what_was_announced_and_not_committed_is_not_shown(bank: Pushed) -> None
             "INSERT INTO bank.account (entity_id, version, command_id, command_name, request, response, state) "
             """VALUES ('ada', 2, 'x', 'deposit', '{}', '{}', '{"balance": %s, "tags": []}')"""
         )
-        connection: Any = __import__("pymysql").connect(host="127.0.0.1", port=bank.mysql.port, user="root")
+        connection = pymysql.connect(host="127.0.0.1", port=bank.mysql.port, user="root")
         with connection.cursor() as cursor:
             cursor.execute(insert, (666,))
             given_up = {"ada": 2}
@@ -276,7 +279,7 @@ def test_no_command_takes_versions_that_are_ahead_of_a_pipeline_for_damage(bank:
 
 
 def test_commands_are_handled_where_the_views_cannot_be_loaded_and_the_log_says_why(
-    bank: Pushed, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    bank: Pushed, caplog: pytest.LogCaptureFixture
 ) -> None:
     for wrong in ("views = 5 +", "import nothing_like_it", "views = []", "raise SystemExit(3)"):
         (bank.run.folder / "wrong.py").write_text(wrong)
@@ -286,3 +289,72 @@ def test_commands_are_handled_where_the_views_cannot_be_loaded_and_the_log_says_
         with accounts.worker() as worker:
             bank.send(worker, "ada", 1)
         assert "nothing is pushed" in caplog.text and "wrong.py" in caplog.text
+
+
+def test_a_worker_that_is_killed_between_its_commit_and_its_push_loses_nothing(bank: Pushed) -> None:
+    folder = bank.run.folder
+    environment = {name: value for name, value in bank.run.environment().items() if name.startswith("VIEWTAIL_")}
+    served = Served(folder, bank.mysql.port, **environment)
+    (folder / "views.py").write_text(VIEWS.replace('row["state"]["tags"]', '["all"]'))  # as these handlers write it
+    assert bank.run.stop() == 0
+    bank.run.start()
+    bank.wait_until_filled()
+    assert bank.run.stop() == 0
+    try:
+        served.start(VIEWTAIL_FAILPOINT=f"{failpoints.PUSH_STEP}:3")
+        assert served.post("ada", "deposit", "1", amount=5).status == 200
+        bank.wait_until_shown("ada", 5, 1)
+        with suppress(OSError, HTTPException):  # each of two stores has been pushed to; the third time is the end
+            served.post("ada", "deposit", "2", amount=3)
+        assert served.ended() == -signal.SIGKILL
+        assert ask(bank.mysql, "SELECT MAX(version) FROM bank.account WHERE entity_id = 'ada'") == [(2,)]
+        shown = bank.indexed("ada"), (bank.document("ada") or {}).get("balance")
+        assert shown != ((8, 2), 8), "it was pushed before the process was killed"
+        bank.run.start()
+        bank.wait_until_shown("ada", 8, 2, 60)
+        wait_for("all is well", bank.run.is_well)
+        served.start()
+        assert served.post("ada", "deposit", "2", amount=3).body["is_repeated"]
+        assert bank.run.stop() == 0
+        assert served.post("ada", "deposit", "3", amount=1).status == 200
+        bank.wait_until_shown("ada", 9, 3)
+    finally:
+        served.kill()
+
+
+@pytest.mark.elasticsearch
+def test_search_documents_are_pushed_too(
+    mysql_server: Server,
+    redis_server: Server,
+    elasticsearch_server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    indices = Indices(elasticsearch_server)
+    indices.drop(["pushed"])
+    views = VIEWS.replace(
+        "views = [",
+        'views = [SearchIndex("pushed", account, fields={"balance": "long", "by": "keyword", "at": "date"}, '
+        "document=lambda row: {**shown(row), 'at': row['committed_at'][:10]}, where=is_open, push=True),",
+    )
+    views = views.replace("import Entity,", "import Entity, SearchIndex,")
+    more = {"VIEWTAIL_ELASTICSEARCH__URL": elasticsearch_server.url}
+    shorter = "ALTER TABLE bank.account MODIFY entity_id VARCHAR(100) COLLATE utf8mb4_0900_bin NOT NULL"
+    with pushed(mysql_server, redis_server, tmp_path, monkeypatch, views=views, more=more, first=shorter) as bank:
+        assert bank.run.stop() == 0
+        with bank.accounts.worker() as worker:
+            bank.send(worker, "ada", 5)
+            bank.send(worker, "eve", 2)
+            bank.send(worker, "ada", 1)
+            worker.submit(bank.command("eve", name="close")).result(20)
+
+            def stored() -> bool:
+                found = indices.stored("pushed", ["ada", "eve"])
+                return found[0]["_source"].get("balance") == 6 and found[1]["_source"] == {"viewtail_deleted": True}
+
+            wait_for("documents are pushed", stored)
+        bank.run.start()
+        wait_for("the pipeline came", lambda: bank.unpushed("eve") == 2)
+        done = bank.run.command("verify")
+        assert done.returncode == 0, (done.stdout, done.stderr)
+    indices.drop(["pushed"])

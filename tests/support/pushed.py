@@ -80,6 +80,11 @@ class Pushed:
     def send(self, worker: CommandWorker, entity: str, amount: int = 1, **more: Any) -> Answer:
         return worker.submit(self.command(entity, amount, **more)).result(20)
 
+    def wait_until_filled(self) -> None:
+        """All views, by pipelines that run."""
+        of_views = "SELECT DISTINCT state FROM viewtail.view"
+        wait_for("the views are filled", lambda: self.run.is_well() and ask(self.mysql, of_views) == [("filled",)])
+
     # -- what the views show --------------------------------------------------------------------------------------
 
     def indexed(self, entity: str) -> tuple[Any, int] | None:
@@ -127,13 +132,18 @@ def pushed(
     *,
     views: str = VIEWS,
     more: Mapping[str, str] | None = None,
+    first: str = "DO 0",
 ) -> Iterator[Pushed]:
-    """Views of an account that is there, filled; the run goes on. Workers of this process push to them."""
+    """Views of an account that is there, filled; the run goes on. Workers of this process push to them.
+
+    `first` is a statement that changes the table.
+    """
     environment = {**addresses(mysql, cache), **(more or {})}
     for database in ("bank", "viewtail"):
         ask(mysql, f"DROP DATABASE IF EXISTS {database}")
     redis.Redis(host="127.0.0.1", port=cache.port).flushall()
     EventSourced("bank.account", {}, settings=settings.load(None, environment)).create()
+    ask(mysql, first)
     with running(folder, views, environment) as run:
         in_this_process(run, monkeypatch)
         found = Pushed(mysql, cache, run, environment)
@@ -147,7 +157,7 @@ def pushed(
         with before.worker() as worker:
             found.send(worker, "first", 7)
         found.wait_until_shown("first", 7, 1, 60)
-        wait_for("the views are filled", run.is_well)
+        found.wait_until_filled()
         yield found
 
 
