@@ -21,7 +21,7 @@ import redis
 import stack.elasticsearch
 import stack.mysql
 import stack.redis
-from bench import bare, decode, live, starts, through_kafka, topics
+from bench import bare, decode, live, pushing, starts, through_kafka, topics
 from bench.cleaning import Cleaning
 from bench.lines import TURNS, Line, by_turns
 from bench.live import Latency
@@ -49,6 +49,7 @@ PARTS = {
     "elasticsearch": ("mysql", "elasticsearch"),
     "backfill": ("mysql",),
     "live": ("mysql", "redis", "elasticsearch"),
+    "push": ("mysql", "redis", "elasticsearch"),
     "starts": ("mysql", "redis"),
     "kafka": ("mysql", "kafka"),
     "through-kafka": ("mysql", "redis", "kafka"),
@@ -269,6 +270,10 @@ class Bench:
             found = live.measure(self.setting, store, seconds, first_id, look)
             self.memory_mib[store] = max(self.memory_mib.get(store, 0.0), peak_memory_mib(str(process.pid)))
         return found
+
+    def push(self) -> None:
+        """What workers of event-sourced entities commit, in views that ask for it at once."""
+        self.lines += pushing.measure(self.setting, self.sizes.live_s, self.rounds)
 
     def starts(self) -> None:
         """A first run with many views, and one with a large table."""
