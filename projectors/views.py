@@ -143,6 +143,7 @@ class View:
     function: ClassVar[str] = "document"  # what its argument is called
     columns: tuple[str, ...]  # all that the functions get; (): what their source asks for
     previous: View | None  # the declaration before this one, which keeps its copy up to date while this one's comes
+    push: bool  # who writes its table shows it what was committed at once, ahead of its pipeline
 
     def _set(
         self,
@@ -151,6 +152,7 @@ class View:
         where: RowFunction | None,
         document: RowFunction | None = None,
         columns: str | Sequence[str] = (),
+        push: bool = False,
     ) -> None:
         label = f"{type(self).__name__}({name!r})"
         if not isinstance(name, str) or not name:
@@ -163,12 +165,20 @@ class View:
             raise DeclarationError(f"{label}: where must be a function of the row, e.g. lambda row: row['active']")
         if document is not None and not callable(document):
             raise DeclarationError(f"{label}: {self.function} must be a function of the row")
+        if not isinstance(push, bool):
+            raise DeclarationError(f"{label}: push is True or False, not {push!r}")
+        if push and not entity.append_only:
+            raise DeclarationError(
+                f"{label}: push=True needs an entity whose rows have versions of their own, and are only ever added: "
+                "Entity(..., version='COLUMN', append_only=True)"
+            )
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "entity", entity)
         object.__setattr__(self, "where", where)
         object.__setattr__(self, "document", document)
         object.__setattr__(self, "columns", column_names(columns, f"{label}: columns"))
         object.__setattr__(self, "previous", None)
+        object.__setattr__(self, "push", push)
 
     def _set_previous(self, previous: View | None) -> None:
         """Last of all: it is compared with what was set."""
@@ -258,6 +268,7 @@ class BoundView:
     is_beside: bool = False  # readers do not see it
     move: Move | None = None  # it is one of these two copies: whatever writes an entity has it moved first
     cells: NewestCells | None = None  # `table` is the one of rows that are made of these; None: it is the canonical one
+    is_pushed: bool = False  # what is written comes ahead of the pipeline, which has the last word on equal versions
 
     @property
     def id(self) -> str:

@@ -146,6 +146,20 @@ class GuardedSink(WitnessedSink, Protocol):
         """
         return self.write(writes, None)
 
+    def attach(self) -> frozenset[str]:
+        """Connect, and make or change nothing: the views whose place is there as they need it.
+
+        For who writes ahead of the pipeline: a place that it made would hide from the pipeline that rows were lost.
+        """
+        raise NotImplementedError
+
+    def push(self, writes: Sequence[ViewWrites]) -> None:
+        """Apply what is newer than what is stored; durable on return. Of views that are bound for it (`is_pushed`).
+
+        What cannot be applied now is left to the pipeline, which brings all of it.
+        """
+        self.write(writes, None)
+
     def last_write(self, view: str) -> int | None:
         """The number of the last write that the view's place had so far; None where the store numbers none."""
         return None
@@ -427,6 +441,10 @@ class Store(ABC):
         """A sink for the backfill of one view, and the session on which the progress is saved behind its rows."""
         return self.sink(access, [view], pipeline), session
 
+    def for_push(self, access: Access, views: Sequence[BoundView], pipeline: str) -> Sink:
+        """A sink for who writes these views ahead of the pipeline."""
+        return self.sink(access, views, pipeline)
+
     def no_copies(self, view: View) -> str:
         """Why it keeps no second copy of the view, and what to do; '': it does, see `swapping`."""
         return "viewtail keeps no second copy in its store"
@@ -523,6 +541,7 @@ def takes_equal_versions(view: BoundView) -> bool:
     With a version column a row has one version for good. A new backfill, after the declaration changed or the store was
     repaired, brings the version that is there, and must replace what an earlier declaration made of the row. There
     equal versions are the same row; its delete is one above it. Elsewhere a backfill has a version of its own, and an
-    equal one is a change that was applied already.
+    equal one is a change that was applied already. What is pushed may be made by a declaration that the pipeline has
+    left behind a moment ago: it never replaces what the pipeline made of the row, and the pipeline replaces it.
     """
-    return view.view.entity.version is not None
+    return view.view.entity.version is not None and not view.is_pushed

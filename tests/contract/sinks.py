@@ -487,6 +487,9 @@ class _ListSink(MySQLSink):
     def write_again(self, writes: Sequence[ViewWrites]) -> list[Parked]:
         return super().write_again([self._packed(one) for one in writes])
 
+    def push(self, writes: Sequence[ViewWrites]) -> None:
+        super().push([self._packed(one) for one in writes])
+
     def _packed(self, of: ViewWrites) -> ViewWrites:
         names = _names(self._views[of.view])
         found: dict[Key, Write] = {}

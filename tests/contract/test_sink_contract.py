@@ -9,6 +9,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -337,6 +338,55 @@ def test_with_a_version_column_a_whole_view_is_filled_again_and_again(store: Gua
         }
         assert apply(store, filled, writes, store.ledger) == []
         assert store.shown(store.ledger) == {key: (version, row) for key, (version, row) in writes.items()}
+
+
+@pytest.fixture
+def ahead(store: GuardedStore, filled: GuardedSink) -> Iterator[GuardedSink]:
+    """A sink of who writes `ledger` ahead of its pipeline."""
+    apply(store, filled, {}, store.ledger, position(500))
+    sink = store.sink(replace(store.ledger, is_pushed=True))
+    assert sink.attach() == {store.ledger.id}
+    yield sink
+    sink.close()
+
+
+def test_a_push_shows_what_is_newer_and_leaves_other_content_of_one_version_to_the_pipeline(
+    store: GuardedStore, filled: GuardedSink, ahead: GuardedSink
+) -> None:
+    same: dict[Key, Write] = {(key,): Write(10, ("another", "n")) for key in (1, 2, 3)}
+    ahead.push([of_view(store.ledger, same | {(4,): Write(2, ("first", None)), (5,): Write(2, None)})])
+    assert store.shown(store.ledger) == {(1,): (10, ("old", "n")), (4,): (2, ("first", None))}
+    newer: dict[Key, Write] = {
+        (1,): Write(12, ("newer", None)),
+        (2,): Write(12, ("back", "n")),
+        (4,): Write(4, None),
+        (5,): Write(4, (None, "n")),
+    }
+    ahead.push([of_view(store.ledger, newer)])
+    left: dict[Key, Write] = {key: write for key, write in newer.items() if write.values is not None}
+    assert store.shown(store.ledger) == left
+    from_the_stream: dict[Key, Write] = {(1,): Write(12, ("the last word", "n")), (4,): Write(4, ("here", None))}
+    assert apply(store, filled, from_the_stream, store.ledger) == []
+    ahead.push([of_view(store.ledger, newer)])
+    assert store.shown(store.ledger) == left | from_the_stream
+
+
+def test_who_pushes_makes_no_place_that_is_not_there(store: GuardedStore) -> None:
+    sink = store.sink(replace(store.ledger, is_pushed=True))
+    assert sink.attach() == frozenset()
+    sink.close()
+    with closing(store.sink(store.ledger)) as pipeline:
+        assert pipeline.missing() == {store.ledger.id}
+
+
+def test_what_a_store_refuses_keeps_no_other_push_up(store: GuardedStore, sink: GuardedSink) -> None:
+    refused = store.unacceptable((2,))
+    apply(store, sink, {}, store.person, position(500))
+    with closing(store.sink()) as ahead:
+        assert store.person.id in ahead.attach()
+        ahead.push([of_view(store.person, {(2,): refused})])
+        ahead.push([of_view(store.person, {(3,): Write(1000, ("c", "n"))})])
+    assert store.shown(store.person).get((3,)) == (1000, ("c", "n"))
 
 
 def test_with_a_version_column_nothing_older_wins_and_a_delete_stays(store: GuardedStore, filled: GuardedSink) -> None:

@@ -430,3 +430,25 @@ def test_a_copy_beside_touches_no_set_and_the_swap_moves_each_entity_with_what_i
     reader.close()
     sink.close()
     swapping.close()
+
+
+@pytest.mark.parametrize("make", [by_company, lambda: scored(SCORE)])
+def test_nothing_is_pushed_while_two_copies_change_places(client: redis.Redis, make: Callable[[], BoundView]) -> None:
+    live = make()
+    ahead = sink_of(client, replace(live, is_pushed=True))
+    port = client.connection_pool.connection_kwargs["port"]
+    swapping = KeySwapping(redis.Redis(port=port), "viewtail")
+
+    def pushed(key: int, version: int) -> int | None:
+        ahead.push([ViewWrites(live.id, {(key,): Write(version, (7, 1)[: len(live.values)])})])
+        return (held_of(client, live, key)[0] or (None,))[0]
+
+    assert pushed(1, 2) == 2
+    assert not swapping.swap(live, replace(live, copy=2, is_beside=True), 9), "entities are to be moved one by one"
+    assert pushed(1, 4) == 2
+    assert pushed(2, 4) is None, "the move would take it for a row that the other copy lacks"
+    move = Move(copy=2, former=1, upto=9)
+    assert swapping.move(replace(live, is_beside=True, move=move), threading.Event(), lambda _: None)
+    assert [pushed(key, 12) for key in (1, 2)] == [12, 12]
+    swapping.close()
+    ahead.close()

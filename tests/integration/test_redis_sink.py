@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,9 @@ from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.reading import RedisReader
 from projectors.stores.redis.sink import RedisSink
 from projectors.stores.redis.store import RedisStore
+from projectors.stores.redis.swapping import KeySwapping
 from projectors.stores.redis.views import RedisHash, RedisJson
-from projectors.views import BoundView, Entity
+from projectors.views import BoundView, Entity, Move
 from stack.server import Server, free_port
 
 _tokens = itertools.count(1)
@@ -455,3 +458,25 @@ def test_a_cluster_is_refused(tmp_path: Path) -> None:
         sink.prepare()
     sink.close()
     server.kill()
+
+
+@pytest.mark.parametrize("make", [lambda: hash_view([EMAIL]), lambda: json_view([EMAIL])])
+def test_nothing_is_pushed_while_two_copies_change_places(client: redis.Redis, make: Callable[[], BoundView]) -> None:
+    live = make()
+    ahead = sink_of(client, replace(live, is_pushed=True))
+    port = client.connection_pool.connection_kwargs["port"]
+    swapping = KeySwapping(redis.Redis(port=port), "viewtail")
+
+    def pushed(key: int, version: int) -> int | None:
+        ahead.push([ViewWrites(live.id, {(key,): Write(version, (f"e{version}",))})])
+        return (get(redis.Redis(port=port), live, (key,)) or (None,))[0]
+
+    assert pushed(1, 2) == 2
+    assert not swapping.swap(live, replace(live, copy=2, is_beside=True), 9), "entities are to be moved one by one"
+    assert pushed(1, 4) == 2
+    assert pushed(2, 4) is None, "the move would take it for a row that the other copy lacks"
+    move = Move(copy=2, former=1, upto=9)
+    assert swapping.move(replace(live, is_beside=True, move=move), threading.Event(), lambda _: None)
+    assert [pushed(key, 12) for key in (1, 2)] == [12, 12]
+    swapping.close()
+    ahead.close()

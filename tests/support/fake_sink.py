@@ -139,6 +139,12 @@ class FakeSink:
     def write_again(self, writes: Sequence[ViewWrites]) -> list[Parked]:
         return self.write(writes, None)
 
+    def attach(self) -> frozenset[str]:
+        return frozenset(self._views) - self.missing()
+
+    def push(self, writes: Sequence[ViewWrites]) -> None:
+        self.write(writes, None)
+
     def missing(self) -> frozenset[str]:
         self.prepare()
         return frozenset(self._views) if self.store.witness is None else frozenset()

@@ -101,11 +101,10 @@ class Served:
     def log(self) -> str:
         return (self.folder / "log").read_text()
 
-    def start(self) -> None:
+    def start(self, **environment: str) -> None:
+        argv, at = [sys.executable, "-m", "viewtail.main", "serve"], {**self._environment, **environment}
         with (self.folder / "log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "viewtail.main", "serve"], cwd=self.folder, env=self._environment, stderr=log
-            )
+            self.process = subprocess.Popen(argv, cwd=self.folder, env=at, stderr=log)
         wait_for("it serves", self._serves)
 
     def consume(self) -> None:

@@ -15,11 +15,12 @@ import pytest
 
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
-from projectors.binding import bind, earlier_fingerprint
+from projectors.binding import bind, declaration_hash, earlier_fingerprint
 from projectors.function_source import function_source
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
-from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisSortedSet
+from projectors.stores.topics.views import Topic
 from projectors.views import BoundView, Entity, View
 
 
@@ -116,6 +117,31 @@ def of_cells(key: str) -> View:
 def of_events(only: dict[str, str | int]) -> View:
     entity = Entity("shop.event", key="account", version="number", append_only=True, only=only)
     return IndexTable("e", entity, value="state")
+
+
+CELLS = Entity("shop.event", key="number", columns_by="account", newest="state", body="state", codec="json")
+
+
+@pytest.mark.parametrize(
+    ("declare", "says"),
+    [
+        (lambda: IndexTable("i", user, value="email", push=True), "push=True needs an entity"),
+        (lambda: RedisHash("i", Entity("shop.user", version="age"), fields=["email"], push=True), "append_only=True"),
+        (lambda: RedisJson("i", CELLS, document=dict, push=True), "push=True needs an entity"),
+        (lambda: RedisSet("i", user, key="x:{email}", push=True), "push=True needs an entity"),
+        (lambda: RedisSortedSet("i", user, key="x:{email}", score="age", push=True), "push=True needs an entity"),
+        (lambda: SearchIndex("i", user, fields=["email"], push=True), "push=True needs an entity"),
+        (lambda: IndexTable("i", user, value="email", push="yes"), "push is True or False, not 'yes'"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_push_without_versions_of_the_rows_own_is_refused(declare: Callable[[], View], says: str) -> None:
+    with pytest.raises(DeclarationError, match=says):
+        declare()
+
+
+def test_a_topic_takes_no_push() -> None:
+    with pytest.raises(TypeError, match="push"):
+        Topic("t", user, push=True)  # type: ignore[call-arg]
 
 
 REFUSED: list[tuple[Callable[[], list[View]], str]] = [
@@ -349,6 +375,13 @@ def test_the_same_declaration_has_the_same_fingerprint() -> None:
     assert fingerprint(IndexTable("i", Entity("shop.user"), value="age")) == fingerprint(
         IndexTable("i", Entity("shop.user", key="id"), value=("age",))
     )
+
+
+def test_a_view_that_is_pushed_to_from_now_on_is_not_backfilled() -> None:
+    log = Entity("shop.event", key="account", version="number", append_only=True)
+    plain, pushed = IndexTable("i", log, value="state"), IndexTable("i", log, value="state", push=True)
+    assert fingerprint(plain) == fingerprint(pushed)
+    assert declaration_hash(plain) == declaration_hash(pushed)
 
 
 def test_a_template_or_mapping_changes_the_fingerprint() -> None:

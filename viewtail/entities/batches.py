@@ -39,6 +39,7 @@ from viewtail.entities.event_table import (
     Recorded,
     read_in_one_snapshot,
 )
+from viewtail.entities.pushes import Pushes
 from viewtail.entities.remembered import Remembered
 
 Outcome: TypeAlias = "Answer | ViewtailError"
@@ -64,12 +65,14 @@ class Batches:
         open_session: to the table's server, autocommit off.
         look: called before a command is handled, with its place in the batch, and with None before anything is
             written; may raise GivenUpError.
+        pushes: told around a COMMIT what it writes.
     """
 
     table: EventTable
     handlers: Mapping[str, Handler]
     open_session: Callable[[], Connection]
     look: Callable[[int | None], None] = lambda _: None
+    pushes: Pushes = field(default_factory=Pushes)
     archive: Archive = field(init=False)
     _remembered: Remembered = field(default_factory=Remembered, init=False)
     _connection: Connection | None = field(default=None, init=False)
@@ -131,9 +134,12 @@ class Batches:
         self.look(None)
         if events or remembered:
             self.table.insert(connection, events)
-            self._check_was_first(connection, assumed, states, {event.command.entity_id for event in events})
+            newest = {event.command.entity_id: event.version for event in events}
+            self._check_was_first(connection, assumed, states, {*newest})
             self.look(None)
+            self.pushes.announce(newest)
             connection.commit()
+            self.pushes.hand(newest)
             self._remembered.keep(states)
         return outcomes
 

@@ -17,6 +17,7 @@ from viewtail.entities.archives import Archive
 from viewtail.entities.commands import MOST_NAME, Handler
 from viewtail.entities.event_table import NOT_AS_MADE, EventTable, read_in_one_snapshot
 from viewtail.entities.lanes import CommandWorker
+from viewtail.entities.pushes import pushes_of
 from viewtail.entities.worker import HANGS_AFTER_S, PATIENCE_S
 
 if TYPE_CHECKING:
@@ -87,9 +88,17 @@ class EventSourced:
                 raise self._error(error) from None
 
     def worker(self, *, hangs_after_s: float = HANGS_AFTER_S, patience_s: float = PATIENCE_S) -> CommandWorker:
-        """Handles commands until it is closed. Any number of them, in any processes, may be at work on one table."""
+        """Handles commands until it is closed. Any number of them, in any processes, may be at work on one table.
+
+        What it commits is pushed to the views of the table that ask for it, in the views module of the settings.
+        """
         return CommandWorker(
-            self.table, self.handlers, self._open(), hangs_after_s=hangs_after_s, patience_s=patience_s
+            self.table,
+            self.handlers,
+            self._open(),
+            hangs_after_s=hangs_after_s,
+            patience_s=patience_s,
+            pushes=pushes_of(self.table, self._loaded),
         )
 
     def state(self, entity_id: str, *, version: int | None = None) -> State | None:
@@ -117,12 +126,16 @@ class EventSourced:
         return session_error(error, self._address, "store")
 
     @property
-    def _address(self) -> MySQLAddress:
+    def _loaded(self) -> Settings:
         if self._settings is None:
             from viewtail import settings
 
             self._settings = settings.load(None)
-        return replace(self._settings.primary_address(), database=None)
+        return self._settings
+
+    @property
+    def _address(self) -> MySQLAddress:
+        return replace(self._loaded.primary_address(), database=None)
 
     def _open(self) -> Callable[[], Connection]:
         address = self._address

@@ -21,6 +21,7 @@ from viewtail.entities.commands import MOST_ID, MOST_NAME, Command
 BYTES_A_STATEMENT = 1 << 20  # of JSON, and one event more: below any server's max_allowed_packet
 NOT_AS_MADE = frozenset({1049, 1054, 1146})  # MySQL's numbers: no such database, column, table
 NOTHING = b"null"  # the state of an entity without events
+KEY, VERSION = "entity_id", "version"  # columns that name an event
 
 
 class Newest(NamedTuple):

@@ -14,6 +14,7 @@ from zlib import crc32
 from servers.sessions import Connection
 from viewtail.entities.commands import Answer, Command, Handler
 from viewtail.entities.event_table import EventTable
+from viewtail.entities.pushes import Pushes
 from viewtail.entities.worker import HANGS_AFTER_S, MOST_WAITING_BYTES, PATIENCE_S, Lane
 
 LANES = 2  # they share one interpreter: more would only make smaller batches
@@ -28,6 +29,7 @@ class CommandWorker:
         hangs_after_s: a handler that takes longer is given up. Its thread lives on, and writes nothing.
         patience_s: a caller hears within that time of its submit; where the server does not answer, that.
         most_waiting_bytes: of the commands that wait for one of the threads; what comes above that is refused.
+        pushes: to the views that show at once what was committed.
     """
 
     def __init__(
@@ -39,7 +41,9 @@ class CommandWorker:
         hangs_after_s: float = HANGS_AFTER_S,
         patience_s: float = PATIENCE_S,
         most_waiting_bytes: int = MOST_WAITING_BYTES,
+        pushes: Pushes | None = None,
     ) -> None:
+        self._pushes = Pushes() if pushes is None else pushes
         self._lanes = [
             Lane(
                 table,
@@ -48,6 +52,7 @@ class CommandWorker:
                 hangs_after_s=hangs_after_s,
                 patience_s=patience_s,
                 most_waiting_bytes=most_waiting_bytes,
+                pushes=self._pushes,
             )
             for _ in range(LANES)
         ]
@@ -71,11 +76,12 @@ class CommandWorker:
         return sum(lane.waiting_count for lane in self._lanes)
 
     def close(self) -> None:
-        """Finish the batches that are under way; whatever waits behind them gets WorkerEndedError."""
+        """Finish the batches that are under way, and their pushes; whatever waits behind gets WorkerEndedError."""
         for lane in self._lanes:
             lane.end()
         for lane in self._lanes:
             lane.join()
+        self._pushes.close()
 
     def __enter__(self) -> CommandWorker:
         return self

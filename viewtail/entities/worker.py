@@ -32,6 +32,7 @@ from viewtail.entities.commands import (
     WorkerEndedError,
 )
 from viewtail.entities.event_table import EventTable
+from viewtail.entities.pushes import Pushes
 
 _log = structlog.get_logger("viewtail.commands")
 
@@ -78,10 +79,12 @@ class Lane:
         hangs_after_s: float = HANGS_AFTER_S,
         patience_s: float = PATIENCE_S,
         most_waiting_bytes: int = MOST_WAITING_BYTES,
+        pushes: Pushes | None = None,
     ) -> None:
         self._table, self._handlers, self._open = table, dict(handlers), open_session
         self._hangs_after_s, self._patience_s = hangs_after_s, patience_s
         self._most_waiting_bytes = most_waiting_bytes
+        self._pushes = Pushes() if pushes is None else pushes
         self._waiting: deque[_Asked] = deque()
         self._waiting_bytes = 0
         self._change = threading.Condition()
@@ -154,6 +157,7 @@ class Lane:
             handlers=self._handlers,
             open_session=self._open,
             look=look,
+            pushes=self._pushes,
         )
         try:
             while self._taken(turn):

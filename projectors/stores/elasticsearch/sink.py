@@ -132,6 +132,11 @@ class ElasticsearchSink(GuardedSink):
         self.prepare()
         return frozenset(name for name, mark in self._marks.items() if mark is None)
 
+    def attach(self) -> frozenset[str]:
+        self.leave_alone(self._views)
+        self.prepare()
+        return frozenset(name for name, mark in self._marks.items() if mark is not None)
+
     def settle(self) -> None:
         """Move the witnesses to what was written last."""
         self._keep(self._living())

@@ -34,8 +34,9 @@ class SearchIndex(View):
         columns: Sequence[str] = (),
         where: RowFunction | None = None,
         previous: SearchIndex | None = None,
+        push: bool = False,
     ) -> None:
-        self._set(name, entity, where, document, columns)
+        self._set(name, entity, where, document, columns, push)
         label = f"SearchIndex({name!r})"
         mapping = _mapping(fields, label) if isinstance(fields, Mapping) else {}
         names = column_names(tuple(fields), f"{label}: fields")

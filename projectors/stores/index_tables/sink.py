@@ -117,9 +117,7 @@ class MySQLSink(GuardedSink):
                 upsert.forget()
             facts = facts_of(connection)
             shapes, refused = self._shapes(connection, facts)
-            # The packet has the command's byte too; a little room.
-            self._max_packet = int(value_of(connection, "SELECT @@max_allowed_packet")) - 16
-            self._max_statement = min(BYTES_A_STATEMENT, self._max_packet)
+            self._learn_limits(connection)
             if not all(shape.is_there for shape in shapes):
                 create_database(connection, self._database)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
@@ -134,6 +132,21 @@ class MySQLSink(GuardedSink):
             name: Unchanged(self._database, upsert.view) for name, upsert in self._upserts.items() if upsert.is_alone
         }
         return refused
+
+    def attach(self) -> frozenset[str]:
+        with self._committed("looking at the index tables") as connection:
+            facts = facts_of(connection)
+            shapes, _ = self._shapes(connection, facts)
+            self._learn_limits(connection)
+        self._upserts = {
+            shape.view.id: places.writer_of(shape, facts, self._max_statement) for shape in shapes if shape.is_whole
+        }
+        return frozenset(self._upserts)
+
+    def _learn_limits(self, connection: Connection) -> None:
+        # The packet has the command's byte too; a little room.
+        self._max_packet = int(value_of(connection, "SELECT @@max_allowed_packet")) - 16
+        self._max_statement = min(BYTES_A_STATEMENT, self._max_packet)
 
     def fit(self, view: BoundView) -> bool:
         """Alter one index table for a view whose table changed. The DDL would commit an open transaction."""
@@ -193,6 +206,21 @@ class MySQLSink(GuardedSink):
             self._roll_back()  # what flew behind the failed statement began a transaction of its own
             time.sleep(random.uniform(0, 0.02 * attempt))
         raise AssertionError("unreachable")
+
+    def push(self, writes: Sequence[ViewWrites]) -> None:
+        """All in one flight, its COMMIT too. Whoever is in a deadlock with this writes the same rows."""
+        connection = self.connection
+        try:
+            for of_view in writes:
+                self._upserts[of_view.view].make_ready(connection, len(of_view.writes))
+            flight = Flight(connection)
+            self._sent(flight, writes)
+            flight.send(b"COMMIT")
+            _landed(flight)
+        except pymysql.err.MySQLError as error:
+            if number_of(error) != _DEADLOCK:
+                raise self._failure(error, "pushing rows") from None
+            self._roll_back()
 
     def write_again(self, writes: Sequence[ViewWrites]) -> list[Parked]:
         """Blocks of rows that are there as they would be written get their version, and the others are upserted."""

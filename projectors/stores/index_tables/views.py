@@ -45,9 +45,10 @@ class IndexTable(View):
         each: str | None = None,
         where: RowFunction | None = None,
         previous: IndexTable | None = None,
+        push: bool = False,
     ) -> None:
         label = f"IndexTable({name!r})"
-        self._set(name, entity, where, of, columns)
+        self._set(name, entity, where, of, columns, push)
         if values is not None:
             self._set_made(label, _made(values, label), value, each)
         else:

@@ -18,7 +18,7 @@ from changes.tables import Column, Kind
 from changes.writes import Key
 from projectors.stores import Item, Unfit, takes_equal_versions
 from projectors.stores.redis.keys import VERSION, RedisKeys
-from projectors.stores.redis.script import APPLY, TAKE_AWAY
+from projectors.stores.redis.script import APPLY, TAKE_AWAY, UNLESS_MOVING
 from projectors.stores.redis.views import RedisJson
 from projectors.views import BoundView
 
@@ -31,9 +31,11 @@ _ASCII = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 class Packer:
     """Commands of one view, for the guard or another script that takes the same."""
 
-    def __init__(self, view: BoundView, keys: RedisKeys, script: str = APPLY) -> None:
+    def __init__(self, view: BoundView, keys: RedisKeys, script: str = APPLY, *, unless: str = "") -> None:
+        """`unless`: the key that says that another writer must have been heard of first; see `UNLESS_MOVING`."""
         self._keys = keys
-        self.script = script
+        self._last_keys = [argument(unless)] if unless else []
+        self.script = script = UNLESS_MOVING + script if unless else script
         fields = [column.name for column in view.values]
         is_json = isinstance(view.view, RedisJson)
         arguments = [">=" if takes_equal_versions(view) else ">"]
@@ -47,9 +49,9 @@ class Packer:
     def command(self, items: Sequence[Item]) -> bytes:
         """One EVALSHA of all items. Raises Unfit or ValueError when one of them cannot be packed."""
         keys, arguments, count = self._encode(items)
-        total = self._count + 2 * len(keys) + count
-        head = f"*{total}\r\n{self._before}{argument(str(2 * len(keys)))}"
-        return "".join([head, *keys, self._between, *arguments]).encode("utf-8", "surrogateescape")
+        key_count = 2 * len(keys) + len(self._last_keys)
+        head = f"*{self._count + key_count + count}\r\n{self._before}{argument(str(key_count))}"
+        return "".join([head, *keys, *self._last_keys, self._between, *arguments]).encode("utf-8", "surrogateescape")
 
     def take_away(self, key: Key, mark: Any) -> tuple[object, ...]:
         """The EVAL that forgets the version that was seen of an entity."""

@@ -116,6 +116,13 @@ end
 return refused
 """
 
+# Before a guard whose KEYS have one more at their end: the key that tells how the last move of two copies of the view
+# stands (moving.py). While one is on, whoever writes an entity has it moved first; who knows of no move writes none.
+UNLESS_MOVING = r"""
+local moving = redis.call('GET', table.remove(KEYS))
+if moving and moving ~= 'done' then return {} end
+"""
+
 # KEYS and ARGV as for the guard, ARGV[1] apart. Returns the numbers (from 0) of the pairs that are not as the write
 # would leave them, or hold a newer version. Only reads.
 COMPARE = r"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ from projectors.stores import Item, takes_equal_versions
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.memberships import Memberships
 from projectors.stores.redis.packing import argument
-from projectors.stores.redis.set_script import EXPEL, MOVE, SHA, TAKE_AWAY
+from projectors.stores.redis.script import UNLESS_MOVING
+from projectors.stores.redis.set_script import EXPEL, MOVE, TAKE_AWAY
 from projectors.stores.redis.strays import Strays
 from projectors.stores.redis.views import RedisSortedSet
 from projectors.views import BoundView
@@ -19,14 +21,15 @@ from projectors.views import BoundView
 class SetPacker:
     """Commands of one view."""
 
-    script = MOVE  # what they run
-
-    def __init__(self, view: BoundView, keys: RedisKeys) -> None:
+    def __init__(self, view: BoundView, keys: RedisKeys, *, unless: str = "") -> None:
+        """`unless` is as for Packer."""
         self._keys = keys
+        self._last_keys = [argument(unless)] if unless else []
+        self.script = UNLESS_MOVING + MOVE if unless else MOVE
         self._memberships = Memberships(view)
         above = ">=" if takes_equal_versions(view) else ">"
         self._between = argument(above) + argument(set_type(view)) + argument(shown_or_beside(keys))
-        self._before = "$7\r\nEVALSHA\r\n" + argument(SHA)
+        self._before = "$7\r\nEVALSHA\r\n" + argument(hashlib.sha1(self.script.encode()).hexdigest())
 
     def command(self, items: Sequence[Item]) -> bytes:
         """One EVALSHA of all items. Raises Unfit or ValueError when one of them cannot be packed."""
@@ -41,6 +44,7 @@ class SetPacker:
             else:
                 arguments += [argument(f"{version:019d}"), argument(there.set), argument(there.member)]
                 arguments += [] if there.score is None else [argument(there.score)]
+        keys += self._last_keys
         head = f"*{6 + len(keys) + len(arguments)}\r\n{self._before}{argument(str(len(keys)))}"
         return "".join([head, *keys, self._between, *arguments]).encode()
 

@@ -11,8 +11,6 @@ the set would have of the entity: its score, or 1. The swap moves the members (m
 
 from __future__ import annotations
 
-import hashlib
-
 from projectors.stores.redis.script import LOWEST, WRONG_TYPE
 
 # The pieces that more than one script has.
@@ -177,5 +175,3 @@ for at = 2, #ARGV do
 end
 """
 )
-
-SHA = hashlib.sha1(MOVE.encode()).hexdigest()  # the name under which Redis keeps it

@@ -33,7 +33,7 @@ from changes.writes import Key, Parked, ViewWrites
 from projectors.stores import GuardedSink, Held, Item, Unfit, nothing, parked
 from projectors.stores.redis.checks import suitability
 from projectors.stores.redis.keys import RedisKeys
-from projectors.stores.redis.moving import Moves
+from projectors.stores.redis.moving import Moves, mark_of
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import BELOW, LEAD, MOVE_WITNESS
 from projectors.stores.redis.set_packing import SetPacker
@@ -85,7 +85,7 @@ class RedisSink(GuardedSink):
         self.meanwhile = nothing
         self._views = {view.id: view for view in views}
         self._keys = {view.id: RedisKeys(view) for view in views}
-        self._packers = {view.id: packer_of(view, self._keys[view.id]) for view in views}
+        self._packers = {view.id: packer_of(view, self._keys[view.id], database) for view in views}
         self._moves = {view.id: Moves(view, database) for view in views if view.move is not None}
         # Deployments may share a Redis, so their database is in it.
         self._witness_key = f"viewtail:{quote(database, safe='')}:{name}:witness"
@@ -131,6 +131,9 @@ class RedisSink(GuardedSink):
         self.prepare()
         self._had_witness = self._ask_witness() is not None
         return frozenset() if self._had_witness else frozenset(self._views)
+
+    def attach(self) -> frozenset[str]:
+        return frozenset(self._views) - self.missing()
 
     def incarnation(self) -> str:
         """The server's run: a restart, or a failover to a replica, may come back with less than was acknowledged."""
@@ -355,9 +358,10 @@ def _new_to(seen: set[Key], items: Sequence[Item]) -> list[Key]:
     return found
 
 
-def packer_of(view: BoundView, keys: RedisKeys) -> Packer | SetPacker:
+def packer_of(view: BoundView, keys: RedisKeys, database: str) -> Packer | SetPacker:
     """What makes the commands of a view, by what it keeps of an entity."""
-    return (SetPacker if isinstance(view.view, RedisSet) else Packer)(view, keys)
+    stays_out = mark_of(view.view.id, database) if view.is_pushed else ""
+    return (SetPacker if isinstance(view.view, RedisSet) else Packer)(view, keys, unless=stays_out)
 
 
 def as_text(answer: Any) -> str:

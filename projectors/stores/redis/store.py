@@ -134,11 +134,14 @@ class RedisStore(Store):
     def for_backfill(
         self, access: Access, view: BoundView, pipeline: str, session: Session
     ) -> tuple[RedisSink, Session]:
+        return self.for_push(access, [view], pipeline), session
+
+    def for_push(self, access: Access, views: Sequence[BoundView], pipeline: str) -> RedisSink:
         """One that leads no readers: it may outlive a swap."""
         from projectors.stores.redis.sink import RedisSink
 
         open_, read = access.section.client, access.read_position
-        return RedisSink(open_, [view], access.database, pipeline, read_position=read), session
+        return RedisSink(open_, views, access.database, pipeline, read_position=read)
 
     def no_copies(self, view: View) -> str:
         return ""

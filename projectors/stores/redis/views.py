@@ -57,8 +57,9 @@ class RedisHash(_RedisView):
         key: str | None = None,
         where: RowFunction | None = None,
         previous: RedisHash | None = None,
+        push: bool = False,
     ) -> None:
-        self._set(name, entity, where)
+        self._set(name, entity, where, push=push)
         self._set_fields(f"RedisHash({name!r})", fields, key)
         if not self.fields:
             raise DeclarationError(f"RedisHash({name!r}): fields names at least one column")
@@ -84,8 +85,9 @@ class RedisJson(_RedisView):
         key: str | None = None,
         where: RowFunction | None = None,
         previous: RedisJson | None = None,
+        push: bool = False,
     ) -> None:
-        self._set(name, entity, where, document, columns)
+        self._set(name, entity, where, document, columns, push)
         self._set_fields(f"RedisJson({name!r})", fields, key)
         if bool(self.fields) == bool(document):
             raise DeclarationError(
@@ -121,8 +123,9 @@ class RedisSet(View):
         key: str,
         where: RowFunction | None = None,
         previous: RedisSet | None = None,
+        push: bool = False,
     ) -> None:
-        self._set(name, entity, where)
+        self._set(name, entity, where, push=push)
         self._set_key(key)
         self._set_previous(previous)
 
@@ -174,8 +177,9 @@ class RedisSortedSet(RedisSet):
         score: str,
         where: RowFunction | None = None,
         previous: RedisSortedSet | None = None,
+        push: bool = False,
     ) -> None:
-        self._set(name, entity, where)
+        self._set(name, entity, where, push=push)
         self._set_key(key)
         if not isinstance(score, str) or not score:
             raise DeclarationError(f"RedisSortedSet({name!r}): score is the name of one column")
