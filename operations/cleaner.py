@@ -253,9 +253,17 @@ class Cleaner:
                 if self.own.stop.is_set():
                     return
                 if self.own.life.gets_changes(view):
-                    self._round(view)
+                    self._round_or_wait(view)
             if self.own.stop.wait(self.rest_s):
                 return
+
+    def _round_or_wait(self, view: str) -> None:
+        """An error in one view's round keeps no other from its own."""
+        try:
+            self._round(view)
+        except ViewtailError as error:
+            _log.warning("the cleaner goes on with the next view", view=view, error=str(error))
+            self.own.stop.wait(STUCK_AGAIN_AFTER_S if isinstance(error, WaitedTooLongError) else AGAIN_AFTER_S)
 
     def _round(self, view: str) -> None:
         pace = replace(self._pace(), is_busy=lambda: self._is_healing or self.is_busy())

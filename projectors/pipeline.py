@@ -114,6 +114,11 @@ class Pipeline:
             self.life, self.sink, self.offsets, self.dead_letters, self.open_source, self.check_lease, self.stop
         )
 
+    @property
+    def trouble(self) -> str | None:
+        """Why it waits for rows that it reads again."""
+        return None if self.read_back is None else self.read_back.trouble
+
     def run(self, offset: Position) -> None:
         """From `offset` until stopped; a store that is away is waited for.
 
@@ -180,12 +185,7 @@ class Pipeline:
         failpoints.reach("before write")
         # A publisher's batch is read once: its dead letters are recorded before it is committed.
         is_held_open = bool(batch.table_changes) or self._publisher is not None
-        refused = self.sink.write(projected.writes, None if is_held_open else batch.end)
-        failpoints.reach("after write")
-        self._parking.park(projected.writes, projected.parked, refused)
-        self.dead_letters.clear_applied(projected.writes, [*projected.parked, *refused])
-        if self.recent is not None:
-            self.recent.saw(projected.writes)
+        self._write(projected, None if is_held_open else batch.end)
         if self.cascades is not None:
             self.cascades.saw(batch.changes)
         if self._publisher is not None:
@@ -210,9 +210,17 @@ class Pipeline:
             self.offsets.confirm()  # what a backfill relies on is saved, not about to be
         self.watermarks.saw(batch.watermarks)
         self.vitals.row_count += 0 if stays_open else batch.row_count
-        self.vitals.write_count += sum(found.count for found in projected.writes)
         self.vitals.batch_count += 1
         self.vitals.oldest_waiting_us = 0
+
+    def _write(self, projected: Projected, upto: Position | None) -> None:
+        refused = self.sink.write(projected.writes, upto)
+        failpoints.reach("after write")
+        self._parking.park(projected.writes, projected.parked, refused)
+        self.dead_letters.clear_applied(projected.writes, [*projected.parked, *refused])
+        if self.recent is not None:
+            self.recent.saw(projected.writes)
+        self.vitals.write_count += sum(found.count for found in projected.writes)
 
     def _stays_open(self, batch: Batch) -> bool:
         """Whether the batch that comes next goes into a publisher's transaction too: a commit costs what 2,000 rows do.
@@ -258,18 +266,21 @@ class Pipeline:
         return self.life.projections.of(batch)
 
     def _read_back(self, read_back: ReadBack, batch: Batch, projected: Projected) -> None:
-        """Of a piece of a transaction too: its commit has been read."""
+        """Of a piece of a transaction too: its commit has been read. All slices but the last of a view are written."""
         for view, versions in projected.to_read.items():
             cells = self.life.views[view].cells
             assert cells is not None
             try:
-                rows = read_back.rows(cells, list(versions), committed(batch))
+                for one in read_back.slices(cells, list(versions), committed(batch)):
+                    found = self.life.projections.of_read(view, {key: versions[key] for key in one.keys}, one.rows)
+                    if one.is_last:
+                        projected.writes += found.writes
+                        projected.parked += found.parked
+                    else:
+                        self._write(found, None)
+                        self.offsets.save_rows()  # no transaction of the store waits for the source
             except SourceError as error:  # its table is another one by now
                 self.life.halt(view, f"its rows cannot be read back: {error}")
-                continue
-            found = self.life.projections.of_read(view, versions, rows)
-            projected.writes += found.writes
-            projected.parked += found.parked
 
     def _change_tables(self, batch: Batch) -> bool:
         """Apply statements that took rows away, behind the batch's rows and before its offset; False: not all."""

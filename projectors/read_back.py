@@ -1,6 +1,6 @@
 """From the keys that a batch changed to the rows that views show of them now: for views of more than the changed row.
 
-The rows are read in one snapshot that shows the whole batch, and are written under the versions of the changes, so the
+The rows are read in snapshots that show the whole batch, and are written under the versions of the changes, so the
 guard settles what is read later, too: such a row may show changes that come in a later batch, which writes it again
 under a higher version; and a process that comes late with an older version writes nothing. A key without a row is a
 tombstone.
@@ -9,15 +9,18 @@ tombstone.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Any, TypeVar
 
 import pymysql
 import structlog
 
 from changes.batches import Batch, Refused, Row, RowChanges
 from changes.errors import SourceUnavailableError, StopRequested, ViewtailError
-from changes.tables import Column
 from changes.writes import Key
 from ingest import Committed
 from ingest.canonical.newest_cells import NewestCells
@@ -29,9 +32,25 @@ _log = structlog.get_logger("viewtail.pipeline")
 
 KEYS_A_QUERY = 1_000
 RETRY_S = 0.5
-LOOK_EVERY_S = 0.002
+SLICE_BYTES = 4 << 20  # one slice is in memory, as rows and as what views make of them
+LOOK_EVERY_S, LOOK_AT_MOST_EVERY_S = 0.002, 0.05  # a commit is mostly shown at once; one that waits takes its time
+TROUBLE_AFTER_S = 1.0
 SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+_NOT_SHOWN = (
+    "the source does not show changes that its binlog has told, so rows cannot be read again yet. A commit that waits "
+    "for a replica goes on when that answers; where the source's address stands for several servers, name one of them"
+)
 Shows = Callable[[Any, Committed], bool]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows by key, of some keys; those without a row are missing."""
+
+    keys: Sequence[Key]
+    rows: Mapping[Key, Row]
+    is_last: bool
 
 
 class ReadBack:
@@ -46,36 +65,49 @@ class ReadBack:
     def __init__(self, open_source: Callable[[], Connection], shows: Shows, stop: threading.Event) -> None:
         self._open, self._shows, self._stop = open_source, shows, stop
         self._connection: Connection | None = None
+        self.trouble: str | None = None  # why it waits, where that takes long
 
-    def rows(self, cells: NewestCells, keys: Sequence[Key], changes: Committed) -> dict[Key, Row]:
-        """The rows of these keys, by key, in a snapshot that shows some changes; each of the columns of `cells.rows`.
+    def slices(self, cells: NewestCells, keys: Sequence[Key], changes: Committed) -> Iterator[Slice]:
+        """The rows of these keys, some SLICE_BYTES of them at a time; each of the columns of `cells.rows`.
 
-        Keys without a row are missing.
-
-        A server that is away is waited for. Raises StopRequested, SourceError.
+        Each slice is read in a snapshot of its own, which shows some changes. A server that is away is waited for.
+        Raises StopRequested, SourceError.
         """
-        table = cells.rows
-        key = [column for column in table.columns if column.name in cells.key]
-        found: dict[Key, Row] = {}
-        wanted = {*keys}
+        left, most_bytes = keys, float(SLICE_BYTES)
+        while left:
+            rows, behind = self._shown(changes, partial(_some, cells=cells, keys=left, most_bytes=most_bytes))
+            gone = {*behind}
+            done = [key for key in left if key not in gone]
+            # A collation may take more keys than were asked for. Where those alone fill a slice, all are read at once.
+            most_bytes = SLICE_BYTES if done else inf
+            left = behind
+            if done:
+                yield Slice(done, {key: rows[key] for key in done if key in rows}, is_last=not left)
+
+    def _shown(self, changes: Committed, read: Callable[[Connection], T]) -> T:
+        """What `read` reads in a snapshot that shows some changes."""
+        began, pause_s = time.monotonic(), LOOK_EVERY_S
         while True:
             try:
                 connection = self._session()
                 with connection.cursor() as cursor:
                     cursor.execute(SNAPSHOT)
                     if self._shows(cursor, changes):
-                        for row in self._all(connection, cells, table.columns, key, keys):
-                            found[tuple(row[: len(key)])] = row
-                        connection.commit()
-                        return {one: row for one, row in found.items() if one in wanted}  # a collation may take more
+                        found = read(connection)
+                        if connection.open:
+                            connection.commit()
+                        self.trouble = None
+                        return found
                 connection.commit()
-                pause_s = LOOK_EVERY_S
+                self._not_shown(time.monotonic() - began)
+                pause_s = min(2 * pause_s, LOOK_AT_MOST_EVERY_S)
             except (pymysql.err.MySQLError, SourceUnavailableError) as error:
                 failed = error if isinstance(error, SourceUnavailableError) else self._failed(error)
                 self.close()
                 if not isinstance(failed, SourceUnavailableError):
                     raise failed from None
                 _log.warning("rows cannot be read back yet", error=str(failed))
+                self.trouble = str(failed)
                 pause_s = RETRY_S
             except BaseException:
                 self.close()
@@ -83,17 +115,12 @@ class ReadBack:
             if self._stop.wait(pause_s):
                 raise StopRequested
 
-    @staticmethod
-    def _all(
-        connection: Connection,
-        cells: NewestCells,
-        columns: Sequence[Column],
-        key: Sequence[Column],
-        keys: Sequence[Key],
-    ) -> Iterator[Row]:
-        for at in range(0, len(keys), KEYS_A_QUERY):
-            where = where_all(rows_with(key, keys[at : at + KEYS_A_QUERY]))
-            yield from fetch_rows(connection, cells.select(select_list(columns), where), columns)
+    def _not_shown(self, for_s: float) -> None:
+        if for_s < TROUBLE_AFTER_S:
+            return
+        if self.trouble != _NOT_SHOWN:
+            _log.warning("rows cannot be read back yet", error=_NOT_SHOWN)
+        self.trouble = _NOT_SHOWN
 
     def _failed(self, error: pymysql.err.MySQLError) -> ViewtailError:
         assert self._connection is not None
@@ -111,6 +138,25 @@ class ReadBack:
             with self._connection.cursor() as cursor:
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         return self._connection
+
+
+def _some(
+    connection: Connection, *, cells: NewestCells, keys: Sequence[Key], most_bytes: float
+) -> tuple[dict[Key, Row], Sequence[Key]]:
+    """Rows by key, about `most_bytes` of them, and the keys that are left."""
+    columns = cells.rows.columns
+    key = [column for column in columns if column.name in cells.key]
+    found: dict[Key, Row] = {}
+    size, at = 0, 0
+    while at < len(keys) and size < most_bytes:
+        where = where_all(rows_with(key, keys[at : at + KEYS_A_QUERY]))
+        rows = fetch_rows(connection, cells.select(select_list(columns), where), columns, most_bytes)
+        found.update((tuple(row[: len(key)]), row) for row in rows)
+        if not connection.open:  # there were more bytes, and which keys have no row is not known
+            return found, [one for one in keys[at:] if one not in found]
+        size += sum(len(value) for row in rows for value in row if isinstance(value, str | bytes))
+        at += KEYS_A_QUERY
+    return found, keys[at:]
 
 
 def committed(batch: Batch) -> Committed:

@@ -10,7 +10,7 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,11 +21,13 @@ import typer.exceptions
 from typer.models import CommandFunctionType
 
 from changes.errors import MisuseError, ViewtailError, once, place_of
+from viewtail import signals
 from viewtail.shards import VARIABLE, NotOneShardError
 
 if TYPE_CHECKING:
     from viewtail.commands.pausing import Wanted
 
+STOPPED = 130  # the exit code after Ctrl-C
 _MAY_BE_EMPTY = "--key"  # that of a row may be
 
 
@@ -911,7 +913,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     try:
         return _command(arguments)
     except NotOneShardError as error:
-        return max(_in_shard(arguments, shard, what) for shard, what in error.shards.items())
+        return _in_each(arguments, error.shards)
     except ViewtailError as error:
         # What `run` does by itself, a command that ends does not.
         _say(once(error))
@@ -923,7 +925,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         _silence_stdout()
         return 0  # the reader had enough
     except (KeyboardInterrupt, typer.Abort):
-        return 130
+        return STOPPED
     except Exception as error:
         if isinstance(error, OSError) and _is_of_output(error):
             _say(f"the output cannot be written: {error.strerror}")
@@ -940,6 +942,19 @@ def _command(arguments: Sequence[str] | None) -> int:
     code = app(args=None if arguments is None else list(arguments), prog_name="viewtail", standalone_mode=False)
     sys.stdout.flush()
     return code if isinstance(code, int) else 0
+
+
+def _in_each(arguments: Sequence[str] | None, shards: Mapping[str, str]) -> int:
+    """A command in each of several deployments; the worst of its exit codes. A stop ends it for all of them."""
+    worst = 0
+    try:
+        for shard, what in shards.items():
+            worst = max(worst, _in_shard(arguments, shard, what))
+            if signals.off_stop() or worst == STOPPED:
+                return STOPPED
+    except KeyboardInterrupt:  # between two of them
+        return STOPPED
+    return worst
 
 
 def _in_shard(arguments: Sequence[str] | None, shard: str, what: str) -> int:

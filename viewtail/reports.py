@@ -138,8 +138,8 @@ class Reporter:
         state, error = self.state, self._error
         if own and state == "running":
             state, error = own.pipeline.vitals.state, own.pipeline.vitals.error
-            if own.source.progress.trouble:
-                state, error = "retrying", own.source.progress.trouble
+            if trouble := own.source.progress.trouble or own.pipeline.trouble:
+                state, error = "retrying", trouble
             error = error or _held_back(*own.source.progress.prepared)
         return {"state": state, "error": error or (own.backfill_error if own else None)}
 

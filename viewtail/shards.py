@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from changes.errors import MisuseError, nearest
+from changes.errors import DeclarationError, MisuseError, nearest
 
 if TYPE_CHECKING:
     from projectors.views import View
@@ -62,13 +62,13 @@ class Part:
 def load(config: Path | None, shard: str | None = None) -> Settings:
     """The settings of a command, those of one deployment: the one that is given, else that of the environment.
 
-    Raises NotOneShardError, SettingsError, MisuseError.
+    Raises NotOneShardError, SettingsError, DeclarationError, MisuseError.
     """
     from viewtail import settings
 
     loaded = settings.load(config)
     shard = shard or os.environ.get(VARIABLE)
-    sharded = _sharded(loaded) if shard or loaded.source.url is None else None
+    sharded = _named(loaded) if shard else _sharded(loaded) if loaded.source.url is None else None
     if sharded is None:
         if shard:
             raise MisuseError(f"{VARIABLE} is set, and the views of these settings are not in several deployments")
@@ -96,12 +96,17 @@ def parts(config: Path | None) -> list[Part]:
 
 
 def _sharded(loaded: Settings) -> Sharded | None:
+    try:
+        return _named(loaded)
+    except DeclarationError:
+        return None  # whoever needs the views says what is wrong
+
+
+def _named(loaded: Settings) -> Sharded | None:
+    """Raises DeclarationError, MisuseError."""
     from viewtail import declarations
 
-    try:
-        found = declarations.declared(loaded.views)
-    except MisuseError:
-        return None  # whoever needs the views says what is wrong
+    found = declarations.declared(loaded.views)
     if not isinstance(found, Sharded):
         return None
     if loaded.source.url is not None or loaded.mysql.url is not None:

@@ -36,13 +36,52 @@ def kept_from_threads() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def on_stop(stop: Callable[[], None]) -> None:
-    """Call `stop` for each stopping signal from now on. Threads started before must be `kept_from_threads`."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+class _Asked:
+    """Whom a stopping signal is for. One thread waits for all of a process: of several the kernel would choose."""
 
-    def wait() -> None:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stop: Callable[[], None] | None = None
+        self._was_asked = False
+        self._thread: threading.Thread | None = None
+
+    def begin(self, stop: Callable[[], None]) -> None:
+        with self._lock:
+            self._stop, self._was_asked = stop, False
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._wait, name="signals", daemon=True)
+                self._thread.start()
+
+    def end(self) -> bool:
+        with self._lock:
+            was_asked, self._stop, self._was_asked = self._was_asked, None, False
+            return was_asked
+
+    def _wait(self) -> None:
         while True:
-            signal.sigwait(STOPPING)
-            stop()
+            number = signal.sigwait(STOPPING)
+            with self._lock:
+                stop, self._was_asked = self._stop, self._stop is not None
+            if stop is None:  # it came as the last one ended: the main thread takes it as any other
+                signal.pthread_kill(threading.main_thread().ident or 0, number)
+            else:
+                stop()
 
-    threading.Thread(target=wait, name="signals", daemon=True).start()
+
+_asked = _Asked()
+
+
+def on_stop(stop: Callable[[], None]) -> None:
+    """Call `stop`, and nothing given before, for each stopping signal from now on.
+
+    Threads started before must be `kept_from_threads`.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    _asked.begin(stop)
+
+
+def off_stop() -> bool:
+    """Signals do what they did before `on_stop`. Whether one came since, which `stop` may have heard too late."""
+    was_asked = _asked.end()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    return was_asked

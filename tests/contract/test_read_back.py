@@ -5,26 +5,30 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import pymysql
 import pytest
 
-from changes.batches import Followed
+from changes.batches import Followed, Row
 from changes.errors import StopRequested
+from changes.writes import Key
 from ingest import Committed
 from ingest.binlog.shown import shows
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from ingest.canonical.newest_cells import NewestCells
-from projectors.read_back import ReadBack, committed
+from projectors import read_back
+from projectors.read_back import LOOK_AT_MOST_EVERY_S, ReadBack, Slice, committed
 from servers.facts import facts_of
 from servers.sessions import Connection, MySQLAddress, open_session
 from stack import Server
 from tests.contract.test_held_commits import AT_ONCE, WAITING
 from tests.support.asking import ask
+from tests.support.running import wait_for
 from viewtail import settings
 from viewtail.cells import Cells
 
@@ -63,6 +67,13 @@ class Jog:
             epoch=1,
         )
 
+    def rows(self, keys: Sequence[Key], upto: Committed) -> dict[Key, Row]:
+        """Of all slices."""
+        found: dict[Key, Row] = {}
+        for one in self.read_back.slices(self.newest, keys, upto):
+            found.update(one.rows)
+        return found
+
     def batches(self, source: BinlogSource) -> Iterator[tuple[list[tuple[str, str, int]], Committed]]:
         for batch in source.read(self.begin):
             if batch.changes:
@@ -97,7 +108,7 @@ def test_the_newest_cells_of_each_row_are_read_and_no_others(jog: Jog) -> None:
     ):
         jog.cells.put_cell(row, column, ref, f"{column} {ref}")
     *_, (_, upto) = _until(jog, ("eve", "other", 1))
-    found = jog.read_back.rows(jog.newest, [("ada",), ("bob",), ("eve",), ("none",)], upto)
+    found = jog.rows([("ada",), ("bob",), ("eve",), ("none",)], upto)
     assert found == {("ada",): ("ada", '"users 10"', '"settings 1"'), ("bob",): ("bob", None, '"settings 3"')}
     assert jog.newest.unique == [("row_key", "column_name", "ref_key")]
 
@@ -121,7 +132,7 @@ def test_rows_are_read_when_the_commit_of_their_change_is_shown_and_not_before(j
         *_, (_, upto) = _until(jog, ("ada", "users", 2))
         assert commit.is_alive()
         assert ask(jog.server, "SELECT MAX(ref_key) FROM jog.cell") == [(1,)], "it is in the binlog alone"
-        found = jog.read_back.rows(jog.newest, [("ada",)], upto)
+        found = jog.rows([("ada",)], upto)
     finally:
         commit.join()
         jog.execute(*AT_ONCE[jog.kind])
@@ -132,8 +143,63 @@ def test_waiting_for_a_commit_ends_when_it_is_to_stop(jog: Jog) -> None:
     jog.stop.set()
     never = ReadBack(jog.open, lambda *_: False, jog.stop)
     with pytest.raises(StopRequested):
-        never.rows(jog.newest, [("ada",)], Committed(gtids=frozenset(), version=0))
+        next(never.slices(jog.newest, [("ada",)], Committed(gtids=frozenset(), version=0)))
     never.close()
+
+
+def test_a_change_that_is_not_shown_for_long_is_told_and_asked_for_now_and_then(jog: Jog) -> None:
+    asked: list[float] = []
+    is_shown = threading.Event()
+
+    def shows(*_: object) -> bool:
+        asked.append(time.monotonic())
+        return is_shown.is_set()
+
+    waiting = ReadBack(jog.open, shows, jog.stop)
+    found: list[Slice] = []
+    none = Committed(gtids=frozenset(), version=0)
+    thread = threading.Thread(target=lambda: found.extend(waiting.slices(jog.newest, [("ada",)], none)))
+    thread.start()
+    try:
+        wait_for("it is told", lambda: waiting.trouble is not None)
+        assert "does not show changes" in str(waiting.trouble)
+        count = len(asked)
+        wait_for("it is asked again", lambda: len(asked) > count + 3)
+        assert len(asked) < (asked[-1] - asked[0]) / LOOK_AT_MOST_EVERY_S + 10
+    finally:
+        is_shown.set()
+        thread.join()
+    assert [one.rows for one in found] == [{}] and waiting.trouble is None
+    waiting.close()
+
+
+def test_rows_of_many_bytes_are_read_in_slices_and_each_is_read(jog: Jog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_back, "SLICE_BYTES", 1 << 20)
+    monkeypatch.setattr(read_back, "KEYS_A_QUERY", 10)
+    sizes = [300_000] * 13 + [10] * 30 + [3_000_000] + [10] * 30
+    names = [f"r{number:02}" for number in range(len(sizes))]
+    for name, size in zip(names, sizes, strict=True):
+        jog.cells.put_cell(name, "users", 1, "x" * size)
+    keys: list[Key] = [(name,) for one in names for name in (one, f"{one} without a row")]
+    *_, (_, upto) = _until(jog, (names[-1], "users", 1))
+    slices = list(jog.read_back.slices(jog.newest, keys, upto))
+    assert sorted(key for one in slices for key in one.keys) == sorted(keys)
+    assert {key for one in slices for key in one.rows} == {(name,) for name in names}
+    for one in slices:
+        *most, _ = sorted(len(str(row[1])) for row in one.rows.values())
+        assert sum(most) <= 2 << 20, "a slice, and what one more query brought"
+    assert len(slices) > 3 and [one.is_last for one in slices] == [False] * (len(slices) - 1) + [True]
+
+
+def test_a_key_that_a_collation_takes_for_another_holds_nothing_up(jog: Jog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_back, "SLICE_BYTES", 1)
+    text = "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
+    jog.execute(f"ALTER TABLE jog.cell MODIFY row_key {text} NOT NULL")
+    jog.begin = jog.source().now()
+    for ref, name in enumerate(("ada", "bob")):
+        jog.cells.put_cell(name, "users", ref, "x" * 400_000)
+    *_, (_, upto) = _until(jog, ("bob", "users", 1))
+    assert {*jog.rows([("ADA",), ("bob",)], upto)} == {("bob",)}
 
 
 def test_under_many_writers_each_row_is_at_least_as_new_as_its_change(jog: Jog) -> None:
@@ -157,7 +223,7 @@ def test_under_many_writers_each_row_is_at_least_as_new_as_its_change(jog: Jog) 
     read = 0
     for rows, upto in _until(jog, ("end", "users", 1)):
         newest = {(row,): ref for row, column, ref in rows if column == "users"}
-        found = jog.read_back.rows(jog.newest, [*newest], upto)
+        found = jog.rows([*newest], upto)
         for key, ref in newest.items():
             body = json.loads(str(found[key][1]))
             assert key == ("end",) or body["ref"] >= ref
@@ -178,7 +244,7 @@ def test_a_change_behind_a_prepared_xa_transaction_is_waited_for_too(jog: Jog) -
         commit.start()
         *_, (_, upto) = _until(jog, ("ada", "users", 1))
         assert commit.is_alive() and ask(jog.server, "SELECT COUNT(*) FROM jog.cell") == [(0,)]
-        found = jog.read_back.rows(jog.newest, [("ada",), ("xa",)], upto)
+        found = jog.rows([("ada",), ("xa",)], upto)
         commit.join()
     finally:
         jog.execute(*AT_ONCE[jog.kind])
@@ -186,4 +252,4 @@ def test_a_change_behind_a_prepared_xa_transaction_is_waited_for_too(jog: Jog) -
         prepared.close()
     assert found == {("ada",): ("ada", '"new"', None)}
     *_, (_, upto) = _until(jog, ("xa", "users", 1))
-    assert jog.read_back.rows(jog.newest, [("xa",)], upto) == {("xa",): ("xa", '"new"', None)}
+    assert jog.rows([("xa",)], upto) == {("xa",): ("xa", '"new"', None)}

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from changes.errors import StopRequested, WaitedTooLongError
+from changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
 from operations import cleaner
 from operations.cleaner import Cleaner, Share
 from operations.status import BUSY_ABOVE_S
@@ -31,6 +32,32 @@ def test_the_cleaner_goes_on_after_a_replica_stood_still_for_long(monkeypatch: p
 
     made._try(work)
     assert len(attempts) == 2
+
+
+@pytest.mark.parametrize("error", [MisuseError("a is missing"), WaitedTooLongError("no watermark came")])
+def test_an_error_in_the_round_of_one_view_keeps_no_other_from_its_own(
+    error: ViewtailError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaner, "AGAIN_AFTER_S", 0.0)
+    monkeypatch.setattr(cleaner, "STUCK_AGAIN_AFTER_S", 0.0)
+    life = SimpleNamespace(views=dict.fromkeys("abc"), gets_changes=lambda view: view != "b")
+    own: Any = SimpleNamespace(stop=threading.Event(), identity="mysql", life=life)
+    deployment: Any = None
+    made = Cleaner(deployment=deployment, own=own, share=0.05, rest_s=0, is_busy=lambda: False)
+    begun: list[str] = []
+
+    def beside(view: str) -> Any:
+        begun.append(view)
+        if len(begun) == 4:
+            raise StopRequested
+        raise error if view == "a" else MisuseError("c is missing")
+
+    monkeypatch.setattr(made, "_beside", beside)
+    with capture_logs() as told:
+        made._try(made._rounds)
+    assert begun == ["a", "c", "a", "c"]
+    first = {"log_level": "warning", "view": "a", "error": str(error)}
+    assert told[0] == {"event": "the cleaner goes on with the next view", **first}
 
 
 def test_it_looks_at_nothing_while_the_pipeline_lags_or_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:

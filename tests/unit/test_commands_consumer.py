@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from structlog.testing import capture_logs
 
 from changes.errors import StopRequested, StoreError, ViewtailError
 from viewtail.entities import Answer, EventSourced, WorkerBusyError
@@ -36,11 +37,16 @@ class Broker:
     def __init__(self, refused: list[int]) -> None:
         self.said: list[Any] = []
         self._refused, self._open = refused, []  # type: ignore[var-annotated]
+        self.keys: list[Any] = []
+        self.room = 1_000  # replies that wait for a flush
 
     def list_topics(self, name: str, timeout: float) -> Any:
         return type("Topics", (), {"topics": {name: type("Topic", (), {"error": None})}})
 
-    def produce(self, name: str, value: bytes, *, on_delivery: Any, **_: Any) -> None:
+    def produce(self, name: str, value: bytes, *, key: Any, on_delivery: Any, **_: Any) -> None:
+        if len(self._open) == self.room:
+            raise BufferError
+        self.keys.append(key)
         self._open.append((orjson.loads(value), on_delivery))
 
     def flush(self) -> None:
@@ -96,6 +102,46 @@ def test_a_reply_that_is_too_large_goes_without_its_response(monkeypatch: pytest
     consumer(monkeypatch, broker, answer(1))._handle([Sent(4)], STOP)  # type: ignore[list-item]
     assert broker.said[1][0] == "delivered"
     assert "response" not in broker.said[1][1] and "larger than a message may be" in broker.said[1][1]["detail"]
+
+
+def test_a_reply_whose_key_is_too_large_goes_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker([KafkaError.MSG_SIZE_TOO_LARGE] * 2)
+    consumer(monkeypatch, broker, answer(1))._handle([Sent(4)], STOP)  # type: ignore[list-item]
+    assert [what for what, _ in broker.said] == ["refused", "refused", "delivered", "committed"]
+    assert broker.keys == [b"e", b"e", None]
+
+
+@pytest.mark.parametrize(
+    ("code", "mend"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "Grant the user WRITE"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, "Create it again"),
+        (KafkaError._UNKNOWN_TOPIC, "Create it again"),
+        (KafkaError.MSG_SIZE_TOO_LARGE, "Raise its max.message.bytes"),
+    ],
+)
+def test_a_topic_that_never_takes_a_reply_ends_it_and_commits_nothing(
+    code: int, mend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker([code] * 3)
+    with pytest.raises(StoreError, match=rf"the topic r does not .*\. {mend}"):
+        consumer(monkeypatch, broker, answer(1))._handle([Sent(4)], STOP)  # type: ignore[list-item]
+    assert {what for what, _ in broker.said} == {"refused"}
+
+
+def test_it_is_told_why_replies_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker([KafkaError._MSG_TIMED_OUT])
+    with capture_logs() as told:
+        consumer(monkeypatch, broker, answer(1))._handle([Sent(4)], STOP)  # type: ignore[list-item]
+    assert [one["errors"] for one in told] == [[KafkaError(KafkaError._MSG_TIMED_OUT).str()]]
+
+
+def test_replies_that_the_client_has_no_room_for_stay_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker([])
+    broker.room = 1
+    made = consumer(monkeypatch, broker, answer(1), answer(2), answer(3))
+    made._handle([Sent(4), Sent(5), Sent(6)], STOP)  # type: ignore[list-item]
+    assert [one["version"] for what, one in broker.said if what == "delivered"] == ["1", "2", "3"]
 
 
 def test_where_too_many_wait_a_command_is_asked_again_and_not_answered_busy(monkeypatch: pytest.MonkeyPatch) -> None:

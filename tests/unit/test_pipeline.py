@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 from changes.batches import INSERT, Batch, Followed, Halt, RowChanges
 from changes.tables import Column, Kind, Table
+from changes.writes import Key
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.limits import Limits
 from ingest.read_ahead import ReadAhead
@@ -20,7 +21,9 @@ from projectors.binding import bind
 from projectors.dead_letters import PARKED_IN_A_ROW
 from projectors.pipeline import Pipeline
 from projectors.projection import Projected, Projections, followed_tables
+from projectors.read_back import Slice
 from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.redis.views import RedisJson
 from projectors.view_life import ReadAgain, ViewLife
 from projectors.view_states import State
 from projectors.views import BoundView, Entity
@@ -268,3 +271,42 @@ def test_pieces_of_a_large_transaction_are_joined_among_themselves_and_with_noth
                 break
             came.append(([change.rows[0][0] for change in found.changes], found.end is None))
     assert came == [([1, 2, 3], False), ([4, 5, 6, 7], True), ([8], True), ([9, 10], False)]
+
+
+class Slices:
+    """Rows that are read again, two keys at a time, and what the store had before each slice."""
+
+    trouble: str | None = "the server is away"
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self.before: list[tuple[int, Any]] = []
+
+    def slices(self, cells: Any, keys: Sequence[Key], changes: Any) -> Iterator[Slice]:
+        for first in range(0, len(keys), 2):
+            store, some = self._loop.sink.store, keys[first : first + 2]
+            self.before.append((len(store.shown("redis:person")), store.witness))
+            yield Slice(some, {key: (*key, '{"n": 1}') for key in some}, is_last=first + 2 >= len(keys))
+
+
+def test_rows_that_are_read_again_are_written_slice_by_slice_and_the_position_with_the_last() -> None:
+    names = ("row", "name", "ref", "body")
+    text = Column(name="row", kind=Kind.TEXT, declared="varchar(9)", is_nullable=False, charset="utf8mb4", length=9)
+    number = Column(name="ref", kind=Kind.INTEGER, declared="int", is_nullable=False)
+    columns = tuple(number if name == "ref" else replace(text, name=name) for name in names)
+    unique = (("row", "name", "ref"),)
+    table = Table(schema="shop", name="cell", columns=columns, primary_key=("row", "name", "ref"), unique_keys=unique)
+    person = Entity("shop.cell", key="row", columns_by="name", newest="ref", body="body", codec="json")
+    bound = bind([RedisJson("person", person, document=lambda row: row["a"])], lambda *_: table)
+    followed = followed_tables(bound)
+    cells = followed["shop", "cell"]
+    changes = [RowChanges(cells, INSERT, at(1).version, [(f"r{key}", "a", 1, "{}") for key in range(5)])]
+    found = Batch(changes=changes, end=at(1), row_count=5, byte_count=BYTES, oldest_commit_us=0)
+    loop = Loop(bound, followed, [found])
+    again: Any = Slices(loop)
+    loop.pipeline.read_back = again
+    loop.run()
+    assert [count for count, _ in again.before] == [0, 2, 4] and at(1) not in {end for _, end in again.before}
+    assert len(loop.sink.store.shown("redis:person")) == 5 and loop.sink.store.witness == at(1)
+    assert loop.pipeline.vitals.write_count == 5
+    assert loop.pipeline.trouble == "the server is away"

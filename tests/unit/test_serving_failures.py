@@ -115,6 +115,30 @@ def test_requests_under_way_are_bounded_and_free_their_place(monkeypatch: pytest
     served(entity, asks)
 
 
+def test_bytes_under_way_are_bounded_and_free_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MOST_BYTES", 1_000)
+    entity = Away(patience_s=0.5)
+    large = {"text": "x" * 600}
+
+    async def in_pieces() -> AsyncIterator[bytes]:
+        for _ in range(600):
+            yield b" "
+
+    async def asks(client: httpx.AsyncClient) -> None:
+        under_way = asyncio.create_task(client.post(PATH, headers=HEADERS, json=large))
+        await asyncio.to_thread(entity.asked.wait, 5)
+        for content in (b"x" * 600, in_pieces()):
+            full = await client.post(PATH, headers=HEADERS, content=content)
+            assert full.status_code == 503 and "too many commands are under way" in full.text
+            assert full.headers["connection"] == "close"
+        small = asyncio.create_task(client.post(PATH, headers=HEADERS, json={}))
+        entity.let_go.set()
+        for one in (await under_way, await small, await client.post(PATH, headers=HEADERS, json=large)):
+            assert "does not answer" in one.text
+
+    served(entity, asks)
+
+
 @pytest.mark.parametrize("answer", ["nothing", "another program", "another member", "not found"])
 def test_what_is_no_answer_of_the_owner_is_handled_here(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     """And so ends at this process's own store."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from changes.errors import MisuseError
+from changes.errors import DeclarationError, MisuseError
 from viewtail import declarations, main, shards
 from viewtail.shards import NotOneShardError
 
@@ -74,7 +74,7 @@ def test_a_run_keeps_all_of_them() -> None:
     [
         ('views = "views:spread"', "c", "is 'c', which is no deployment; there are a, b"),
         ('views = "views:views"', "a", "VIEWTAIL_SHARD is set, and the views of these settings are not in several"),
-        ('views = "views:nothing"', "a", "VIEWTAIL_SHARD is set"),
+        ('views = "views:nothing"', "a", "views.py: there is no 'nothing' in it"),
         ('views = "views:spread"\n[source]\nurl = "mysql://one"', "a", "unset url of [source]"),
     ],
     ids=["unknown", "not spread", "no views", "with an address"],
@@ -87,6 +87,15 @@ def test_what_does_not_fit_together_is_refused(
     with pytest.raises(MisuseError) as found:
         shards.load(None)
     assert said in str(found.value)
+
+
+def test_a_mistake_in_views_py_is_told_with_its_line_where_a_deployment_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("views.py").write_text("from viewtail import Entity\nspread = Entity(\n")
+    monkeypatch.setenv("VIEWTAIL_SHARD", "a")
+    with pytest.raises(DeclarationError, match=r"views\.py:2: "):
+        shards.load(None)
 
 
 def test_an_address_of_the_source_beside_a_spread_declaration_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,6 +89,31 @@ def read(path: Path, sha256: str) -> list[FiledEvent]:
         return [FiledEvent(*orjson.loads(line)) for line in lines]
     except (zstandard.ZstdError, ValueError, TypeError, KeyError) as error:
         raise StoreError(f"{path} is no file of archived events: {type(error).__name__}") from None
+
+
+class _Last:
+    """What the file has that was asked for last. A process unpacks one file at a time, and not one twice in a row."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._file: tuple[Path, str] | None = None
+        self._states: dict[int, str] = {}
+
+    def state(self, path: Path, sha256: str, event_id: int) -> str | None:
+        with self._lock:
+            if self._file != (path, sha256):
+                self._file, self._states = None, {}  # two at once would take twice the memory
+                self._states = {event.event_id: event.state for event in read(path, sha256)}
+                self._file = path, sha256
+            return self._states.get(event_id)
+
+
+_last = _Last()
+
+
+def state_in(path: Path, sha256: str, event_id: int) -> str | None:
+    """The state of one event; None where it is not in the file. Raises StoreError as `read` does."""
+    return _last.state(path, sha256, event_id)
 
 
 def remove(path: Path) -> None:

@@ -97,10 +97,10 @@ class Archive:
 
     def _filed(self, connection: Connection, event_id: int, number: int) -> str:
         path, digest = file_of(connection, self.table, number)
-        for event in archive_files.read(path, digest):
-            if event.event_id == event_id:
-                return event.state
-        raise StoreError(f"{path}: event {event_id} is not in it, though {places_of(self.table)} says so")
+        state = archive_files.state_in(path, digest, event_id)
+        if state is None:
+            raise StoreError(f"{path}: event {event_id} is not in it, though {places_of(self.table)} says so")
+        return state
 
 
 def file_of(connection: Connection, table: EventTable, number: int) -> tuple[Path, str]:

@@ -242,6 +242,8 @@ class Archiving(ArchiveSteps):
                 if len(events) >= EVENTS_A_FILE or size >= BYTES_A_FILE:
                     yield events
                     events, size = [], 0
+                    # What was moved is told by the table itself: `coming` stays as small as a file.
+                    coming = {one.entity_id: coming[one.entity_id] for one in chosen}
         if events:
             yield events
 
@@ -323,7 +325,7 @@ def _movable(stretch: _Stretch, coming: dict[str, int]) -> list[Listed]:
     chosen = []
     for event, is_exact in stretch.old:
         first, newest = stretch.bounds[event.entity_id]
-        expected = coming.setdefault(event.entity_id, first)
+        expected = coming.get(event.entity_id, first)
         if event.version == expected and event.version < newest and is_exact:
             chosen.append(event)
             coming[event.entity_id] = event.version + 1

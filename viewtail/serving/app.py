@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,8 @@ from viewtail.serving.forwarding import MEMBER_HEADER, Forwarding
 from viewtail.serving.problems import METHOD, NOT_FOUND, UNAVAILABLE, Problem, json_response
 from viewtail.serving.requests import body_of, check_id, key_of, object_of, segments_of, version_of
 
-MOST_REQUESTS = 2_000  # under way; each may hold a body
+MOST_REQUESTS = 2_000  # under way
+MOST_BYTES = 32 << 20  # of their bodies; what is made of a body may take ten times as much
 READY_FOR_S = 1.0  # an answer of the store's is asked for at most so often
 _READ = ("GET", "HEAD")
 
@@ -50,6 +51,7 @@ class EntityServer:
         self._workers: dict[str, CommandWorker] = {}
         self._document = openapi.document(entities)
         self._under_way = 0
+        self._held_bytes = 0
         self._readiness = asyncio.Lock()
         self._ready: tuple[float, list[str]] = (0.0, [])  # since when it is known, and the tables that do not answer
         self.application = Router(default=self._answer, redirect_slashes=False, lifespan=self._lifespan)
@@ -104,17 +106,37 @@ class EntityServer:
 
     async def _counted(self, request: Request, entity: EventSourced, entity_id: str, name: str) -> Response:
         if self._under_way >= MOST_REQUESTS:
-            raise Problem(UNAVAILABLE, "too many commands are under way. Send it again, later", {"Connection": "close"})
+            raise _too_many()
         self._under_way += 1
         try:
-            return await self._command(request, entity, entity_id, name)
+            with self._room() as take:
+                return await self._command(request, entity, entity_id, name, take)
         finally:
             self._under_way -= 1
 
-    async def _command(self, request: Request, entity: EventSourced, entity_id: str, name: str) -> Response:
+    @contextmanager
+    def _room(self) -> Iterator[Callable[[int], None]]:
+        """For a body: the function is called for each piece, by its size, before it is kept. Raises Problem there."""
+        held = 0
+
+        def take(size: int) -> None:
+            nonlocal held
+            if self._held_bytes + size > MOST_BYTES:
+                raise _too_many()
+            held += size
+            self._held_bytes += size
+
+        try:
+            yield take
+        finally:
+            self._held_bytes -= held
+
+    async def _command(
+        self, request: Request, entity: EventSourced, entity_id: str, name: str, take: Callable[[int], None]
+    ) -> Response:
         check_id(entity_id)
         key = key_of(request)
-        body = await body_of(request, self._most_body_bytes)
+        body = await body_of(request, self._most_body_bytes, take)
         table = entity.table.name
         try:
             command = Command(entity_id=entity_id, command_id=key, name=name, request=object_of(body))
@@ -170,6 +192,10 @@ def _allowed(request: Request, *methods: str) -> Response | None:
     if request.method not in methods:
         raise Problem(METHOD, f"allowed here: {allow['Allow']}", allow)
     return None
+
+
+def _too_many() -> Problem:
+    return Problem(UNAVAILABLE, "too many commands are under way. Send it again, later", {"Connection": "close"})
 
 
 def _unknown(said: str, name: str, known: Any) -> Problem:

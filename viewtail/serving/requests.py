@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Callable
 from typing import Any, NoReturn
 from urllib.parse import parse_qs, unquote_to_bytes
 
@@ -74,8 +75,8 @@ def key_of(request: Request) -> str:
     return given[0]
 
 
-async def body_of(request: Request, most_bytes: int) -> bytes:
-    """The whole body. Raises Problem; ClientDisconnect."""
+async def body_of(request: Request, most_bytes: int, take: Callable[[int], None]) -> bytes:
+    """The whole body. `take` is told of each piece before it is kept. Raises Problem; ClientDisconnect."""
     kind = request.headers.get("Content-Type", "application/json")
     if kind.partition(";")[0].strip().lower() != "application/json":
         raise Problem(MEDIA, "send the command's request as application/json")
@@ -87,9 +88,10 @@ async def body_of(request: Request, most_bytes: int) -> bytes:
     try:
         async with asyncio.timeout(BODY_WITHIN_S):
             async for chunk in request.stream():
-                body += chunk
-                if len(body) > most_bytes:
+                if len(body) + len(chunk) > most_bytes:
                     raise too_large
+                take(len(chunk))
+                body += chunk
     except TimeoutError:
         raise Problem(
             TOO_SLOW, f"the request did not arrive within {BODY_WITHIN_S:.0f} s", {"Connection": "close"}

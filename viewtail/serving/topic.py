@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -29,6 +30,7 @@ _log = structlog.get_logger("viewtail.serve")
 
 ORIGIN_HEADER = "viewtail-command"  # of a reply: TOPIC/PARTITION/OFFSET of its command
 FINISH_WITHIN_S = 30.0  # what was consumed, at a stop; otherwise it is consumed again
+_TOO_LARGE = "the response is larger than a message may be; ask for it over HTTP, under the same key"
 _NAMES = frozenset({"entity", "id", "command", "idempotency_key", "request"})
 _CONSUMER = {
     "enable.auto.commit": False,
@@ -37,6 +39,29 @@ _CONSUMER = {
     "session.timeout.ms": 10_000,  # another process takes over from one that was killed
 }
 _PRODUCER = {"enable.idempotence": True, "acks": "all", "linger.ms": 2, "message.timeout.ms": 30_000}
+
+# By code: errors that no waiting ends.
+_REFUSALS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant the user WRITE on it",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Grant the user IDEMPOTENT_WRITE on the cluster",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "Create it again",
+    KafkaError._UNKNOWN_TOPIC: "Create it again",
+    KafkaError.INVALID_RECORD: "A reply whose key is too large has none, so set its cleanup.policy to delete",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    to: Message  # the command
+    key: str | bytes | None
+    body: dict[str, Any]
+
+    def smaller(self) -> _Reply | None:
+        """Without what may be large: the response first, then the key, which another program chose."""
+        if "response" in self.body:
+            kept = {name: value for name, value in self.body.items() if name != "response"}
+            return replace(self, body={**kept, "detail": _TOO_LARGE})
+        return None if self.key is None else replace(self, key=None)
 
 
 class CommandsTopic:
@@ -57,7 +82,10 @@ class CommandsTopic:
         self._workers = {entity.table.name: entity.worker(patience_s=math.inf) for entity in entities}
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop`. Raises StoreError where the table cannot be used, StoreUnavailableError where Kafka cannot."""
+        """Until `stop`. Raises StoreError where a table or the topic of replies cannot be used.
+
+        Raises StoreUnavailableError where Kafka cannot.
+        """
         self._consumer.subscribe([self._commands])
         try:
             while not stop.is_set():
@@ -90,7 +118,7 @@ class CommandsTopic:
             except Problem as problem:
                 asked.append((message, None, problem))
         self._wait([one for _, _, one in asked if isinstance(one, Future)], stop)
-        self._reply([(message, _body(command, answered)) for message, command, answered in asked], stop)
+        self._reply([_Reply(one, one.key(), _body(command, answered)) for one, command, answered in asked], stop)
         self._commit(messages)
 
     def _is_whole(self, message: Message) -> bool:
@@ -136,40 +164,56 @@ class CommandsTopic:
             if time.monotonic() > until:
                 raise StopRequested
 
-    def _reply(self, replies: Sequence[tuple[Message, dict[str, Any]]], stop: threading.Event) -> None:
-        """Returns when all are in the topic. Raises StopRequested where Kafka does not take them."""
+    def _reply(self, replies: Sequence[_Reply], stop: threading.Event) -> None:
+        """Returns when all are in the topic. A broker that is away is waited for.
+
+        Raises StoreError where the topic never takes one, StopRequested.
+        """
         left = list(replies)
         while left:
-            failed: list[tuple[Message, dict[str, Any]]] = []
+            failed: list[tuple[_Reply, KafkaError]] = []
             for one in left:
                 self._produce(one, failed)
             self._producer.flush()
-            left = failed
+            left = [self._again(*one) for one in failed]
             if left:
-                _log.warning("replies are sent again", count=len(left))
+                reasons = sorted({error.str() for _, error in failed})
+                _log.warning("replies are sent again", count=len(left), errors=reasons)
                 if stop.wait(0.5):
                     raise StopRequested
 
-    def _produce(self, reply: tuple[Message, dict[str, Any]], failed: list[tuple[Message, dict[str, Any]]]) -> None:
-        message, body = reply
-
+    def _produce(self, reply: _Reply, failed: list[tuple[_Reply, KafkaError]]) -> None:
         def delivered(error: KafkaError | None, _: Message) -> None:
-            if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                failed.append((message, _without_response(body)))
-            elif error is not None:
-                failed.append(reply)
+            if error is not None:
+                failed.append((reply, error))
 
-        origin = f"{message.topic()}/{message.partition()}/{message.offset()}"
-        given: dict[str, Any] = {"key": message.key(), "headers": {ORIGIN_HEADER: origin}, "on_delivery": delivered}
-        try:
-            self._producer.produce(self._replies, orjson.dumps(body), **given)
-        except BufferError:
-            self._producer.flush()
-            failed.append(reply)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
-                raise
-            failed.append((message, _without_response(body)))
+        to = reply.to
+        origin = f"{to.topic()}/{to.partition()}/{to.offset()}"
+        given: dict[str, Any] = {"key": reply.key, "headers": {ORIGIN_HEADER: origin}, "on_delivery": delivered}
+        while True:
+            try:
+                self._producer.produce(self._replies, orjson.dumps(reply.body), **given)
+                return
+            except BufferError:  # and it goes before those that come behind it
+                self._producer.flush()
+            except KafkaException as error:
+                if error.args[0].code() not in (KafkaError.MSG_SIZE_TOO_LARGE, *_REFUSALS):
+                    raise
+                failed.append((reply, error.args[0]))
+                return
+
+    def _again(self, reply: _Reply, error: KafkaError) -> _Reply:
+        """What is sent instead of a reply that was not taken."""
+        if (mend := _REFUSALS.get(error.code())) is not None:
+            raise StoreError(f"the topic {self._replies} does not take replies: {error.str()}. {mend}")
+        if error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+            return reply
+        if (smaller := reply.smaller()) is None:
+            raise StoreError(
+                f"the topic {self._replies} does not even take a reply of {len(orjson.dumps(reply.body)):,} bytes. "
+                "Raise its max.message.bytes"
+            )
+        return smaller
 
     def _commit(self, messages: Sequence[Message]) -> None:
         offsets: dict[tuple[str, int], int] = {}
@@ -201,8 +245,3 @@ def _body(command: Command | None, answered: Future[Answer] | Problem) -> dict[s
     if isinstance(error, StoreError | WorkerEndedError) or not isinstance(error, ViewtailError):
         raise error
     return {**named, **problems.of(error, command.name).body()}
-
-
-def _without_response(body: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in body.items() if name != "response"}
-    return {**kept, "detail": "the response is larger than a message may be; ask for it over HTTP, under the same key"}

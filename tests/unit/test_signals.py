@@ -1,0 +1,85 @@
+"""A stopping signal ends what runs now: in a process that works for one deployment after another, too."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+BEGIN = """
+import os, signal, sys, threading
+from viewtail import main, signals
+from viewtail.shards import VARIABLE, NotOneShardError
+"""
+
+
+def ended(script: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", BEGIN + script]
+    return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_last_that_asked_for_signals_gets_all_of_them() -> None:
+    done = ended("""
+got, came = [], threading.Event()
+
+def ask(name):
+    signals.on_stop(lambda: (got.append(name), came.set()))
+
+ask("first")
+ask("second")
+for _ in range(4):
+    os.kill(os.getpid(), signal.SIGINT)
+    assert came.wait(10)
+    came.clear()
+print(*got)
+""")
+    assert done.stdout.split() == ["second"] * 4, done.stderr
+
+
+COMMAND = """
+def command(_):
+    shard = os.environ.get(VARIABLE)
+    if shard is None:
+        raise NotOneShardError({"a": "", "b": "", "c": ""})
+    print(shard, flush=True)
+    return {"a": in_a, "b": in_b, "c": lambda: 0}[shard]()
+
+def in_a():
+    signals.on_stop(lambda: None)
+    return 1
+
+def stopped():
+    stop = threading.Event()
+    signals.on_stop(stop.set)
+    os.kill(os.getpid(), number)
+    assert stop.wait(10)
+    return 0 if is_too_late else 130
+
+def asks():
+    os.kill(os.getpid(), number)
+    threading.Event().wait(10)
+    return 0
+
+main._command = command
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("is_too_late", [False, True], ids=["heard", "heard too late"])
+def test_a_stop_in_one_deployment_ends_the_command_for_those_that_are_left(
+    number: signal.Signals, is_too_late: bool
+) -> None:
+    done = ended(f"{COMMAND}\nnumber, is_too_late, in_b = {number:d}, {is_too_late}, stopped\nmain.main(['verify'])")
+    assert (done.stdout.split(), done.returncode) == (["a", "b"], 130), done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_what_the_next_deployment_does_before_it_asks_for_signals_is_ended_by_one(
+    number: signal.Signals, code: int
+) -> None:
+    done = ended(f"{COMMAND}\nnumber, in_b = {number:d}, asks\nmain.main(['rebuild'])")
+    assert (done.stdout.split(), done.returncode) == (["a", "b"], code), done.stderr
