@@ -523,6 +523,21 @@ def test_another_declaration_of_lists_and_sets_is_built_beside(world: World) -> 
     views = VIEWS.replace("company:{company_id}:users", "firm:{company_id}").replace("VARCHAR(20)", "VARCHAR(30)")
     views = views.replace('score="joined_at"', 'score="id"').replace('!= "left"', '== "left"')
     assert views.count("VARCHAR(30)") == 2
+    (world.run.folder / "views.py").write_text(views)
+    shown = {
+        view: json.loads(command(world, "preview", view, "--json", "--sample", "1000").stdout)["differences"]
+        for view in ("user_tag", "company_users", "newest", "role_users")
+    }
+    assert shown["user_tag"] == [], "its values are the same in a longer column"
+    for one in shown["company_users"]:
+        company = one["before"]["set"].split(":")[1]
+        assert (one["before"]["set"], one["after"]["set"]) == (f"company:{company}:users", f"firm:{company}")
+    assert all(one["after"]["score"] == float(one["key"]) for one in shown["newest"])
+    assert {(one["before"] is None, one["after"] is None) for one in shown["role_users"]} == {
+        (True, False),
+        (False, True),
+    }, "who left comes, and the others go"
+    assert min(len(shown[view]) for view in ("company_users", "newest", "role_users")) > 50
     declare(world, views, VIEWTAIL_RUN__ON_CHANGE="beside")
 
     def is_changed() -> bool:
