@@ -59,7 +59,7 @@ class Counts:
 
 
 class StandingView(Protocol):
-    """A view whose pipelines nobody runs: nothing is written into it, while its table may go on changing."""
+    """A view whose pipeline nobody runs, or is paused: it gets no changes, while its table may go on changing."""
 
     @property
     def at(self) -> str:
@@ -103,7 +103,7 @@ class Verify:
         share: of the table that is compared; 1.0: all of it.
         say: is called with the counts and the estimate of rows, now and then.
         found: is called with each entity that differs for good, and whether it was mended.
-        standing: the view as it stands where nobody runs its pipelines.
+        standing: the view as it stands where nothing is written into it.
     """
 
     beside: Beside
@@ -186,24 +186,22 @@ class Verify:
         return self._report(keepers, estimate, began, comparison, misled)
 
     def _stand_still_if_down(self) -> None:
-        """Where nobody runs the pipelines, nothing changes in the view: it is compared as it stands."""
-        if self.beside.is_run() or self.standing is None:
+        """A view that gets no changes, since its pipeline is down or paused, is compared as it stands."""
+        if self.standing is None or (standstill := self.beside.standstill()) is None:
             return
         if self.is_repair:
-            raise ViewtailError(
-                f"no viewtail runs the pipeline of {self.beside.view.id}, and what is wrong is written as of a moment "
-                "that the pipeline has passed. Start it: viewtail run"
-            )
+            why, mend = standstill
+            raise ViewtailError(f"{why}, and what is wrong is written as of a moment that it has passed. {mend}")
         self.beside.is_standing = True
         self._stands = self.standing()
         self._changed = self._stands.changed()
 
     def _require_standing(self) -> None:
-        """Raises ViewtailError where somebody runs the pipelines by now: what differs may be about to come."""
-        if self._stands is not None and self.beside.is_run():
+        """Raises ViewtailError where the pipelines go on by now: what differs may be about to come."""
+        if self._stands is not None and self.beside.standstill() is None:
             raise ViewtailError(
-                f"a viewtail has begun to run the pipeline of {self.beside.view.id} meanwhile, so the view does not "
-                "stand still any more. Run the same command again: it compares the view under the running viewtail"
+                f"the pipeline of {self.beside.view.id} was started or resumed meanwhile, so the view does not stand "
+                "still any more. Run the same command again: it compares the view while that gets changes"
             )
 
     def _without_behind(self, found: list[Found]) -> list[Found]:

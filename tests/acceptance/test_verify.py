@@ -235,6 +235,27 @@ def test_what_changes_while_a_view_is_compared_that_nobody_runs_is_behind_too(wo
     assert world.verify(*views)["code"] == 0
 
 
+def test_a_view_whose_pipeline_is_paused_is_compared_as_it_stands(world: World) -> None:
+    """An hourly `viewtail verify` must end, and go on to the next view."""
+    assert world.command("pause", "--pipeline", "redis", "--reason", "maintenance").returncode == 0
+    try:
+        paused = f"SELECT 1 FROM {STORE}.pipeline_status WHERE state = 'paused'"
+        wait_for("it is paused", lambda: world.ask(paused))
+        world.ask(f"UPDATE {SCHEMA}.user SET name = 'later' WHERE id IN (301, 302)")
+        world.redis.hset("person:303", "name", "damaged")
+        found = world.verify("redis:person", "elasticsearch:person")
+        one, other = found["views"]
+        assert ([entity["key"] for entity in one["entities"]], one["behind"]) == (["303"], 2)
+        assert one["stands_at"].startswith("binlog.") and one["proven_through"] is None
+        assert other["is_equal"] and other["proven_through"]
+        refused = world.command("verify", "redis:person", "--repair")
+        assert refused.returncode == 1 and "To go on: viewtail resume --pipeline redis" in refused.stderr
+    finally:
+        assert world.command("resume", "--pipeline", "redis").returncode == 0
+    wait_for("it goes on", world.run.is_well)
+    assert world.verify("redis:person", "--repair")["code"] == 0
+
+
 def test_a_pass_over_a_view_that_nobody_runs_ends_where_somebody_begins_to(world: World) -> None:
     view = "mysql:by_email"
     world.run.stop()
@@ -247,7 +268,7 @@ def test_a_pass_over_a_view_that_nobody_runs_ends_where_somebody_begins_to(world
     assert world.command("wait", view, "--within", "30").returncode == 0
     out, errors = first.communicate(timeout=60)
     assert (first.returncode, out) == (1, ""), out + errors
-    assert "a viewtail has begun to run the pipeline of mysql:by_email meanwhile" in errors
+    assert "the pipeline of mysql:by_email was started or resumed meanwhile" in errors
     wait_for("the pipelines run again", lambda: world.command("status").returncode == 0, timeout_s=60)
     again = world.verify(view)
     assert (again["code"], again["views"][0]["rows"]) == (0, ROWS), "from the beginning"

@@ -157,19 +157,13 @@ def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event)
 
 def _standing(deployment: Deployment, beside: Beside, stop: Event) -> _Standing:
     """The view as it stands. Raises ViewtailError where nobody can tell at which place."""
-    name = beside.first[0].pipeline
+    why, mend = beside.standstill() or ("its pipeline stood still", "")
     with asking(replace(deployment.settings.store_address(), database=None), role="store") as connection:
-        position = positions(connection, deployment.database, read_position).get(name)
+        position = positions(connection, deployment.database, read_position).get(beside.first[0].pipeline)
     if position is None or not deployment.settings.source_kind.has_rows:
-        raise ViewtailError(_start(name))
-    print_remark(
-        f"{beside.view.id}: no viewtail runs pipeline {name}: the view is compared as it stands, at {position}"
-    )
-    return _Standing(deployment=deployment, beside=beside, stop=stop, stands=position)
-
-
-def _start(pipeline: str) -> str:
-    return f"no viewtail runs pipeline {pipeline}. Start it, then verify: viewtail run"
+        raise ViewtailError(f"{why}, and where the view stands is not known. {mend}")
+    print_remark(f"{beside.view.id}: {why}: the view is compared as it stands, at {position}")
+    return _Standing(deployment=deployment, beside=beside, stop=stop, stands=position, mend=mend)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -180,6 +174,7 @@ class _Standing:
     beside: Beside
     stop: Event
     stands: Position
+    mend: str  # what ends that it stands still
     _read_upto: Position | None = None  # all before was read; the batch behind it may have been read in part
     _keys: set[Key] = field(default_factory=set)
 
@@ -196,8 +191,10 @@ class _Standing:
             history = self.deployment.history_beside(crc32(f"verify {view.id}".encode()) % READERS)
             self._keys.update(changed_keys(history, view, stretch, self.stop, lambda _, at: ends.append(at)))
         except ViewtailError as error:
-            why = f"what changed since {self.stands} cannot be told from what is wrong: {error}"
-            raise ViewtailError(f"{_start(self.beside.first[0].pipeline)}. Without that, {why}") from None
+            raise ViewtailError(
+                f"what changed since {self.stands} cannot be told from what is wrong: {error} Without that, view "
+                f"{view.id} is compared only while it gets changes. {self.mend}"
+            ) from None
         self._read_upto = ends[-2] if len(ends) > 1 else begin
         return self._keys
 
