@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from changes.errors import StopRequested, ViewtailError
 from changes.writes import Key
@@ -58,6 +58,17 @@ class Counts:
     behind: int = 0  # changed since the place at which a view stands that nobody runs
 
 
+class StandingView(Protocol):
+    """A view whose pipeline nobody runs, or is paused: it gets no changes, while its table may go on changing."""
+
+    @property
+    def at(self) -> str:
+        """The place in the stream at which the view stands."""
+
+    def changed(self) -> Collection[Key]:
+        """The keys that the stream says changed since then, up to the moment at which this is asked."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What became of one pass over one view."""
@@ -92,8 +103,7 @@ class Verify:
         share: of the table that is compared; 1.0: all of it.
         say: is called with the counts and the estimate of rows, now and then.
         found: is called with each entity that differs for good, and whether it was mended.
-        changed_since: the place at which the view stands where nobody runs its pipelines, and the keys that the stream
-            says changed since then.
+        standing: the view as it stands where nothing is written into it.
     """
 
     beside: Beside
@@ -104,7 +114,7 @@ class Verify:
     share: float = 1.0
     say: Callable[[Counts, int], None] = lambda *_: None
     found: Callable[[Found, bool], None] = lambda *_: None
-    changed_since: Callable[[], tuple[str, Collection[Key]]] | None = None
+    standing: Callable[[], StandingView] | None = None
     counts: Counts = field(default_factory=Counts)
     _listed: list[Found] = field(default_factory=list)
     _repaired: list[Found] = field(default_factory=list)
@@ -117,8 +127,8 @@ class Verify:
     _lasting: Counts | None = None  # of `counts`, what is not counted again by a pass that goes on; None: all of it
     _suspects: list[Key] = field(default_factory=list)
     _seed: int = 0
-    _stands_at: str | None = None
-    _changed: Collection[Key] | None = None
+    _stands: StandingView | None = None
+    _changed: Collection[Key] = ()  # of a view that stands still; more of them are known later
 
     def execute(self) -> Report:
         """Raises ViewtailError; StopRequested where it was stopped: another one goes on where it was."""
@@ -146,8 +156,10 @@ class Verify:
         progress = self.run.progress
         order = row_order(beside.view.table)
         losses = sum(one.loss_count for one in keepers)
+        is_standing = self._stands is not None
+        now = order, losses, is_standing
         # It begins; or the table is read in another order by now, or the view is not what was compared before.
-        if (progress.get("order"), progress.get("losses")) != (order, losses):
+        if (progress.get("order"), progress.get("losses"), progress.get("is_standing", False)) != now:
             started = _now(beside.session)
             lowered: dict[str, Any] = {
                 name: progress[name] for name in ("lowered", "lowered_count") if name in progress
@@ -155,7 +167,7 @@ class Verify:
             progress.clear()
             progress |= lowered
             progress |= {"order": order, "began_at": started, "watermark": beside.now(), "is_through": False}
-            progress["losses"] = losses
+            progress |= {"losses": losses, "is_standing": is_standing}
             self._save()
         else:
             self.counts, self._parked = _counts(progress["counts"]), set(progress["parked"])
@@ -174,16 +186,37 @@ class Verify:
         return self._report(keepers, estimate, began, comparison, misled)
 
     def _stand_still_if_down(self) -> None:
-        """Where nobody runs the pipelines, nothing changes in the view: it is compared as it stands."""
-        if self.beside.is_run() or self.changed_since is None:
+        """A view that gets no changes, since its pipeline is down or paused, is compared as it stands."""
+        if self.standing is None or (standstill := self.beside.standstill()) is None:
             return
         if self.is_repair:
-            raise ViewtailError(
-                f"no viewtail runs the pipeline of {self.beside.view.id}, and what is wrong is written as of a moment "
-                "that the pipeline has passed. Start it: viewtail run"
-            )
+            why, mend = standstill
+            raise ViewtailError(f"{why}, and what is wrong is written as of a moment that it has passed. {mend}")
         self.beside.is_standing = True
-        self._stands_at, self._changed = self.changed_since()
+        self._stands = self.standing()
+        self._changed = self._stands.changed()
+
+    def _require_standing(self) -> None:
+        """Raises ViewtailError where the pipelines go on by now: what differs may be about to come."""
+        if self._stands is not None and self.beside.standstill() is None:
+            raise ViewtailError(
+                f"the pipeline of {self.beside.view.id} was started or resumed meanwhile, so the view does not stand "
+                "still any more. Run the same command again: it compares the view while that gets changes"
+            )
+
+    def _without_behind(self, found: list[Found]) -> list[Found]:
+        """Those that did not change since the place at which the view stands.
+
+        A row may have changed after that was asked first: it is asked again once rows that differ have been read.
+        """
+        if self._stands is None or not found:
+            return found
+        self._require_standing()
+        if any(one.key not in self._changed for one in found):
+            self._changed = self._stands.changed()
+        left = [one for one in found if one.key not in self._changed]
+        self.counts.behind += len(found) - len(left)
+        return left
 
     # -- the pass -----------------------------------------------------------------------------------------------
 
@@ -252,9 +285,7 @@ class Verify:
         if not suspects:
             return
         settled = comparison.settle(suspects)
-        if self._changed is not None:
-            self.counts.behind += sum(one.key in self._changed for one in settled.found)
-            settled.found = [one for one in settled.found if one.key not in self._changed]
+        settled.found = self._without_behind(settled.found)
         if writer is None:
             settled.found = self._at_first(settled.found)
         if settled.found:
@@ -343,12 +374,13 @@ class Verify:
     def _report(
         self, keepers: Sequence[Keeper], estimate: int, began: float, comparison: Comparison, misled: str
     ) -> Report:
+        self._require_standing()
         counts, foreign = self.counts, tuple(comparison.reader.foreign)
         left = counts.differing.total() - counts.repaired
         is_equal = not (left or counts.parked or counts.changing or foreign)
         is_whole = self.share == 1.0
         through = None
-        if is_equal and is_whole and self._stands_at is None:
+        if is_equal and is_whole and self._stands is None:
             began_at, losses = self.run.progress["began_at"], self.run.progress["losses"]
             through = prove(self.beside.session, self.beside.deployment.database, keepers, began_at, losses)
             if through is None:
@@ -376,7 +408,7 @@ class Verify:
             estimate=estimate,
             confidence="" if is_whole else _confidence(counts, comparison),
             behind=counts.behind,
-            stands_at=self._stands_at,
+            stands_at=None if self._stands is None else self._stands.at,
         )
 
     def _estimate(self) -> int:

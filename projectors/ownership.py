@@ -282,6 +282,9 @@ def _records(source: Source, states: ViewStates, views: Sequence[BoundView]) -> 
     """The views' states, by id: those that changed are new, and others of the pipeline are kept no more."""
     records = log_fill.refuse(source, states, states.sync(views))
     states.retire_others(records)
+    for record in records.values():
+        if record.state is State.PAUSED:  # before this start; or it restarted for that, since a copy is beside
+            _log.info("view paused", view=record.name)
     return records
 
 

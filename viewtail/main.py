@@ -567,10 +567,10 @@ def verify(
     """Compare views with their tables, both ways, while they are written; exits 1 where one differs.
 
     What differs only because the pipeline is behind does not count. A whole pass without a difference proves the view
-    through the moment at which the pass began: `status` shows it. Without a running viewtail the view is compared as it
-    stands, and nothing is proven. The command backs off when the source is busy, and goes on where it was stopped.
-    --repair writes what is wrong again through the guard, and compares it once more. A version that no history explains
-    is replaced, which nothing else does; the list names it.
+    through the moment at which the pass began: `status` shows it. Without a running viewtail, or while the pipeline is
+    paused, the view is compared as it stands, and nothing is proven. The command backs off when the source is busy, and
+    goes on where it was stopped. --repair writes what is wrong again through the guard, and compares it once more. A
+    version that no history explains is replaced, which nothing else does; the list names it.
     """
     from viewtail.commands.verify import Options
     from viewtail.commands.verify import verify as command

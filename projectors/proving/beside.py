@@ -66,12 +66,22 @@ class Keeper:
     trouble: str | None  # why it is not running well, as it last said
 
     @property
+    def standstill(self) -> tuple[str, str] | None:
+        """Why nothing is written into the view, and what ends that, with the command; None where it gets changes."""
+        if not self.is_run:
+            return f"no viewtail runs pipeline {self.pipeline}", "Start one: viewtail run"
+        if self.trouble is not None and self.trouble.startswith(PAUSED):
+            return (
+                f"pipeline {self.pipeline} is {self.trouble}",
+                f"To go on: viewtail resume --pipeline {self.pipeline}",
+            )
+        return None
+
+    @property
     def trouble_and_mend(self) -> str | None:
         """A sentence, where it passes nothing now."""
-        if not self.is_run:
-            return f"no viewtail runs pipeline {self.pipeline}. Start one: viewtail run"
-        if self.trouble is not None and self.trouble.startswith(PAUSED):
-            return f"pipeline {self.pipeline} is {self.trouble}. To go on: viewtail resume --pipeline {self.pipeline}"
+        if self.standstill is not None:
+            return ". ".join(self.standstill)
         return None if self.trouble is None else f"pipeline {self.pipeline} is {self.trouble}"
 
 
@@ -172,6 +182,10 @@ class Beside:
     def is_run(self) -> bool:
         """Whether a process has all of them, or tries to."""
         return all(one.is_run for one in self.keepers())
+
+    def standstill(self) -> tuple[str, str] | None:
+        """Why nothing is written into the view, and what ends that, with the command; None where it gets changes."""
+        return next((one.standstill for one in self.keepers() if one.standstill is not None), None)
 
     def now(self) -> int:
         """The version of a watermark from now on, once the view has everything before it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
 import threading
 import time
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from projectors.failpoints import RUN_STEPS
 from projectors.pace import GIVING_WAY_ROWS, GivingWay
 from stack import Server
 from tests.support.copies import LISTS, STORES, VIEWS, Lists, Shop, declared, kept, placed, rebuilt
@@ -76,7 +78,7 @@ def test_readers_and_writers_go_on_during_a_rebuild_and_a_rollback(
                 time.sleep(0.001)
 
         def read_all() -> None:
-            while not stop.is_set():
+            while not stop.wait(0.001):
                 if store != "redis":  # which has no way to read all keys at one moment
                     count = len(place.shown())
                     if count != ROWS:
@@ -130,6 +132,48 @@ def test_a_held_rebuild_changes_nothing_for_readers_until_it_is_asked_for_again(
         assert refused.returncode == 2 and "nothing to go back to" in refused.stderr
         rebuilt(run)
         assert place.shown() == shop.wanted()
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_rebuild_that_was_killed_as_it_compared_its_copy_is_finished_by_the_same_command(
+    store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The command compares; tests/faults/test_rebuild_faults.py kills the process that fills and swaps."""
+    with kept(request, store, shop, tmp_path) as (place, run):
+        place.damage(7, "damaged")
+        for step in RUN_STEPS:
+            killed = run.background("rebuild", "people", VIEWTAIL_FAILPOINT=step)
+            killed.communicate(timeout=60)
+            assert killed.returncode == -signal.SIGKILL, step
+            assert place.shown()[7] == "damaged" and place.copies() == {2}, "readers have the view as it was"
+            assert [one["state"] for one in comparisons(run)] == ["stopped"], "it went on, but for the first"
+        assert rebuilt(run)["live_copy"] == 2
+        assert place.shown() == shop.wanted()
+        assert [one["state"] for one in comparisons(run)] == ["done"]
+
+
+def test_ctrl_c_leaves_the_copy_and_the_same_command_goes_on(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        rebuilt(run, "--hold")
+        assert run.command("pause", "--all").returncode == 0
+        wait_for("it stands still", lambda: "pipeline paused" in run.log)
+        command = run.background("rebuild", "people")
+        wait_for("it compares once more, and waits for the pipeline", lambda: len(comparisons(run)) == 2)
+        command.send_signal(signal.SIGINT)
+        out, errors = command.communicate(timeout=20)
+        assert (command.returncode, out) == (130, "") and "The same command goes on" in errors
+        assert place.copies() == {2} and [one["state"] for one in comparisons(run)] == ["stopped", "done"]
+        assert run.command("resume", "--all").returncode == 0
+        assert rebuilt(run)["live_copy"] == 2
+        assert [one["state"] for one in comparisons(run)] == ["done", "done"]
+
+
+def comparisons(run: Run) -> list[dict[str, object]]:
+    """Of copies with their tables, as they are recorded."""
+    told: list[dict[str, object]] = json.loads(run.command("replays", "--json").stdout)
+    return [one for one in told if one["kind"] == "rebuild"]
 
 
 @pytest.mark.parametrize("store", STORES[:2])

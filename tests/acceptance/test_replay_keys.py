@@ -198,10 +198,14 @@ def test_what_the_binlog_says_changed_in_a_stretch_is_written_again(world: World
 
 
 def test_a_part_of_the_binlog_that_is_gone_is_told_and_the_whole_view_offered(world: World) -> None:
-    done = world.command("replay", "mysql:by_email", "--from", "binlog.000000:4")
-    assert done.returncode == 1
-    assert "binlog.000000:4" in done.stderr
-    assert "viewtail replay mysql:by_email" in done.stderr
+    for option, place, told in (
+        ("--from", "binlog.000000:4", "binlog.000000:4"),
+        ("--since", "2001-02-03T04:05", "the oldest binlog that the source has, binlog.0"),
+    ):
+        done = world.command("replay", "mysql:by_email", option, place)
+        assert done.returncode == 1
+        assert told in done.stderr
+        assert "viewtail replay mysql:by_email" in done.stderr
     for given in ("nonsense", "binlog.000001"):
         assert world.command("replay", "mysql:by_email", "--from", given).returncode == 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from projectors.failpoints import REWRITE_STEPS, RUN_STEPS
 from stack import Server
 from tests.acceptance.test_sets import SCHEMA, STORE, VIEWS, World, made
 from tests.support.running import wait_for
@@ -359,6 +361,68 @@ def test_planted_damage_in_lists_and_sets_is_found_and_mended(world: World) -> N
     wait_for("later changes come", world.is_equal)
 
 
+SPOILT = ("user_tag", "company_users", "newest")
+
+
+def spoil(world: World, *, is_above: bool) -> None:
+    """1016 has other values, and is in other sets; as it should not be at its version, or at one above all."""
+    for name in ("user_tag", "user_tag__version"):
+        world.ask(f"DELETE FROM {STORE}.{name} WHERE id = 1016")
+    version = int(ABOVE) if is_above else 5
+    world.ask(f"INSERT INTO {STORE}.user_tag (id, tags) VALUES (1016, 'x'), (1016, 'y')")
+    world.ask(f'INSERT INTO {STORE}.user_tag__version (id, tags, version) VALUES (1016, \'["x", "y"]\', {version})')
+    world.redis.smove(world.redis.hget("company_users:1016", "set") or "", THERE, "1016")
+    world.redis.zrem(world.redis.hget("newest:1016", "set") or "", "1016")
+    world.redis.zadd("company:21:newest", {"1016": 5})
+    for view, name in (("company_users", THERE), ("newest", "company:21:newest")):
+        world.redis.hset(f"{view}:1016", mapping={"set": name, "_version": f"{version:019d}"})
+
+
+def of_one_entity(world: World) -> list[Any]:
+    """What readers find of 1016 in each view: its values, and the sets in which it is."""
+    shown = world.shown()
+    sets = {name: members for name, members in shown["sets"].items() if "1016" in members}
+    return [
+        {tag for tag, number in shown["user_tag"] if number == 1016},
+        {name for name in sets if name.startswith("company:") and name.endswith(":users")},
+        {name: members["1016"] for name, members in sets.items() if name.endswith(":newest")},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command_line", "steps"),
+    [
+        (("verify", "--repair"), [*REWRITE_STEPS, *RUN_STEPS]),
+        # It takes no version away, and saves nothing in so short a time.
+        (
+            ("replay", "--where", "id BETWEEN 1015 AND 1017"),
+            ["after begin", "after rows", "after rewrite", "before end"],
+        ),
+    ],
+    ids=["repair", "replay"],
+)
+def test_one_that_was_killed_shows_no_half_of_a_list_or_set_and_is_finished_by_the_same_command(
+    world: World, command_line: tuple[str, ...], steps: list[str]
+) -> None:
+    what, *options = command_line
+    right = of_one_entity(world)
+    for step in steps:
+        spoil(world, is_above="--repair" in options)
+        spoilt = of_one_entity(world)
+        assert all(one != other for one, other in zip(spoilt, right, strict=True))
+        killed = [world.run.background(what, view, *options, VIEWTAIL_FAILPOINT=step) for view in SPOILT]
+        for one in killed:
+            one.communicate(timeout=60)
+        assert [one.returncode for one in killed] == [-signal.SIGKILL] * len(SPOILT), step
+        found = of_one_entity(world)
+        assert all(one in either for one, *either in zip(found, right, spoilt, strict=True)), (step, found)
+        again = [world.run.background(what, view, *options) for view in SPOILT]
+        told = [one.communicate(timeout=60) for one in again]
+        assert [one.returncode for one in again] == [0] * len(SPOILT), told
+        assert of_one_entity(world) == right, step
+    assert world.is_equal() and verify(world, code=0)
+
+
 def test_a_member_that_is_no_key_is_named_and_stays(world: World) -> None:
     world.redis.sadd(HERE, "no key", "01013")
     found = verify(world, "company_users", "--repair", code=1)["company_users"]
@@ -459,6 +523,21 @@ def test_another_declaration_of_lists_and_sets_is_built_beside(world: World) -> 
     views = VIEWS.replace("company:{company_id}:users", "firm:{company_id}").replace("VARCHAR(20)", "VARCHAR(30)")
     views = views.replace('score="joined_at"', 'score="id"').replace('!= "left"', '== "left"')
     assert views.count("VARCHAR(30)") == 2
+    (world.run.folder / "views.py").write_text(views)
+    shown = {
+        view: json.loads(command(world, "preview", view, "--json", "--sample", "1000").stdout)["differences"]
+        for view in ("user_tag", "company_users", "newest", "role_users")
+    }
+    assert shown["user_tag"] == [], "its values are the same in a longer column"
+    for one in shown["company_users"]:
+        company = one["before"]["set"].split(":")[1]
+        assert (one["before"]["set"], one["after"]["set"]) == (f"company:{company}:users", f"firm:{company}")
+    assert all(one["after"]["score"] == float(one["key"]) for one in shown["newest"])
+    assert {(one["before"] is None, one["after"] is None) for one in shown["role_users"]} == {
+        (True, False),
+        (False, True),
+    }, "who left comes, and the others go"
+    assert min(len(shown[view]) for view in ("company_users", "newest", "role_users")) > 50
     declare(world, views, VIEWTAIL_RUN__ON_CHANGE="beside")
 
     def is_changed() -> bool:

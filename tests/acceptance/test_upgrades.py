@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,10 +20,11 @@ import pytest
 import redis
 
 from stack import Server
+from stack.server import free_port
 from tests.support.asking import ask
 from tests.support.recorded_views import HALTED, HALVES, OF_USERS, readers_find, wanted
 from tests.support.recording import clear, restore
-from tests.support.running import Run, addresses, wait_for
+from tests.support.running import CLEANING, Run, addresses, wait_for
 from tests.support.world import World
 
 RECORDED = Path(__file__).parents[1] / "recorded"
@@ -68,6 +71,9 @@ class Deployment:
     def status(self) -> dict[str, dict[str, Any]]:
         """By view."""
         return {view["name"]: view for one in self.pipelines().values() for view in one["views"]}
+
+    def halted_now(self) -> list[str]:
+        return sorted(name for name, view in self.status().items() if view["state"] == "halted")
 
     def wait_until_filled(self, *views: str) -> None:
         def states() -> bool:
@@ -249,6 +255,11 @@ def test_entities_and_halted_views_of_an_earlier_version_are_replayed(upgraded: 
     for view in ("mysql:ix_even", "redis:user", "elasticsearch:even"):
         upgraded.command("replay", view, "--key", "10", "--key", "4", "--yes")
         upgraded.command("replay", view, "--where", "id BETWEEN 22 AND 24", "--yes")
+    ((since,),) = ask(world.mysql, "SELECT DATE_FORMAT(UTC_TIMESTAMP(), '%Y-%m-%dT%H:%i:%s')")
+    ask(world.mysql, "UPDATE shop.user SET n = n + 2 WHERE id = 28")
+    upgraded.command("wait", "mysql:ix_even", "28")
+    ask(world.mysql, "UPDATE viewtail.ix_even SET n = 0 WHERE id = 28")
+    upgraded.command("replay", "mysql:ix_even", "--since", since, "--yes")
     upgraded.command("replay", "redis:moved", "--yes")
     upgraded.wait_until_filled("redis:moved")
     cache = redis.Redis(port=world.redis.port, decode_responses=True)
@@ -261,7 +272,8 @@ def test_entities_and_halted_views_of_an_earlier_version_are_replayed(upgraded: 
 def test_views_and_pipelines_of_an_earlier_version_are_paused_and_resumed(upgraded: Deployment) -> None:
     paused = ("redis:document", "elasticsearch:user")
     upgraded.command("pause", "redis:document", "--reason", "a test")
-    wait_for("its process has seen it", lambda: "view paused" in upgraded.run.log)
+    seen = '"view":"redis:document","event":"view paused"'  # another one was paused before the first run
+    wait_for("its process has seen it", lambda: seen in upgraded.run.log)
     upgraded.command("pause", "--pipeline", "elasticsearch")
     wait_for("it is paused", lambda: upgraded.pipelines()["elasticsearch"]["state"] == "paused")
     ask(upgraded.world.mysql, "UPDATE shop.user SET email = 'not yet', n = n + 2 WHERE id = 25")
@@ -289,11 +301,87 @@ def test_views_of_an_earlier_version_are_rebuilt_and_given_back(upgraded: Deploy
     wait_for("the copies are dropped", lambda: not ask(upgraded.world.mysql, RUNNING_REBUILDS))
 
 
+def test_the_cleaner_mends_views_of_an_earlier_version_and_the_probe_names_what_it_left_halted(
+    upgraded: Deployment,
+) -> None:
+    world, run, port = upgraded.world, upgraded.run, free_port()
+    halted = [{"view": name, "pipeline": name.partition(":")[0]} for name in upgraded.halted_now()]
+    assert run.stop() == 0
+    run.start(VIEWTAIL_METRICS__PORT=str(port), **CLEANING)
+
+    def is_told() -> bool:
+        code, body = ready(port)
+        assert (code, body["down"], body["halted"]) == (503 if halted else 200, [], halted)
+        return True
+
+    wait_for("all pipelines run, and what is halted is named", is_told)
+    ask(world.mysql, "UPDATE viewtail.ix_email SET email = 'damaged' WHERE id = 16")
+    redis.Redis(port=world.redis.port).delete("document:17")
+    index = next(iter(world.search("GET", "/user")))
+    world.search("DELETE", f"/{index}/_doc/18?refresh=true")
+    upgraded.wait_until_shown("mysql:ix_email", "redis:document", "elasticsearch:user")
+    assert "the cleaner wrote entities again" in run.log
+    assert run.stop() == 0
+    run.start()
+    upgraded.wait_until_filled(*(upgraded.views - {upgraded.paused}))
+
+
+def ready(port: int) -> tuple[int, Any]:
+    """What /readyz answers."""
+    ask_it = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+    try:
+        with ask_it(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
 def test_an_entity_in_views_of_an_earlier_version_is_erased(upgraded: Deployment) -> None:
     ask(upgraded.world.mysql, "DELETE FROM shop.user WHERE id = 30")
     proof = upgraded.json("forget", "shop.user", "30")
     assert proof["is_erased"]
     upgraded.wait_until_shown("mysql:ix_email", "redis:document", "elasticsearch:user")
+
+
+def test_a_changed_declaration_is_previewed_and_built_beside_what_an_earlier_version_made(upgraded: Deployment) -> None:
+    world, run = upgraded.world, upgraded.run
+    assert run.stop() == 0
+    path = run.folder / "views.py"
+    text = path.read_text()
+    for before, after in (('row["n"] % 2 == 0', 'row["n"] % 2 == 1'), ("[:3]", "[:2]")):
+        assert text.count(before) == 1
+        text = text.replace(before, after)
+    path.write_text(text)
+    found = upgraded.json("preview", "mysql:ix_even", "--sample", "1000")
+    assert found["same"] == 0 and not found["refused"]
+    assert {(one["before"] is None, one["after"] is None) for one in found["differences"]} == {
+        (True, False),
+        (False, True),
+    }, "the even ones go, the others come"
+    run.start(VIEWTAIL_RUN__ON_CHANGE="beside")
+
+    def wanted_now() -> dict[str, dict[int, Any]]:
+        users = ask(world.mysql, "SELECT id, email, n FROM shop.user")
+        documents = {key: {"email": email, "n": n, "tag": (email or "")[:2]} for key, email, n in users}
+        odd = {key: n for key, _, n in users if n % 2}
+        of_odd = {key: documents[key] for key in odd}
+        return {"mysql:ix_even": odd, "redis:document": documents, "elasticsearch:even": of_odd}
+
+    def is_swapped() -> bool:
+        must = wanted_now()
+        found = readers_find(world, must)
+        assert [view for view in must if found[view] != must[view]] == []
+        return not ask(world.mysql, RUNNING_REBUILDS)
+
+    wait_for("readers have the copies, and the former ones are dropped", is_swapped)
+    ((count,),) = ask(
+        world.mysql,
+        "SELECT COUNT(*) FROM viewtail.rebuild WHERE swapped_at IS NOT NULL "
+        "AND view_name IN ('mysql:ix_even', 'redis:document', 'elasticsearch:even')",
+    )
+    assert count >= len(wanted_now())
+    compared = upgraded.json("verify", *wanted_now())["views"]
+    assert all(one["is_equal"] for one in compared)
 
 
 def test_views_of_an_earlier_version_are_forgotten(upgraded: Deployment) -> None:

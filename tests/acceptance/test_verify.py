@@ -211,6 +211,76 @@ def test_without_a_running_viewtail_what_changed_since_is_behind_and_the_rest_is
     assert world.verify("mysql:by_email", "--repair")["code"] == 0
 
 
+def test_what_changes_while_a_view_is_compared_that_nobody_runs_is_behind_too(world: World) -> None:
+    """The application goes on while viewtail is down."""
+    views = ("mysql:by_email", "redis:person", "elasticsearch:person")
+    world.run.stop()
+    try:
+        slowly = ("--json", "--max-rows-per-second", "300")
+        passes = [world.run.background("verify", view, *slowly, VIEWTAIL_RUN__CHUNK_ROWS="100") for view in views]
+        wait_for("each has compared some", lambda: sorted(compared(world)) == sorted(views))
+        world.ask(f"UPDATE {SCHEMA}.user SET email = CONCAT('late', email), name = 'late' WHERE id IN (2901, 2902)")
+        world.ask(f"DELETE FROM {SCHEMA}.user WHERE id = 2903")
+        world.insert([3001])
+        for view, one in zip(views, passes, strict=True):
+            out, errors = one.communicate(timeout=60)
+            (found,) = json.loads(out)["views"]
+            assert (one.returncode, found["entities"], found["behind"]) == (0, [], 4), (view, out, errors)
+    finally:
+        world.run.start()
+    wait_for("the pipelines run again", lambda: world.command("status").returncode == 0, timeout_s=60)
+    world.ask(f"DELETE FROM {SCHEMA}.user WHERE id = 3001")
+    world.insert([2903])
+    assert world.command("wait", "mysql:by_email").returncode == 0
+    assert world.verify(*views)["code"] == 0
+
+
+def test_a_view_whose_pipeline_is_paused_is_compared_as_it_stands(world: World) -> None:
+    """An hourly `viewtail verify` must end, and go on to the next view."""
+    assert world.command("pause", "--pipeline", "redis", "--reason", "maintenance").returncode == 0
+    try:
+        paused = f"SELECT 1 FROM {STORE}.pipeline_status WHERE state = 'paused'"
+        wait_for("it is paused", lambda: world.ask(paused))
+        world.ask(f"UPDATE {SCHEMA}.user SET name = 'later' WHERE id IN (301, 302)")
+        world.redis.hset("person:303", "name", "damaged")
+        found = world.verify("redis:person", "elasticsearch:person")
+        one, other = found["views"]
+        assert ([entity["key"] for entity in one["entities"]], one["behind"]) == (["303"], 2)
+        assert one["stands_at"].startswith("binlog.") and one["proven_through"] is None
+        assert other["is_equal"] and other["proven_through"]
+        refused = world.command("verify", "redis:person", "--repair")
+        assert refused.returncode == 1 and "To go on: viewtail resume --pipeline redis" in refused.stderr
+    finally:
+        assert world.command("resume", "--pipeline", "redis").returncode == 0
+    wait_for("it goes on", world.run.is_well)
+    assert world.verify("redis:person", "--repair")["code"] == 0
+
+
+def test_a_pass_over_a_view_that_nobody_runs_ends_where_somebody_begins_to(world: World) -> None:
+    view = "mysql:by_email"
+    world.run.stop()
+    try:
+        world.ask(f"UPDATE {SCHEMA}.user SET email = CONCAT('later', email) WHERE id = 1")
+        first = world.run.background("verify", view, "--max-rows-per-second", "300", VIEWTAIL_RUN__CHUNK_ROWS="100")
+        wait_for("it has compared some", lambda: compared(world) == [view])
+    finally:
+        world.run.start()
+    assert world.command("wait", view, "--within", "30").returncode == 0
+    out, errors = first.communicate(timeout=60)
+    assert (first.returncode, out) == (1, ""), out + errors
+    assert "the pipeline of mysql:by_email was started or resumed meanwhile" in errors
+    wait_for("the pipelines run again", lambda: world.command("status").returncode == 0, timeout_s=60)
+    again = world.verify(view)
+    assert (again["code"], again["views"][0]["rows"]) == (0, ROWS), "from the beginning"
+    assert again["views"][0]["proven_through"]
+
+
+def compared(world: World) -> list[str]:
+    """Views of which a pass that goes on has compared some rows."""
+    rows = world.ask(f"SELECT view, progress FROM {STORE}.operator_run WHERE kind = 'verify' AND state = 'running'")
+    return [view for view, progress in rows if json.loads(progress)["counts"]["rows"]]
+
+
 def test_a_row_that_never_came_into_the_view_because_it_was_refused_is_parked_and_not_equal(world: World) -> None:
     for view in ("mysql:by_active_name", "redis:card"):
         assert world.verify(view)["code"] == 0

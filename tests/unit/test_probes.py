@@ -34,8 +34,9 @@ def view(state: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("state", ["starting", "retrying", "halted", "restarting", "stopped", "anything else"])
-def test_it_is_ready_in_no_state_but_running_and_standby(state: str) -> None:
-    assert probes.readyz(Fake({"mysql": report("running"), "redis": report("standby")})).is_good
+def test_it_is_ready_in_no_state_but_running_standby_and_paused(state: str) -> None:
+    for well in ("standby", "paused"):
+        assert probes.readyz(Fake({"mysql": report("running"), "redis": report(well)})).is_good
     answer = probes.readyz(Fake({"mysql": report("running"), "redis": report(state)}))
     assert not answer.is_good
     assert [(one["pipeline"], one["state"]) for one in answer.body["down"]] == [("redis", state)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -81,6 +83,19 @@ def test_no_line_is_wider_than_the_terminal(size: tuple[int, int], pipelines: in
     assert all(len(line) <= size[0] for line in lines)
     if size[1] >= 24:
         assert len(lines) <= size[1]
+
+
+def test_each_pipeline_has_its_lag_rate_and_parked_keys_and_each_view_how_long_ago_it_was_proven() -> None:
+    then = datetime.now(UTC) - timedelta(hours=3, minutes=5)
+    proven = replace(view(1, parked=4), proven_through=f"{then:%Y-%m-%d %H:%M:%S}")
+    lines = drawn(Looked([pipeline("redis", views=[proven, view(2, parked=1)], lag_s=7.5)]), 120)
+    titled = [line.split() for line in lines]
+    (heading,) = [words for words in titled if words[:1] == ["pipeline"]]
+    assert heading == ["pipeline", "state", "lag", "lag", "lately", "rows/s", "parked", "reported"]
+    (row,) = [words for words in titled if words[:1] == ["redis"]]
+    assert row[:4] == ["redis", "running", "7.5", "s"] and row[4][-1] in "▁▂▃▄▅▆▇█" and row[5:7] == ["123,456", "5"]
+    rows = {words[0][-3:]: words[-2:] for words in titled if words and words[0].startswith("redis:")}
+    assert rows == {"001": ["4", "3h"], "002": ["1", "-"]}, "parked keys, and proven through"
 
 
 def test_the_unwell_come_first_and_what_is_left_out_is_counted() -> None:

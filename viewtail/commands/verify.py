@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
 from zlib import crc32
 
 from changes.errors import DeclarationError, MisuseError, StopRequested, ViewtailError, once
+from changes.positions import Position
 from changes.writes import Key
 from operations.lowered import Lowered
 from operations.runs import Run
@@ -143,7 +144,7 @@ def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event)
             is_repair=options.writes,
             share=options.share,
             say=say,
-            changed_since=lambda: _changed_since(deployment, beside, stop),
+            standing=lambda: _standing(deployment, beside, stop),
         )
         try:
             report = operation.execute()
@@ -154,25 +155,48 @@ def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event)
     return report
 
 
-def _changed_since(deployment: Deployment, beside: Beside, stop: Event) -> tuple[str, set[Key]]:
-    """Where the view stands, and which entities the binlog says changed since then."""
-    name = beside.first[0].pipeline
+def _standing(deployment: Deployment, beside: Beside, stop: Event) -> _Standing:
+    """The view as it stands. Raises ViewtailError where nobody can tell at which place."""
+    why, mend = beside.standstill() or ("its pipeline stood still", "")
     with asking(replace(deployment.settings.store_address(), database=None), role="store") as connection:
-        position = positions(connection, deployment.database, read_position).get(name)
-    start = f"no viewtail runs pipeline {name}. Start it, then verify: viewtail run"
+        position = positions(connection, deployment.database, read_position).get(beside.first[0].pipeline)
     if position is None or not deployment.settings.source_kind.has_rows:
-        raise ViewtailError(start)
-    print_remark(
-        f"{beside.view.id}: no viewtail runs pipeline {name}: the view is compared as it stands, at {position}"
-    )
-    stretch = Stretch(begin=position, above=position.version, token=beside.watermarks.write())
-    number = crc32(f"verify {beside.view.id}".encode()) % READERS
-    try:
-        history = deployment.history_beside(number)
-        return str(position), set(changed_keys(history, beside.view, stretch, stop, lambda *_: None))
-    except ViewtailError as error:
-        why = f"what changed since {position} cannot be told from what is wrong: {error}"
-        raise ViewtailError(f"{start}. Without that, {why}") from None
+        raise ViewtailError(f"{why}, and where the view stands is not known. {mend}")
+    print_remark(f"{beside.view.id}: {why}: the view is compared as it stands, at {position}")
+    return _Standing(deployment=deployment, beside=beside, stop=stop, stands=position, mend=mend)
+
+
+@dataclass(eq=False, kw_only=True)
+class _Standing:
+    """A view that nobody keeps, and what the binlog says changed since its place; each time read on from the last."""
+
+    deployment: Deployment
+    beside: Beside
+    stop: Event
+    stands: Position
+    mend: str  # what ends that it stands still
+    _read_upto: Position | None = None  # all before was read; the batch behind it may have been read in part
+    _keys: set[Key] = field(default_factory=set)
+
+    @property
+    def at(self) -> str:
+        return str(self.stands)
+
+    def changed(self) -> set[Key]:
+        view = self.beside.view
+        begin = self._read_upto or self.stands
+        stretch = Stretch(begin=begin, above=begin.version, token=self.beside.watermarks.write())
+        ends = [begin]
+        try:
+            history = self.deployment.history_beside(crc32(f"verify {view.id}".encode()) % READERS)
+            self._keys.update(changed_keys(history, view, stretch, self.stop, lambda _, at: ends.append(at)))
+        except ViewtailError as error:
+            raise ViewtailError(
+                f"what changed since {self.stands} cannot be told from what is wrong: {error} Without that, view "
+                f"{view.id} is compared only while it gets changes. {self.mend}"
+            ) from None
+        self._read_upto = ends[-2] if len(ends) > 1 else begin
+        return self._keys
 
 
 def _say_once(why: str) -> None:
