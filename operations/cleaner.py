@@ -29,7 +29,7 @@ from operations.replay_keys import Where
 from operations.runs import Run, counted_up, forget_but_last
 from operations.verify import Verify
 from projectors.ownership import Ownership
-from projectors.pace import Pace
+from projectors.pace import GivingWay, Pace
 from projectors.proving.beside import Beside, Deployment
 from projectors.proving.cascades import Looks
 from projectors.proving.comparison import Comparison
@@ -37,8 +37,12 @@ from projectors.proving.comparison import Comparison
 _log = structlog.get_logger("viewtail.cleaner")
 
 LOOK_EVERY_S = 1.0
-ROWS_AT_ONCE = 100  # more at once would keep the pipeline's loop waiting: the slowest live changes are as late as that
-KEYS_AT_ONCE = 50
+# What is looked at at once. Live changes wait behind it, for the store and for Python's lock: the slowest ones as long
+# as a look takes.
+ROWS_AT_ONCE = 100
+KEYS_AT_ONCE = 15
+LIVE_PART = 10  # while changes come, a round goes on at such a part of its share
+MOST_BESIDE = 10  # times its own processor time; what takes longer waited for the pipeline, and was no work
 MOST_SHOWN = 10_000  # keys with one value that are asked for; where there are more, all keys are looked at
 SAVE_EVERY_S = 60.0
 AGAIN_AFTER_S = 30.0  # after an error
@@ -57,27 +61,39 @@ _WHATS = {
 
 @dataclass(eq=False)
 class Share(Pace):
-    """At most such a share of one core's time; waits while the pipeline has other things to do.
+    """At work for such a share of the time; waits while the pipeline has other things to do.
+
+    What the servers do for it counts as its own time: a live change waits behind that as well.
 
     Args:
         owing_s: so much of its rest it may owe, so that a little work is done at once.
+        is_live: whether changes come, and it goes on at a LIVE_PART of its share.
     """
 
     share: float = 0.05
     is_busy: Callable[[], bool] = lambda: False
     owing_s: float = 0.0
+    is_live: Callable[[], bool] = lambda: False
     _owed_s: float = 0.0
     _at: float = field(default_factory=time.monotonic)
+    _step_at: float = field(default_factory=time.monotonic)
     _spent_at: float = field(default_factory=time.thread_time)
 
+    def begin(self) -> None:
+        """What took time until now was waiting."""
+        self._step_at = time.monotonic()
+
     def after(self, rows: int) -> None:
-        now, spent = time.monotonic(), time.thread_time() - self._spent_at
-        self._owed_s = max(0.0, self._owed_s - (now - self._at)) + spent * (1 / self.share - 1)
+        now, own_s = time.monotonic(), time.thread_time() - self._spent_at
+        spent_s = max(own_s, min(now - self._step_at, MOST_BESIDE * own_s))
+        share = self.share / LIVE_PART if self.is_live() else self.share
+        self._owed_s = max(0.0, self._owed_s - (now - self._at)) + spent_s * (1 / share - 1)
         self._at = now
         self.stop.wait(max(0.0, self._owed_s - self.owing_s))
         while self.is_busy() and not self.stop.wait(LOOK_EVERY_S):
             pass
         self._spent_at = time.thread_time()
+        self.begin()
 
 
 @dataclass(eq=False, kw_only=True)
@@ -172,6 +188,7 @@ class Cleaner:
                 suspects = self._suspects(beside, comparison, suspects)
             if suspects:
                 self._mend(beside, comparison, suspects, kind)
+                pace.begin()
             pace.after(len(some))
 
     def _suspects(self, beside: Beside, comparison: Comparison, keys: Sequence[Key]) -> list[Key]:
@@ -266,7 +283,8 @@ class Cleaner:
             self.own.stop.wait(STUCK_AGAIN_AFTER_S if isinstance(error, WaitedTooLongError) else AGAIN_AFTER_S)
 
     def _round(self, view: str) -> None:
-        pace = replace(self._pace(), is_busy=lambda: self._is_healing or self.is_busy())
+        live = GivingWay(stop=self.own.stop, changes=lambda: self.own.pipeline.vitals.row_count)
+        pace = replace(self._pace(), is_busy=lambda: self._is_healing or self.is_busy(), is_live=live.is_live)
         pace.after(0)
         with self._beside(view) as beside:
             try:

@@ -132,7 +132,7 @@ class GivingWay(Pace):
     def after(self, rows: int) -> None:
         super().after(rows)
         now = time.monotonic()
-        if self._is_live(now):
+        if self.is_live():
             took_s = now - self._step_at
             self.stop.wait(min(REST * took_s, MOST_RESTED_S))
             upto = now + min(LATE_REST * took_s, MOST_WAITED_S)
@@ -140,9 +140,11 @@ class GivingWay(Pace):
                 self.stop.wait(min(left_s, LOOK_AGAIN_S))
         self.begin()
 
-    def _is_live(self, now: float) -> bool:
+    def is_live(self) -> bool:
+        """Whether changes come; asked now and then."""
         if self.changes is None:
             return True
+        now = time.monotonic()
         if (count := self.changes()) != self._seen:
             self._seen, self._live_at = count, now
         return now - self._live_at < LIVE_WITHIN_S or self.lag_s() > LATE_ABOVE_S

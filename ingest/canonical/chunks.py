@@ -50,7 +50,7 @@ class CanonicalRows:
         table: as it was described.
         columns: the names of the columns of each row, in ordinal order.
         open_source: a session on the tailed server.
-        shows: whether the snapshot of a cursor's transaction has the watermark of a version.
+        shows: whether the snapshot of a cursor's transaction has the watermark of a version; None: any will do.
         stop: ends the wait for a snapshot.
         chunk_rows: the most rows of a chunk.
         chunk_bytes: the most bytes of a chunk, as the server sends them.
@@ -65,7 +65,7 @@ class CanonicalRows:
         columns: Sequence[str],
         *,
         open_source: Callable[[], Connection],
-        shows: Callable[[Any, int], bool],
+        shows: Callable[[Any, int], bool] | None,
         stop: threading.Event,
         chunk_rows: int = CHUNK_ROWS,
         chunk_bytes: int = CHUNK_BYTES,
@@ -194,9 +194,11 @@ class CanonicalRows:
             read_at = time.monotonic()
             connection = self._session()
             try:
+                if self._shows is None and not self._table.parts:  # a SELECT has a snapshot of its own
+                    return fetch_rows(connection, statement, columns, max_bytes), read_at
                 with connection.cursor() as cursor:
                     cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-                    if self._shows(cursor, version):
+                    if self._shows is None or self._shows(cursor, version):
                         self._check_parts(connection)
                         rows = fetch_rows(connection, statement, columns, max_bytes)
                         if connection.open:
@@ -225,6 +227,7 @@ class CanonicalRows:
     def _session(self) -> Connection:
         if self._connection is None or not self._connection.open:
             self._connection = self._open()
+            self._connection.autocommit(self._shows is None)
             with self._connection.cursor() as cursor:
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         return self._connection

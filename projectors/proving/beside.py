@@ -238,7 +238,7 @@ class Beside:
 
     # -- the tools ----------------------------------------------------------------------------------------------
 
-    def canonical_rows(self, shows: Callable[[Any, int], bool]) -> CanonicalRows:
+    def canonical_rows(self, shows: Callable[[Any, int], bool] | None) -> CanonicalRows:
         """A reader of the table, on a session of its own."""
         limits = self.deployment.limits
         rows = CanonicalRows(
@@ -257,7 +257,7 @@ class Beside:
     @cached_property
     def rows_now(self) -> CanonicalRows:
         """Rows as they are now, whatever the pipelines have passed."""
-        return self.canonical_rows(lambda *_: True)
+        return self.canonical_rows(None)
 
     def rows_where(self, condition: str, columns: Sequence[str], chunk_rows: int) -> CanonicalRows:
         """A reader of these columns of rows that meet a condition, written in SQL.

@@ -122,7 +122,7 @@ class Reprojection:
                 is_final = piece.is_last or number == most or time.monotonic() - began > PIECES_WITHIN_S
                 ahead = None if is_final else reader.submit(read, piece.place)
                 writes = self._with_tombstones(piece.keys, piece.projected, version)
-                some = self._write(writes, piece.projected, set(piece.keys), {}, lock, is_again=True)
+                some = self._write(writes, piece.projected, piece.keys, {}, lock, is_again=True)
                 if some is None or not lock.is_held():
                     break  # what was read ahead is read again under the next lock
                 written, rows, last = written + some, rows + piece.rows, piece
@@ -152,6 +152,8 @@ class Reprojection:
 
     def _with_tombstones(self, keys: list[Key], projected: Projected, version: int) -> list[ViewWrites]:
         """Only these keys, exactly: a collation takes others for equal ones."""
+        if _are_those_of(keys, projected.writes):
+            return projected.writes
         found = {key: write for one in projected.writes for key, write in one.writes.items()}
         parked = {letter.key for letter in projected.parked}
         render = key_renderer(self.view.key)
@@ -197,10 +199,17 @@ class Reprojection:
         parked = [*projected.parked, *refused]
         self.settle(writes, parked)
         deleted = [key for one in writes for key, (_, values) in one.writes.items() if values is None]
-        kept_out = sum(key in with_rows for key in deleted)
+        kept_out = len(set(deleted).intersection(with_rows)) if deleted else 0
         return Written(
             shown=sum(one.count for one in writes) - len(deleted) - len(refused),
             gone=len(deleted) - kept_out,
             kept_out=kept_out,
             parked=tuple(parked),
         )
+
+
+def _are_those_of(keys: Sequence[Key], writes: Sequence[ViewWrites]) -> bool:
+    """Whether these writes are of these keys, and of no others."""
+    if len(writes) != 1 or writes[0].count != len(keys):
+        return False
+    return all(map(writes[0].writes.__contains__, keys))

@@ -14,6 +14,7 @@ from changes.batches import Unreadable
 from changes.errors import DeclarationError, SourceError, SourceUnavailableError, StoreError
 from changes.tables import Column, Kind
 from ingest.canonical import describe, fetch_rows, select_list
+from ingest.canonical.chunks import CanonicalRows
 from ingest.canonical.sampling import sampled
 from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
@@ -274,3 +275,24 @@ def test_a_sample_has_as_many_rows_as_were_asked_for_whatever_gaps_the_keys_have
         found = sampled(session, table, ["id", "n"], count)
         assert len(found) == len(set(found)) == count
     assert len(sampled(session, table, ["id", "n"], 5000)) == 3002
+
+
+def test_rows_as_they_are_now_are_read_anew_each_time_and_leave_no_snapshot_open(
+    mysql_server: Server, session: pymysql.Connection[Any]
+) -> None:
+    """One statement a look: a transaction around it would cost three more round trips."""
+    run(session, "CREATE TABLE anew (id INT PRIMARY KEY, t INT)", "INSERT INTO anew VALUES (1, 1)", "COMMIT")
+    table = describe(session, SCHEMA, "anew")
+    rows = CanonicalRows(
+        table,
+        ["id", "t"],
+        open_source=lambda: open_session(address(mysql_server), role="source"),
+        shows=None,
+        stop=threading.Event(),
+    )
+    try:
+        assert rows.having(table.columns[:1], [(1,)], 0) == [(1, 1)]
+        run(session, "UPDATE anew SET t = 2", "COMMIT", "SET lock_wait_timeout = 5", "ALTER TABLE anew ADD u INT")
+        assert rows.having(table.columns[:1], [(1,)], 0) == [(1, 2)]
+    finally:
+        rows.close()

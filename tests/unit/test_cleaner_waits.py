@@ -12,8 +12,9 @@ from structlog.testing import capture_logs
 
 from changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
 from operations import cleaner
-from operations.cleaner import Cleaner, Share
+from operations.cleaner import LIVE_PART, MOST_BESIDE, Cleaner, Share
 from operations.status import BUSY_ABOVE_S
+from projectors.pace import GivingWay
 from viewtail import worker
 
 
@@ -104,3 +105,47 @@ def test_rest_may_be_owed_for_a_while_and_the_share_holds_all_the_same(monkeypat
             waited.append(clock.now - before)
         assert waited[0] == pytest.approx(4.9 if owing_s == 0 else 0)
         assert clock.now - began == pytest.approx(100 * 4.9 - owing_s)
+
+
+def test_what_the_servers_do_for_it_counts_and_what_it_waits_for_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live change waits behind a store's work as well. A wait for the pipeline is no work of anybody's."""
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(time, "thread_time", lambda: clock.spent)
+    pace = Share(0, clock, share=0.02, _at=clock.now, _step_at=clock.now, _spent_at=clock.spent)
+
+    def rest_after(own_s: float, took_s: float) -> float:
+        clock.spent += own_s
+        clock.now += took_s
+        before = clock.now
+        pace.after(0)
+        return clock.now - before
+
+    assert rest_after(0.1, 0.4) == pytest.approx(0.4 * 49)
+    assert rest_after(0.1, 60) == pytest.approx(MOST_BESIDE * 0.1 * 49)
+    clock.now += 60
+    pace.begin()
+    assert rest_after(0.1, 0) == pytest.approx(0.1 * 49)
+
+
+def test_a_round_goes_on_at_a_part_of_its_share_while_changes_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, changes = Clock(), [0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(time, "thread_time", lambda: clock.spent)
+    live = GivingWay(stop=clock, changes=lambda: changes[0])
+    pace = Share(0, clock, share=0.5, is_live=live.is_live, _at=clock.now, _step_at=clock.now, _spent_at=clock.spent)
+
+    def rest_after_work() -> float:
+        clock.spent += 1
+        clock.now += 1
+        before = clock.now
+        pace.after(0)
+        return clock.now - before
+
+    live.is_live()
+    clock.now += 10
+    pace.begin()
+    assert rest_after_work() == pytest.approx(1)
+    changes[0] += 1
+    assert rest_after_work() == pytest.approx(LIVE_PART / 0.5 - 1)
+    assert rest_after_work() == pytest.approx(1), "none came for longer than a second"

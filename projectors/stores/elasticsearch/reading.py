@@ -65,48 +65,51 @@ class DocumentReader(ViewReader):
         return [row for key in keys if (row := self._row(key)) is not None]
 
     def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
-        return {key: _held(doc) for key, doc in self._documents(keys) if doc is not None}
+        return {key: _held(doc) for page in self._documents(keys) for key, doc in page if doc is not None}
 
     def unequal(self, wanted: Mapping[Key, Write]) -> list[Key]:
         """A document that is byte by byte as it would be written is compared no further."""
-        lines = dict(zip(wanted, self._lines(wanted), strict=True))
         if len(wanted) >= SEARCHED_FROM:
             self._refresh()
             pages = self._ahead(list(wanted), KEYS_A_SEARCH, self._searched_page)
-            wanted = {key: wanted[key] for key, doc in pages if not _is_same(doc, wanted[key], lines[key])}
+            wanted = {key: wanted[key] for page in pages for key, _ in self._otherwise(page, wanted)}
         return [
             key
-            for key, doc in self._documents(list(wanted))
-            if not _is_same(doc, wanted[key], lines[key])
-            and self.is_unequal(key, wanted[key], NOTHING_HELD if doc is None else _held(doc))
+            for page in self._documents(list(wanted))
+            for key, doc in self._otherwise(page, wanted)
+            if self.is_unequal(key, wanted[key], NOTHING_HELD if doc is None else _held(doc))
         ]
 
-    def _lines(self, wanted: Mapping[Key, Write]) -> list[bytes]:
-        """The document of each write, as it is sent; b'' of all where one of them cannot be written."""
+    def _otherwise(self, page: list[_Found], wanted: Mapping[Key, Write]) -> list[_Found]:
+        """Those of a page that are not as they would be written, byte by byte, or newer."""
+        writes = [wanted[key] for key, _ in page]
         try:
-            return self._encode(list(wanted.items()))[1::2]
-        except (Unfit, ValueError, TypeError):
-            return [b""] * len(wanted)
+            lines = self._encode([(key, write) for (key, _), write in zip(page, writes, strict=True)])[1::2]
+        except (Unfit, ValueError, TypeError):  # one of them cannot be written
+            return page
+        three = zip(page, writes, lines, strict=True)
+        return [found for found, write, line in three if not _is_same(found[1], write, line)]
 
-    def _documents(self, keys: Sequence[Key]) -> Iterator[_Found]:
+    def _documents(self, keys: Sequence[Key]) -> Iterator[list[_Found]]:
         """The document of each key, a tombstone too; None where the store has nothing."""
         return self._ahead(keys, KEYS_A_PAGE, self._page)
 
     @staticmethod
-    def _ahead(keys: Sequence[Key], count: int, ask_for: Callable[[Sequence[Key]], list[_Found]]) -> Iterator[_Found]:
+    def _ahead(
+        keys: Sequence[Key], count: int, ask_for: Callable[[Sequence[Key]], list[_Found]]
+    ) -> Iterator[list[_Found]]:
         """A page is asked for in a thread while the one before it is looked at; one alone is not."""
         pages = [keys[start : start + count] for start in range(0, len(keys), count)]
         if len(pages) <= 1:
-            for page in pages:
-                yield from ask_for(page)
+            yield from map(ask_for, pages)
             return
         with ThreadPoolExecutor(1, thread_name_prefix="documents") as ahead:
             asked = ahead.submit(ask_for, pages[0])
             for following in pages[1:]:
                 found = asked.result()
                 asked = ahead.submit(ask_for, following)
-                yield from found
-            yield from asked.result()
+                yield found
+            yield asked.result()
 
     def _refresh(self) -> None:
         """What was written until now can be searched; unless it could a moment ago."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 from elastic_transport import TransportError
 from elasticsearch import ApiError, Elasticsearch, UnsupportedProductError
+from elasticsearch.serializer import CompatibilityModeJsonSerializer
 
 from changes.errors import StoreError, StoreUnavailableError, ViewtailError
 
@@ -33,6 +35,19 @@ class Refused(Exception):
 
 class OverloadedError(StoreUnavailableError):
     """The server is up but takes no more just now."""
+
+
+class _Serializer(CompatibilityModeJsonSerializer):
+    """Reads answers with orjson, which takes a third of the time; what it refuses (a lone surrogate), as before."""
+
+    def json_loads(self, data: bytes) -> Any:
+        try:
+            return orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return super().json_loads(data)
+
+
+SERIALIZER = _Serializer()
 
 
 def ask(

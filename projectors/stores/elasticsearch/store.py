@@ -66,6 +66,8 @@ class ElasticsearchSettings(Server):
         """A client that does not retry by itself: the sink does, and looks at each item's answer."""
         from elasticsearch import Elasticsearch
 
+        from projectors.stores.elasticsearch.requests import SERIALIZER
+
         assert self.url is not None
         parsed, key = self.parsed(self.url, ELASTICSEARCH), self.key()
         options: dict[str, Any] = {} if key is None else {"api_key": key}
@@ -83,6 +85,7 @@ class ElasticsearchSettings(Server):
             retry_on_timeout=False,
             http_compress=False,
             connections_per_node=10,
+            serializers={SERIALIZER.mimetype: SERIALIZER},
             **options,
         )
 

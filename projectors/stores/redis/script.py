@@ -134,6 +134,12 @@ for number = 1, field_count or 0 do
   names[number + 1] = ARGV[number + 2]
 end
 
+local tombstones = {}
+for number = 2, #KEYS, 2 do
+  tombstones[number / 2] = KEYS[number]
+end
+local is_any_buried = redis.call('EXISTS', unpack(tombstones)) > 0  -- one call, where mostly there is none
+
 local function is_upto(stored, version)
   return type(stored) == 'string' and #stored == 19 and not find(stored, '%D') and stored <= version
 end
@@ -176,14 +182,19 @@ for number = 1, #KEYS, 2 do
     if mark == 't' then
       is_equal = is_gone(key, tombstone, version)
     else
-      is_equal = is_hash(key, version, mark) and redis.call('EXISTS', tombstone) == 0
-      local _, count = string.gsub(mark, '1', '')
-      at = at + (mark == '' and field_count or count)
+      is_equal = is_hash(key, version, mark) and not (is_any_buried and redis.call('EXISTS', tombstone) == 1)
+      local count = field_count
+      if mark ~= '' then
+        local _
+        _, count = string.gsub(mark, '1', '')
+      end
+      at = at + count
     end
   elseif #given == 19 then
     is_equal = is_gone(key, tombstone, given)
   else
-    is_equal = is_document(key, sub(given, 14, 32), given) and redis.call('EXISTS', tombstone) == 0
+    is_equal = is_document(key, sub(given, 14, 32), given)
+      and not (is_any_buried and redis.call('EXISTS', tombstone) == 1)
   end
   if not is_equal then differing[#differing + 1] = (number - 1) / 2 end
 end
