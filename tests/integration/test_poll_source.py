@@ -436,7 +436,7 @@ def test_writers_with_rollbacks_and_long_transactions_lose_nothing_over_restarts
     """
     now = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: now() + random.randrange(-(10**14), 10**14))
-    seed, until = random.randrange(1 << 30), time.monotonic() + 6
+    seed = random.randrange(1 << 30)
     print("seed", seed)
 
     def write(number: int) -> None:
@@ -454,6 +454,7 @@ def test_writers_with_rollbacks_and_long_transactions_lose_nothing_over_restarts
     writers = [threading.Thread(target=write, args=(number,)) for number in range(8)]
     with polled.reading():
         polled.until_marked("begun")
+        until = time.monotonic() + 6
         for one in writers:
             one.start()
         time.sleep(0.3)
