@@ -60,8 +60,8 @@ def test_views_stay_right_while_events_are_archived_and_come_back(
         assert len(bank.live()) == 4
         is_right(("replay", "by_command", "--wait"), ("rebuild", "by_command"))
         with bank.accounts.worker() as worker:
-            assert worker.submit(sent("e1", 300)).result(20).is_repeated
-            worker.submit(sent("e1", 400)).result(20)
+            assert worker.submit(sent("e1", 300)).result(60).is_repeated
+            worker.submit(sent("e1", 400)).result(60)
         newest[0] = ("e1", "c400")
         wait_for("a change comes", lambda: shows(newest))
         assert bank.archive().returncode == 0

@@ -338,7 +338,7 @@ def test_another_form_of_redis_keys_is_refused_and_nothing_is_touched(
         findings = json.loads(run.command("check", "--json").stdout)["findings"]
         (failure,) = (one for one in findings if one["level"] == "fail")
         assert failure["mend"].startswith("Give it a new name") and "Give it" not in failure["seen"]
-        refused = run.command("run", timeout_s=30)
+        refused = run.command("run")
         assert refused.returncode == 2, "it does not stand by"
         assert "view redis:people: its Redis keys have another form" in refused.stderr
         assert set(place.client.scan_iter()) == names and place.copies() == set()  # type: ignore[attr-defined]

@@ -420,7 +420,7 @@ def _hang_and_come_back(published: Published, members: dict[str, Member], log: P
     fences = f"SELECT COUNT(*), MIN(fence) FROM {REPORT}.pipeline"
     wait_for("another owner", lambda: published.execute(fences) == [(3, 2)])
     hung.process.send_signal(signal.SIGCONT)
-    assert hung.process.wait(30) != 0
+    assert hung.process.wait(60) != 0
 
 
 def _stop_between_transactions(published: Published, member: Member) -> None:

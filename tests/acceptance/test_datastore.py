@@ -122,9 +122,9 @@ def test_what_is_put_is_found_by_its_properties_and_what_is_gone_is_not(feed: Fe
     store = feed.datastore
     ids = [store.put({"user_id": number % 7, "title": f"link {number}"}) for number in range(100)]
     store.put({"title": "of nobody"})
-    last = store.put({"user_id": 3, "day": "monday", "rank": 1}, wait=True)
+    last = store.put({"user_id": 3, "day": "monday", "rank": 1}, wait=True, within_s=60)
     for entity_id in ids:
-        store.put(store.get(entity_id) or {}, wait=entity_id in ids[-2:])
+        store.put(store.get(entity_id) or {}, wait=entity_id in ids[-2:], within_s=60)
     wait_for("indexes", feed.is_right)
     assert [one["id"] for one in feed.by_user.get_all(store, user_id=3)] == sorted([*ids[3::7], last])
     assert [one["title"] for one in feed.by_user.get_all(store, user_id=3, title="link 10")] == ["link 10"]
@@ -132,8 +132,8 @@ def test_what_is_put_is_found_by_its_properties_and_what_is_gone_is_not(feed: Fe
     assert feed.by_day.get_all(store, day="monday", rank=2) == []
     assert len(feed.by_user.get_all(store, user_id=3, limit=5)) == 5
 
-    store.put({"id": last, "user_id": 4}, wait=True)  # moves to the other rows of both indexes
-    assert store.delete(ids[3], wait=True) and not store.delete(ids[3])
+    store.put({"id": last, "user_id": 4}, wait=True, within_s=60)  # moves to the other rows of both indexes
+    assert store.delete(ids[3], wait=True, within_s=60) and not store.delete(ids[3])
     wait_for("indexes", feed.is_right)
     assert [one["id"] for one in feed.by_user.get_all(store, user_id=3)] == ids[10::7]
     assert feed.by_day.get_all(store, day="monday") == []
@@ -145,7 +145,7 @@ def test_what_is_put_is_found_by_its_properties_and_what_is_gone_is_not(feed: Fe
 
 def test_a_stale_index_never_shows_a_wrong_entity(feed: Feed) -> None:
     store = feed.datastore
-    entity_id = store.put({"user_id": 1}, wait=True)
+    entity_id = store.put({"user_id": 1}, wait=True, within_s=60)
     feed.run.stop()
     store.put({"id": entity_id, "user_id": 2})
     assert feed.rows("index_user_id")[0][2] == ("1",), "nobody keeps it now"
@@ -169,7 +169,7 @@ def test_a_shard_that_is_down_stops_its_own_keys_only(feed: Feed) -> None:
     feed.servers[1].start()
     wait_for("all is well again", feed.run.is_well, timeout_s=90)
     other = next(one for one in iter(new_id, None) if home_of_id(one.bytes, 2) == 1)
-    store.put({"id": other, "user_id": users[1]}, wait=True, within_s=30)
+    store.put({"id": other, "user_id": users[1]}, wait=True, within_s=60)
     wait_for("indexes", feed.is_right)
 
 
@@ -188,7 +188,7 @@ def test_a_run_that_begins_while_a_shard_is_down_keeps_the_others(feed: Feed) ->
 
 def test_an_entity_on_a_shard_that_is_not_its_home_parks_and_changes_nothing(feed: Feed) -> None:
     store = feed.datastore
-    entity_id = store.put({"user_id": 5}, wait=True)
+    entity_id = store.put({"user_id": 5}, wait=True, within_s=60)
     home = home_of_id(entity_id.bytes, 2)
     before = feed.rows("index_user_id")
     body = zlib.compress(json.dumps({"user_id": 6}).encode())

@@ -224,7 +224,7 @@ def test_the_manifest_runs_twice_with_its_files_and_the_second_takes_over(
         wait_for("the second took over", lambda: hashes()["username"] == "augusta")
         index = "SELECT id FROM viewtail.user_by_email WHERE email = 'augusta@example.org'"
         wait_for("both stores have it", lambda: execute(mysql, index) == [(1,)])
-        wait_for("it does not stand by any more", lambda: two.probe("readiness")[1]["standby"] == [], 10)
+        wait_for("it does not stand by any more", lambda: two.probe("readiness")[1]["standby"] == [])
         two.process.terminate()
         assert two.process.wait(10) == 0, two.log
         assert not [name for name in os.listdir(tmp_path / "two" / "tmp") if name.startswith("viewtail")]

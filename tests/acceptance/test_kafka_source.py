@@ -343,12 +343,12 @@ def test_what_is_paused_by_store_or_view_is_paused_in_all_partitions_and_over_ta
     try:
         wait_for("all views are filled", one.is_well, 90)
         assert one.command("pause", "--pipeline", "redis").returncode == 0
-        wait_for("all partitions are paused", lambda: states("redis") == {"paused"}, 15)
+        wait_for("all partitions are paused", lambda: states("redis") == {"paused"})
         assert len(pipelines("redis")) == 6
         paused = fleet.hashes()
         two.kill()
-        wait_for("the other one has all", lambda: len(partitions_of(one, "redis")) == 6, 20)
-        wait_for("they are paused there", lambda: states("redis") == {"paused"}, 15)
+        wait_for("the other one has all", lambda: len(partitions_of(one, "redis")) == 6)
+        wait_for("they are paused there", lambda: states("redis") == {"paused"})
         wait_for("what waits is counted", lambda: any(found["waiting"] for found in pipelines("redis")))
         wait_for("and how old it is", lambda: max(found["lag_s"] for found in pipelines("redis")) > 1)
         wait_for("the others run", lambda: states("mysql") == {"running"})
@@ -387,7 +387,7 @@ def test_a_paused_tailer_publishes_each_change_once_when_it_is_resumed_and_a_pau
         writer = Writer(fleet)
         try:
             assert tailer.command("pause", "--pipeline", "kafka").returncode == 0
-            wait_for("the tailer is paused", lambda: state() == "paused", 15)
+            wait_for("the tailer is paused", lambda: state() == "paused")
             count = len(told(fleet.kafka, topic))
             tailer.kill()
             tailer.start("--role", "tail")

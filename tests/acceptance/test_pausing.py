@@ -163,7 +163,7 @@ def test_a_paused_pipeline_stands_still_over_kills_and_restarts_and_loses_nothin
         wait_for("the views are filled", lambda: state(run, "redis") == "running" and shop.hashes())
         done = run.command("pause", "--pipeline", "redis", "--reason", "its disk is exchanged")
         assert done.returncode == 0 and "viewtail resume --pipeline redis" in done.stdout
-        wait_for("it is paused", lambda: state(run, "redis") == "paused", 10)
+        wait_for("it is paused", lambda: state(run, "redis") == "paused")
 
         stands, shown, before = pipeline(run, "redis"), shop.hashes(), writer.count
         assert stands["paused"]["reason"] == "its disk is exchanged" and "@" in stands["paused"]["by"]
@@ -187,7 +187,7 @@ def test_a_paused_pipeline_stands_still_over_kills_and_restarts_and_loses_nothin
 
         done = run.command("resume", "--pipeline", "redis")
         assert done.returncode == 0 and stands["position"] in done.stdout
-        wait_for("it runs", lambda: state(run, "redis") == "running", 10)
+        wait_for("it runs", lambda: state(run, "redis") == "running")
         # Killed before it has caught up, and paused once more.
         run.kill_worker("redis")
         assert run.command("pause", "--all").returncode == 0
@@ -206,7 +206,7 @@ def test_status_exits_1_for_a_paused_pipeline_only_once_it_is_behind(shop: Shop,
     with running(tmp_path, VIEWS, shop.environment) as run:
         started(shop, run)
         assert run.command("pause", "--pipeline", "mysql").returncode == 0
-        wait_for("it is paused", lambda: state(run, "mysql") == "paused", 10)
+        wait_for("it is paused", lambda: state(run, "mysql") == "paused")
         assert run.command("status").returncode == 0
         waited = run.command("wait", "user_by_email", "--within", "1")
         assert waited.returncode == 1 and "viewtail resume --pipeline mysql" in waited.stderr
@@ -228,7 +228,7 @@ def test_a_paused_view_gets_nothing_while_others_go_on_and_is_backfilled_when_it
         assert "is not paused; it is filled" in run.command("resume", "user_by_email").stdout
         done = run.command("pause", "user_by_email", "--reason", "a reader is moved")
         assert done.returncode == 0, done.stderr
-        wait_for("its process has seen it", lambda: "view paused" in run.log, 10)
+        wait_for("its process has seen it", lambda: "view paused" in run.log)
         shop.sql(f"UPDATE {SCHEMA}.user SET email = 'c' WHERE id = 1")
         shop.sql(f"DELETE FROM {SCHEMA}.user WHERE id = 2")
         shop.sql(f"INSERT INTO {SCHEMA}.pet VALUES (2, 'Leo')")
@@ -322,8 +322,8 @@ def test_metrics_show_what_is_paused(shop: Shop, tmp_path: Path) -> None:
         wait_for("nothing is paused", lambda: served('viewtail_pipeline_paused{pipeline="redis"} 0.0'))
         assert run.command("pause", "--pipeline", "redis").returncode == 0
         assert run.command("pause", "user_by_email").returncode == 0
-        wait_for("the pipeline is shown", lambda: served('viewtail_pipeline_paused{pipeline="redis"} 1.0'), 10)
-        wait_for("the view is shown", lambda: served('viewtail_paused_views{pipeline="mysql"} 1.0'), 10)
+        wait_for("the pipeline is shown", lambda: served('viewtail_pipeline_paused{pipeline="redis"} 1.0'))
+        wait_for("the view is shown", lambda: served('viewtail_paused_views{pipeline="mysql"} 1.0'))
         assert served('viewtail_pipeline_running{pipeline="redis"} 0.0')
         wait_for("lag grows", lambda: not served('viewtail_lag_seconds{pipeline="redis"} 0.0'))
 
@@ -334,7 +334,7 @@ def test_a_frozen_owner_of_a_paused_pipeline_is_followed_by_one_that_keeps_it_pa
     with running(tmp_path, VIEWS, shop.environment) as run:
         started(shop, run)
         assert run.command("pause", "--pipeline", "redis").returncode == 0
-        wait_for("it is paused", lambda: state(run, "redis") == "paused", 10)
+        wait_for("it is paused", lambda: state(run, "redis") == "paused")
         second = Run(tmp_path, VIEWS, shop.environment)
         second.start()
         frozen = run.workers()["redis"]

@@ -30,7 +30,7 @@ def test_what_cannot_be_polled_is_refused_with_what_to_do(polled: Polled) -> Non
     views = polled.run.folder / "views.py"
     views.write_text(VIEWS.replace(', order="event_id"', ""))
     polled.run.start()
-    assert polled.run.process is not None and polled.run.process.wait(30) == 2
+    assert polled.run.process is not None and polled.run.process.wait(60) == 2
     assert "no entity says by which column" in polled.run.log
 
 

@@ -199,11 +199,11 @@ def test_status_says_within_seconds_how_far_behind_a_store_that_hangs_is(probed:
             pipelines = json.loads(one.run.command("status", "--json").stdout)["pipelines"]
             return next(float(found["lag_s"]) for found in pipelines if found["name"] == "redis")
 
-        wait_for("the lag is reported", lambda: lag_s() > 1, 12)
-        wait_for("it is reported again", lambda: lag_s() > 6, 12)
+        wait_for("the lag is reported", lambda: lag_s() > 1, 30)
+        wait_for("it is reported again", lambda: lag_s() > 6, 30)
     finally:
         probed.redis.resume()
-    wait_for("it is made up for", lambda: lag_s() == 0, 20)
+    wait_for("it is made up for", lambda: lag_s() == 0)
 
 
 def test_what_the_cleaner_repairs_is_counted(probed: Probed) -> None:
@@ -261,7 +261,7 @@ def test_a_run_that_stands_by_is_ready_and_says_so(probed: Probed) -> None:
     wait_for("it stands by", lambda: two.probe("/readyz")[1]["standby"] == ["mysql", "redis"], 40)
     assert two.probe("/readyz")[0] == 200
     one.run.kill()
-    wait_for("it has taken over", lambda: two.probe("/readyz")[1]["standby"] == [], 20)
+    wait_for("it has taken over", lambda: two.probe("/readyz")[1]["standby"] == [])
     two.until_ready()
 
 
@@ -295,8 +295,8 @@ def test_a_run_that_is_told_to_end_is_not_ready_any_more(probed: Probed) -> None
     try:
         assert one.run.process is not None
         one.run.process.terminate()
-        wait_for("it says so", lambda: one.probe("/readyz")[1]["down"][0] == {"state": "stopping"}, 5)
+        wait_for("it says so", lambda: one.probe("/readyz")[1]["down"][0] == {"state": "stopping"})
         assert one.probe("/readyz")[0] == 503 and one.probe("/livez")[0] == 200
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert one.run.process.wait(10) == 0
+    assert one.run.process.wait(60) == 0

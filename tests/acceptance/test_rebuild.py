@@ -267,7 +267,7 @@ def test_a_view_is_kept_while_its_former_copy_is_dropped(
             )
             wait_for("the drop waits", lambda: shop.rows(waits))
             shop.execute("UPDATE shop.user SET email = 'meanwhile' WHERE id = 8")
-            wait_for("the view is kept meanwhile", lambda: place.shown()[8] == "meanwhile", 5)
+            wait_for("the view is kept meanwhile", lambda: place.shown()[8] == "meanwhile")
             assert shop.rows(waits) and place.copies() == {1}
             long.rollback()
         assert command.wait(60) == 0
@@ -313,7 +313,7 @@ def test_a_long_transaction_over_the_table_keeps_the_swap_waiting_and_no_other_r
             long.close()
             command.join()
         assert told[0]["live_copy"] == 2
-        assert slowest[0] < 0.5  # 50 ms, on a machine with nothing else to do
+        assert slowest[0] < 0.9  # 50 ms, on a machine with nothing else to do; 1 s where nobody ends the wait
         assert place.shown() == shop.wanted()
 
 

@@ -258,7 +258,7 @@ def test_a_replay_that_was_stopped_goes_on_where_it_was(world: World) -> None:
 
     wait_for("the first part is saved", saved)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "goes on where it was" in err
     done = world.command("replay", "redis:card", "--where", "TRUE", "--yes")

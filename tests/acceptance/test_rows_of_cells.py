@@ -155,7 +155,7 @@ def test_what_is_wrong_is_found_mended_and_filled_again(jog: Jog) -> None:
 
 
 def test_under_writers_and_kills_every_row_ends_right(jog: Jog) -> None:
-    until = time.monotonic() + 8
+    until, written = time.monotonic() + 8, [0] * 3
 
     def write(number: int) -> None:
         chance = random.Random(number)
@@ -165,6 +165,7 @@ def test_under_writers_and_kills_every_row_ends_right(jog: Jog) -> None:
                 column = chance.choice(("users", "settings", "other"))
                 if cells.get_cell(row, column, ref) is None:
                     cells.put_cell(row, column, ref, {"of": f"{row} {column} {ref}", "theme": f"t{ref}"})
+                    written[number] += 1
                 if chance.random() < 0.1:
                     ask(jog.server, f"DELETE FROM jog.cell WHERE row_key = '{row}' ORDER BY ref_key DESC LIMIT 2")
 
@@ -175,4 +176,5 @@ def test_under_writers_and_kills_every_row_ends_right(jog: Jog) -> None:
         jog.run.kill_worker(random.choice(("redis", "mysql")))
         time.sleep(1.5)
     wait_for("they are equal", jog.is_equal)
+    assert min(written) > 10
     jog.succeeds("verify")

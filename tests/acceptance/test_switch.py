@@ -70,7 +70,7 @@ def switch(polled: Polled, to: str) -> None:
         assert command.poll() is None, command.communicate()
         sleep(0.5)  # rows come, and are read, meanwhile
         assert polled.run.stop() == 0
-        assert command.wait(30) == 0, command.communicate()
+        assert command.wait(60) == 0, command.communicate()
         assert f"Set VIEWTAIL_SOURCE__MODE={to}" in command.communicate()[0]
     finally:
         if command.poll() is None:

@@ -124,7 +124,7 @@ def test_mysql_may_go_away_and_the_watch_goes_on_when_it_is_back(shop: Shop) -> 
     terminal = shop.watch()
     wait_for("it runs", lambda: state(terminal, "mysql") == "running", 40)
     shop.mysql.stop()
-    wait_for("it says so", lambda: "MySQL does not answer. What stands below is" in terminal.screen(), 20)
+    wait_for("it says so", lambda: "MySQL does not answer. What stands below is" in terminal.screen())
     assert "mysql" in terminal.screen()
     shop.mysql.start()
     wait_for("it is back", lambda: "does not answer" not in terminal.screen() and state(terminal, "mysql"))
@@ -139,7 +139,7 @@ def test_a_mysql_that_hangs_does_not_hold_the_screen_or_ctrl_c_up(shop: Shop) ->
     wait_for("it runs", lambda: state(terminal, "mysql") == "running", 40)
     shop.mysql.pause()
     try:
-        wait_for("it says so", lambda: "MySQL does not answer. What stands below is" in terminal.screen(), 20)
+        wait_for("it says so", lambda: "MySQL does not answer. What stands below is" in terminal.screen())
         terminal.type(b"\x03")
         assert terminal.end(3) == 0
     finally:

@@ -205,7 +205,7 @@ def test_between_two_attempts_of_a_halted_pipeline_it_is_halted_and_not_down(wor
 def test_a_version_of_one_entity_is_waited_for(world: World) -> None:
     shown = why(world, "redis:person", "35", code=0)["shown"]["version"]
     had = world.command("wait", "redis:person", "35", "--version", shown)
-    assert had.returncode == 0 and had.stdout.startswith("redis:person: has it, after 0."), had.stderr
+    assert had.returncode == 0 and had.stdout.startswith("redis:person: has it, after "), had.stderr
     pid = world.run.workers()["redis"]
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -215,10 +215,10 @@ def test_a_version_of_one_entity_is_waited_for(world: World) -> None:
         assert int(version) > int(shown)
         arguments = ("wait", "redis:person", "35", "--version", version)
         assert world.command(*arguments, "--within", "0.3").returncode == 1
-        waiting = world.run.background(*arguments, "--within", "30")
+        waiting = world.run.background(*arguments, "--within", "60")
     finally:
         os.kill(pid, signal.SIGCONT)
-    said, errors = waiting.communicate(timeout=40)
+    said, errors = waiting.communicate(timeout=90)
     assert waiting.returncode == 0 and "has it" in said, errors
     assert world.redis.hget("person:35", "name") == b"awaited"
 
@@ -230,9 +230,9 @@ mysql = pymysql.connect(host={world.mysql.host!r}, port={world.mysql.port}, user
 client = redis.Redis(port={world.redis.connection_pool.connection_kwargs["port"]})
 for number in range(20):
     mysql.cursor().execute("UPDATE {SCHEMA}.user SET name = %s WHERE id = 25", (f"written {{number}}",))
-    took_s = viewtail.wait_for("redis:person", 25)
+    took_s = viewtail.wait_for("redis:person", 25, within_s=60)
     assert client.hget("person:25", "name") == b"written %d" % number, number
-    assert took_s < 5
+    assert took_s < 20
 cursor = mysql.cursor()
 cursor.execute("SHOW BINARY LOG STATUS")
 file, position, *_ = cursor.fetchone()
@@ -288,10 +288,10 @@ def test_a_view_is_waited_for_that_no_viewtail_has_begun_with_yet(mysql_server: 
     run = Run(tmp_path, declared("mysql"), addresses(mysql_server))
     early = run.command("wait", "people", "--within", "0.3")
     assert early.returncode == 1 and "no viewtail has begun with it. Start one: viewtail run" in early.stderr
-    waiting = run.background("wait", "people", "--within", "30")
+    waiting = run.background("wait", "people", "--within", "60")
     try:
         run.start()
-        said, errors = waiting.communicate(timeout=40)
+        said, errors = waiting.communicate(timeout=90)
         assert waiting.returncode == 0 and "people: has it" in said, errors
     finally:
         run.kill()

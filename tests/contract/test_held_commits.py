@@ -16,8 +16,8 @@ from tests.support.pipelines import deployed, owned
 from tests.support.running import wait_for
 from tests.support.world import World
 
-HELD_S = 3
-# Nobody acknowledges, so each commit waits for the whole time; the first one that did switches it off.
+HELD_S = 100
+# Nobody acknowledges, so each commit waits until it is let go.
 WAITING = {
     "mysql": (
         "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'",
@@ -31,10 +31,11 @@ WAITING = {
         "SET GLOBAL rpl_semi_sync_master_enabled = ON",
     ),
 }
-AT_ONCE = {
-    "mysql": ("UNINSTALL PLUGIN rpl_semi_sync_source",),
-    "mariadb": ("SET GLOBAL rpl_semi_sync_master_enabled = OFF",),
+LET_GO = {
+    "mysql": "SET GLOBAL rpl_semi_sync_source_enabled = OFF",
+    "mariadb": "SET GLOBAL rpl_semi_sync_master_enabled = OFF",
 }
+AT_ONCE = {"mysql": ("UNINSTALL PLUGIN rpl_semi_sync_source",), "mariadb": ()}
 
 
 def ask(place: Reader | Shelf, query: str) -> Any:
@@ -48,14 +49,15 @@ def ask(place: Reader | Shelf, query: str) -> Any:
 
 
 @contextmanager
-def held(kind: str, place: Reader | Shelf, change: str) -> Iterator[threading.Thread]:
-    """The change is on its way to the binlog, and its commit waits there; it is over at the end."""
+def held(kind: str, place: Any, change: str) -> Iterator[threading.Thread]:
+    """The change is in the binlog, and its commit waits there; it is over at the end. The place executes statements."""
     place.execute(*WAITING[kind])
     commit = threading.Thread(target=place.execute, args=(change,))
     try:
         commit.start()
         yield commit
     finally:
+        place.execute(LET_GO[kind])
         commit.join()
         place.execute(*AT_ONCE[kind])
 
@@ -87,7 +89,7 @@ def test_a_view_is_written_from_the_binlog_and_never_from_what_the_table_shows_t
     with owned(deployed([VIEWS["redis"]], *servers), "redis") as owner:
         owner.fill_all()
         with held("mysql", shelf, "UPDATE fill.item SET name = 'new' WHERE id > 3") as commit:
-            wait_for("the change is shown", lambda: shelf.shown("redis")[4] == "new", HELD_S)
+            wait_for("the change is shown", lambda: shelf.shown("redis")[4] == "new")
             assert commit.is_alive() and ask(shelf, "SELECT name FROM fill.item WHERE id = 4") == "n4"
         owner.pass_everything()
         assert shelf.shown("redis") == shelf.in_table()

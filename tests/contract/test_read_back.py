@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ from projectors.read_back import LOOK_AT_MOST_EVERY_S, ReadBack, Slice, committe
 from servers.facts import facts_of
 from servers.sessions import Connection, MySQLAddress, open_session
 from stack import Server
-from tests.contract.test_held_commits import AT_ONCE, WAITING
+from tests.contract.test_held_commits import LET_GO, held
 from tests.support.asking import ask
 from tests.support.running import wait_for
 from viewtail import settings
@@ -122,20 +123,24 @@ def _until(jog: Jog, last: tuple[str, str, int]) -> Iterator[tuple[list[tuple[st
             return
 
 
+@contextmanager
+def let_go_meanwhile(jog: Jog) -> Iterator[None]:
+    """The commit that is held, when whoever reads in here has had time to see that it is not there yet."""
+    soon = threading.Timer(1, jog.execute, (LET_GO[jog.kind],))
+    soon.start()
+    yield
+    soon.join()
+
+
 def test_rows_are_read_when_the_commit_of_their_change_is_shown_and_not_before(jog: Jog) -> None:
     jog.cells.put_cell("ada", "users", 1, "old")
-    jog.execute(*WAITING[jog.kind])
     insert = "INSERT INTO jog.cell (row_key, column_name, ref_key, body) VALUES ('ada', 'users', 2, '\"new\"')"
-    commit = threading.Thread(target=jog.execute, args=(insert,))
-    try:
-        commit.start()
+    with held(jog.kind, jog, insert) as commit:
         *_, (_, upto) = _until(jog, ("ada", "users", 2))
         assert commit.is_alive()
         assert ask(jog.server, "SELECT MAX(ref_key) FROM jog.cell") == [(1,)], "it is in the binlog alone"
-        found = jog.rows([("ada",)], upto)
-    finally:
-        commit.join()
-        jog.execute(*AT_ONCE[jog.kind])
+        with let_go_meanwhile(jog):
+            found = jog.rows([("ada",)], upto)
     assert found == {("ada",): ("ada", '"new"', None)}
 
 
@@ -239,15 +244,12 @@ def test_a_change_behind_a_prepared_xa_transaction_is_waited_for_too(jog: Jog) -
     for statement in ("XA START 'x'", insert.format("xa", 1), "XA END 'x'", "XA PREPARE 'x'"):
         prepared.query(statement)
     try:
-        jog.execute(*WAITING[jog.kind])
-        commit = threading.Thread(target=jog.execute, args=(insert.format("ada", 1),))
-        commit.start()
-        *_, (_, upto) = _until(jog, ("ada", "users", 1))
-        assert commit.is_alive() and ask(jog.server, "SELECT COUNT(*) FROM jog.cell") == [(0,)]
-        found = jog.rows([("ada",), ("xa",)], upto)
-        commit.join()
+        with held(jog.kind, jog, insert.format("ada", 1)) as commit:
+            *_, (_, upto) = _until(jog, ("ada", "users", 1))
+            assert commit.is_alive() and ask(jog.server, "SELECT COUNT(*) FROM jog.cell") == [(0,)]
+            with let_go_meanwhile(jog):
+                found = jog.rows([("ada",), ("xa",)], upto)
     finally:
-        jog.execute(*AT_ONCE[jog.kind])
         prepared.query("XA COMMIT 'x'")
         prepared.close()
     assert found == {("ada",): ("ada", '"new"', None)}

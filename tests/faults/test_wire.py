@@ -155,9 +155,7 @@ def test_an_event_above_the_bound_is_checked_before_it_halts_its_table(tail: Tai
 def test_a_connection_that_is_held_is_given_up_and_read_again(tail: Tail) -> None:
     tail.proxy.hold()
     tail.execute("INSERT INTO wire.t VALUES (1, 'held', NULL)")
-    began = time.monotonic()
     wait_for("the silence is noticed", lambda: tail.source.progress.trouble, 10)
-    assert time.monotonic() - began < 4 * 0.3
     tail.proxy.release()
     tail.catches_up()
     assert tail.rows[1] == "held" and tail.versions == sorted(set(tail.versions))

@@ -118,7 +118,7 @@ class Chunks:
             if self._is_first:
                 self._is_first = False
                 with self._changed:
-                    assert self._changed.wait_for(lambda: self._read >= 2, 10)
+                    assert self._changed.wait_for(lambda: self._read >= 2, 60)
                 after_first()
 
         self._is_first = True

@@ -51,7 +51,7 @@ class Called:
 
     def __exit__(self, *_: object) -> None:
         self.stop.set()
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     def has(self, *keys: tuple[str, int]) -> Callable[[], bool]:
@@ -160,7 +160,7 @@ def test_under_writers_who_roll_back_and_sessions_that_are_killed_none_is_missed
         for one in writers:
             one.start()
         kills = 0
-        while any(one.is_alive() for one in writers):
+        while any(one.is_alive() for one in writers) or kills < 3:
             for (session,) in ask(mysql_server, OF_TRIGGERS):
                 ask(mysql_server, f"KILL {session}")
                 kills += 1
@@ -168,7 +168,6 @@ def test_under_writers_who_roll_back_and_sessions_that_are_killed_none_is_missed
         cells.put_cell("last", "users", 1, None)
         written = {(row, ref) for row, ref in ask(mysql_server, "SELECT row_key, ref_key FROM jog.cell")}
         wait_for("all", lambda: called.count.keys() | other.count.keys() >= written)
-    assert kills > 2
     assert called.count.keys() | other.count.keys() == written
 
 

@@ -17,6 +17,7 @@ import pytest
 from stack import Server
 from stack.server import free_port
 from tests.support.asking import ask
+from tests.support.running import wait_for
 from tests.support.serving import TABLE, Said, Served
 
 pytestmark = pytest.mark.mysql
@@ -193,12 +194,14 @@ def test_a_handler_that_raises_is_told_without_its_values(served: Served) -> Non
     assert re.search(r'"where":"entities.py:\d+"', served.log)
 
 
-def test_a_handler_that_hangs_is_told_and_the_others_go_on(served: Served) -> None:
+def test_a_handler_that_hangs_is_told_and_the_others_go_on(served: Served, tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as caller:
-        hangs = caller.submit(served.post, "hang", "sleeps", "1", seconds=14)
-        time.sleep(0.5)
+        files = {"is_here": tmp_path / "is here", "until": tmp_path / "until"}
+        hangs = caller.submit(served.post, "hang", "waits", "1", **{name: str(path) for name, path in files.items()})
+        wait_for("it is handled", files["is_here"].exists)
         assert served.post("other", "deposit", "1", amount=1).status == 200
         found = hangs.result()
+        files["until"].touch()
     assert (found.status, found.kind) == (504, "handler-hung")
     assert served.ask("GET", f"/{TABLE}/hang").status == 404
 
@@ -211,19 +214,26 @@ def test_many_callers_of_one_entity_are_each_answered(served: Served) -> None:
     assert served.ask("GET", f"/{TABLE}/many").body == {"state": {"balance": 150}, "version": "150"}
 
 
+def is_refused(one: Served) -> bool:
+    try:
+        one.ask("GET", "/livez")
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 def test_what_was_accepted_is_answered_at_a_stop_and_nothing_new_is_taken(
     mysql_server: Server, served: Served, tmp_path: Path
 ) -> None:
     other = Served(tmp_path, mysql_server.port)
     other.start()
     with ThreadPoolExecutor(1) as caller:
-        accepted = caller.submit(other.post, "stop", "sleeps", "1", seconds=2)
-        time.sleep(0.7)
+        accepted = caller.submit(other.post, "stop", "waits", "1", is_here="is here", until="until")
+        wait_for("it is handled", (tmp_path / "is here").exists)
         other.signal(signal.SIGINT)
-        time.sleep(0.5)
-        with pytest.raises(ConnectionRefusedError):
-            other.post("stop", "deposit", "2", amount=1)
-        assert accepted.result().body["response"] == "slept"
+        wait_for("nothing listens", lambda: is_refused(other))
+        (tmp_path / "until").touch()
+        assert accepted.result().body["response"] == "waited"
     assert other.ended() == 0
     assert served.ask("GET", f"/{TABLE}/stop").body["version"] == "1"
 

@@ -124,7 +124,7 @@ class Run:
             return False
         return True
 
-    def stop(self, timeout_s: float = 20.0) -> int:
+    def stop(self, timeout_s: float = 60.0) -> int:
         """SIGTERM; the exit code."""
         assert self.process is not None
         self.process.terminate()

@@ -19,6 +19,7 @@ from tests.support.running import wait_for
 ENTITIES = '''
 import os
 import time
+from pathlib import Path
 
 from viewtail.entities import EventSourced, Refusal
 
@@ -45,12 +46,14 @@ def fails(state, request):
     raise KeyError(request["secret"])
 
 
-def sleeps(state, request):
-    time.sleep(request["seconds"])
-    return "slept", {"balance": 0}
+def waits(state, request):
+    Path(request["is_here"]).touch()
+    while not Path(request["until"]).exists():
+        time.sleep(0.05)
+    return "waited", {"balance": 0}
 
 
-commands = {"deposit": deposit, "note": note, "fails": fails, "sleeps": sleeps, "to the last": note}
+commands = {"deposit": deposit, "note": note, "fails": fails, "waits": waits, "to the last": note}
 if os.environ.get("VIEWTAIL_TEST_TAKES_ALL"):  # for who sends what no handler could expect
     commands = {"note": note, "to the last": note}
 entities = [EventSourced("bank.account", commands)]

@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from changes.errors import SettingsError, StoreUnavailableError
+from changes.errors import SettingsError, StoreError, StoreUnavailableError
 from servers.sessions import Connection
+from tests.support.running import wait_for
 from viewtail import settings
 from viewtail.entities import CommandWorker, EventSourced
 from viewtail.serving import app, requests
@@ -24,23 +25,24 @@ ENVIRONMENT = {"VIEWTAIL_SOURCE__URL": "mysql://root@127.0.0.1:1"}
 
 
 class Away(EventSourced):
-    """Its store never answers."""
+    """Its store never answers; or, with `refuses`, says no as soon as it is let go."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, *, refuses: bool = False, **limits: Any) -> None:
         super().__init__(
             "bank.account", {"deposit": lambda state, _: (1, state)}, settings=settings.load(None, ENVIRONMENT)
         )
-        self.limits = limits
+        self.limits, self.refuses = limits, refuses
         self.asked = threading.Event()
         self.let_go = threading.Event()
 
     def worker(self, **_: Any) -> CommandWorker:
         def opened() -> Connection:
             self.asked.set()
-            self.let_go.wait(10)
-            raise StoreUnavailableError("mysql://root@10.0.0.7 does not answer")
+            self.let_go.wait(60)
+            raise (StoreError if self.refuses else StoreUnavailableError)("mysql://root@10.0.0.7 does not answer")
 
-        return CommandWorker(self.table, self.handlers, opened, **self.limits)
+        self.made = CommandWorker(self.table, self.handlers, opened, **self.limits)
+        return self.made
 
 
 def served(entity: Away, asks: Callable[[httpx.AsyncClient], Awaitable[None]], **options: Any) -> None:
@@ -68,13 +70,13 @@ def test_a_command_to_a_store_that_is_away_is_503_in_time_and_names_no_server() 
 
 
 def test_what_comes_above_the_bound_is_503_at_once() -> None:
-    entity = Away(patience_s=1.0, most_waiting_bytes=2_000)
+    entity = Away(refuses=True, most_waiting_bytes=2_000)
 
     async def asks(client: httpx.AsyncClient) -> None:
         under_way = [asyncio.create_task(client.post(PATH, headers=HEADERS, json={}))]
-        await asyncio.to_thread(entity.asked.wait, 5)
+        assert await asyncio.to_thread(entity.asked.wait, 30)
         under_way.append(asyncio.create_task(client.post(PATH, headers=HEADERS, json={})))
-        await asyncio.sleep(0.1)
+        await asyncio.to_thread(wait_for, "it waits", lambda: entity.made._waiting)
         full = await client.post(PATH, headers=HEADERS, json={})
         assert (full.status_code, full.headers["retry-after"]) == (503, "1")
         assert "too many commands wait; nothing was written" in full.text
@@ -101,16 +103,16 @@ def test_a_body_that_does_not_arrive_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 def test_requests_under_way_are_bounded_and_free_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "MOST_REQUESTS", 1)
-    entity = Away(patience_s=0.5)
+    entity = Away(refuses=True)
 
     async def asks(client: httpx.AsyncClient) -> None:
         under_way = asyncio.create_task(client.post(PATH, headers=HEADERS, json={}))
-        await asyncio.to_thread(entity.asked.wait, 5)
+        assert await asyncio.to_thread(entity.asked.wait, 30)
         full = await client.post(PATH, headers=HEADERS, json={})
         assert full.status_code == 503 and "too many commands are under way" in full.text
         entity.let_go.set()
-        assert "does not answer" in (await under_way).text
-        assert "does not answer" in (await client.post(PATH, headers=HEADERS, json={})).text
+        assert "the store refused" in (await under_way).text
+        assert "the store refused" in (await client.post(PATH, headers=HEADERS, json={})).text
 
     served(entity, asks)
 
