@@ -170,6 +170,12 @@ def number_of(error: pymysql.err.MySQLError) -> int:
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
+def may_pass(error: pymysql.err.MySQLError) -> bool:
+    """Whether the same statement may succeed later: the server is away, or what is in its way ends by itself."""
+    number = number_of(error)
+    return number in TEMPORARY_NUMBERS or number == 0 or 2000 <= number < 3000  # those of the client
+
+
 def took_too_long(error: pymysql.err.MySQLError) -> bool:
     """Whether the server ended a statement that took longer than its session allows."""
     return number_of(error) in _TOOK_TOO_LONG

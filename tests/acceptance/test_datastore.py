@@ -234,6 +234,25 @@ def test_shards_that_are_given_in_another_order_are_refused(feed: Feed) -> None:
         DataStore(feed.urls[::-1], feed.datastore.indexes).get(new_id())
 
 
+def test_a_missing_table_is_an_error_that_says_how_to_make_it(feed: Feed) -> None:
+    store = feed.datastore
+    with pytest.raises(StoreError, match=r"1049 .* datastore\.create\(\)"):
+        DataStore([f"{url}_none" for url in feed.urls]).get(new_id())
+    store.get(new_id())
+    feed.run.kill()
+    for table, ask_for in (
+        ("index_day", lambda: feed.by_day.get_all(store, day="monday")),
+        ("entities", lambda: [store.get(new_id()) for _ in range(8)]),
+    ):
+        for server in feed.servers:
+            for (name,) in ask(
+                server, f"SELECT table_schema FROM information_schema.tables WHERE table_name = '{table}'"
+            ):
+                ask(server, f"DROP TABLE {name}.{table}")
+        with pytest.raises(StoreError, match=r"1146 .* datastore\.create\(\)\. The indexes come with: viewtail run"):
+            ask_for()
+
+
 def test_what_cannot_be_kept_is_refused_before_it_is_written(feed: Feed) -> None:
     store = feed.datastore
     for wrong, said in (

@@ -13,10 +13,10 @@ import pymysql
 from changes.errors import MisuseError, StoreError, ViewtailError
 from servers.facts import facts_of
 from servers.sessions import (
-    TEMPORARY_NUMBERS,
     Connection,
     asking,
     create_database,
+    may_pass,
     number_of,
     open_session,
     session_error,
@@ -145,8 +145,7 @@ class Cells:
     def mapped(self, error: pymysql.err.MySQLError) -> ViewtailError:
         """The error of viewtail's tree for one of PyMySQL's."""
         mapped, number = session_error(error, self.address, "store"), number_of(error)
-        is_away = number in TEMPORARY_NUMBERS or number == 0 or 2000 <= number < 3000
-        if is_away or isinstance(mapped, StoreError):
+        if may_pass(error) or isinstance(mapped, StoreError):
             return mapped
         said = str(error.args[1]) if len(error.args) > 1 else type(error).__name__
         return StoreError(f"{self.table.name}: MySQL refused: {number} {said}. Is it as Cells.create() makes it?")

@@ -16,10 +16,18 @@ from urllib.parse import urlsplit
 import pymysql
 from pydantic import SecretStr
 
-from changes.errors import DeclarationError, StoreError, StoreUnavailableError
+from changes.errors import DeclarationError, StoreError, ViewtailError
 from servers.addresses import MYSQL, parse
 from servers.login import Server
-from servers.sessions import Connection, open_session, quote, session_error
+from servers.sessions import (
+    Connection,
+    may_pass,
+    mend_of_denial,
+    number_of,
+    open_session,
+    quote,
+    session_error,
+)
 
 if TYPE_CHECKING:
     from servers.sessions import MySQLAddress
@@ -29,6 +37,7 @@ T = TypeVar("T")
 MARK = "entities_shard"
 _NO_TABLE = 1146
 _NO_DATABASE = 1049
+_MEND = "Make its tables: datastore.create(). The indexes come with: viewtail run"
 
 
 def shard_name(source: int, target: int) -> str:
@@ -108,15 +117,23 @@ class Shards:
                 sessions[shard] = self._open(shard)
             return work(sessions[shard])
         except pymysql.err.MySQLError as error:
-            found = session_error(error, self.address(shard), "store")
-            if isinstance(found, StoreUnavailableError) and shard in sessions:
+            if not may_pass(error):
+                raise self._refused(shard, error) from None
+            if shard in sessions:
                 with suppress(pymysql.err.MySQLError):
                     sessions.pop(shard).close()
                 if is_used:
                     return self._on(shard, work)
-            elif error.args and error.args[0] in (_NO_TABLE, _NO_DATABASE):
-                raise StoreError(f"shard {shard}: {found}. {self._mend()}") from None
-            raise found from None
+            raise session_error(error, self.address(shard), "store") from None
+
+    def _refused(self, shard: int, error: pymysql.err.MySQLError) -> ViewtailError:
+        """For a statement that the server refused, and would refuse again."""
+        number = number_of(error)
+        if mend_of_denial(error) is not None:
+            return session_error(error, self.address(shard), "store")
+        said = str(error.args[1]) if len(error.args) > 1 else type(error).__name__
+        mend = _MEND if number in (_NO_TABLE, _NO_DATABASE) else "Are its tables as datastore.create() makes them?"
+        return StoreError(f"shard {shard} of the DataStore: MySQL refused: {number} {said}. {mend}")
 
     def _open(self, shard: int) -> Connection:
         connection = open_session(self.address(shard), role="store")
@@ -140,10 +157,6 @@ class Shards:
                 f"mysql_shards[{shard}] of {len(self)} was made as number {number} of {count}. Entities are found by "
                 "number and count: give mysql_shards as they were, in that order"
             )
-
-    @staticmethod
-    def _mend() -> str:
-        return "Make its tables: datastore.create(). The indexes come with: viewtail run"
 
     def close(self) -> None:
         """The sessions of this thread."""
