@@ -234,6 +234,18 @@ def test_shards_that_are_given_in_another_order_are_refused(feed: Feed) -> None:
         DataStore(feed.urls[::-1], feed.datastore.indexes).get(new_id())
 
 
+def test_an_entity_that_cannot_be_read_can_be_deleted(feed: Feed) -> None:
+    store = feed.datastore
+    entity_id = store.put({"user_id": 1})
+    for server in feed.servers:
+        ask(server, f"UPDATE {DATABASE}.entities SET body = 'x'")
+    with pytest.raises(StoreError, match="cannot be read"):
+        store.get(entity_id)
+    assert store.delete(entity_id)
+    assert not store.delete(entity_id)
+    assert feed.bodies() == {}
+
+
 def test_a_missing_table_is_an_error_that_says_how_to_make_it(feed: Feed) -> None:
     store = feed.datastore
     with pytest.raises(StoreError, match=r"1049 .* datastore\.create\(\)"):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from changes.errors import DeclarationError, MisuseError
 from viewtail.datastore import DataStore, Index
 from viewtail.datastore.properties import home_of_id, home_of_value, id_of, is_same, new_id, plain, values_of
+from viewtail.settings import load
 
 URLS = ["mysql://db0:3306/ff", "mysql://db1:3306/ff"]
 TEXTS = {"a": "VARCHAR(255)", "b": "BIGINT"}
@@ -85,6 +86,22 @@ def test_a_row_of_an_index_is_in_one_deployment_alone() -> None:
 
 def test_without_shard_on_a_shard_is_a_deployment() -> None:
     assert list(DataStore(URLS, [Index("by_day", ["day"])]).shards()) == ["0.0", "1.1"]
+
+
+def test_the_time_to_wait_is_of_all_deployments_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, given = 100.0, []
+
+    def waits_four_seconds(*_: object, within_s: float, **__: object) -> None:
+        nonlocal now
+        given.append(within_s)
+        now += 4.0
+
+    monkeypatch.setattr("viewtail.datastore.store.monotonic", lambda: now)
+    monkeypatch.setattr("viewtail.waiting.wait_for", waits_four_seconds)
+    index = Index("by_user", ["user_id"], shard_on="user_id")
+    datastore = DataStore([f"mysql://db{number}:3306/ff" for number in range(4)], [index], settings=load(None, {}))
+    datastore._wait(0, within_s=10.0)
+    assert given == [10.0, 6.0, 2.0, 0.0]
 
 
 @pytest.mark.parametrize(

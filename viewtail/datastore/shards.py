@@ -108,6 +108,10 @@ class Shards:
         """
         return self._on(shard, lambda connection: _rows(connection, statement, values))
 
+    def change(self, shard: int, statement: str, values: Sequence[object] = ()) -> int:
+        """How many rows a statement changed, for `ask`'s; where a first answer was lost, only those of the second."""
+        return self._on(shard, lambda connection: _changed(connection, statement, values))
+
     def _on(self, shard: int, work: Callable[[Connection], T]) -> T:
         """An idle session may have been ended by the server since: then another is opened, once."""
         sessions: dict[int, Connection] = self._local.__dict__.setdefault("sessions", {})
@@ -169,3 +173,8 @@ def _rows(connection: Connection, statement: str, values: Sequence[object]) -> l
     with connection.cursor() as cursor:
         cursor.execute(statement, tuple(values))
         return list(cursor.fetchall())
+
+
+def _changed(connection: Connection, statement: str, values: Sequence[object]) -> int:
+    with connection.cursor() as cursor:
+        return int(cursor.execute(statement, tuple(values)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -128,14 +129,17 @@ class DataStore:
         return [found[one] for one in dict.fromkeys(wanted) if one in found]
 
     def delete(self, entity_id: object, *, wait: bool = False, within_s: float = 10.0) -> bool:
-        """Whether it was there. With `wait` it returns when the indexes do not have it any more."""
+        """Whether this call found it there and deleted it, one that cannot be read too.
+
+        With `wait` it returns when the indexes do not have it any more. Errors are those of `put`; False may also mean
+        that an answer was lost, and that it was deleted at the first attempt.
+        """
         one = id_of(entity_id).bytes
         shard = home_of_id(one, self.shard_count)
-        was_there = bool(self.get_many([one]))
-        self._shards.ask(shard, f"DELETE FROM {self._table(shard)} WHERE id = %s", (one,))
+        deleted = self._shards.change(shard, f"DELETE FROM {self._table(shard)} WHERE id = %s", (one,))
         if wait:
             self._wait(shard, within_s)
-        return was_there
+        return deleted > 0
 
     def close(self) -> None:
         """The sessions of this thread; the next call opens others."""
@@ -238,13 +242,14 @@ class DataStore:
             ) from None
 
     def _wait(self, shard: int, within_s: float) -> None:
-        from viewtail.waiting import wait_for
+        from viewtail import waiting
 
+        deadline = monotonic() + within_s
         for name in self.shards():
             if self._pair(name)[0] == shard:
                 settings = self.settings_of(name, self._settings())
                 for view in self.views_of(name)[:1]:  # all of its views are of one pipeline
-                    wait_for(view, within_s=within_s, settings=settings)
+                    waiting.wait_for(view, within_s=max(0.0, deadline - monotonic()), settings=settings)
 
 
 # What they close over are plain values, of which a view's fingerprint is made; and what they ask their row for is in
