@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from changes.bodies import MAX_BODY_BYTES, decoder
 from changes.errors import DeclarationError, MisuseError
 from viewtail.datastore import DataStore, Index
 from viewtail.datastore.properties import home_of_id, home_of_value, id_of, is_same, new_id, plain, values_of
+from viewtail.datastore.store import CODEC
 from viewtail.settings import load
 
 URLS = ["mysql://db0:3306/ff", "mysql://db1:3306/ff"]
@@ -86,6 +88,14 @@ def test_a_row_of_an_index_is_in_one_deployment_alone() -> None:
 
 def test_without_shard_on_a_shard_is_a_deployment() -> None:
     assert list(DataStore(URLS, [Index("by_day", ["day"])]).shards()) == ["0.0", "1.1"]
+
+
+def test_an_entity_that_no_index_would_have_is_refused_and_the_largest_other_one_is_not() -> None:
+    datastore = DataStore(URLS, [Index("by_day", ["day"])])
+    largest = {"text": "a" * (MAX_BODY_BYTES - len('{"text":""}'))}
+    assert decoder(CODEC)(datastore._body(largest)) == largest
+    with pytest.raises(MisuseError, match="has 4,194,305 bytes as JSON, and may have 4,194,304"):
+        datastore._body({"text": largest["text"] + "a"})
 
 
 def test_the_time_to_wait_is_of_all_deployments_together(monkeypatch: pytest.MonkeyPatch) -> None:

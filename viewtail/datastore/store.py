@@ -12,6 +12,7 @@ from uuid import UUID
 import orjson
 import pymysql
 
+from changes.bodies import MAX_BODY_BYTES
 from changes.errors import DeclarationError, MisuseError, StoreError
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import Entity, RowFunction
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from viewtail.settings import Settings
 
 CODEC = "zlib+json"
-MOST_BYTES = (1 << 24) - 1  # of a MEDIUMBLOB
 TABLE = "entities"
 
 
@@ -227,10 +227,10 @@ class DataStore:
                 values_of(index.properties, kept)
             except ValueError as error:
                 raise MisuseError(f"index {index.table} cannot have this entity: {error}") from None
-        body = zlib.compress(orjson.dumps(kept))
-        if len(body) > MOST_BYTES:
-            raise MisuseError(f"the entity has {len(body):,} bytes, compressed, and may have {MOST_BYTES:,}")
-        return body
+        text = orjson.dumps(kept)
+        if len(text) > MAX_BODY_BYTES:  # no index would have it
+            raise MisuseError(f"the entity has {len(text):,} bytes as JSON, and may have {MAX_BODY_BYTES:,}")
+        return zlib.compress(text)
 
     def _entity(self, shard: int, entity_id: bytes, updated: Any, body: bytes) -> dict[str, Any]:
         try:
