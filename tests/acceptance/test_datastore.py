@@ -180,7 +180,9 @@ def test_a_run_that_begins_while_a_shard_is_down_keeps_the_others(feed: Feed) ->
     entity_id = next(one for one in iter(new_id, None) if home_of_id(one.bytes, 2) == 0)
     feed.datastore.put({"id": entity_id, "user_id": next(n for n in range(99) if home_of_value(str(n), 2) == 0)})
     kept = [(entity_id.bytes,)]
-    wait_for("kept", lambda: ask(feed.servers[0], "SELECT id FROM viewtail_from_0_to_0.index_user_id") == kept)
+    wait_for(
+        "kept", lambda: ask(feed.servers[0], "SELECT id FROM viewtail_from_0_to_0_friendfeed.index_user_id") == kept
+    )
     feed.servers[1].start()
     wait_for("all is well again", feed.run.is_well, timeout_s=90)
     wait_for("indexes", feed.is_right)

@@ -11,7 +11,9 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote as percent
 from urllib.parse import urlsplit
+from zlib import crc32
 
 import pymysql
 from pydantic import SecretStr
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MARK = "entities_shard"
+_LONGEST = 64  # characters of a database's name
 _NO_TABLE = 1146
 _NO_DATABASE = 1049
 _MEND = "Make its tables: datastore.create(). The indexes come with: viewtail run"
@@ -45,9 +48,14 @@ def shard_name(source: int, target: int) -> str:
     return f"{source}.{target}"
 
 
-def own_database(source: int, target: int) -> str:
-    """Of that deployment: its index tables and viewtail's own."""
-    return f"viewtail_from_{source}_to_{target}"
+def own_database(source: int, target: int, database: str) -> str:
+    """Of that deployment: its index tables and viewtail's own.
+
+    The target's `database` tells it from that of another DataStore on the same server. It may have 64 characters, as
+    this one: then a checksum takes the place of its end.
+    """
+    name = f"viewtail_from_{source}_to_{target}_{database}"
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 9]}_{crc32(name.encode()):08x}"
 
 
 class Shards:
@@ -81,16 +89,20 @@ class Shards:
         """Login: of the address, or of the settings' [source]."""
         return self._settings().source.mysql_address(self._urls[shard], None)
 
+    def own_database(self, source: int, target: int) -> str:
+        """Of the deployment between two shards."""
+        return own_database(source, target, self.databases[target])
+
     def settings_of(self, source: int, target: int, settings: Settings) -> Settings:
         """Of the deployment between two shards."""
-        own = own_database(source, target)
+        own = self.own_database(source, target)
         changed: dict[str, Any] = {"url": self._urls[source], "database": own}
         if settings.source.server_id is not None:  # two readers of one number throw each other out
             changed["server_id"] = settings.source.server_id + 1000 * (source * len(self) + target)
         login = {name: getattr(settings.source, name) for name in Server.model_fields}
         if settings.mysql.user is not None:
             login = {}
-        url = urlsplit(self._urls[target].get_secret_value())._replace(path=f"/{own}").geturl()
+        url = urlsplit(self._urls[target].get_secret_value())._replace(path=f"/{percent(own, safe='')}").geturl()
         return settings.model_copy(
             update={
                 "source": settings.source.model_copy(update=changed),

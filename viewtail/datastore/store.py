@@ -19,7 +19,7 @@ from projectors.views import Entity, RowFunction
 from servers.sessions import create_database, open_session, quote, session_error
 from viewtail.datastore.indexes import Index
 from viewtail.datastore.properties import home_of_id, home_of_value, id_of, new_id, plain, values_of
-from viewtail.datastore.shards import Shards, own_database, shard_name
+from viewtail.datastore.shards import Shards, shard_name
 
 if TYPE_CHECKING:
     from projectors.views import View
@@ -160,7 +160,7 @@ class DataStore:
         for shard in shards:
             sources = range(self.shard_count) if index.shard_on is not None else [shard]
             one = [
-                f"(SELECT id FROM {quote(own_database(source, shard), index.table)} WHERE {condition} "
+                f"(SELECT id FROM {quote(self._shards.own_database(source, shard), index.table)} WHERE {condition} "
                 f"ORDER BY id LIMIT {int(limit)})"
                 for source in sources
             ]
