@@ -23,6 +23,9 @@ Connection: TypeAlias = "pymysql.Connection[Any]"
 # the literals that sinks build count on both.
 SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 
+# Begins a transaction whose reads are all of this moment, in a session that is set to REPEATABLE READ.
+SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MySQLAddress:
