@@ -20,6 +20,7 @@ from typing import Any, Final
 MAX_STEPS: Final = 500_000
 MAX_DEPTH: Final = 100  # as MySQL's JSON
 MAX_DIGITS: Final = 1_000  # of a number
+_MEMBER: Final = 8  # what a number counts, or a member that is copied
 
 _KEYS = (str, bytes, bool, float, type(None))
 _SCALARS = frozenset({str, bytes, int, bool, float, type(None), Decimal, datetime, date, timezone, timedelta})
@@ -39,7 +40,7 @@ def loads(data: bytes, max_size: int) -> Any:
 
     Raises HostilePickleError.
     """
-    machine = _Machine(data)
+    machine = _Machine(data, max_size)
     try:
         found = machine.run()
     except HostilePickleError:
@@ -51,8 +52,9 @@ def loads(data: bytes, max_size: int) -> Any:
 
 
 class _Machine:
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, max_size: int) -> None:
         self._data, self._at = data, 0
+        self._max_size, self._left = max_size, max_size  # `left` of what makers may copy
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # what was on the stack at each mark
         self._memo: dict[int, Any] = {}
@@ -225,7 +227,15 @@ class _Machine:
         arguments, maker = self._stack.pop(), self._stack.pop()
         if type(maker) is not _Maker or type(arguments) is not tuple:
             raise TypeError
+        if arguments and type(arguments[0]) in (str, bytes, list):
+            self._pay(len(arguments[0]) * (_MEMBER if type(arguments[0]) is list else 1))
         self._push(maker.make(*arguments))
+
+    def _pay(self, size: int) -> None:
+        """For what a maker copies: a large value of the memo could be copied again with a few bytes of the pickle."""
+        self._left -= size
+        if self._left < 0:
+            raise _too_large(self._max_size)
 
 
 class _Maker:
@@ -406,11 +416,15 @@ def _check(top: Any, max_size: int) -> None:
         sizes = [_measure(part, measured) for part in parts]
         size, depth = 1 + sum(size for size, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
         if size > max_size:
-            raise HostilePickleError(f"written out it would be larger than {max_size:,} bytes")
+            raise _too_large(max_size)
         if depth > MAX_DEPTH:
             raise HostilePickleError(f"it is nested more than {MAX_DEPTH} deep")
         measured[id(one)] = size, depth
         waiting.pop()
+
+
+def _too_large(max_size: int) -> HostilePickleError:
+    return HostilePickleError(f"written out it would be larger than {max_size:,} bytes")
 
 
 def _parts(one: Any) -> list[Any]:
@@ -424,4 +438,4 @@ def _parts(one: Any) -> list[Any]:
 def _measure(one: Any, measured: dict[int, tuple[int, int]]) -> tuple[int, int]:
     if type(one) in (str, bytes):
         return 1 + len(one), 0
-    return (8, 0) if type(one) in _SCALARS else measured[id(one)]
+    return (_MEMBER, 0) if type(one) in _SCALARS else measured[id(one)]

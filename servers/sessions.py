@@ -23,6 +23,9 @@ Connection: TypeAlias = "pymysql.Connection[Any]"
 # the literals that sinks build count on both.
 SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 
+# Begins a transaction whose reads are all of this moment, in a session that is set to REPEATABLE READ.
+SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MySQLAddress:
@@ -168,6 +171,12 @@ TEMPORARY_NUMBERS = frozenset(
 def number_of(error: pymysql.err.MySQLError) -> int:
     """The server's or client's number; 0 for what PyMySQL says about a broken or closed connection."""
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
+
+
+def may_pass(error: pymysql.err.MySQLError) -> bool:
+    """Whether the same statement may succeed later: the server is away, or what is in its way ends by itself."""
+    number = number_of(error)
+    return number in TEMPORARY_NUMBERS or number == 0 or 2000 <= number < 3000  # those of the client
 
 
 def took_too_long(error: pymysql.err.MySQLError) -> bool:

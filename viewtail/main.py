@@ -265,7 +265,11 @@ EventTable = Annotated[
 ]
 OlderThan = Annotated[str, typer.Option(metavar="TIME", help="Events that are older: 90m, 24h, 90d.")]
 KeepLast = Annotated[
-    bool, typer.Option("--keep-last", help="Keep each entity's newest event. That is so without it, too.")
+    bool,
+    typer.Option(
+        "--keep-last",
+        help="Changes nothing: each entity's newest event always stays, since the entity's state is in it.",
+    ),
 ]
 IntoTable = Annotated[
     str | None,

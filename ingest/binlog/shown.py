@@ -14,8 +14,7 @@ from changes.versions import parts_of
 from ingest import Committed
 from ingest.binlog.coordinates import file_number
 from servers.facts import MARIADB, ServerFacts
-
-SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+from servers.sessions import SNAPSHOT
 
 
 def shows(cursor: Any, changes: Committed, facts: ServerFacts) -> bool:

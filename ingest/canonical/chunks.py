@@ -24,7 +24,7 @@ from ingest.canonical.newest_cells import NewestCells
 from ingest.canonical.rows import fetch_rows, reading, select_list, select_of, source_error
 from ingest.canonical.tables import parts_of
 from servers.literals import beyond, rows_with, where_all
-from servers.sessions import Connection, quote
+from servers.sessions import SNAPSHOT, Connection, quote
 
 CHUNK_ROWS = 24_000  # as many as a batch of the stream; at 4,000 a tenth of the time is commits
 CHUNK_BYTES = 8 << 20  # two chunks are in memory: one is read while the other is written
@@ -197,7 +197,7 @@ class CanonicalRows:
                 if self._shows is None and not self._table.parts:  # a SELECT has a snapshot of its own
                     return fetch_rows(connection, statement, columns, max_bytes), read_at
                 with connection.cursor() as cursor:
-                    cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+                    cursor.execute(SNAPSHOT)
                     if self._shows is None or self._shows(cursor, version):
                         self._check_parts(connection)
                         rows = fetch_rows(connection, statement, columns, max_bytes)

@@ -180,7 +180,9 @@ def test_a_run_that_begins_while_a_shard_is_down_keeps_the_others(feed: Feed) ->
     entity_id = next(one for one in iter(new_id, None) if home_of_id(one.bytes, 2) == 0)
     feed.datastore.put({"id": entity_id, "user_id": next(n for n in range(99) if home_of_value(str(n), 2) == 0)})
     kept = [(entity_id.bytes,)]
-    wait_for("kept", lambda: ask(feed.servers[0], "SELECT id FROM viewtail_from_0_to_0.index_user_id") == kept)
+    wait_for(
+        "kept", lambda: ask(feed.servers[0], "SELECT id FROM viewtail_from_0_to_0_friendfeed.index_user_id") == kept
+    )
     feed.servers[1].start()
     wait_for("all is well again", feed.run.is_well, timeout_s=90)
     wait_for("indexes", feed.is_right)
@@ -232,6 +234,37 @@ def test_shards_that_are_given_in_another_order_are_refused(feed: Feed) -> None:
         DataStore(feed.urls[::-1], feed.datastore.indexes).create()
     with pytest.raises(StoreError, match="was made as number"):
         DataStore(feed.urls[::-1], feed.datastore.indexes).get(new_id())
+
+
+def test_an_entity_that_cannot_be_read_can_be_deleted(feed: Feed) -> None:
+    store = feed.datastore
+    entity_id = store.put({"user_id": 1})
+    for server in feed.servers:
+        ask(server, f"UPDATE {DATABASE}.entities SET body = 'x'")
+    with pytest.raises(StoreError, match="cannot be read"):
+        store.get(entity_id)
+    assert store.delete(entity_id)
+    assert not store.delete(entity_id)
+    assert feed.bodies() == {}
+
+
+def test_a_missing_table_is_an_error_that_says_how_to_make_it(feed: Feed) -> None:
+    store = feed.datastore
+    with pytest.raises(StoreError, match=r"1049 .* datastore\.create\(\)"):
+        DataStore([f"{url}_none" for url in feed.urls]).get(new_id())
+    store.get(new_id())
+    feed.run.kill()
+    for table, ask_for in (
+        ("index_day", lambda: feed.by_day.get_all(store, day="monday")),
+        ("entities", lambda: [store.get(new_id()) for _ in range(8)]),
+    ):
+        for server in feed.servers:
+            for (name,) in ask(
+                server, f"SELECT table_schema FROM information_schema.tables WHERE table_name = '{table}'"
+            ):
+                ask(server, f"DROP TABLE {name}.{table}")
+        with pytest.raises(StoreError, match=r"1146 .* datastore\.create\(\)\. The indexes come with: viewtail run"):
+            ask_for()
 
 
 def test_what_cannot_be_kept_is_refused_before_it_is_written(feed: Feed) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from changes.bodies import MAX_BODY_BYTES, decoder
 from changes.errors import DeclarationError, MisuseError
+from servers.addresses import MYSQL, parse
 from viewtail.datastore import DataStore, Index
 from viewtail.datastore.properties import home_of_id, home_of_value, id_of, is_same, new_id, plain, values_of
+from viewtail.datastore.store import CODEC
+from viewtail.settings import load
 
 URLS = ["mysql://db0:3306/ff", "mysql://db1:3306/ff"]
 TEXTS = {"a": "VARCHAR(255)", "b": "BIGINT"}
@@ -85,6 +90,51 @@ def test_a_row_of_an_index_is_in_one_deployment_alone() -> None:
 
 def test_without_shard_on_a_shard_is_a_deployment() -> None:
     assert list(DataStore(URLS, [Index("by_day", ["day"])]).shards()) == ["0.0", "1.1"]
+
+
+def test_two_datastores_on_the_same_servers_share_no_database_of_viewtail() -> None:
+    def own(*databases: str) -> set[str]:
+        index = Index("by_user", ["user_id"], shard_on="user_id")
+        datastore = DataStore([f"mysql://db0:3306/{quote(name, safe='')}" for name in databases], [index])
+        found = {name: datastore.settings_of(name, load(None, {})) for name in datastore.shards()}
+        return {settings.source.database for settings in found.values()} | {
+            parse(settings.mysql.url.get_secret_value(), MYSQL).path for settings in found.values()
+        }
+
+    assert own("ff0", "ff1") == {
+        f"viewtail_from_{source}_to_{target}_ff{target}" for source in (0, 1) for target in (0, 1)
+    }
+    for first, second in (
+        (("ff0", "ff1"), ("gg0", "gg1")),
+        (("f" * 63 + "0", "f" * 63 + "1"), ("f" * 63 + "2", "f" * 63 + "3")),
+        (("50%", "ä b"), ("50", "ä+b")),
+    ):
+        assert len(own(*first) | own(*second)) == 8 and not own(*first) & own(*second)
+        assert all(len(name) <= 64 for name in own(*first))
+
+
+def test_an_entity_that_no_index_would_have_is_refused_and_the_largest_other_one_is_not() -> None:
+    datastore = DataStore(URLS, [Index("by_day", ["day"])])
+    largest = {"text": "a" * (MAX_BODY_BYTES - len('{"text":""}'))}
+    assert decoder(CODEC)(datastore._body(largest)) == largest
+    with pytest.raises(MisuseError, match="has 4,194,305 bytes as JSON, and may have 4,194,304"):
+        datastore._body({"text": largest["text"] + "a"})
+
+
+def test_the_time_to_wait_is_of_all_deployments_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, given = 100.0, []
+
+    def waits_four_seconds(*_: object, within_s: float, **__: object) -> None:
+        nonlocal now
+        given.append(within_s)
+        now += 4.0
+
+    monkeypatch.setattr("viewtail.datastore.store.monotonic", lambda: now)
+    monkeypatch.setattr("viewtail.waiting.wait_for", waits_four_seconds)
+    index = Index("by_user", ["user_id"], shard_on="user_id")
+    datastore = DataStore([f"mysql://db{number}:3306/ff" for number in range(4)], [index], settings=load(None, {}))
+    datastore._wait(0, within_s=10.0)
+    assert given == [10.0, 6.0, 2.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import copyreg
 import os
 import pickle
 import struct
+import tracemalloc
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,11 @@ def laughs(levels: int) -> bytes:
     return b"]" + b"\x94" + b"".join(b"](h%ch%ce\x94" % (at, at) for at in range(levels)) + b"."
 
 
+def copies(arguments: bytes, maker: bytes) -> bytes:
+    """A list of what a maker makes of the same arguments, a hundred times."""
+    return arguments + b"q\0" + maker + b"q\1(" + b"h\1h\0R" * 100 + b"l."
+
+
 HOSTILE = {
     "a call, by every protocol": b"cos\nsystem\n(S'touch %s'\ntR.",
     "STACK_GLOBAL": b"\x80\x04" + text8("os") + text8("system") + b"\x93" + text8("touch %s") + b"\x85R.",
@@ -132,6 +138,12 @@ HOSTILE = {
     "a memo of many": b"N" + b"\x94" * (MAX_STEPS + 1) + b".",
     "a billion laughs": laughs(60),
     "a long text, often": b"(X" + struct.pack("<I", 100_000) + b"a" * 100_000 + b"\x94" + b"h\0" * 50 + b"l.",
+    "a set of a list, often": copies(
+        b"](" + b"".join(b"M" + struct.pack("<H", one) for one in range(20_000)) + b"e\x85", b"c__builtin__\nset\n"
+    ),
+    "bytes of a text, often": copies(
+        b"X" + struct.pack("<I", 300_000) + b"a" * 300_000 + b"X\6\0\0\0latin1\x86", b"c_codecs\nencode\n"
+    ),
     "a list that holds itself": b"]q\0h\0a.",
     "a dict that holds itself, deeper": b"}q\0S'a'\n(h\0tl0s.",
     "a tuple that holds itself through a list": b"](h\0" + b"q\0\x85h\0a.",
@@ -194,6 +206,26 @@ def test_objects_are_refused_by_every_protocol(protocol: int, tmp_path: Path) ->
 def test_a_pickle_that_is_large_only_when_read_is_refused_with_what_it_is(name: str) -> None:
     with pytest.raises(HostilePickleError, match=r"nested|larger|steps|neither text"):
         loads(HOSTILE[name], BOUND)
+
+
+@pytest.mark.parametrize("name", ["a set of a list, often", "bytes of a text, often"])
+def test_what_is_copied_again_and_again_is_refused_before_it_takes_the_memory(name: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(HostilePickleError, match="larger than"):
+            loads(HOSTILE[name], BOUND)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 16 * BOUND  # all that it asks for takes twice as much
+
+
+def test_sets_and_texts_of_bytes_as_large_as_the_bound_allows_are_read() -> None:
+    members = set(range(BOUND // 8 - 10))
+    texts = [bytes([number % 256]) * 1_000 for number in range(1_000)]
+    for protocol in (0, 2, pickle.HIGHEST_PROTOCOL):
+        assert loads(pickle.dumps(members, protocol), BOUND) == members
+        assert loads(pickle.dumps(texts, protocol), BOUND) == texts
 
 
 def test_data_is_nested_as_deep_as_the_bound_says() -> None:

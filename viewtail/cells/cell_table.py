@@ -86,14 +86,13 @@ class CellTable:
             ") ENGINE=InnoDB"
         )
 
-    def insert(self, connection: Connection, row_key: str, column_name: str, ref_key: int, body: bytes) -> int:
-        """Its `added_at`. Raises PyMySQL's errors: 1062 where the cell is there."""
+    def insert(self, connection: Connection, row_key: str, column_name: str, ref_key: int, body: bytes) -> None:
+        """Raises PyMySQL's errors: 1062 where the cell is there."""
         with connection.cursor() as cursor:
             cursor.execute(
                 f"INSERT INTO {self.quoted} (row_key, column_name, ref_key, body) VALUES (%s, %s, %s, %s)",
                 (row_key, column_name, ref_key, body.decode()),
             )
-            return int(cursor.lastrowid)
 
     def at(self, connection: Connection, row_key: str, column_name: str, ref_key: int | None) -> Cell | None:
         """The cell of that ref key; None asks for the newest one."""

@@ -13,16 +13,16 @@ import pymysql
 from changes.errors import MisuseError, StoreError, ViewtailError
 from servers.facts import facts_of
 from servers.sessions import (
-    TEMPORARY_NUMBERS,
     Connection,
     asking,
     create_database,
+    may_pass,
     number_of,
     open_session,
     session_error,
 )
 from viewtail.cells.cell_table import MOST_KEY, MOST_NAME, MOST_REF, Cell, CellTable
-from viewtail.entities.commands import NotJsonError, as_json
+from viewtail.stored_texts import NotJsonError, as_json, is_key
 
 if TYPE_CHECKING:
     from servers.sessions import MySQLAddress
@@ -145,8 +145,7 @@ class Cells:
     def mapped(self, error: pymysql.err.MySQLError) -> ViewtailError:
         """The error of viewtail's tree for one of PyMySQL's."""
         mapped, number = session_error(error, self.address, "store"), number_of(error)
-        is_away = number in TEMPORARY_NUMBERS or number == 0 or 2000 <= number < 3000
-        if is_away or isinstance(mapped, StoreError):
+        if may_pass(error) or isinstance(mapped, StoreError):
             return mapped
         said = str(error.args[1]) if len(error.args) > 1 else type(error).__name__
         return StoreError(f"{self.table.name}: MySQL refused: {number} {said}. Is it as Cells.create() makes it?")
@@ -169,11 +168,7 @@ class Cells:
 
 def _check(row: str, column: str, ref: int) -> None:
     for what, value, most in (("row key", row, MOST_KEY), ("column name", column, MOST_NAME)):
-        if not isinstance(value, str) or not 1 <= len(value) <= most or not _is_text(value):
+        if not is_key(value, most):
             raise MisuseError(f"a cell's {what} is text of 1 to {most} characters, without NUL or lone surrogates")
     if not isinstance(ref, int) or isinstance(ref, bool) or not 0 <= ref <= MOST_REF:
         raise MisuseError("a cell's ref key is an integer from 0 to 2^62 - 1")
-
-
-def _is_text(value: str) -> bool:
-    return "\0" not in value and not any("\ud800" <= one <= "\udfff" for one in value)

@@ -160,8 +160,8 @@ class Trigger:
                 self.function(cell)
             except Exception as error:  # the user's own code
                 self._say(
-                    f"its function raised {type(error).__name__}{place_of(error)} for the cell ({cell.row_key}, "
-                    f"{cell.column_name}, {cell.ref_key}), and is called again with it; the cells behind it wait"
+                    f"its function raised {type(error).__name__}{place_of(error)} for the cell whose added_at is "
+                    f"{cell.added_at}, and is called again with it; the cells behind it wait"
                 )
             else:
                 self.trouble = None

@@ -11,15 +11,25 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote as percent
 from urllib.parse import urlsplit
+from zlib import crc32
 
 import pymysql
 from pydantic import SecretStr
 
-from changes.errors import DeclarationError, StoreError, StoreUnavailableError
+from changes.errors import DeclarationError, StoreError, ViewtailError
 from servers.addresses import MYSQL, parse
 from servers.login import Server
-from servers.sessions import Connection, open_session, quote, session_error
+from servers.sessions import (
+    Connection,
+    may_pass,
+    mend_of_denial,
+    number_of,
+    open_session,
+    quote,
+    session_error,
+)
 
 if TYPE_CHECKING:
     from servers.sessions import MySQLAddress
@@ -27,8 +37,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MARK = "entities_shard"
+_LONGEST = 64  # characters of a database's name
 _NO_TABLE = 1146
 _NO_DATABASE = 1049
+_MEND = "Make its tables: datastore.create(). The indexes come with: viewtail run"
 
 
 def shard_name(source: int, target: int) -> str:
@@ -36,9 +48,14 @@ def shard_name(source: int, target: int) -> str:
     return f"{source}.{target}"
 
 
-def own_database(source: int, target: int) -> str:
-    """Of that deployment: its index tables and viewtail's own."""
-    return f"viewtail_from_{source}_to_{target}"
+def own_database(source: int, target: int, database: str) -> str:
+    """Of that deployment: its index tables and viewtail's own.
+
+    The target's `database` tells it from that of another DataStore on the same server. It may have 64 characters, as
+    this one: then a checksum takes the place of its end.
+    """
+    name = f"viewtail_from_{source}_to_{target}_{database}"
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 9]}_{crc32(name.encode()):08x}"
 
 
 class Shards:
@@ -72,16 +89,20 @@ class Shards:
         """Login: of the address, or of the settings' [source]."""
         return self._settings().source.mysql_address(self._urls[shard], None)
 
+    def own_database(self, source: int, target: int) -> str:
+        """Of the deployment between two shards."""
+        return own_database(source, target, self.databases[target])
+
     def settings_of(self, source: int, target: int, settings: Settings) -> Settings:
         """Of the deployment between two shards."""
-        own = own_database(source, target)
+        own = self.own_database(source, target)
         changed: dict[str, Any] = {"url": self._urls[source], "database": own}
         if settings.source.server_id is not None:  # two readers of one number throw each other out
             changed["server_id"] = settings.source.server_id + 1000 * (source * len(self) + target)
         login = {name: getattr(settings.source, name) for name in Server.model_fields}
         if settings.mysql.user is not None:
             login = {}
-        url = urlsplit(self._urls[target].get_secret_value())._replace(path=f"/{own}").geturl()
+        url = urlsplit(self._urls[target].get_secret_value())._replace(path=f"/{percent(own, safe='')}").geturl()
         return settings.model_copy(
             update={
                 "source": settings.source.model_copy(update=changed),
@@ -99,6 +120,10 @@ class Shards:
         """
         return self._on(shard, lambda connection: _rows(connection, statement, values))
 
+    def change(self, shard: int, statement: str, values: Sequence[object] = ()) -> int:
+        """How many rows a statement changed, for `ask`'s; where a first answer was lost, only those of the second."""
+        return self._on(shard, lambda connection: _changed(connection, statement, values))
+
     def _on(self, shard: int, work: Callable[[Connection], T]) -> T:
         """An idle session may have been ended by the server since: then another is opened, once."""
         sessions: dict[int, Connection] = self._local.__dict__.setdefault("sessions", {})
@@ -108,15 +133,23 @@ class Shards:
                 sessions[shard] = self._open(shard)
             return work(sessions[shard])
         except pymysql.err.MySQLError as error:
-            found = session_error(error, self.address(shard), "store")
-            if isinstance(found, StoreUnavailableError) and shard in sessions:
+            if not may_pass(error):
+                raise self._refused(shard, error) from None
+            if shard in sessions:
                 with suppress(pymysql.err.MySQLError):
                     sessions.pop(shard).close()
                 if is_used:
                     return self._on(shard, work)
-            elif error.args and error.args[0] in (_NO_TABLE, _NO_DATABASE):
-                raise StoreError(f"shard {shard}: {found}. {self._mend()}") from None
-            raise found from None
+            raise session_error(error, self.address(shard), "store") from None
+
+    def _refused(self, shard: int, error: pymysql.err.MySQLError) -> ViewtailError:
+        """For a statement that the server refused, and would refuse again."""
+        number = number_of(error)
+        if mend_of_denial(error) is not None:
+            return session_error(error, self.address(shard), "store")
+        said = str(error.args[1]) if len(error.args) > 1 else type(error).__name__
+        mend = _MEND if number in (_NO_TABLE, _NO_DATABASE) else "Are its tables as datastore.create() makes them?"
+        return StoreError(f"shard {shard} of the DataStore: MySQL refused: {number} {said}. {mend}")
 
     def _open(self, shard: int) -> Connection:
         connection = open_session(self.address(shard), role="store")
@@ -141,10 +174,6 @@ class Shards:
                 "number and count: give mysql_shards as they were, in that order"
             )
 
-    @staticmethod
-    def _mend() -> str:
-        return "Make its tables: datastore.create(). The indexes come with: viewtail run"
-
     def close(self) -> None:
         """The sessions of this thread."""
         for connection in self._local.__dict__.pop("sessions", {}).values():
@@ -156,3 +185,8 @@ def _rows(connection: Connection, statement: str, values: Sequence[object]) -> l
     with connection.cursor() as cursor:
         cursor.execute(statement, tuple(values))
         return list(cursor.fetchall())
+
+
+def _changed(connection: Connection, statement: str, values: Sequence[object]) -> int:
+    with connection.cursor() as cursor:
+        return int(cursor.execute(statement, tuple(values)))

@@ -6,26 +6,27 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import orjson
 import pymysql
 
+from changes.bodies import MAX_BODY_BYTES
 from changes.errors import DeclarationError, MisuseError, StoreError
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import Entity, RowFunction
 from servers.sessions import create_database, open_session, quote, session_error
 from viewtail.datastore.indexes import Index
 from viewtail.datastore.properties import home_of_id, home_of_value, id_of, new_id, plain, values_of
-from viewtail.datastore.shards import Shards, own_database, shard_name
+from viewtail.datastore.shards import Shards, shard_name
 
 if TYPE_CHECKING:
     from projectors.views import View
     from viewtail.settings import Settings
 
 CODEC = "zlib+json"
-MOST_BYTES = (1 << 24) - 1  # of a MEDIUMBLOB
 TABLE = "entities"
 
 
@@ -134,14 +135,17 @@ class DataStore:
         return [found[one] for one in ids if one in found]
 
     def delete(self, entity_id: object, *, wait: bool = False, within_s: float = 10.0) -> bool:
-        """Whether it was there. With `wait` it returns when the indexes do not have it any more."""
+        """Whether this call found it there and deleted it, one that cannot be read too.
+
+        With `wait` it returns when the indexes do not have it any more. Errors are those of `put`; False may also mean
+        that an answer was lost, and that it was deleted at the first attempt.
+        """
         one = id_of(entity_id).bytes
         shard = home_of_id(one, self.shard_count)
-        was_there = bool(self.get_many([one]))
-        self._shards.ask(shard, f"DELETE FROM {self._table(shard)} WHERE id = %s", (one,))
+        deleted = self._shards.change(shard, f"DELETE FROM {self._table(shard)} WHERE id = %s", (one,))
         if wait:
             self._wait(shard, within_s)
-        return was_there
+        return deleted > 0
 
     def close(self) -> None:
         """The sessions of this thread; the next call opens others."""
@@ -162,7 +166,7 @@ class DataStore:
         for shard in shards:
             sources = range(self.shard_count) if index.shard_on is not None else [shard]
             one = [
-                f"(SELECT id FROM {quote(own_database(source, shard), index.table)} WHERE {condition} "
+                f"(SELECT id FROM {quote(self._shards.own_database(source, shard), index.table)} WHERE {condition} "
                 f"ORDER BY id LIMIT {int(limit)})"
                 for source in sources
             ]
@@ -229,10 +233,10 @@ class DataStore:
                 values_of(index.properties, kept)
             except ValueError as error:
                 raise MisuseError(f"index {index.table} cannot have this entity: {error}") from None
-        body = zlib.compress(orjson.dumps(kept))
-        if len(body) > MOST_BYTES:
-            raise MisuseError(f"the entity has {len(body):,} bytes, compressed, and may have {MOST_BYTES:,}")
-        return body
+        text = orjson.dumps(kept)
+        if len(text) > MAX_BODY_BYTES:  # no index would have it
+            raise MisuseError(f"the entity has {len(text):,} bytes as JSON, and may have {MAX_BODY_BYTES:,}")
+        return zlib.compress(text)
 
     def _entity(self, shard: int, entity_id: bytes, updated: str, body: bytes) -> dict[str, Any]:
         try:
@@ -244,13 +248,14 @@ class DataStore:
             ) from None
 
     def _wait(self, shard: int, within_s: float) -> None:
-        from viewtail.waiting import wait_for
+        from viewtail import waiting
 
+        deadline = monotonic() + within_s
         for name in self.shards():
             if self._pair(name)[0] == shard:
                 settings = self.settings_of(name, self._settings())
                 for view in self.views_of(name)[:1]:  # all of its views are of one pipeline
-                    wait_for(view, within_s=within_s, settings=settings)
+                    waiting.wait_for(view, within_s=max(0.0, deadline - monotonic()), settings=settings)
 
 
 def _moment(text: str) -> datetime | str:

@@ -7,14 +7,14 @@ the same command get, so an answer is the same the first time and ever after.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import orjson
 
 from changes.errors import MisuseError, TemporaryError, ViewtailError
+from viewtail.stored_texts import NotJsonError, as_json, is_key
 
 Handler: TypeAlias = Callable[[Any, Any], tuple[Any, Any]]
 
@@ -73,7 +73,7 @@ class Command:
             ("command_id", self.command_id, MOST_ID),
             ("name", self.name, MOST_NAME),
         ):
-            if not isinstance(value, str) or not 1 <= len(value) <= most or not _is_text(value):
+            if not is_key(value, most):
                 raise MisuseError(
                     f"a command's {what} is text of 1 to {most} characters, without NUL or lone surrogates"
                 )
@@ -96,35 +96,6 @@ class Answer:
     response: Any
     version: int
     is_repeated: bool
-
-
-class NotJsonError(ValueError):
-    """A value that JSON cannot hold, or MySQL's cannot hold as it is."""
-
-
-def as_json(value: Any) -> bytes:
-    """The JSON text of a value, members in order. Raises NotJsonError; its text has no part of the value."""
-    try:
-        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except (TypeError, ValueError, RecursionError) as error:  # orjson's own is a TypeError
-        raise NotJsonError(str(error) or type(error).__name__) from None
-    if b"null" in text and not _is_finite(value):
-        raise NotJsonError("a number is infinite or not a number")
-    return text
-
-
-def _is_finite(value: Any) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, Mapping):
-        return all(map(_is_finite, value.values()))
-    if isinstance(value, list | tuple):
-        return all(map(_is_finite, value))
-    return True
-
-
-def _is_text(value: str) -> bool:
-    return "\0" not in value and (value.isascii() or not any("\ud800" <= one <= "\udfff" for one in value))
 
 
 def handled(handler: Handler, command: Command, state: bytes) -> tuple[bytes, bytes]:
