@@ -20,6 +20,12 @@ from tests.support.polled import VIEWS, Polled, polling
 from tests.support.running import wait_for
 
 pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.slow]
+GRANTS = (
+    "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader",
+    "GRANT SELECT ON bank.* TO reader",
+    "GRANT SELECT ON performance_schema.* TO reader",
+    "GRANT ALL ON viewtail.* TO reader",
+)
 
 
 @pytest.fixture
@@ -120,6 +126,29 @@ def test_where_the_binlog_is_gone_all_rows_are_read_again_in_place(tailed: Polle
     assert tailed.run.stop() == 0
     done = tailed.run.command("switch", "--to", "binlog")
     assert done.returncode == 2 and "while it runs" in done.stderr
+
+
+def test_where_the_right_to_the_binlog_is_lost_polling_goes_on_without_it(tailed: Polled) -> None:
+    before = backfills(tailed)
+    assert tailed.run.stop() == 0
+    for statement in ("DROP USER IF EXISTS reader", "CREATE USER reader IDENTIFIED BY 'r'", *GRANTS):
+        ask(tailed.mysql, statement)
+    tailed.run._environment["VIEWTAIL_SOURCE__URL"] = f"mysql://reader:r@127.0.0.1:{tailed.mysql.port}"
+    tailed.run.start()
+    tailed.add("account.1", 2, 500)
+    wait_for("it reads the binlog", tailed.is_equal)
+    ask(tailed.mysql, "REVOKE REPLICATION SLAVE, REPLICATION CLIENT ON *.* FROM reader")
+    tailed.run.kill()
+    tailed.run.start()
+    tailed.add("account.2", 2, 600)
+    wait_for("it cannot go on", lambda: "REPLICATION" in tailed.run.command("status").stdout)
+    assert tailed.run.stop() == 0
+    done = tailed.run.command("switch", "--to", "poll")
+    assert done.returncode == 0 and "All rows are read again" in done.stdout, done
+    tailed.run._environment["VIEWTAIL_SOURCE__MODE"] = "poll"
+    tailed.run.start()
+    wait_for("they are equal", tailed.is_equal)
+    assert backfills(tailed) == before
 
 
 def test_views_that_need_the_binlog_are_named_and_nothing_changes(tailed: Polled) -> None:
