@@ -104,9 +104,11 @@ replays: venv
 polling: venv
 	VIEWTAIL_TEST_SEEDS=20 $(BIN)/pytest -q --timeout 3600 tests/faults/test_polling_faults.py
 
-# 100,000 commands to event-sourced entities from 8 processes that are killed all the time: one effect each.
+# 100,000 commands to event-sourced entities from 8 processes that are killed all the time: one effect each. And 500
+# random courses of two accounts, each step compared with a model.
 commands: venv
-	VIEWTAIL_TEST_COMMANDS=100000 $(BIN)/pytest -q -s --timeout 7200 tests/faults/test_killed_commands.py
+	VIEWTAIL_TEST_COMMANDS=100000 VIEWTAIL_TEST_ACCOUNTS=500 $(BIN)/pytest -q -s --timeout 7200 \
+		tests/faults/test_killed_commands.py tests/properties/test_accounts.py
 
 # Rebuilds of every kind of view, killed at every step.
 rebuilds: venv
