@@ -15,6 +15,7 @@ import pytest
 
 import stack.mariadb
 from changes.batches import Batch, Followed
+from changes.errors import TablesChangedError
 from changes.tables import Table
 from ingest.canonical import Descriptions, fetch_rows
 from ingest.poll import polled_table
@@ -310,6 +311,43 @@ def test_a_column_whose_ids_the_server_does_not_give_out_is_refused(polled: Poll
     polled.order = order
     with pytest.raises(AssertionError, match=r"AUTO_INCREMENT column is event_id|has no column"), polled.reading():
         time.sleep(0.5)
+
+
+@pytest.mark.parametrize("now", ["TEXT CHARACTER SET sjis", "DATETIME(3)", "BIGINT UNSIGNED", "DECIMAL(12,3)"])
+def test_rows_of_a_column_that_is_another_one_now_are_not_read_as_what_it_was(polled: Polled, now: str) -> None:
+    ask(polled.server, "ALTER TABLE polled.event MODIFY note DECIMAL(9,1)")
+
+    def until_it_ends() -> None:
+        with polled.reading():
+            polled.until_marked("begun")
+            polled.insert("0.5")
+            wait_for("it is there", lambda: len(polled.found) == 1)
+            ask(polled.server, "UPDATE polled.event SET note = NULL")
+            ask(polled.server, f"ALTER TABLE polled.event MODIFY note {now}, ALGORITHM=COPY")
+            ask(polled.server, "INSERT INTO polled.event (entity_id, note) VALUES (1, '20010203')")
+            time.sleep(0.5)
+
+    with pytest.raises(AssertionError, match=r"columns of polled\.event changed"):
+        until_it_ends()
+    assert len(polled.found) == 1
+    with polled.reading():
+        wait_for("described anew it is read", lambda: len(polled.found) == 2)
+
+
+def test_a_column_that_changed_between_its_description_and_the_first_look_is_seen(polled: Polled) -> None:
+    polled.insert("a")
+    (table,) = polled_table.polled(
+        Followed(polled.table("event"), ("event_id", "note")), "event_id", PollPosition(1, 0, {"polled.event": (0, ())})
+    )
+    with closing(polled.session()) as connection:
+        connection.autocommit(True)
+        table.check(connection)
+        assert table.read(connection) == ([(1, "a")], True)
+        ask(polled.server, "ALTER TABLE polled.event MODIFY entity_id BIGINT, ADD more INT")  # none of those it reads
+        table.check(connection)
+        ask(polled.server, "ALTER TABLE polled.event MODIFY note VARCHAR(30) CHARACTER SET sjis")
+        with pytest.raises(TablesChangedError):
+            table.check(connection)
 
 
 def test_a_table_whose_ids_begin_again_halts_and_is_read_anew_afterwards(polled: Polled) -> None:
