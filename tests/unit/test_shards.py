@@ -17,6 +17,7 @@ from viewtail.shards import NotOneShardError
 VIEWS = """
 from pydantic import SecretStr
 from viewtail import Entity, IndexTable
+from viewtail.datastore import DataStore, Index
 
 class Spread:
     def shards(self):
@@ -30,6 +31,7 @@ class Spread:
         return [IndexTable(f"by_{shard}", Entity("shop.user"), value="email")]
 
 spread = Spread()
+feed = DataStore(["mysql://a/feed"], [Index(table="by_user", properties=["user"])])
 views = [IndexTable("i", Entity("shop.user"), value="email")]
 """
 
@@ -76,8 +78,9 @@ def test_a_run_keeps_all_of_them() -> None:
         ('views = "views:views"', "a", "VIEWTAIL_SHARD is set, and the views of these settings are not in several"),
         ('views = "views:nothing"', "a", "VIEWTAIL_SHARD is set"),
         ('views = "views:spread"\n[source]\nurl = "mysql://one"', "a", "unset url of [source]"),
+        ('views = "views:feed"\n[mysql]\nurl = "mysql://one"', "0.0", "unset url of [mysql]"),
     ],
-    ids=["unknown", "not spread", "no views", "with an address"],
+    ids=["unknown", "not spread", "no views", "with an address", "with two"],
 )
 def test_what_does_not_fit_together_is_refused(
     toml: str, shard: str, said: str, monkeypatch: pytest.MonkeyPatch

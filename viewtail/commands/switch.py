@@ -49,7 +49,8 @@ def say(line: str) -> None:
 
 
 def _next(loaded: settings.Settings, to: Mode) -> str:
-    mode = "" if loaded.source.mode == to else f"Set VIEWTAIL_SOURCE__MODE={to}, and start"
+    where = f'mode="{to}" at its Source in views.py' if "@" in loaded.views else f"VIEWTAIL_SOURCE__MODE={to}"
+    mode = "" if loaded.source.mode == to else f"Set {where}, and start"
     return f"{mode or 'Start'} it: viewtail run"
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pymysql
 from pydantic import SecretStr
 
-from changes.errors import DeclarationError, StoreError, StoreUnavailableError
+from changes.errors import DeclarationError, SettingsError, StoreError, StoreUnavailableError
 from servers.addresses import MYSQL, parse
 from servers.login import Server
 from servers.sessions import Connection, open_session, quote, session_error
@@ -73,7 +73,11 @@ class Shards:
         return self._settings().source.mysql_address(self._urls[shard], None)
 
     def settings_of(self, source: int, target: int, settings: Settings) -> Settings:
-        """Of the deployment between two shards."""
+        """Of the deployment between two shards. Raises SettingsError."""
+        if settings.mysql.url is not None:
+            raise SettingsError(
+                "index tables are on the shards that views.py names: unset url of [mysql] (VIEWTAIL_MYSQL__URL)"
+            )
         own = own_database(source, target)
         changed: dict[str, Any] = {"url": self._urls[source], "database": own}
         if settings.source.server_id is not None:  # two readers of one number throw each other out
