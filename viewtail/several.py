@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr, ValidationError
@@ -36,6 +36,8 @@ class Source:
     """
 
     def __init__(self, url: str, views: Sequence[View], *, mode: Mode = "binlog", **settings: Any) -> None:
+        if mode not in get_args(Mode):
+            raise DeclarationError(f"Source: mode is 'binlog' or 'poll', not {mode!r}")
         self.views = list(views)
         self.mode = mode
         self._url, self._given = url, settings

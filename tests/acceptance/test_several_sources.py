@@ -111,20 +111,3 @@ def test_a_poller_and_a_tailer_keep_the_views_of_their_sources_in_one_run(both: 
         done = both.run.command(*command)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         assert "-- shop: read by its binlog" in done.stderr and "-- bank: polled" in done.stderr
-
-
-def test_what_cannot_be_is_refused_by_name(both: Both) -> None:
-    both.run.kill()
-    views = both.run.folder / "views.py"
-    for before, now, said in (
-        ("poll_s=0.05", "poll_s=0", "Source bank: poll_s: "),
-        ('mode="poll"', 'mode="binlog"', "Source bank: "),
-        ('mode="poll"', 'mode="pole"', "Source bank: mode: "),
-        ("bank=", "Bank=", "'Bank' becomes a part of a database's name"),
-        ('"by_balance"', '"by_email"', "mysql:by_email is a view of two sources"),
-        ('os.environ["BANK"]', '"redis://x"', "Source bank: the address"),
-    ):
-        assert before in VIEWS
-        views.write_text(VIEWS.replace(before, now))
-        done = both.run.command("check")
-        assert done.returncode == 2 and said in done.stderr, (now, done.stderr)
