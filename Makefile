@@ -100,7 +100,8 @@ verify-live: venv
 replays: venv
 	VIEWTAIL_TEST_REPLAYS=100 $(BIN)/pytest -q -s tests/faults/test_replays.py
 
-# 20 schedules of kills of the poller and its server, under writers with long transactions, rollbacks and ids over 2^63.
+# 20 schedules of kills of the poller and its server, under writers with long transactions, rollbacks and ids over 2^63,
+# while tables join a pattern.
 polling: venv
 	VIEWTAIL_TEST_SEEDS=20 $(BIN)/pytest -q --timeout 3600 tests/faults/test_polling_faults.py
 

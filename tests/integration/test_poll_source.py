@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 
@@ -21,7 +21,7 @@ from ingest.canonical import Descriptions, fetch_rows
 from ingest.poll import polled_table
 from ingest.poll.position import PollPosition
 from ingest.poll.source import PollSource
-from ingest.poll.writers import why_unreadable, writers_of
+from ingest.poll.writers import BoundedWait, Writers, why_unreadable, writers_of
 from servers.facts import facts_of
 from servers.sessions import Connection, MySQLAddress, open_session
 from stack import Server
@@ -66,6 +66,7 @@ class Polled:
         self.halts: list[str] = []
         self.tables: tuple[str, ...] = ("event",)
         self.order = "event_id"
+        self.writers: Callable[[Connection], Writers] = lambda connection: writers_of(facts_of(connection))
 
     def session(self) -> Connection:
         return open_session(self.address, role="source")
@@ -83,7 +84,7 @@ class Polled:
             open_source=self.session,
             open_own=self.session,
             marks="polled.watermark",
-            writers=lambda connection: writers_of(facts_of(connection)),
+            writers=self.writers,
             epoch=1,
             every_s=EVERY_S,
         )
@@ -162,6 +163,26 @@ def test_a_row_that_commits_after_a_higher_one_is_waited_for_and_others_are_not_
         wait_for("nothing is open", lambda: polled.passed() == 5)
     assert polled.position.tables["polled.event"] == (5, ())
     assert sorted(polled.found) == polled.rows()
+
+
+def test_with_a_bounded_wait_no_row_is_missed_whose_transaction_ends_within_it(polled: Polled) -> None:
+    """The server is asked for no locks; an id is passed when the wait is over, and not before."""
+    wait_s = 2.0
+    polled.writers = lambda _: BoundedWait(wait_s)
+    with polled.reading():
+        polled.until_marked("begun")
+        began = time.monotonic()
+        slow, rolled = polled.open(), polled.open("rolled back")
+        polled.insert("a")
+        wait_for("it is not held up", lambda: [note for _, note in polled.found] == ["a"])
+        rolled.rollback()
+        polled.until_marked("while open")
+        assert polled.passed() == 0
+        time.sleep(wait_s / 2)
+        slow.commit()
+        wait_for("the slow one", lambda: sorted(polled.found) == polled.rows())
+        wait_for("nothing is open", lambda: polled.passed() == 3)
+        assert time.monotonic() - began >= wait_s
 
 
 def test_more_gaps_than_one_statement_names_hold_up_nothing(polled: Polled) -> None:
