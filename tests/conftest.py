@@ -79,6 +79,17 @@ def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
 
 
 @pytest.fixture(scope="session")
+def mariadb_with_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One that lists metadata locks: what polling needs."""
+    plugins = ["--plugin-load-add=metadata_lock_info", "--plugin-maturity=unknown"]
+    server = stack.mariadb.start(
+        tmp_path_factory.mktemp("polled"), options=[f"--plugin-dir={stack.mariadb.plugins()}", *plugins]
+    )
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A Redis that all tests share; each uses keys of its own."""
     server = stack.redis.start(tmp_path_factory.mktemp("redis"))

@@ -29,9 +29,11 @@ GRANTS = (
 
 
 @pytest.fixture
-def tailed(mysql_server: Server, redis_server: Server, tmp_path: Path) -> Iterator[Polled]:
-    settings = {"VIEWTAIL_SOURCE__MODE": "binlog", "VIEWTAIL_SOURCE__URL": mysql_server.url}
-    with polling(mysql_server, redis_server, tmp_path, settings=settings) as found:
+def tailed(request: pytest.FixtureRequest, redis_server: Server, tmp_path: Path) -> Iterator[Polled]:
+    """On MySQL, or on the server that a test is parametrized with."""
+    server = request.getfixturevalue(getattr(request, "param", "mysql_server"))
+    settings = {"VIEWTAIL_SOURCE__MODE": "binlog", "VIEWTAIL_SOURCE__URL": server.url}
+    with polling(server, redis_server, tmp_path, settings=settings) as found:
         wait_for("they are filled", found.is_equal)
         yield found
 
@@ -90,6 +92,7 @@ def backfills(polled: Polled) -> int:
     return polled.run.log.count('"event":"backfilling"')
 
 
+@pytest.mark.parametrize("tailed", ["mysql_server", "mariadb_with_locks"], indirect=True)
 def test_both_ways_under_live_writes_lose_nothing_and_backfill_nothing(tailed: Polled) -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)

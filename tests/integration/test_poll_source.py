@@ -13,7 +13,6 @@ from typing import Any
 import pymysql
 import pytest
 
-import stack.mariadb
 from changes.batches import Batch, Followed
 from changes.errors import TablesChangedError
 from changes.tables import Table
@@ -29,16 +28,6 @@ from tests.support.asking import ask
 from tests.support.running import wait_for
 
 EVERY_S = 0.02
-
-
-@pytest.fixture(scope="module")
-def mariadb_with_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    plugins = ["--plugin-load-add=metadata_lock_info", "--plugin-maturity=unknown"]
-    server = stack.mariadb.start(
-        tmp_path_factory.mktemp("polled"), options=[f"--plugin-dir={stack.mariadb.plugins()}", *plugins]
-    )
-    yield server
-    server.kill()
 
 
 @pytest.fixture(params=["mysql_server", "mariadb_with_locks"])
