@@ -70,7 +70,7 @@ class CorruptEventError(TemporaryError):
 
 
 class TablesChangedError(TemporaryError):
-    """Other tables than before match a pattern: the pipeline restarts with those that there are now."""
+    """Polled tables are not as they were described: the pipeline restarts with those that there are now."""
 
 
 class StoreError(ViewtailError):

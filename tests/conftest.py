@@ -11,6 +11,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import structlog
 
@@ -33,6 +34,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # No node lives long enough here for what Java's second compiler costs: a third of a start.
 os.environ.setdefault("ES_JAVA_OPTS", "-XX:TieredStopAtLevel=1")
 os.environ.setdefault("KAFKA_OPTS", "-XX:TieredStopAtLevel=1")
+# How long one example takes says how busy the machine is, and no test promises it.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 # pytest takes its handler away between the phases of a test: warnings would go to the terminal.
 logging.lastResort = logging.NullHandler()
 
@@ -74,6 +78,17 @@ def mysql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A MariaDB that all tests share; each makes a schema of its own."""
     server = stack.mariadb.start(tmp_path_factory.mktemp("mariadb"))
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def mariadb_with_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One that lists metadata locks: what polling needs."""
+    plugins = ["--plugin-load-add=metadata_lock_info", "--plugin-maturity=unknown"]
+    server = stack.mariadb.start(
+        tmp_path_factory.mktemp("polled"), options=[f"--plugin-dir={stack.mariadb.plugins()}", *plugins]
+    )
     yield server
     server.kill()
 

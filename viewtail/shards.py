@@ -1,8 +1,9 @@
 """Which deployment a command is about: that of the settings, or one of those that a sharded declaration stands for.
 
-A sharded declaration (viewtail/datastore) draws on several servers. Each pair of a server that is read and one that
-keeps its views is a deployment of its own: tables of its own, pipelines of its own, and no version of one is ever
-compared with one of another. `run` runs them all; the other commands are about one, and are called once for each.
+A sharded declaration (viewtail/datastore, viewtail/several.py) draws on several servers. Each pair of a server that is
+read and one that keeps its views is a deployment of its own: tables of its own, pipelines of its own, and no version of
+one is ever compared with one of another. `run` runs them all; the other commands are about one, and are called once for
+each.
 """
 
 from __future__ import annotations
@@ -109,9 +110,6 @@ def _named(loaded: Settings) -> Sharded | None:
     found = declarations.declared(loaded.views)
     if not isinstance(found, Sharded):
         return None
-    if loaded.source.url is not None or loaded.mysql.url is not None:
-        raise MisuseError(
-            "the views are spread over the servers that views.py names: unset url of [source] and of [mysql] "
-            "(VIEWTAIL_SOURCE__URL, VIEWTAIL_MYSQL__URL)"
-        )
+    if loaded.source.url is not None:
+        raise MisuseError("views.py names the servers that are read: unset url of [source] (VIEWTAIL_SOURCE__URL)")
     return found

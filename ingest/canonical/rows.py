@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from math import inf
-from typing import Any
+from typing import Any, TypeAlias
 
 import pymysql
 from pymysql.constants import COMMAND, SERVER_STATUS
@@ -28,17 +28,25 @@ from servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, number_of, quote, 
 # Every valid text of these character sets reaches the client as it is.
 _CONVERTED = frozenset(("utf8mb4", "utf8mb3", "latin1"))
 
+# Of each column that a SELECT gives, what the server says of its type.
+Form: TypeAlias = tuple[tuple[bytes, int], ...]
+_UNSIGNED = 32  # of the flags; others say how the statement was executed
+
 
 def fetch_rows(
-    connection: pymysql.Connection[Any], sql: str, columns: Sequence[Column], max_bytes: float = inf
+    connection: pymysql.Connection[Any],
+    sql: str,
+    columns: Sequence[Column],
+    max_bytes: float = inf,
+    look: Callable[[Form], None] = lambda _: None,
 ) -> list[Row]:
     """The rows of `sql`, a SELECT of `select_list(columns)`, with values in canonical form.
 
     A text that is invalid in its character set is `Unreadable` there. All rows are held in memory: limit them
     in the statement. With `max_bytes` reading ends behind the row that reaches it: the first rows are returned, at
-    least one, and the connection is closed, since the server cannot be asked to send no more. The connection can be
-    used on after a statement that the server refused; after any other error it is closed. Raises
-    SourceUnavailableError, SourceError or StoreError (access denied).
+    least one, and the connection is closed, since the server cannot be asked to send no more. `look` gets the form of
+    the rows before any is read, and may raise. The connection can be used on after a statement that the server refused;
+    after any other error it is closed. Raises SourceUnavailableError, SourceError or StoreError (access denied).
     """
     session: Any = connection  # its insides have no types
     try:
@@ -49,8 +57,9 @@ def fetch_rows(
             raise SourceError(
                 f"a SELECT of {len(columns)} columns gave {count}; this is a fault in viewtail, report it"
             )
-        for _ in range(count + 1):  # the definitions and the EOF packet after them
-            session._read_packet()
+        form = tuple(_form_of(session._read_packet().get_all_data()) for _ in range(count))
+        session._read_packet()  # EOF
+        look(form)
         result = _Result(session, tuple(columns), max_bytes)
         rows = result.rows()
         if not result.is_whole:
@@ -71,6 +80,11 @@ def fetch_rows(
                 "If it happens again, report it with the server's version"
             ) from None
         raise
+
+
+def _form_of(definition: bytes) -> tuple[bytes, int]:
+    """Character set, length, type and digits of a column, and whether it is unsigned: the end of its definition."""
+    return definition[-12:-5] + definition[-3:-2], definition[-5] & _UNSIGNED
 
 
 def _is_refusal(error: pymysql.err.MySQLError) -> bool:

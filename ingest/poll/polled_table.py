@@ -9,9 +9,10 @@ from typing import Any
 import pymysql
 
 from changes.batches import Followed, Row
-from changes.errors import DeclarationError
+from changes.errors import DeclarationError, TablesChangedError
 from changes.tables import Column, Table
-from ingest.canonical.rows import fetch_rows, select_list, source_error
+from ingest.canonical.rows import Form, fetch_rows, select_list, source_error
+from ingest.canonical.tables import describe
 from ingest.poll.ids import Ids
 from ingest.poll.position import PollPosition
 from ingest.poll.writers import Open, Writers, still_open
@@ -49,6 +50,7 @@ class PolledTable:
     ids: Ids | None
     _looks: deque[_Look] = field(default_factory=deque)
     _final: int = 0  # up to here nobody was left at the last look: what there is the next SELECT sees
+    _form: Form | None = field(default=None, init=False)  # of its rows, when their columns were as described
     _columns: tuple[Column, ...] = field(init=False)
     _select: str = field(init=False)
 
@@ -99,13 +101,26 @@ class PolledTable:
         for ranges in slices:
             limit = MOST_ROWS - len(rows)
             statement = f"{self._select} WHERE {' OR '.join(ranges)} ORDER BY {order} LIMIT {limit}"
-            found = fetch_rows(connection, statement, (self.order, *self._columns), MOST_BYTES)
+            found = self._fetched(connection, statement)
             rows += found
             if len(found) == limit or not connection.open:
                 break
         if len(slices) > 1 and connection.open:
             _execute(connection, "COMMIT")
         return rows
+
+    def _fetched(self, connection: Connection, statement: str) -> list[Row]:
+        """Rows with their ids. Raises TablesChangedError where their columns are not any more as they were described.
+
+        The rows of such an answer are not read: as what they were, they could be rounded or decoded wrongly.
+        """
+
+        def look(form: Form) -> None:
+            if self._form not in (None, form):
+                raise _changed(self.name)
+            self._form = form
+
+        return fetch_rows(connection, statement, (self.order, *self._columns), MOST_BYTES, look)
 
     def look(self, connection: Connection, writers: Writers) -> None:
         """Who is there now, that may have got an id up to the largest that was delivered. After `read`."""
@@ -150,7 +165,10 @@ class PolledTable:
         return int(given_next) <= top and not is_last
 
     def check(self, connection: Connection) -> None:
-        """Raises DeclarationError where the column is not the one whose ids the server gives out."""
+        """Raises DeclarationError where the column is not the one whose ids the server gives out.
+
+        TablesChangedError where the columns are not as they were described.
+        """
         table = self.table
         found = auto_increment(connection, table.schema, table.name)
         if found != self.order.name:
@@ -159,12 +177,20 @@ class PolledTable:
                 f"{table.full_name} is to be polled by {self.order.name}, and {which}: ids that are given otherwise "
                 f"may be lower than some that were read. Write order={found or 'COLUMN'!r}, or tail the binlog"
             )
+        self._fetched(connection, f"{self._select} LIMIT 0")  # before they are described: that is the form of these
+        now = describe(connection, table.schema, table.name)
+        if any(now.column(column.name) != column for column in (self.order, *self._columns)):
+            raise _changed(self.name)
 
     def _newest(self, connection: Connection) -> int:
         """The largest id that is there."""
         table = self.table
         found = asked(connection, f"SELECT MAX({quote(self.order.name)}) FROM {quote(table.schema, table.name)}")
         return int(found or 0)
+
+
+def _changed(table: str) -> TablesChangedError:
+    return TablesChangedError(f"columns of {table} changed: the pipeline starts again, and reads them as they are now")
 
 
 def asked(connection: Connection, statement: str, *values: object) -> Any:

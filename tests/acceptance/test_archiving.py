@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import stack.mariadb
 from stack import Server
 from tests.support.archived import OldBank, sent
 from tests.support.asking import ask
@@ -23,14 +22,6 @@ SECOND = """views.append(IndexTable("by_name", account, value=["command_name", "
 SHOWN = "SELECT entity_id, command_id FROM viewtail.by_command ORDER BY entity_id"
 
 pytestmark = [pytest.mark.mysql, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def mariadb_with_locks(tmp_path_factory: pytest.TempPathFactory) -> Server:
-    plugins = ["--plugin-load-add=metadata_lock_info", "--plugin-maturity=unknown"]
-    return stack.mariadb.start(
-        tmp_path_factory.mktemp("archived"), options=[f"--plugin-dir={stack.mariadb.plugins()}", *plugins]
-    )
 
 
 @pytest.mark.timeout(300)

@@ -43,6 +43,38 @@ def test_an_order_that_is_not_the_column_with_the_ids_is_found_by_check(polled: 
     assert "order='event_id'" in ids["mend"]
 
 
+def test_where_the_locks_cannot_be_read_run_refuses_and_goes_on_once_they_can(polled: Polled) -> None:
+    wait_for("they are filled", polled.is_equal)
+    ask(polled.mysql, "REVOKE SELECT ON performance_schema.* FROM poller")
+    assert polled.run.stop() == 0
+    polled.run.start()
+    polled.add("account.1", 2, 1_000)
+    said = "polling cannot tell who may still bring a row"
+    wait_for("it refuses", lambda: said in polled.run.command("status").stdout)
+    assert not polled.is_equal(), "a row was read without a word about those before it"
+    done = polled.run.command("check", "--json")
+    (locks,) = (one for one in json.loads(done.stdout)["findings"] if one["what"] == "who may still bring a row")
+    assert done.returncode == 1 and locks["level"] == "fail"
+    assert "Grant SELECT on performance_schema.metadata_locks" in locks["mend"]
+    assert "VIEWTAIL_SOURCE__POLL_WAIT_S" in locks["mend"]
+    ask(polled.mysql, "GRANT SELECT ON performance_schema.* TO poller")
+    wait_for("they follow", polled.is_equal)
+
+
+def test_a_replica_is_refused(polled: Polled) -> None:
+    wait_for("they are filled", polled.is_equal)
+    assert polled.run.stop() == 0
+    ask(polled.mysql, "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = 1")
+    try:
+        polled.run.start()
+        wait_for("it refuses", lambda: "the source is a replica" in polled.run.command("status").stdout)
+        done = polled.run.command("check")
+        assert done.returncode == 1 and "set VIEWTAIL_SOURCE__URL to its primary" in done.stdout
+    finally:
+        ask(polled.mysql, "RESET REPLICA ALL")
+    wait_for("it goes on", polled.run.is_well)
+
+
 def test_a_bounded_wait_is_named_in_status_with_its_risk(polled: Polled) -> None:
     wait_for("they are filled", polled.is_equal)
     assert "MISSED" not in polled.run.command("status").stdout
@@ -75,3 +107,13 @@ def test_views_of_a_polled_table_are_filled_and_follow_it(polled: Polled) -> Non
         assert done.returncode == 0, (command, done.stdout, done.stderr)
     why: dict[str, Any] = json.loads(polled.run.command("why", "redis:account", "account.2", "--json").stdout)
     assert why["verdict"] == "current"
+
+
+def test_a_column_that_changes_its_type_is_shown_as_it_is_then_without_a_restart(polled: Polled) -> None:
+    wait_for("they are filled", polled.is_equal)
+    ask(polled.mysql, "ALTER TABLE bank.account MODIFY balance DECIMAL(12,3)")
+    ask(polled.mysql, "INSERT INTO bank.account (entity_id, version, balance) VALUES ('new', 1, 2.567)")
+    shown = "SELECT CAST(balance AS CHAR) FROM viewtail.account_by_balance WHERE entity_id = 'new'"
+    wait_for("as the table has it", lambda: ask(polled.mysql, shown) == [("2.567",)])
+    assert polled.run.command("verify").returncode == 0
+    wait_for("all is well", polled.run.is_well)

@@ -20,12 +20,20 @@ from tests.support.polled import VIEWS, Polled, polling
 from tests.support.running import wait_for
 
 pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.slow]
+GRANTS = (
+    "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader",
+    "GRANT SELECT ON bank.* TO reader",
+    "GRANT SELECT ON performance_schema.* TO reader",
+    "GRANT ALL ON viewtail.* TO reader",
+)
 
 
 @pytest.fixture
-def tailed(mysql_server: Server, redis_server: Server, tmp_path: Path) -> Iterator[Polled]:
-    settings = {"VIEWTAIL_SOURCE__MODE": "binlog", "VIEWTAIL_SOURCE__URL": mysql_server.url}
-    with polling(mysql_server, redis_server, tmp_path, settings=settings) as found:
+def tailed(request: pytest.FixtureRequest, redis_server: Server, tmp_path: Path) -> Iterator[Polled]:
+    """On MySQL, or on the server that a test is parametrized with."""
+    server = request.getfixturevalue(getattr(request, "param", "mysql_server"))
+    settings = {"VIEWTAIL_SOURCE__MODE": "binlog", "VIEWTAIL_SOURCE__URL": server.url}
+    with polling(server, redis_server, tmp_path, settings=settings) as found:
         wait_for("they are filled", found.is_equal)
         yield found
 
@@ -84,6 +92,7 @@ def backfills(polled: Polled) -> int:
     return polled.run.log.count('"event":"backfilling"')
 
 
+@pytest.mark.parametrize("tailed", ["mysql_server", "mariadb_with_locks"], indirect=True)
 def test_both_ways_under_live_writes_lose_nothing_and_backfill_nothing(tailed: Polled) -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)
@@ -120,6 +129,29 @@ def test_where_the_binlog_is_gone_all_rows_are_read_again_in_place(tailed: Polle
     assert tailed.run.stop() == 0
     done = tailed.run.command("switch", "--to", "binlog")
     assert done.returncode == 2 and "while it runs" in done.stderr
+
+
+def test_where_the_right_to_the_binlog_is_lost_polling_goes_on_without_it(tailed: Polled) -> None:
+    before = backfills(tailed)
+    assert tailed.run.stop() == 0
+    for statement in ("DROP USER IF EXISTS reader", "CREATE USER reader IDENTIFIED BY 'r'", *GRANTS):
+        ask(tailed.mysql, statement)
+    tailed.run._environment["VIEWTAIL_SOURCE__URL"] = f"mysql://reader:r@127.0.0.1:{tailed.mysql.port}"
+    tailed.run.start()
+    tailed.add("account.1", 2, 500)
+    wait_for("it reads the binlog", tailed.is_equal)
+    ask(tailed.mysql, "REVOKE REPLICATION SLAVE, REPLICATION CLIENT ON *.* FROM reader")
+    tailed.run.kill()
+    tailed.run.start()
+    tailed.add("account.2", 2, 600)
+    wait_for("it cannot go on", lambda: "REPLICATION" in tailed.run.command("status").stdout)
+    assert tailed.run.stop() == 0
+    done = tailed.run.command("switch", "--to", "poll")
+    assert done.returncode == 0 and "All rows are read again" in done.stdout, done
+    tailed.run._environment["VIEWTAIL_SOURCE__MODE"] = "poll"
+    tailed.run.start()
+    wait_for("they are equal", tailed.is_equal)
+    assert backfills(tailed) == before
 
 
 def test_views_that_need_the_binlog_are_named_and_nothing_changes(tailed: Polled) -> None:

@@ -2,7 +2,7 @@
 
 One seed is one schedule: `VIEWTAIL_TEST_SEED=7 pytest tests/faults/test_polling_faults.py` runs the seventh alone. A
 run of all tests takes two of twenty, other ones each day; `make polling` takes them all. In every second one the ids
-cross 2^63.
+cross 2^63; in every third one there are several tables, by a pattern, and others join them meanwhile.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ import pytest
 from stack import Server
 from tests.support import slices
 from tests.support.asking import ask
-from tests.support.polled import Polled, polling
+from tests.support.polled import COLUMNS, VIEWS, Polled, polling
 from tests.support.running import wait_for
 
 pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.slow]
 SEEDS = slices.seeds(2, whole=20, variable="VIEWTAIL_TEST_SEEDS")
 LOAD_S = 8.0
 WRITERS = 6
+OF_PATTERN = VIEWS.replace("bank.account", "bank.account_##")
+MOST_TABLES = 6
 
 
 @pytest.mark.timeout(360)
@@ -36,10 +38,11 @@ def test_views_of_a_polled_table_equal_it_after_any_schedule_of_faults(
 ) -> None:
     print(f"seed {seed}: rerun with VIEWTAIL_TEST_SEED={seed}")
     chance = random.Random(seed)
-    with polling(mysql_server, redis_server, tmp_path) as polled:
+    views, tables = (OF_PATTERN, ["account_00", "account_01"]) if seed % 3 == 0 else (VIEWS, ["account"])
+    with polling(mysql_server, redis_server, tmp_path, views, tables) as polled:
         wait_for("they are filled", polled.is_equal)
         if seed % 2:
-            ask(mysql_server, f"ALTER TABLE bank.account AUTO_INCREMENT = {(1 << 63) - 300}")
+            ask(mysql_server, f"ALTER TABLE bank.{tables[0]} AUTO_INCREMENT = {(1 << 63) - 300}")
         with watching(polled) as fallen:
             try:
                 with writing(polled, seed) as committed:
@@ -51,7 +54,9 @@ def test_views_of_a_polled_table_equal_it_after_any_schedule_of_faults(
         assert sum(committed) > 100
         assert fallen == []
         if seed % 2:
-            assert ask(mysql_server, "SELECT COUNT(*) FROM bank.account WHERE event_id > 9223372036854775807")[0][0] > 0
+            far = f"SELECT COUNT(*) FROM bank.{tables[0]} WHERE event_id > 9223372036854775807"
+            assert ask(mysql_server, far)[0][0] > 0
+        assert len(tables) == 1 or len(polled.tables) > 2
         wait_for("all is well", polled.run.is_well)
 
 
@@ -67,6 +72,11 @@ def faults(chance: random.Random, polled: Polled) -> None:
         time.sleep(chance.uniform(0.3, 1.0))  # the moment of the fault; nothing is awaited here
         fault = chance.choice(("worker", "all", "sessions", "server"))
         print(f"  {fault}")
+        if len(polled.tables) > 1 and len(polled.tables) < MOST_TABLES and chance.random() < 0.7:
+            name = f"account_{len(polled.tables):02}"
+            print(f"  {name}")
+            ask(polled.mysql, f"CREATE TABLE bank.{name} {COLUMNS}")
+            polled.tables.append(name)
         if fault == "worker":
             polled.run.kill_worker(chance.choice(("mysql", "redis")))
         elif fault == "all":
@@ -93,12 +103,13 @@ def writing(polled: Polled, seed: int) -> Iterator[list[int]]:
     def transaction(session: pymysql.Connection, chance: random.Random, number: int, version: int) -> int:  # type: ignore[type-arg]
         with session.cursor() as cursor:
             for _ in range(chance.choice((1, 1, 3))):
+                table = chance.choice(polled.tables)
                 rows = [
-                    f"('w{number}.{chance.randrange(30)}', {version + at}, {chance.randrange(1000)})"
+                    f"('w{number}.{table}.{chance.randrange(30)}', {version + at}, {chance.randrange(1000)})"
                     for at in range(1, 1 + chance.choice((1, 1, 20)))
                 ]
                 version += len(rows)
-                cursor.execute(f"INSERT INTO bank.account (entity_id, version, balance) VALUES {', '.join(rows)}")
+                cursor.execute(f"INSERT INTO bank.{table} (entity_id, version, balance) VALUES {', '.join(rows)}")
                 stop.wait(chance.choice((0, 0, 0, 0.01, 0.2)) if chance.random() > 0.01 else 5)
         session.rollback() if chance.random() < 0.2 else session.commit()
         committed[number] += 1

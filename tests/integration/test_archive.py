@@ -479,12 +479,24 @@ def test_columns_of_ones_own_are_archived_into_a_table_only(mysql_bank: OldBank,
 def test_views_of_single_events_are_named_and_nothing_moves_unasked(mysql_bank: OldBank) -> None:
     bank = mysql_bank
     views = """from viewtail import Entity, IndexTable
-views = [IndexTable("by_event", Entity("bank.account"), value="entity_id")]
+
+newest = {"version": "version", "append_only": True}
+views = [
+    IndexTable("by_event", Entity("bank.account"), value="entity_id"),
+    IndexTable("by_balance", Entity("bank.account", key="entity_id", **newest), value="version"),
+    IndexTable("by_command", Entity("bank.account", key="command_id", **newest), value="version"),
+    IndexTable(
+        "of_deposits",
+        Entity("bank.account", key="entity_id", only={"command_name": "deposit"}, **newest),
+        value="version",
+    ),
+]
 """
     (bank.folder / "views.py").write_text(views)
     done = bank.run.command("archive", "bank.account", "--older-than", "90d")
     assert done.returncode == 2 and "Nobody can be asked here" in done.stderr and "1,196 events" in done.stderr
-    assert "lose those that are moved: mysql:by_event" in done.stderr
+    assert "lose those that are moved: mysql:by_event\n" in done.stderr
+    assert "and lose it then: mysql:by_command, mysql:of_deposits\n" in done.stderr
     assert bank.live() == bank.all
     assert bank.archive("--older-than", "some time").returncode == 2
 

@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import pairwise
 from typing import Any
@@ -15,9 +15,8 @@ from typing import Any
 import pymysql
 import pytest
 
-import stack.mariadb
 from changes.batches import Batch, Followed
-from changes.errors import SourceUnavailableError
+from changes.errors import SourceUnavailableError, TablesChangedError
 from changes.tables import Table
 from ingest.canonical import Descriptions, fetch_rows
 from ingest.poll import polled_table
@@ -25,7 +24,7 @@ from ingest.poll import source as poll_source
 from ingest.poll.polled_table import PolledTable
 from ingest.poll.position import PollPosition
 from ingest.poll.source import PollSource
-from ingest.poll.writers import why_unreadable, writers_of
+from ingest.poll.writers import BoundedWait, Writers, why_unreadable, writers_of
 from servers.facts import facts_of
 from servers.sessions import Connection, MySQLAddress, open_session
 from stack import Server
@@ -36,16 +35,6 @@ EVERY_S = 0.02
 IDS = int(os.environ.get("VIEWTAIL_TEST_POLLED_IDS", "0"))  # that are given out at least; `make polling`: a million
 WRITERS = 12 if IDS else 8
 LONGEST_S = 5.0 if IDS else 1.0  # of a transaction, about
-
-
-@pytest.fixture(scope="module")
-def mariadb_with_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    plugins = ["--plugin-load-add=metadata_lock_info", "--plugin-maturity=unknown"]
-    server = stack.mariadb.start(
-        tmp_path_factory.mktemp("polled"), options=[f"--plugin-dir={stack.mariadb.plugins()}", *plugins]
-    )
-    yield server
-    server.kill()
 
 
 @pytest.fixture(params=["mysql_server", "mariadb_with_locks"])
@@ -75,6 +64,7 @@ class Polled:
         self.batches: list[Batch] = []
         self.tables: tuple[str, ...] = ("event",)
         self.order = "event_id"
+        self.writers: Callable[[Connection], Writers] = lambda connection: writers_of(facts_of(connection))
 
     def session(self) -> Connection:
         return open_session(self.address, role="source")
@@ -92,7 +82,7 @@ class Polled:
             open_source=self.session,
             open_own=self.session,
             marks="polled.watermark",
-            writers=lambda connection: writers_of(facts_of(connection)),
+            writers=self.writers,
             epoch=1,
             every_s=EVERY_S,
         )
@@ -173,6 +163,26 @@ def test_a_row_that_commits_after_a_higher_one_is_waited_for_and_others_are_not_
         wait_for("nothing is open", lambda: polled.passed() == 5)
     assert polled.position.tables["polled.event"] == (5, ())
     assert sorted(polled.found) == polled.rows()
+
+
+def test_with_a_bounded_wait_no_row_is_missed_whose_transaction_ends_within_it(polled: Polled) -> None:
+    """The server is asked for no locks; an id is passed when the wait is over, and not before."""
+    wait_s = 2.0
+    polled.writers = lambda _: BoundedWait(wait_s)
+    with polled.reading():
+        polled.until_marked("begun")
+        began = time.monotonic()
+        slow, rolled = polled.open(), polled.open("rolled back")
+        polled.insert("a")
+        wait_for("it is not held up", lambda: [note for _, note in polled.found] == ["a"])
+        rolled.rollback()
+        polled.until_marked("while open")
+        assert polled.passed() == 0
+        time.sleep(wait_s / 2)
+        slow.commit()
+        wait_for("the slow one", lambda: sorted(polled.found) == polled.rows())
+        wait_for("nothing is open", lambda: polled.passed() == 3)
+        assert time.monotonic() - began >= wait_s
 
 
 def test_more_gaps_than_one_statement_names_hold_up_nothing(polled: Polled) -> None:
@@ -377,6 +387,43 @@ def test_a_column_whose_ids_the_server_does_not_give_out_is_refused(polled: Poll
     refused = pytest.raises(AssertionError, match=r"AUTO_INCREMENT column is event_id|has no column")
     with refused, polled.reading() as reader:
         reader.join(60)
+
+
+@pytest.mark.parametrize("now", ["TEXT CHARACTER SET sjis", "DATETIME(3)", "BIGINT UNSIGNED", "DECIMAL(12,3)"])
+def test_rows_of_a_column_that_is_another_one_now_are_not_read_as_what_it_was(polled: Polled, now: str) -> None:
+    ask(polled.server, "ALTER TABLE polled.event MODIFY note DECIMAL(9,1)")
+
+    def until_it_ends() -> None:
+        with polled.reading():
+            polled.until_marked("begun")
+            polled.insert("0.5")
+            wait_for("it is there", lambda: len(polled.found) == 1)
+            ask(polled.server, "UPDATE polled.event SET note = NULL")
+            ask(polled.server, f"ALTER TABLE polled.event MODIFY note {now}, ALGORITHM=COPY")
+            ask(polled.server, "INSERT INTO polled.event (entity_id, note) VALUES (1, '20010203')")
+            time.sleep(0.5)
+
+    with pytest.raises(AssertionError, match=r"columns of polled\.event changed"):
+        until_it_ends()
+    assert len(polled.found) == 1
+    with polled.reading():
+        wait_for("described anew it is read", lambda: len(polled.found) == 2)
+
+
+def test_a_column_that_changed_between_its_description_and_the_first_look_is_seen(polled: Polled) -> None:
+    polled.insert("a")
+    (table,) = polled_table.polled(
+        Followed(polled.table("event"), ("event_id", "note")), "event_id", PollPosition(1, 0, {"polled.event": (0, ())})
+    )
+    with closing(polled.session()) as connection:
+        connection.autocommit(True)
+        table.check(connection)
+        assert table.read(connection) == ([(1, "a")], True)
+        ask(polled.server, "ALTER TABLE polled.event MODIFY entity_id BIGINT, ADD more INT")  # none of those it reads
+        table.check(connection)
+        ask(polled.server, "ALTER TABLE polled.event MODIFY note VARCHAR(30) CHARACTER SET sjis")
+        with pytest.raises(TablesChangedError):
+            table.check(connection)
 
 
 def test_a_table_whose_ids_begin_again_halts_and_is_read_anew_afterwards(polled: Polled) -> None:

@@ -17,6 +17,7 @@ from viewtail.shards import NotOneShardError
 VIEWS = """
 from pydantic import SecretStr
 from viewtail import Entity, IndexTable
+from viewtail.datastore import DataStore, Index
 
 class Spread:
     def shards(self):
@@ -30,6 +31,7 @@ class Spread:
         return [IndexTable(f"by_{shard}", Entity("shop.user"), value="email")]
 
 spread = Spread()
+feed = DataStore(["mysql://a/feed"], [Index(table="by_user", properties=["user"])])
 views = [IndexTable("i", Entity("shop.user"), value="email")]
 """
 
@@ -76,8 +78,9 @@ def test_a_run_keeps_all_of_them() -> None:
         ('views = "views:views"', "a", "VIEWTAIL_SHARD is set, and the views of these settings are not in several"),
         ('views = "views:nothing"', "a", "views.py: there is no 'nothing' in it"),
         ('views = "views:spread"\n[source]\nurl = "mysql://one"', "a", "unset url of [source]"),
+        ('views = "views:feed"\n[mysql]\nurl = "mysql://one"', "0.0", "unset url of [mysql]"),
     ],
-    ids=["unknown", "not spread", "no views", "with an address"],
+    ids=["unknown", "not spread", "no views", "with an address", "with two"],
 )
 def test_what_does_not_fit_together_is_refused(
     toml: str, shard: str, said: str, monkeypatch: pytest.MonkeyPatch
@@ -121,3 +124,63 @@ def test_a_command_is_called_for_each_and_the_worst_code_counts(
     assert (asked, ended.value.code) == ([None, "a", "b"], 1)
     assert capsys.readouterr().err == "-- a: the first\n-- b: the second\n"
     assert "VIEWTAIL_SHARD" not in os.environ
+
+
+SEVERAL = """
+from viewtail import Entity, IndexTable
+from viewtail.several import Source, Sources
+
+account = Entity("bank.account", key="id", version="version", append_only=True, order="event_id")
+sources = Sources(
+    shop=Source("mysql://one/x", [IndexTable("by_email", Entity("shop.user"), value="email")], server_id=7),
+    bank=Source("mysql://poller:p@two", [IndexTable("by_balance", account, value="balance")], mode="poll", poll_s=0.5),
+)
+"""
+
+
+def several(text: str = SEVERAL, toml: str = "") -> list[shards.Part]:
+    Path("views.py").write_text(text)
+    Path("viewtail.toml").write_text(f'views = "views:sources"\n{toml}')
+    sys.modules.pop("views", None)
+    importlib.invalidate_caches()
+    return shards.parts(None)
+
+
+def test_sources_are_read_each_in_its_own_way_and_share_nothing() -> None:
+    shop, bank = (part.settings for part in several(toml='[source]\nuser = "reader"\npassword = "r"'))
+    assert (shop.source.mode, bank.source.mode, bank.source.poll_s) == ("binlog", "poll", 0.5)
+    assert [view.id for view in declarations.load(bank.views)] == ["mysql:by_balance"]
+    at = [(one.source_address().host, one.source_address().user, one.store_address()) for one in (shop, bank)]
+    assert [(host, user, store.host, store.database) for host, user, store in at] == [
+        ("one", "reader", "one", "viewtail_shop"),
+        ("two", "reader", "two", "viewtail_bank"),
+    ]
+    assert (shop.source.database, shop.source.server_id) == ("viewtail_shop", 7)
+
+
+def test_the_tables_of_all_sources_may_be_on_one_server_of_their_own() -> None:
+    found = [part.settings.store_address() for part in several(toml='[mysql]\nurl = "mysql://keeper:k@three/own"')]
+    assert [(one.host, one.user, one.password, one.database) for one in found] == [
+        ("three", "keeper", "k", "own_shop"),
+        ("three", "keeper", "k", "own_bank"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ("poll_s=0.5", "poll_s=0", "Source bank: poll_s: "),
+        ('mode="poll"', 'mode="binlog"', 'poll_s: for mode = "poll" alone'),
+        ('mode="poll"', 'mode="pole"', "mode is 'binlog' or 'poll', not 'pole'"),
+        ("poll_s", "pole_s", "Source bank: pole_s: "),
+        ("bank=", "Bank=", "'Bank' becomes a part of a database's name"),
+        ("by_balance", "by_email", "mysql:by_email is a view of two sources"),
+        ("mysql://poller:p@two", "redis://poller:p@two", "Source bank: the address "),
+        ("Sources(", "Sources() or Sources(", "name at least one"),
+    ],
+)
+def test_sources_that_cannot_work_are_refused_by_name_and_no_secret_is_told(before: str, now: str, said: str) -> None:
+    assert before in SEVERAL
+    with pytest.raises(MisuseError) as found:
+        [declarations.load(part.settings.views) for part in several(SEVERAL.replace(before, now))]
+    assert said in str(found.value) and "poller:p" not in str(found.value)

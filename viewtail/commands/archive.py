@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,9 +10,11 @@ from threading import Event
 from typing import TypeVar
 
 from changes.errors import DeclarationError, MisuseError, StopRequested
+from changes.tables import matches
 from offsets.mysql import OwnSession
 from operations.runs import DONE, Run
 from projectors.pace import ConsideratePace, GivingWay
+from projectors.views import View
 from servers.sessions import open_session
 from viewtail import declarations, shards
 from viewtail.commands.agreeing import agreed
@@ -60,8 +62,8 @@ def archive(
             if how.is_dry_run:
                 print(f"{what} would be moved to {where}")
                 return 0
-            if losers := _views_of_rows(config, name):
-                print_remark(f"these views show single events, and lose those that are moved: {', '.join(losers)}")
+            for remark in _losers(_views_of(config, name)):
+                print_remark(remark)
             if not how.is_yes and not agreed(f"{what} are moved to {where}. Go on?", is_yes=False):
                 print_remark("nothing was moved")
                 return 1
@@ -157,10 +159,25 @@ def _recorded(
             raise
 
 
-def _views_of_rows(config: Path | None, name: str) -> list[str]:
-    """Views of the table for which the delete of a row is one; none where no views are declared."""
+def _views_of(config: Path | None, name: str) -> list[View]:
+    """Those of the table, or of tables like it; none where no views are declared."""
     try:
         _, views = declarations.configured(config)
     except DeclarationError:
         return []
-    return [view.id for view in views if view.entity.table == name and not view.entity.append_only]
+    return [view for view in views if matches(view.entity.table, name)]
+
+
+def _losers(views: Sequence[View]) -> Iterator[str]:
+    """What is said of views for which more counts than the newest event of an entity, which always stays."""
+    at_once = [view.id for view in views if not view.entity.append_only]
+    if at_once:
+        yield f"these views show single events, and lose those that are moved: {', '.join(at_once)}"
+    later = [
+        view.id for view in views if view.entity.append_only and (view.entity.key != ("entity_id",) or view.entity.only)
+    ]
+    if later:
+        yield (
+            "these views show more than the newest event of each entity. They keep what is moved until they are "
+            f"backfilled, replayed or rebuilt, and lose it then: {', '.join(later)}"
+        )

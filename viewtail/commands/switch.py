@@ -32,12 +32,12 @@ def switch(config: Path | None, to: Mode, within_s: float) -> int:
         operation.finish(before, _history(loaded, target))
         print(f"The offsets are of mode {to} already; every store knows it now. {_next(loaded, to)}")
         return 0
-    polled, tailed = _history(loaded, POLL), _history(loaded, BINLOG)
-    if to == "poll":
+    polled = _history(loaded, POLL)
+    if to == "poll":  # the binlog is not asked: it may be what is gone, or the right to read it
         is_whole = operation.to_polling(before, polled, within_s, say)
         print("Switched. All rows are read again, in the order of their ids." if is_whole else "Switched.", end=" ")
     else:
-        operation.to_binlog(before, tailed, polled, within_s, say)
+        operation.to_binlog(before, _history(loaded, BINLOG), polled, within_s, say)
         print("Switched.", end=" ")
     print(_next(loaded, to))
     return 0
@@ -49,7 +49,8 @@ def say(line: str) -> None:
 
 
 def _next(loaded: settings.Settings, to: Mode) -> str:
-    mode = "" if loaded.source.mode == to else f"Set VIEWTAIL_SOURCE__MODE={to}, and start"
+    where = f'mode="{to}" at its Source in views.py' if "@" in loaded.views else f"VIEWTAIL_SOURCE__MODE={to}"
+    mode = "" if loaded.source.mode == to else f"Set {where}, and start"
     return f"{mode or 'Start'} it: viewtail run"
 
 

@@ -18,7 +18,7 @@ from zlib import crc32
 import pymysql
 from pydantic import SecretStr
 
-from changes.errors import DeclarationError, StoreError, ViewtailError
+from changes.errors import DeclarationError, SettingsError, StoreError, ViewtailError
 from servers.addresses import MYSQL, parse
 from servers.login import Server
 from servers.sessions import (
@@ -94,7 +94,11 @@ class Shards:
         return own_database(source, target, self.databases[target])
 
     def settings_of(self, source: int, target: int, settings: Settings) -> Settings:
-        """Of the deployment between two shards."""
+        """Of the deployment between two shards. Raises SettingsError."""
+        if settings.mysql.url is not None:
+            raise SettingsError(
+                "index tables are on the shards that views.py names: unset url of [mysql] (VIEWTAIL_MYSQL__URL)"
+            )
         own = self.own_database(source, target)
         changed: dict[str, Any] = {"url": self._urls[source], "database": own}
         if settings.source.server_id is not None:  # two readers of one number throw each other out
