@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import os
 import threading
+from types import SimpleNamespace
+from typing import Any
 
-from viewtail.reports import tell
+import pytest
+
+from viewtail.reports import Reporter, tell
 
 WRITERS, LINES = 4, 20
 
@@ -29,3 +33,12 @@ def test_long_lines_of_several_pipelines_in_one_pipe_stay_whole() -> None:
     os.close(write_end)
     for line in found:
         assert {view["view"] for view in line["views"]} == {f"redis:{line['pipeline']}"}
+
+
+@pytest.mark.parametrize(("of_source", "of_rows"), [("the server is away", None), (None, "a change is not shown")])
+def test_what_a_pipeline_waits_for_at_its_source_is_told(of_source: str | None, of_rows: str | None) -> None:
+    progress = SimpleNamespace(trouble=of_source, prepared=(0, 0))
+    pipeline = SimpleNamespace(trouble=of_rows, vitals=SimpleNamespace(state="running", error=None))
+    own: Any = SimpleNamespace(pipeline=pipeline, source=SimpleNamespace(progress=progress), backfill_error=None)
+    reports: Any = SimpleNamespace(state="running", _error=None)
+    assert Reporter._state(reports, own) == {"state": "retrying", "error": of_source or of_rows}
