@@ -283,7 +283,8 @@ class Cleaner:
             self.own.stop.wait(STUCK_AGAIN_AFTER_S if isinstance(error, WaitedTooLongError) else AGAIN_AFTER_S)
 
     def _round(self, view: str) -> None:
-        live = GivingWay(stop=self.own.stop, changes=lambda: self.own.pipeline.vitals.row_count)
+        # Writes: rounds have changes of their own in the stream, their watermarks.
+        live = GivingWay(stop=self.own.stop, changes=lambda: self.own.pipeline.vitals.write_count)
         pace = replace(self._pace(), is_busy=lambda: self._is_healing or self.is_busy(), is_live=live.is_live)
         pace.after(0)
         with self._beside(view) as beside:

@@ -223,6 +223,7 @@ class Verify:
     def _through_table(self, comparison: Comparison, settle: Callable[[], None], estimate: int) -> None:
         progress = self.run.progress
         self._after = progress["after"]
+        self.pace.begin()
         chance = random.Random(f"{self._seed}:{self._after}")
         is_last, to_pass_over = False, _chunks_to_pass_over(chance, self.share)
         while not is_last:
@@ -250,6 +251,7 @@ class Verify:
     def _through_store(self, comparison: Comparison, settle: Callable[[], None], estimate: int) -> None:
         """What the store shows and the table does not have; begins again where it was stopped."""
         self.counts.shown = 0
+        self.pace.begin()
         self._lasting = _counts(_as_dict(self.counts))
         for count, suspects in comparison.strangers(self.run.progress["watermark"]):
             self._suspects += suspects
@@ -262,6 +264,7 @@ class Verify:
         # Settling waits, which one that was stopped does not: what is unsettled is compared again.
         if not is_stopped and (is_due or len(self._suspects) >= SUSPECTS_AT_ONCE):
             settle()
+            self.pace.begin()  # most of that is waiting
         if not self._suspects and (is_due or is_stopped):
             self._save()
         self.say(self.counts, estimate)

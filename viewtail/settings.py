@@ -62,7 +62,7 @@ class CleanerSettings(Group):
     """What keeps views right in the background."""
 
     share: float = Field(
-        0.05, ge=0, le=1, description="of one core's time that the cleaner of a pipeline takes; 0: there is none"
+        0.05, ge=0, le=1, description="of the time that the cleaner of a pipeline is at work; 0: there is none"
     )
     rest_s: float = Field(300, ge=0, description="seconds between two of its rounds through all views")
 
