@@ -75,16 +75,17 @@ class Index:
         is_first = True
         while True:
             rows = limit if limit is not None and limit < PAGE_ROWS else PAGE_ROWS
-            ids = datastore.indexed_ids(self, shards, asked, None if is_first else after, rows)
-            for entity in datastore.get_many(ids):
+            # With one more it is known whether there are others.
+            ids = datastore.indexed_ids(self, shards, asked, None if is_first else after, rows + 1)
+            for entity in datastore.with_ids(ids[:rows]):
                 if all(is_same(entity.get(name), value) for name, value in wanted.items()):
                     yield entity
                     found += 1
                     if found == limit:
                         return
-            if len(ids) < rows:
+            if len(ids) <= rows:
                 return
-            after, is_first = ids[-1], False
+            after, is_first = ids[rows - 1], False
 
     def _asked(self, wanted: Mapping[str, Any]) -> dict[str, str | int] | None:
         """The index's columns that the question names, in order; None where nothing can have these values."""
