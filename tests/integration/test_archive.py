@@ -15,7 +15,7 @@ from tests.support.archived import OldBank, deposit, sent
 from tests.support.asking import ask
 from tests.support.running import wait_for
 from tests.support.small_disk import SmallDisk
-from viewtail.entities import Answer, Command, UsedCommandIdError
+from viewtail.entities import Answer, Command, UsedCommandIdError, remembered
 from viewtail.entities.archiving import Archiving
 from viewtail.entities.batches import Batches
 from viewtail.entities.event_table import EventTable
@@ -96,6 +96,20 @@ def test_archived_commands_keep_their_answers(bank: OldBank, tmp_path: Path, way
     assert bank.accounts.state("e1", version=7) == ({"balance": 28}, 7)
     assert bank.accounts.state("e1") == ({"balance": 45150}, 300)
     assert bank.accounts.state("e1", version=301) is None and bank.accounts.state("nobody", version=1) is None
+
+
+def test_a_command_that_is_archived_under_a_busy_worker_takes_effect_no_second_time(
+    bank: OldBank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remembered, "FOR_S", 60.0)
+    with bank.accounts.worker() as worker:
+        for entity in ("e1", "e2"):
+            assert worker.submit(sent(entity, 301)).result(20).version == 301
+        assert bank.archive().returncode == 0
+        assert worker.submit(sent("e1", 3)).result(20) == Answer(response={"balance": 6}, version=3, is_repeated=True)
+        assert worker.submit(sent("e2", 302)).result(20).version == 302
+        assert worker.submit(sent("e2", 5)).result(20).is_repeated
+    assert len(bank.live()) + len(bank.archived()) == 1_203
 
 
 def test_an_archive_table_of_another_schema_is_found_and_stays_the_one(bank: OldBank) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -27,7 +28,9 @@ from viewtail.entities import (
     UsedCommandIdError,
     WorkerBusyError,
     WorkerEndedError,
+    remembered,
 )
+from viewtail.entities.event_table import EventTable, Newest
 
 pytestmark = pytest.mark.mysql
 
@@ -157,6 +160,52 @@ def test_many_commands_of_one_entity_are_one_transaction_each_on_the_state_befor
     assert [one.response["balance"] for one in found] == list(range(1, 3_001))
     ((_, after),) = ask(bank.server, "SHOW GLOBAL STATUS LIKE 'Com_insert'")
     assert int(after) - int(before) < 30, "batches grow while one is committed"
+
+
+def test_coroutines_get_what_threads_get(bank: Bank, worker: CommandWorker) -> None:
+    async def ask_all() -> list[Answer | BaseException]:
+        cancelled = asyncio.ensure_future(worker.answer(bank.command(amount=100)))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        commands = [bank.command(amount=1) for _ in range(300)]
+        wrong = [bank.command(amount=-1_000), bank.command("fails")]
+        return await asyncio.gather(*map(worker.answer, [*commands, *wrong]), return_exceptions=True)
+
+    *found, refused, failed = asyncio.run(ask_all())
+    assert [one.version for one in found if isinstance(one, Answer)] == list(range(2, 302))
+    assert isinstance(refused, RefusedError) and isinstance(failed, HandlerFailedError)
+    asyncio.run(asyncio.wait_for(worker.answer(bank.command(amount=1)), 20))  # a loop that is gone hinders nobody
+    worker.close()
+    with pytest.raises(WorkerEndedError):
+        asyncio.run(worker.answer(bank.command(amount=1)))
+
+
+def test_a_busy_entity_is_not_read_again_for_each_batch(
+    bank: Bank, worker: CommandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remembered, "FOR_S", 60.0)
+    read: list[str] = []
+    newest = EventTable.newest
+
+    def counting(self: EventTable, connection: Connection, entity_ids: Collection[str]) -> dict[str, Newest]:
+        read.extend(entity_ids)
+        return newest(self, connection, entity_ids)
+
+    monkeypatch.setattr(EventTable, "newest", counting)
+    assert [answer(worker.submit(bank.command(amount=1))).version for _ in range(5)] == [1, 2, 3, 4, 5]
+    assert read == ["ada"]
+
+
+def test_what_is_remembered_of_an_entity_is_compared_with_the_table(
+    bank: Bank, worker: CommandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remembered, "FOR_S", 60.0)
+    answer(worker.submit(bank.command(amount=5)))
+    with bank.accounts.worker() as other:
+        answer(other.submit(bank.command(command_id="theirs", amount=5)))
+    assert answer(worker.submit(bank.command(amount=-10))).response == {"balance": 0}, "it is refused of a balance of 5"
+    assert answer(worker.submit(bank.command(command_id="theirs", amount=5))).is_repeated
+    assert [version for _, version, _ in bank.events()] == [1, 2, 3]
 
 
 def test_owners_beside_each_other_are_never_wrong(bank: Bank) -> None:
@@ -320,7 +369,7 @@ def test_what_waits_is_bounded_and_the_caller_above_is_told(bank: Bank) -> None:
 
     with CommandWorker(bank.accounts.table, bank.accounts.handlers, opened, most_waiting_bytes=10_000) as worker:
         under_way = worker.submit(bank.command(amount=1))
-        while worker._waiting:
+        while worker.waiting_count:
             time.sleep(0.01)
         waiting = [worker.submit(bank.command(amount=1, note="n" * 3_000)) for _ in range(2)]
         with pytest.raises(WorkerBusyError, match="2 commands wait already"):
@@ -333,7 +382,7 @@ def test_what_waits_is_bounded_and_the_caller_above_is_told(bank: Bank) -> None:
 def test_a_closed_worker_finishes_its_batch_and_tells_the_others(bank: Bank) -> None:
     with bank.accounts.worker(hangs_after_s=20) as worker:
         under_way = worker.submit(bank.command("hangs"))
-        while worker._waiting:
+        while worker.waiting_count:
             time.sleep(0.01)
         waiting = worker.submit(bank.command(amount=1))
         threading.Timer(0.3, bank.hanging.set).start()

@@ -1,10 +1,10 @@
 """Handles commands by the batch, each on the state that the one before left, and commits a batch as one transaction.
 
-What is assumed of an entity is read at the beginning of a batch, and the table's two unique keys decide whether it was
-still so at its end. If not, or where nobody knows whether a COMMIT came through, the batch is rolled back and begins
-again: what of it is recorded by then is answered from the record. So several owners of an entity are slower, and wrong
-never. Events may be archived meanwhile: a batch reads the table and the archive as they were at one moment, and looks
-before its COMMIT whether anybody was ahead of it.
+What is assumed of an entity is read at the beginning of a batch, or remembered from the one before; the table's two
+unique keys, and a look at the entities before COMMIT, decide whether it was still so at its end. If not, or where
+nobody knows whether a COMMIT came through, the batch is rolled back and begins again: what of it is recorded by then is
+answered from the record. So several owners of an entity are slower, and wrong never. Events may be archived meanwhile:
+a batch reads the table and the archive as they were at one moment.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from viewtail.entities.event_table import (
     Recorded,
     read_in_one_snapshot,
 )
+from viewtail.entities.remembered import Remembered
 
 Outcome: TypeAlias = "Answer | ViewtailError"
 
@@ -70,6 +71,7 @@ class Batches:
     open_session: Callable[[], Connection]
     look: Callable[[int | None], None] = lambda _: None
     archive: Archive = field(init=False)
+    _remembered: Remembered = field(default_factory=Remembered, init=False)
     _connection: Connection | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -113,11 +115,11 @@ class Batches:
                 connection.close()
 
     def _once(self, commands: Sequence[Command], first: int) -> list[Outcome]:
-        if self._connection is None or not self._connection.open:
-            self._connection = self.open_session()
-            read_in_one_snapshot(self._connection)
-        connection = self._connection
-        states = self.table.newest(connection, {command.entity_id for command in commands})
+        connection = self._session()
+        entities = {command.entity_id for command in commands}
+        remembered = self._remembered.of(entities)
+        states = remembered | self.table.newest(connection, entities - remembered.keys())
+        assumed = {**states}
         recorded = self.table.recorded(connection, commands)
         recorded |= self.archive.recorded(connection, self._maybe_archived(commands, states, recorded))
         connection.rollback()  # a handler that takes its time locks nothing
@@ -127,13 +129,37 @@ class Batches:
             self.look(at)
             outcomes.append(self._one(command, states, recorded, events))
         self.look(None)
-        if events:
+        if events or remembered:
             self.table.insert(connection, events)
-            if self.table.is_overtaken(connection, {event.command.entity_id: event.version for event in events}):
-                raise StoreUnavailableError(f"{self.table.name}: others were ahead each time. Send the command again")
+            self._check_was_first(connection, assumed, states, {event.command.entity_id for event in events})
             self.look(None)
             connection.commit()
+            self._remembered.keep(states)
         return outcomes
+
+    def _session(self) -> Connection:
+        if self._connection is None or not self._connection.open:
+            self._remembered = Remembered()
+            self._connection = self.open_session()
+            read_in_one_snapshot(self._connection)
+        return self._connection
+
+    def _check_was_first(
+        self, connection: Connection, assumed: Mapping[str, Newest], states: Mapping[str, Newest], written: set[str]
+    ) -> None:
+        """Whether what was assumed of entities is so. Raises StoreUnavailableError.
+
+        The unique keys let one owner of an entity through. But where another one was first, and its events were
+        archived before this transaction wrote, they found nothing; nor do they find a command that was archived since
+        its entity was remembered. Both take an entity's oldest event away, for the oldest are archived first. Of one
+        that had none, and of one that was not written, the newest tells: that is never archived.
+        """
+        oldest = {entity: assumed[entity].first for entity in written & assumed.keys()}
+        others = written.symmetric_difference(assumed)
+        last = self.table.last(connection, others)
+        is_so = all(last.get(entity) == states[entity].version for entity in others)
+        if not is_so or not self.table.are_there(connection, oldest):
+            raise StoreUnavailableError(f"{self.table.name}: others were ahead each time. Send the command again")
 
     @staticmethod
     def _maybe_archived(
@@ -202,6 +228,7 @@ class Batches:
         return [StoreError(f"{self.table.name}: MySQL refused what {commands[0].name} was to write: {said}")]
 
     def _roll_back(self) -> None:
+        self._remembered.forget()
         connection = self._connection
         if connection is not None and connection.open:
             try:

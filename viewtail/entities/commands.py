@@ -124,7 +124,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _is_text(value: str) -> bool:
-    return "\0" not in value and not any("\ud800" <= one <= "\udfff" for one in value)
+    return "\0" not in value and (value.isascii() or not any("\ud800" <= one <= "\udfff" for one in value))
 
 
 def handled(handler: Handler, command: Command, state: bytes) -> tuple[bytes, bytes]:

@@ -7,17 +7,19 @@ No caller waits longer than the worker's patience, whatever is slow: a second th
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
 import structlog
 
-from changes.errors import StoreUnavailableError
+from changes.errors import StoreUnavailableError, ViewtailError
 from servers.sessions import Connection
 from viewtail.entities.batches import Batches, GivenUpError, Outcome
 from viewtail.entities.commands import (
@@ -36,16 +38,16 @@ _log = structlog.get_logger("viewtail.commands")
 MOST_COMMANDS = 1_000  # of a transaction
 HANGS_AFTER_S = 10.0
 PATIENCE_S = 30.0
-MOST_WAITING_BYTES = 64 << 20  # of requests, and _BYTES_A_COMMAND for each
+MOST_WAITING_BYTES = 32 << 20  # of requests, and _BYTES_A_COMMAND for each
 _BYTES_A_COMMAND = 1 << 10  # about what a command without a request takes
 
 
 @dataclass(eq=False, slots=True)
 class _Asked:
-    """A command and its caller."""
+    """A command and its caller: a thread has a Future, a coroutine one of its loop."""
 
     command: Command
-    future: Future[Answer]
+    future: Future[Answer] | asyncio.Future[Answer]
     until: float  # by the monotonic clock: its caller hears by then
     is_told: bool = False
 
@@ -64,15 +66,8 @@ class _Turn:
     is_given_up: bool = False
 
 
-class CommandWorker:
-    """Takes commands from any thread; `with` closes it.
-
-    Args:
-        handlers: by command name.
-        hangs_after_s: a handler that takes longer is given up. Its thread lives on, and writes nothing.
-        patience_s: a caller hears within that time of its submit; where the server does not answer, that.
-        most_waiting_bytes: of the commands that wait; what comes above that is refused.
-    """
+class Lane:
+    """Takes commands from any thread: of a CommandWorker, which has the same arguments, some of its entities."""
 
     def __init__(
         self,
@@ -95,27 +90,34 @@ class CommandWorker:
         self._watch = threading.Thread(target=self._watching, name="commands watch", daemon=True)
         self._watch.start()
 
-    def submit(self, command: Command) -> Future[Answer]:
-        """The answer, once it is durable; or RefusedError, UsedCommandIdError, HandlerFailedError,
-        StoreUnavailableError or WorkerBusyError (send it again), WorkerEndedError."""
-        one = _Asked(command, Future(), time.monotonic() + self._patience_s)
+    @property
+    def waiting_count(self) -> int:
+        """Commands that wait for the batch that is under way."""
+        return len(self._waiting)
+
+    def take(self, command: Command, future: Future[Answer] | asyncio.Future[Answer]) -> None:
+        """Settle the future one day. It is of this thread, or of its event loop."""
+        one = _Asked(command, future, time.monotonic() + self._patience_s)
         with self._change:
-            if self._is_closed:
-                one.future.set_exception(WorkerEndedError("the worker is closed"))
-            elif self._waiting and self._waiting_bytes + one.size > self._most_waiting_bytes:
-                one.future.set_exception(
-                    WorkerBusyError(
-                        f"{self._table.name}: {len(self._waiting):,} commands wait already; this one was not taken. "
-                        "Send it again, later"
-                    )
-                )
-            else:
+            error = self._why_not_taken(one)
+            if error is None:
                 self._waiting.append(one)
                 self._waiting_bytes += one.size
                 self._change.notify()
-        return one.future
+        if error is not None:
+            future.set_exception(error)  # on the thread that asks
 
-    def close(self) -> None:
+    def _why_not_taken(self, one: _Asked) -> ViewtailError | None:
+        if self._is_closed:
+            return WorkerEndedError("the worker is closed")
+        if self._waiting and self._waiting_bytes + one.size > self._most_waiting_bytes:
+            return WorkerBusyError(
+                f"{self._table.name}: {len(self._waiting):,} commands wait already; this one was not taken. "
+                "Send it again, later"
+            )
+        return None
+
+    def end(self) -> None:
         """Finish the batch that is under way; whatever waits behind it gets WorkerEndedError."""
         with self._change:
             self._is_closed = True
@@ -123,15 +125,11 @@ class CommandWorker:
             self._waiting.clear()
             self._waiting_bytes = 0
             self._change.notify_all()
-        for one in left:
-            self._tell(one, WorkerEndedError("the worker was closed"))
+        self._tell((one, WorkerEndedError("the worker was closed")) for one in left)
+
+    def join(self) -> None:
+        """Wait until it has ended."""
         self._watch.join()
-
-    def __enter__(self) -> CommandWorker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # -- the thread -----------------------------------------------------------------------------------------------
 
@@ -169,8 +167,7 @@ class CommandWorker:
                     batches.close()
                     fault = HandlerFailedError(f"{type(error).__name__}; this is a fault in viewtail, report it")
                     outcomes = [fault] * len(turn.asked)
-                for one, outcome in zip(turn.asked, outcomes, strict=True):
-                    self._tell(one, outcome)
+                self._tell(zip(turn.asked, outcomes, strict=True))
         finally:
             batches.close()
 
@@ -189,17 +186,21 @@ class CommandWorker:
         self._waiting.extendleft(reversed(some))
         self._waiting_bytes += sum(one.size for one in some)
 
-    def _tell(self, one: _Asked, outcome: Outcome) -> None:
+    def _tell(self, told: Iterable[tuple[_Asked, Outcome]]) -> None:
+        """Each caller once; the coroutines of a loop together, since waking it takes longer than telling one."""
         with self._change:
-            if one.is_told:
-                return
-            one.is_told = True
-        if not one.future.set_running_or_notify_cancel():
-            return  # its caller does not want it any more
-        if isinstance(outcome, Answer):
-            one.future.set_result(outcome)
-        else:
-            one.future.set_exception(outcome)
+            new = [(one, outcome) for one, outcome in told if not one.is_told]
+            for one, _ in new:
+                one.is_told = True
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Answer], Outcome]]] = {}
+        for one, outcome in new:
+            if isinstance(one.future, asyncio.Future):
+                by_loop.setdefault(one.future.get_loop(), []).append((one.future, outcome))
+            elif one.future.set_running_or_notify_cancel():  # its caller wants it still
+                _settle(one.future, outcome)
+        for loop, some in by_loop.items():
+            with suppress(RuntimeError):  # it is closed, and nobody waits any more
+                loop.call_soon_threadsafe(_settle_all, some)
 
     # -- the watch ------------------------------------------------------------------------------------------------
 
@@ -220,13 +221,10 @@ class CommandWorker:
             one = turn.asked.pop(turn.at)
             self._put_back(turn.asked)
             self._turn = self._started()
-        self._tell(
-            one,
-            HandlerHungError(
-                f"the handler of {one.command.name} did not return within {self._hangs_after_s:g} s; nothing was "
-                "written"
-            ),
+        hung = HandlerHungError(
+            f"the handler of {one.command.name} did not return within {self._hangs_after_s:g} s; nothing was written"
         )
+        self._tell([(one, hung)])
 
     def _tell_who_waited_too_long(self) -> None:
         """Behind slow handlers; or in a batch whose thread waits for bytes of a server that says nothing."""
@@ -236,11 +234,22 @@ class CommandWorker:
             if late:
                 self._waiting = deque(one for one in self._waiting if now <= one.until)
                 self._waiting_bytes = sum(one.size for one in self._waiting)
-        for one in late:
-            self._tell(
-                one,
-                StoreUnavailableError(
-                    f"{self._table.name}: no answer within {self._patience_s:g} s. Whether the command was handled is "
-                    "not known: send it again under its id"
-                ),
-            )
+        silent = StoreUnavailableError(
+            f"{self._table.name}: no answer within {self._patience_s:g} s. Whether the command was handled is not "
+            "known: send it again under its id"
+        )
+        self._tell((one, silent) for one in late)
+
+
+def _settle_all(told: Sequence[tuple[asyncio.Future[Answer], Outcome]]) -> None:
+    """On the thread of their loop."""
+    for future, outcome in told:
+        if not future.done():  # a caller that was cancelled does not want it any more
+            _settle(future, outcome)
+
+
+def _settle(future: Future[Answer] | asyncio.Future[Answer], outcome: Outcome) -> None:
+    if isinstance(outcome, Answer):
+        future.set_result(outcome)
+    else:
+        future.set_exception(outcome)

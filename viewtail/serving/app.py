@@ -122,7 +122,7 @@ class EntityServer:
                 passed = await self._forwarding.answer(request, body, table, entity_id)
                 if passed is not None:
                     return passed
-            answer = await asyncio.wrap_future(self._workers[table].submit(command))
+            answer = await self._workers[table].answer(command)
         except ViewtailError as error:
             raise problems.of(error, f"{table} {name}") from None
         return json_response(

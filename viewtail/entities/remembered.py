@@ -1,0 +1,60 @@
+"""The newest events that the last batches of a worker left, so that the next one does not read them again.
+
+Nothing rests on it: what was taken from here is compared with the table before a batch is committed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from viewtail.entities.event_table import Newest
+
+FOR_S = 1.0
+MOST_BYTES = 16 << 20
+_BYTES_AN_ENTITY = 512  # about what one takes, beside its state
+
+
+@dataclass(eq=False, slots=True)
+class Remembered:
+    """Of one session; whoever opens another one begins with none."""
+
+    _newest: dict[str, Newest] = field(default_factory=dict)
+    _bytes: int = 0
+    _until: float = 0.0  # by the monotonic clock: what is remembered then is forgotten
+    _from: float = 0.0  # nothing is remembered before
+
+    def of(self, entity_ids: Iterable[str]) -> dict[str, Newest]:
+        """What is known of these."""
+        if time.monotonic() > self._until:
+            self._drop()
+        known = self._newest
+        return {entity: known[entity] for entity in entity_ids if entity in known}
+
+    def keep(self, newest: Mapping[str, Newest]) -> None:
+        """What a batch left, that is committed."""
+        now = time.monotonic()
+        if now < self._from:
+            return
+        self._until = now + FOR_S
+        for entity, one in newest.items():
+            self._forget_one(entity)
+            self._newest[entity] = one
+            self._bytes += len(one.state) + _BYTES_AN_ENTITY
+        while self._bytes > MOST_BYTES:
+            self._forget_one(next(iter(self._newest)))
+
+    def forget(self) -> None:
+        """It was not so any more: while others write the same entities, nothing is worth remembering."""
+        self._drop()
+        self._from = time.monotonic() + FOR_S
+
+    def _drop(self) -> None:
+        self._newest.clear()
+        self._bytes = 0
+
+    def _forget_one(self, entity: str) -> None:
+        before = self._newest.pop(entity, None)
+        if before is not None:
+            self._bytes -= len(before.state) + _BYTES_AN_ENTITY
