@@ -23,11 +23,14 @@ import stack.mysql
 import stack.redis
 from bench import bare, decode, live, starts, through_kafka, topics
 from bench.cleaning import Cleaning
-from bench.lines import TURNS, Line, by_turns
+from bench.commands import Commands
+from bench.lines import TURNS, Line, Told, by_turns
 from bench.live import Latency
 from bench.measured import peak_memory_mib
 from bench.operators import Operators
-from bench.page import BINLOG, OPERATORS, TOPICS, operated, page, section
+from bench.page import BINLOG, ENTITIES, OPERATORS, TOPICS, operated, page, section
+from bench.polling import Polling
+from bench.pushing import Pushing
 from bench.setting import (
     QUICK,
     Place,
@@ -40,6 +43,7 @@ from bench.setting import (
     write_bulk_rows,
     write_single_rows,
 )
+from bench.storing import Storing
 from stack import StackError
 
 # The servers that each part needs.
@@ -54,6 +58,10 @@ PARTS = {
     "through-kafka": ("mysql", "redis", "kafka"),
     "operators": ("mysql", "redis", "elasticsearch"),
     "cleaner": ("mysql", "redis", "elasticsearch"),
+    "polling": ("mysql",),
+    "commands": ("mysql",),
+    "datastore": ("mysql",),
+    "push": ("mysql", "redis"),
 }
 _START = {
     "mysql": stack.mysql.start,
@@ -64,7 +72,16 @@ _START = {
 
 
 # The page has a section for these, and one for the others.
-SECTIONS = {"kafka": TOPICS, "through-kafka": TOPICS, "operators": OPERATORS, "cleaner": OPERATORS}
+SECTIONS = {
+    "kafka": TOPICS,
+    "through-kafka": TOPICS,
+    "operators": OPERATORS,
+    "cleaner": OPERATORS,
+    "polling": ENTITIES,
+    "commands": ENTITIES,
+    "datastore": ENTITIES,
+    "push": ENTITIES,
+}
 
 
 def _command(parts: Sequence[str]) -> str:
@@ -85,7 +102,9 @@ class Bench:
         self.decoded: list[decode.Workload] = []
         self.started: list[starts.Told] = []
         self.operator_lines: list[Line] = []
-        self.operator_told: list[starts.Told] = []
+        self.operator_told: list[Told] = []
+        self.entity_lines: list[Line] = []
+        self.entity_told: list[Told] = []
 
     def line(self, work: str, unit: str, reference: str, goal: float) -> Line:
         self.lines.append(Line(work, unit, reference, goal))
@@ -108,6 +127,7 @@ class Bench:
             BINLOG: lambda command: section(command, machine, self.lines, self.memory_mib, self.decoded, self.started),
             TOPICS: lambda command: section(command, machine, self.topic_lines, self.topic_memory_mib),
             OPERATORS: lambda command: operated(command, machine, self.operator_lines, self.operator_told),
+            ENTITIES: lambda command: operated(command, machine, self.entity_lines, self.entity_told),
         }
         return {name: written[name](_command(some)) for name, some in of.items()}
 
@@ -296,6 +316,27 @@ class Bench:
         work.measure()
         self.operator_lines += work.lines
         self.operator_told += work.told
+
+    def polling(self) -> None:
+        """The polling source, beside the tailer."""
+        self._note_of_entities(Polling(self.setting, self.sizes, self.rounds))
+
+    def commands(self) -> None:
+        """Commands to event-sourced entities."""
+        self._note_of_entities(Commands(self.setting, self.sizes, self.rounds))
+
+    def datastore(self) -> None:
+        """Entities without a schema, and their indexes."""
+        self._note_of_entities(Storing(self.setting, self.sizes, self.rounds))
+
+    def push(self) -> None:
+        """What a worker of event-sourced entities pushes."""
+        self._note_of_entities(Pushing(self.setting, self.sizes, self.rounds))
+
+    def _note_of_entities(self, work: Polling | Commands | Storing | Pushing) -> None:
+        work.measure()
+        self.entity_lines += work.lines
+        self.entity_told += work.told
 
     # -- Elasticsearch by hand ----------------------------------------------------------------------------------
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import redis
 import urllib3
 
 from bench import live
-from bench.lines import Line
-from bench.operators import STORES, Told, forget, median
+from bench.lines import Line, Told, median
+from bench.measured import processor_s
+from bench.operators import STORES, forget
 from bench.setting import Setting, Sizes, prepare, say, until, write_bulk_rows
 
 RIGHT_WITHIN_S = 5.0
@@ -102,9 +101,9 @@ class Cleaning:
         """Per cent of one core that a pipeline takes while nothing changes."""
         with live.worker(setting, store) as process:
             time.sleep(1.0)  # what it does at its start is not counted
-            before, began = _processor_s(process.pid), time.monotonic()
+            before, began = processor_s(process.pid), time.monotonic()
             time.sleep(self.sizes.idle_s)
-            return 100 * (_processor_s(process.pid) - before) / (time.monotonic() - began)
+            return 100 * (processor_s(process.pid) - before) / (time.monotonic() - began)
 
     # -- how soon it mends --------------------------------------------------------------------------------------
 
@@ -146,9 +145,3 @@ def _hands(setting: Setting, store: str, row: int) -> tuple[Callable[[], object]
             raise RuntimeError(f"the document could not be damaged: {answer.status}")
 
     return damage, lambda: dict(document()["_source"])["name"]  # type: ignore[call-overload]
-
-
-def _processor_s(pid: int) -> float:
-    """Processor time of a process so far, of /proc."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -51,7 +51,14 @@ def measure(setting: Setting, store: str, seconds: float, first_id: int, is_seen
 
 
 def delays(setting: Setting, store: str, seconds: float, first_id: int, is_seen: Callable[[int], bool]) -> list[float]:
-    """Of each row, milliseconds."""
+    """Of each row of the narrow table, milliseconds."""
+    return delays_of(store, seconds, first_id, is_seen, committer(setting, narrow))
+
+
+def delays_of(
+    where: str, seconds: float, first_id: int, is_seen: Callable[[int], bool], write: Callable[[int], object]
+) -> list[float]:
+    """The same of what `write` commits, one by one."""
     count = int(seconds * RATE)
     committed: dict[int, float] = {}
     seen: dict[int, float] = {}
@@ -67,34 +74,41 @@ def delays(setting: Setting, store: str, seconds: float, first_id: int, is_seen:
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
-    _commit(setting, count, first_id, committed)
+    on_a_clock(write, count, first_id, committed)
     watcher.join(SEEN_WITHIN_S)
-    return _delays(store, committed, seen)
+    return _delays(where, committed, seen)
 
 
 def measure_topic(setting: Setting, topic: str, seconds: float, first_id: int) -> Latency:
     """Commit for `seconds` while a plain consumer reads the topic."""
     committed: dict[int, float] = {}
     with arrivals(setting.brokers, topic) as seen:
-        _commit(setting, int(seconds * RATE), first_id, committed)
+        on_a_clock(committer(setting, narrow), int(seconds * RATE), first_id, committed)
         deadline = time.monotonic() + SEEN_WITHIN_S
         while not committed.keys() <= seen.keys() and time.monotonic() < deadline:
             time.sleep(0.01)
     return latency(_delays(topic, committed, seen))
 
 
-def _commit(setting: Setting, count: int, first_id: int, committed: dict[int, float]) -> None:
+def narrow(row: int) -> str:
+    """The statement for a row."""
+    return f"INSERT INTO bench.narrow VALUES ({row}, 1, 'live {row}', {row}, NOW(6))"
+
+
+def committer(setting: Setting, statement: Callable[[int], str]) -> Callable[[int], object]:
+    """What commits a row by its statement, on a connection of its own."""
+    cursor = setting.connect().cursor()
+    return lambda row: cursor.execute(statement(row))
+
+
+def on_a_clock(write: Callable[[int], object], count: int, first_id: int, committed: dict[int, float]) -> None:
     """Single rows on a clock; notes when the COMMIT of each ended, by its id."""
-    connection = setting.connect()
     began = time.perf_counter()
-    with connection.cursor() as cursor:
-        for at in range(count):
-            while (wait := began + at / RATE - time.perf_counter()) > 0:
-                time.sleep(wait)
-            i = first_id + at
-            cursor.execute(f"INSERT INTO bench.narrow VALUES ({i}, 1, 'live {i}', {i}, NOW(6))")
-            committed[i] = time.perf_counter()
-    connection.close()
+    for at in range(count):
+        while (wait := began + at / RATE - time.perf_counter()) > 0:
+            time.sleep(wait)
+        write(first_id + at)
+        committed[first_id + at] = time.perf_counter()
 
 
 def _delays(where: str, committed: Mapping[int, float], seen: Mapping[int, float]) -> list[float]:
@@ -177,6 +191,15 @@ def bare(setting: Setting, store: str) -> Iterator[None]:
         process.wait()
 
 
+def guarded(row: int, name: str) -> str:
+    """The upsert of an index table."""
+    return (
+        f"INSERT INTO bench.bare (id, name, version) VALUES ({row}, '{name}', {row}) AS new "
+        "ON DUPLICATE KEY UPDATE name = IF(new.version > bare.version, new.name, bare.name), "
+        "version = IF(new.version > bare.version, new.version, bare.version)"
+    )
+
+
 def _writer(store: str, port: int) -> Callable[[int, str], None]:
     """One write a row, at once."""
     if store == "mysql":
@@ -184,11 +207,7 @@ def _writer(store: str, port: int) -> Callable[[int, str], None]:
 
         def to_mysql(i: int, name: str) -> None:
             # The same write as ours: the guarded upsert into a table with the same index.
-            cursor.execute(
-                f"INSERT INTO bench.bare (id, name, version) VALUES ({i}, '{name}', {i}) AS new "
-                "ON DUPLICATE KEY UPDATE name = IF(new.version > bare.version, new.name, bare.name), "
-                "version = IF(new.version > bare.version, new.version, bare.version)"
-            )
+            cursor.execute(guarded(i, name))
 
         return to_mysql
     if store == "redis":

@@ -1,8 +1,9 @@
 """A pipeline of the real program in a process of its own, timed from inside.
 
 `python -m bench.measured drain STORE ROWS FILE POSITION` starts at a binlog place and stops when ROWS rows are applied;
-`fill STORE` fills the store's view. It is put together by viewtail/composition.py as the worker does it; Python's start
-and the imports are not counted. Prints one line of JSON.
+`poll STORE ROWS TABLE` does so from the first row of a polled table; `fill STORE` fills the store's view. It is put
+together by viewtail/composition.py as the worker does it; Python's start and the imports are not counted. Prints one
+line of JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import time
 from pathlib import Path
 
 from changes.pipelines import PipelineId
+from changes.positions import Position
 from ingest.binlog.coordinates import BinlogPosition
+from ingest.poll.position import PollPosition
 from offsets.lease import Lease
 from offsets.mysql import OwnSession
 from projectors.ownership import Ownership, take
@@ -38,6 +41,8 @@ def main() -> None:
     own = take(deployment, PipelineId.of(store), lease, stop)
     if what == "drain":
         seconds = _drain(own, int(rest[0]), BinlogPosition(epoch=1, file=rest[1], end=int(rest[2]), start=int(rest[2])))
+    elif what == "poll":
+        seconds = _drain(own, int(rest[0]), PollPosition(1, 0, {rest[1]: (0, ())}))
     else:
         seconds = _fill(own)
     own.close()
@@ -45,7 +50,7 @@ def main() -> None:
     print(json.dumps({"seconds": seconds, "memory_mib": peak_memory_mib()}), flush=True)
 
 
-def _drain(own: Ownership, rows: int, start: BinlogPosition) -> float:
+def _drain(own: Ownership, rows: int, start: Position) -> float:
     began = ended = 0.0
 
     def watch() -> None:
@@ -88,6 +93,12 @@ def peak_memory_mib(pid: str = "self") -> float:
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) / 1024
+
+
+def processor_s(pid: int) -> float:
+    """Processor time of a process so far, of /proc."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -23,10 +23,9 @@ from pathlib import Path
 import redis
 
 from bench import live, reading
-from bench.lines import Limit, Line
+from bench.lines import Limit, Line, Told
 from bench.setting import VIEWS, Setting, Sizes, prepare, say, until, write_bulk_rows
 
-Told = tuple[str, str, str, str]  # what, how much, goal, whether it is met
 STORES = {
     "mysql": ("mysql:index_name", "viewtail.index_name", 0.5),  # view, where rows are looked up, the goal of verify
     "redis": ("redis:narrow", "narrow", 0.7),
@@ -245,12 +244,6 @@ def forget(setting: Setting) -> None:
         for name in answer.read().decode().split():
             ask = urllib.request.Request(f"{setting.elasticsearch.url}/{name}", method="DELETE")
             urllib.request.urlopen(ask, timeout=30).close()
-
-
-def median(what: str, unit: str, values: list[float], goal: float) -> Told:
-    """A line of its own, with the largest; the goal is one of that."""
-    met = "yes" if max(values) <= goal else "NO"
-    return what, f"{statistics.median(values):.1f} {unit} (at most {max(values):.1f})", f"≤ {goal:g} {unit}", met
 
 
 def _viewtail() -> Path:

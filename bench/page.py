@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bench import decode, starts
-from bench.lines import TURNS, Line, table
+from bench.commands import CALLERS_OF_MANY, MANY
+from bench.lines import TURNS, Line, Told, table
 from bench.projecting import FAKE_BATCH_S
 from bench.topics import FULL_ROWS, STILL_S
 
 MOST_MIB = 150
 # What each command measures stands between two comments with its name, and stays when another one is written again.
-BINLOG, TOPICS, OPERATORS, PEERS = "binlog", "topics", "operators", "peers"
+BINLOG, TOPICS, OPERATORS, ENTITIES, PEERS = "binlog", "topics", "operators", "entities", "peers"
 
 TEXT = """# Performance
 
@@ -60,6 +61,21 @@ Where a line of these misses its goal:
   step beside the pipeline; a view with `{{generation}}` in its template moves nothing. `viewtail rebuild
   --hurry` turns the bargain round.
 
+## Polling, commands, DataStore
+
+{entities}
+
+Where a line of these misses its goal on a machine of two cores:
+
+- Commands to one entity: Python, which runs one thread at a time, handles a command and wakes its caller. The server
+  inserts its event into three indexes, and checks its JSON twice. The quicker the disk syncs, the more does one command
+  a transaction, and the less is there to gain.
+- Commands to many entities: the server looks up each command's id and each entity's oldest event besides, and the
+  handlers run on the other core.
+- Pushes: a row is read again before its COMMIT, and written when it has come through, by a thread of its own. Where all
+  cores are busy, it is the thread that waits.
+- Indexes of a DataStore: they come as all views of the binlog do. Every put wakes the pipeline.
+
 {peers}
 
 ## What is measured
@@ -87,6 +103,12 @@ The references:
 - **HGETALL in pipelines**: redis-py, 1,000 in a pipeline. **_mget**: elasticsearch-py, 1,000 documents in a request.
 - **backfill**: the first one of the same view, in the same round. It begins with an empty place, and a replay does not.
 - **the cleaner off**: the same with `cleaner.share = 0`.
+- **the tailer**, to polled rows: the pipeline that reads the binlog of the same table, into a view of its own.
+- **one a transaction**: a program by hand that does for each command what a worker does: looks whether it was handled,
+  reads the newest state, calls the handler, INSERTs the event, COMMITs. One connection, one command after the other.
+- **bare INSERT**, of commands: the same events ready-made, {callers_of_many:,} rows a statement and COMMIT, on one
+  connection. Of a DataStore: the row of an entity, its body packed before, autocommit.
+- **the two bare SELECTs**: the ids of the index, and the rows of the entities, by PyMySQL; bodies stay as they are.
 - **parallel_bulk**: elasticsearch.helpers with its defaults (4 threads, 500 documents a request), documents
   ready-made.
 
@@ -120,6 +142,19 @@ How it is measured:
 - The cleaner never rests while its cost is measured (`cleaner.rest_s = 0`). Its share of a core is the processor time
   of the pipeline's process while nothing changes, less that of one without a cleaner.
 - A row is damaged with the store's own commands, under its version, right after it was written.
+- A drain by polling begins before the first id. Both views of the polled table are compared with it after each drain.
+  The transaction that is open meanwhile has written a row before all others, and is rolled back. The share of a core of
+  an idle poller is the whole process's, with its lease and its reports, without a cleaner.
+- Commands are sent from one process by coroutines, each of which waits for its answer; the worker is in that process. A
+  handler adds a number to a state of a few members. The server syncs its redo log and its binlog at each COMMIT
+  (`innodb_flush_log_at_trx_commit=1`, `sync_binlog=1`); the bench looks that it is so. To {many:,} entities
+  {callers_of_many:,} callers send commands at random. Each measurement begins with one event an entity, and its first
+  1.5 seconds do not count.
+- A push is timed from the moment at which the caller of a command has its answer, at 300 commands a second, until a
+  second thread sees the row. The pipelines look every 10 s meanwhile. The store's own write is an HSET, or the guarded
+  upsert of an index table, at the same rate.
+- Puts and bare INSERTs alternate one by one, and so do get_all and bare SELECTs. An entity has some 400 bytes of JSON.
+  Its indexes are looked at, at 300 puts a second, from the end of `put` until both of two indexes have it.
 - Live, the 60 s are as many slices as rounds, the bare loop and ours by turns. A second thread looks for each row
   by key, every 0.2 ms. In Elasticsearch that is a get; a search sees a row only after the index's refresh interval,
   1 s by default.
@@ -130,11 +165,17 @@ def page(written: str, measured: Mapping[str, str]) -> str:
     """The page: what was measured now, and beside it the sections that are written already."""
     sections = {
         name: _between(name, measured.get(name) or _section(written, name))
-        for name in (BINLOG, TOPICS, OPERATORS, PEERS)
+        for name in (BINLOG, TOPICS, OPERATORS, ENTITIES, PEERS)
     }
     return TEXT.format(
-        **sections, turns=TURNS, full_rows=FULL_ROWS, still_s=STILL_S, fake_ms=FAKE_BATCH_S * 1000
-    )  # fmt: skip
+        **sections,
+        turns=TURNS,
+        full_rows=FULL_ROWS,
+        still_s=STILL_S,
+        fake_ms=FAKE_BATCH_S * 1000,
+        many=MANY,
+        callers_of_many=CALLERS_OF_MANY,
+    )
 
 
 def _between(name: str, body: str) -> str:
@@ -158,10 +199,10 @@ def section(
     return f"`{command}`, on {machine}.\n\n{_ratios(lines, memory_mib)}{_decoded(decoded)}{_started(started)}"
 
 
-def operated(command: str, machine: str, lines: Sequence[Line], told: Sequence[starts.Told]) -> str:
-    """What one command measured of operators' work."""
-    besides = table([["Besides", "viewtail", "Goal", "Met"], *map(list, told)])
-    return f"`{command}`, on {machine}.\n\n{_ratios(lines, {})}\n\n{besides}"
+def operated(command: str, machine: str, lines: Sequence[Line], told: Sequence[Told]) -> str:
+    """What one command measured of operators' work, or of entities."""
+    besides = "\n\n" + table([["Besides", "viewtail", "Goal", "Met"], *map(list, told)]) if told else ""
+    return f"`{command}`, on {machine}.\n\n{_ratios(lines, {})}{besides}"
 
 
 def _ratios(lines: Sequence[Line], memory_mib: Mapping[str, float]) -> str:

@@ -56,6 +56,14 @@ class Sizes:
     before_s: float = 20.0  # of live latency before a rebuild
     damaged: int = 10  # rows
     idle_s: float = 30.0
+    polled: int = 200_000  # rows that wait for a poller
+    polled_s: float = 15.0  # of live latency through a poller, over all rounds
+    push_s: float = 10.0  # of pushes to each store, over all rounds
+    commands_s: float = 15.0  # of each, over all rounds
+    puts: int = 2_000  # over all rounds
+    put_s: float = 15.0  # of puts whose indexes are looked at, over all rounds
+    stored: int = 10_000  # entities that get_all is asked for, of each kind of user
+    gets: int = 2_000  # over all rounds
 
 
 QUICK = Sizes(
@@ -72,6 +80,14 @@ QUICK = Sizes(
     before_s=3.0,
     damaged=2,
     idle_s=3.0,
+    polled=20_000,
+    polled_s=4.0,
+    push_s=2.0,
+    commands_s=2.0,
+    puts=200,
+    put_s=2.0,
+    stored=1_000,
+    gets=200,
 )
 
 
@@ -142,7 +158,7 @@ class Setting:
     @property
     def environment(self) -> dict[str, str]:
         addresses = {name: server.url for name, server in self.servers.items() if name != "mysql"}
-        return {
+        found = {
             **{name: value for name, value in os.environ.items() if not name.startswith("VIEWTAIL_")},
             "PYTHONPATH": str(CHECKOUT),
             "VIEWTAIL_SOURCE__URL": self.kafka.url if self.reads_topics else self.mysql.url,
@@ -152,9 +168,10 @@ class Setting:
             "VIEWTAIL_LOGS__LEVEL": "error",
             **self.more,
         }
+        return {name: value for name, value in found.items() if value}
 
     def having(self, **more: str) -> Setting:
-        """The same, with processes that have these settings too."""
+        """The same, with processes that have these settings too, and do not have those that are empty."""
         return replace(self, more={**self.more, **more})
 
     def measured(self, *arguments: str) -> dict[str, float]:

@@ -1,0 +1,125 @@
+"""Pushes: how soon a view with push=True shows what a worker of event-sourced entities has committed.
+
+Beside it stands the store's own write of one row, by a client that does nothing else, at the same rate. The pipelines
+look at the table every 10 s, so that what is seen sooner was pushed. `python -m bench.pushing STORE MYSQL_PORT
+STORE_PORT SECONDS FIRST` is the process with the worker; it prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pymysql
+import redis
+
+from bench import live
+from bench.lines import Line, Told
+from bench.setting import Setting, Sizes, say, told, until
+from viewtail.entities import Command, EventSourced
+
+TABLE = "bench.account"
+TITLES = {"mysql": "MySQL", "redis": "Redis"}
+_EVERY_S = 10  # between two looks of the pollers
+_MOST = 2.0  # times the store's own write
+_WITHIN_S = 60.0
+_VIEWS = f"""from viewtail import Entity, IndexTable, RedisHash
+
+account = Entity("{TABLE}", key="entity_id", version="version", append_only=True, order="event_id")
+views = [
+    IndexTable("account_by_command", account, value="command_id", push=True),
+    RedisHash("account", account, fields=["command_id"], push=True),
+]
+"""
+
+
+@dataclass(eq=False)
+class Pushing:
+    """The measurements, and what they gave."""
+
+    setting: Setting
+    sizes: Sizes
+    rounds: int
+    lines: list[Line] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+
+    def measure(self) -> None:
+        polled = {"VIEWTAIL_SOURCE__MODE": "poll", "VIEWTAIL_SOURCE__POLL_S": str(_EVERY_S)}
+        setting = self.setting.having(**polled, VIEWTAIL_CLEANER__SHARE="0")
+        databases = ("DROP DATABASE IF EXISTS viewtail", "DROP DATABASE IF EXISTS bench", "CREATE DATABASE bench")
+        setting.run(*databases, live.BARE_TABLE, "DO 1")
+        redis.Redis(port=setting.redis.port).flushall()
+        (setting.folder / "views.py").write_text(_VIEWS)
+        told(setting.python("bench.commanding", "create"))
+        for at, (store, title) in enumerate(TITLES.items()):
+            line = Line(f"from commit to {title} by a push, p99", "ms", "its own write", _MOST)
+            self.lines.append(line)
+            with live.worker(setting, store):
+                self._wait_filled(store)
+                for number in range(self.rounds):
+                    say(f"pushes to {store}, round {number + 1} of {self.rounds}")
+                    ports = (str(setting.mysql.port), str(setting.servers[store].port))
+                    first = (at * self.rounds + number + 1) * 1_000_000
+                    seconds = self.sizes.push_s / self.rounds
+                    found = told(setting.python("bench.pushing", store, *ports, str(seconds), str(first)))
+                    line.add(found["pushed_ms"], found["written_ms"])
+
+    def _wait_filled(self, store: str) -> None:
+        sql = (
+            "SELECT COUNT(*) FROM viewtail.view JOIN viewtail.pipeline p ON p.id = pipeline_id "
+            f"WHERE state = 'filled' AND p.store = '{store}'"
+        )
+        until(f"the view of {store} is filled", lambda: self.setting.run(sql) == (1,), _WITHIN_S)
+
+
+# -- the process with the worker -----------------------------------------------------------------------------------
+
+
+def main() -> None:
+    store, mysql_port, store_port, seconds, first = sys.argv[1:]
+    write, look = _hands(store, int(mysql_port if store == "mysql" else store_port))
+    count, began, written = int(float(seconds) * live.RATE), int(first), list[float]()
+    live.on_a_clock(lambda row: written.append(_took_ms(write, row)), count, began, {})
+    with EventSourced(TABLE, {"handle": lambda _, request: (request, request)}).worker() as worker:
+
+        def command(number: int) -> None:
+            worker.submit(Command(entity_id=str(number), command_id="1", name="handle", request=number)).result(30)
+
+        command(began - 1)
+        time.sleep(1)  # it opens its sessions with the first
+        pushed = live.delays_of(store, float(seconds), began, look, command)
+    print(json.dumps({"pushed_ms": live.latency(pushed).p99_ms, "written_ms": live.latency(written).p99_ms}))
+
+
+def _hands(store: str, port: int) -> tuple[Callable[[int], object], Callable[[int], bool]]:
+    """What writes a row as the sink would, and what sees the view of an entity."""
+    if store == "redis":
+        client = redis.Redis(port=port)
+        return (
+            lambda row: client.hset(f"bare:{row}", mapping={"command_id": "1", "_version": str(row)}),
+            lambda entity: bool(client.exists(f"account:{entity}")),
+        )
+    cursor = pymysql.connect(host="127.0.0.1", port=port, user="root", autocommit=True).cursor()
+
+    def is_there(entity: int) -> bool:
+        with contextlib.suppress(pymysql.err.MySQLError):
+            looking.execute(f"SELECT 1 FROM viewtail.account_by_command WHERE entity_id = '{entity}'")
+            return looking.fetchone() is not None
+        return False
+
+    looking = pymysql.connect(host="127.0.0.1", port=port, user="root", autocommit=True).cursor()
+    return lambda row: cursor.execute(live.guarded(row, "1")), is_there
+
+
+def _took_ms(work: Callable[[int], object], row: int) -> float:
+    began = time.perf_counter()
+    work(row)
+    return (time.perf_counter() - began) * 1000
+
+
+if __name__ == "__main__":
+    main()
