@@ -139,6 +139,7 @@ class Pusher:
         self._source: Connection | None = None
         self._opened: _Opened | None = None
         self._why_not: dict[str, str] = {}
+        self._without_place: set[str] = set()
         self._thread = threading.Thread(target=self._run, name=f"push {store}", daemon=True)
         self._thread.start()
 
@@ -262,14 +263,14 @@ class Pusher:
         deployment = self._bound()
         allowed = self._allowed(deployment)
         self._asked_at = time.monotonic()
-        marks = [(view.id, view.copy, view.fingerprint) for view in allowed]
+        views, marks = [view for view, _ in allowed], [mark for _, mark in allowed]
         if self._opened is not None and self._opened.marks == marks:
             return
         opened, self._opened, self._ahead = self._opened, None, None
         if opened is not None:
             opened.sink.close()
-        if allowed:
-            self._opened = self._open(deployment, allowed, marks)
+        if views:
+            self._opened = self._open(deployment, views, marks)
 
     def _bound(self) -> Deployment:
         if self._deployment is None or not self._is_bound:
@@ -280,12 +281,12 @@ class Pusher:
             self._session = OwnSession(self._deployment.open_store)
         return self._deployment
 
-    def _allowed(self, deployment: Deployment) -> list[BoundView]:
-        """Those that are whole, as they are kept."""
+    def _allowed(self, deployment: Deployment) -> list[tuple[BoundView, object]]:
+        """Those that are whole, as they are kept; each with what is another once it was filled again."""
         assert self._session is not None
         with transaction(self._session, "asking which copies change places") as cursor:
             moving = {one.view for one in all_rebuilds(cursor, deployment.database) if one.move is not None}
-        allowed = []
+        allowed: list[tuple[BoundView, object]] = []
         for view in deployment.views:
             found = keepers(self._session, deployment.database, view, self._pipelines)
             kept = kept_as(view, found[0].copy, found[0].declaration) if found else view
@@ -294,7 +295,8 @@ class Pusher:
                 _log.warning("nothing is pushed to a view for now, its pipeline brings it", view=view.id, why=why)
             self._why_not[view.id] = why
             if not why:
-                allowed.append(replace(kept, is_pushed=True))
+                mark = (view.id, kept.copy, kept.fingerprint, [one.filled_at for one in found])
+                allowed.append((replace(kept, is_pushed=True), mark))
         return allowed
 
     def _why_none(self, view: BoundView, found: Sequence[Keeper]) -> str:
@@ -319,27 +321,18 @@ class Pusher:
         except BaseException:
             sink.close()
             raise
-        for view in views:
-            if view.id not in attached:
-                self._tell_of_no_place(view)
         there = [view for view in views if view.id in attached]
+        self._tell_of_no_place({view.id for view in views} - attached)
         if len(there) < len(views):
             sink.close()
             return self._open(deployment, there, marks) if there else None
-        by_table: dict[tuple[str, str], list[BoundView]] = {}
-        for view in there:
-            by_table.setdefault((view.table.schema, view.table.name), []).append(view)
-        readings = []
-        for some in by_table.values():
-            followed = followed_tables(some)
-            (of_table,) = followed.values()
-            readings.append(_Reading(some, of_table, Projections(some, followed)))
-        return _Opened(marks, sink, readings)
+        return _Opened(marks, sink, _readings(there))
 
-    def _tell_of_no_place(self, view: BoundView) -> None:
-        _log.warning(
-            "nothing is pushed to a view, its pipeline brings it", view=view.id, why="its place in the store is gone"
-        )
+    def _tell_of_no_place(self, views: set[str]) -> None:
+        for view in sorted(views - self._without_place):
+            why = "its place in the store is gone"
+            _log.warning("nothing is pushed to a view for now, its pipeline brings it", view=view, why=why)
+        self._without_place = views
 
     # -- pushing --------------------------------------------------------------------------------------------------
 
@@ -385,3 +378,16 @@ class Pusher:
             except pymysql.err.MySQLError as error:
                 raise source_error(error, self._source) from None
         return self._source
+
+
+def _readings(views: Sequence[BoundView]) -> list[_Reading]:
+    """One, or several where an entity is of that table and another of a pattern that it matches."""
+    by_table: dict[tuple[str, str], list[BoundView]] = {}
+    for view in views:
+        by_table.setdefault((view.table.schema, view.table.name), []).append(view)
+    readings = []
+    for some in by_table.values():
+        followed = followed_tables(some)
+        (of_table,) = followed.values()
+        readings.append(_Reading(some, of_table, Projections(some, followed)))
+    return readings
