@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pymysql
 import structlog
@@ -29,18 +29,17 @@ from changes.retrying import reaction_to
 from changes.tables import Column
 from changes.writes import ViewWrites
 from ingest.canonical.rows import fetch_rows, select_list, source_error
-from offsets.mysql import OwnSession, transaction
+from offsets.mysql import OwnSession, Session, transaction
 from projectors import failpoints
 from projectors.projection import Projections, followed_tables
 from projectors.proving import beside
-from projectors.proving.beside import Keeper, keepers
-from projectors.rebuilds import all_rebuilds, kept_as
+from projectors.rebuilds import Stage, kept_as
 from projectors.stores import GuardedSink, guarded
 from projectors.stores.registry import store_named
 from projectors.view_states import State
 from projectors.views import BoundView, View
 from servers.literals import rows_with
-from servers.sessions import Connection
+from servers.sessions import Connection, quote
 
 _log = structlog.get_logger("viewtail.push")
 
@@ -100,6 +99,17 @@ class _Made:
     read_at: float  # monotonic
 
 
+class _Kept(NamedTuple):
+    """A view as a pipeline keeps it."""
+
+    state: str
+    copy: int
+    declaration: str  # hash
+    fingerprint: str
+    filled_at: Any
+    stage: str | None  # of its rebuild
+
+
 @dataclass(eq=False)
 class _Opened:
     """What pushing takes, for some views as they are kept now."""
@@ -139,6 +149,7 @@ class Pusher:
         self._source: Connection | None = None
         self._opened: _Opened | None = None
         self._why_not: dict[str, str] = {}
+        self._without_place: set[str] = set()
         self._thread = threading.Thread(target=self._run, name=f"push {store}", daemon=True)
         self._thread.start()
 
@@ -262,14 +273,14 @@ class Pusher:
         deployment = self._bound()
         allowed = self._allowed(deployment)
         self._asked_at = time.monotonic()
-        marks = [(view.id, view.copy, view.fingerprint) for view in allowed]
+        views, marks = [view for view, _ in allowed], [mark for _, mark in allowed]
         if self._opened is not None and self._opened.marks == marks:
             return
         opened, self._opened, self._ahead = self._opened, None, None
         if opened is not None:
             opened.sink.close()
-        if allowed:
-            self._opened = self._open(deployment, allowed, marks)
+        if views:
+            self._opened = self._open(deployment, views, marks)
 
     def _bound(self) -> Deployment:
         if self._deployment is None or not self._is_bound:
@@ -280,30 +291,32 @@ class Pusher:
             self._session = OwnSession(self._deployment.open_store)
         return self._deployment
 
-    def _allowed(self, deployment: Deployment) -> list[BoundView]:
-        """Those that are whole, as they are kept."""
+    def _allowed(self, deployment: Deployment) -> list[tuple[BoundView, object]]:
+        """Those that are whole, as they are kept; each with what is another once it was filled again."""
         assert self._session is not None
-        with transaction(self._session, "asking which copies change places") as cursor:
-            moving = {one.view for one in all_rebuilds(cursor, deployment.database) if one.move is not None}
-        allowed = []
+        kept_now = _kept_now(self._session, deployment, self._pipelines)
+        allowed: list[tuple[BoundView, object]] = []
         for view in deployment.views:
-            found = keepers(self._session, deployment.database, view, self._pipelines)
+            found = kept_now.get(view.id, [])
             kept = kept_as(view, found[0].copy, found[0].declaration) if found else view
-            why = "its copies change places" if view.id in moving else self._why_none(kept, found)
+            why = self._why_none(kept, found)
             if why and self._why_not.get(view.id) != why:
                 _log.warning("nothing is pushed to a view for now, its pipeline brings it", view=view.id, why=why)
             self._why_not[view.id] = why
             if not why:
-                allowed.append(replace(kept, is_pushed=True))
+                mark = (view.id, kept.copy, kept.fingerprint, [one.filled_at for one in found])
+                allowed.append((replace(kept, is_pushed=True), mark))
         return allowed
 
-    def _why_none(self, view: BoundView, found: Sequence[Keeper]) -> str:
+    def _why_none(self, view: BoundView, found: Sequence[_Kept]) -> str:
         """'': it may be written."""
         if not found:
             return "it was never backfilled"
         state = next((one.state for one in found if one.state != State.FILLED), None)
         if state is not None:
             return f"it is {state}"
+        if any(one.stage == Stage.MOVING for one in found):
+            return "its copies change places"
         if all(one.fingerprint == view.fingerprint and one.copy == found[0].copy for one in found):
             return ""
         if time.monotonic() - self._bound_at > BIND_AGAIN_S:
@@ -319,27 +332,18 @@ class Pusher:
         except BaseException:
             sink.close()
             raise
-        for view in views:
-            if view.id not in attached:
-                self._tell_of_no_place(view)
         there = [view for view in views if view.id in attached]
+        self._tell_of_no_place({view.id for view in views} - attached)
         if len(there) < len(views):
             sink.close()
             return self._open(deployment, there, marks) if there else None
-        by_table: dict[tuple[str, str], list[BoundView]] = {}
-        for view in there:
-            by_table.setdefault((view.table.schema, view.table.name), []).append(view)
-        readings = []
-        for some in by_table.values():
-            followed = followed_tables(some)
-            (of_table,) = followed.values()
-            readings.append(_Reading(some, of_table, Projections(some, followed)))
-        return _Opened(marks, sink, readings)
+        return _Opened(marks, sink, _readings(there))
 
-    def _tell_of_no_place(self, view: BoundView) -> None:
-        _log.warning(
-            "nothing is pushed to a view, its pipeline brings it", view=view.id, why="its place in the store is gone"
-        )
+    def _tell_of_no_place(self, views: set[str]) -> None:
+        for view in sorted(views - self._without_place):
+            why = "its place in the store is gone"
+            _log.warning("nothing is pushed to a view for now, its pipeline brings it", view=view, why=why)
+        self._without_place = views
 
     # -- pushing --------------------------------------------------------------------------------------------------
 
@@ -385,3 +389,33 @@ class Pusher:
             except pymysql.err.MySQLError as error:
                 raise source_error(error, self._source) from None
         return self._source
+
+
+def _kept_now(session: Session, deployment: Deployment, pipelines: Sequence[str]) -> dict[str, list[_Kept]]:
+    """By view, in one question: it is asked between two pushes."""
+    view, pipeline, rebuild = (quote(deployment.database, name) for name in ("view", "pipeline", "rebuild"))
+    kept: dict[str, list[_Kept]] = {}
+    with transaction(session, "asking which views may be pushed to") as cursor:
+        cursor.execute(
+            "SELECT v.name, v.state, v.copy, v.declaration, v.fingerprint, v.filled_at, r.stage "
+            f"FROM {view} v JOIN {pipeline} p ON p.id = v.pipeline_id "
+            f"LEFT JOIN {rebuild} r ON r.pipeline_id = p.id AND r.view_name = v.name "
+            "WHERE v.name IN %s AND p.name IN %s ORDER BY p.partition_number",
+            ([one.id for one in deployment.views], list(pipelines)),
+        )
+        for name, *row in cursor.fetchall():
+            kept.setdefault(name, []).append(_Kept(*row))
+    return kept
+
+
+def _readings(views: Sequence[BoundView]) -> list[_Reading]:
+    """One, or several where an entity is of that table and another of a pattern that it matches."""
+    by_table: dict[tuple[str, str], list[BoundView]] = {}
+    for view in views:
+        by_table.setdefault((view.table.schema, view.table.name), []).append(view)
+    readings = []
+    for some in by_table.values():
+        followed = followed_tables(some)
+        (of_table,) = followed.values()
+        readings.append(_Reading(some, of_table, Projections(some, followed)))
+    return readings

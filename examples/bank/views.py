@@ -8,5 +8,10 @@ account = Entity(
 
 views = [
     IndexTable("account_by_balance", account, values={"balance": "BIGINT"}, of=lambda row: row["state"]["balance"]),
-    RedisJson("account", account, document=lambda row: {"balance": row["state"]["balance"], "events": row["version"]}),
+    RedisJson(
+        "account",
+        account,
+        document=lambda row: {"balance": row["state"]["balance"], "events": row["version"]},
+        push=True,  # the worker shows an event at once, and the pipeline brings it too
+    ),
 ]

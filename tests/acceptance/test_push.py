@@ -214,6 +214,29 @@ def _longest(bank: Pushed, worker: CommandWorker, count: int) -> float:
     return longest
 
 
+def test_a_view_whose_place_was_dropped_is_pushed_to_again_once_it_is_filled_again(bank: Pushed) -> None:
+    with bank.accounts.worker() as worker:
+        bank.send(worker, "ada", 1)
+        bank.wait_until_shown("ada", 1, 1)
+        assert bank.run.stop() == 0
+        ask(bank.mysql, "DROP TABLE viewtail.account_by_balance")
+        bank.send(worker, "ada", 1)
+        wait_for("the others are pushed to", lambda: "mysql:account_by_tag" in _open_for(worker) and _gone(worker))
+        there = "SELECT 1 FROM information_schema.tables WHERE table_name = 'account_by_balance'"
+        assert ask(bank.mysql, there) == [], "a table that it made would hide the loss"
+        bank.run.start()
+        bank.wait_until_shown("ada", 2, 2, 60)
+        bank.wait_until_filled()
+        wait_for("it is pushed to", lambda: "mysql:account_by_balance" in _open_for(worker))
+        assert bank.run.stop() == 0
+        bank.send(worker, "ada", 1)
+        bank.wait_until_shown("ada", 3, 3)
+
+
+def _gone(worker: CommandWorker) -> bool:
+    return "mysql:account_by_balance" not in _open_for(worker)
+
+
 def test_what_was_announced_and_not_committed_is_not_shown(bank: Pushed) -> None:
     assert bank.run.stop() == 0
     with bank.accounts.worker() as worker:
