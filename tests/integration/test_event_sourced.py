@@ -348,7 +348,7 @@ def test_no_caller_waits_longer_than_its_own_patience_for_a_server_that_is_away(
     with CommandWorker(bank.accounts.table, bank.accounts.handlers, opened, patience_s=2.0) as worker:
         try:
             asked = [worker.submit(bank.command(amount=1))]
-            wait_for("it is tried", lambda: not worker._waiting)
+            wait_for("it is tried", lambda: not worker.waiting_count)
             for _ in range(3):
                 now += 0.2
                 asked.append(worker.submit(bank.command(amount=1)))

@@ -42,7 +42,8 @@ def test_an_error_in_the_round_of_one_view_keeps_no_other_from_its_own(
     monkeypatch.setattr(cleaner, "AGAIN_AFTER_S", 0.0)
     monkeypatch.setattr(cleaner, "STUCK_AGAIN_AFTER_S", 0.0)
     life = SimpleNamespace(views=dict.fromkeys("abc"), gets_changes=lambda view: view != "b")
-    own: Any = SimpleNamespace(stop=threading.Event(), identity="mysql", life=life)
+    pipeline = SimpleNamespace(vitals=SimpleNamespace(write_count=0))
+    own: Any = SimpleNamespace(stop=threading.Event(), identity="mysql", life=life, pipeline=pipeline)
     deployment: Any = None
     made = Cleaner(deployment=deployment, own=own, share=0.05, rest_s=0, is_busy=lambda: False)
     begun: list[str] = []

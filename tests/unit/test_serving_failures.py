@@ -76,7 +76,7 @@ def test_what_comes_above_the_bound_is_503_at_once() -> None:
         under_way = [asyncio.create_task(client.post(PATH, headers=HEADERS, json={}))]
         assert await asyncio.to_thread(entity.asked.wait, 30)
         under_way.append(asyncio.create_task(client.post(PATH, headers=HEADERS, json={})))
-        await asyncio.to_thread(wait_for, "it waits", lambda: entity.made._waiting)
+        await asyncio.to_thread(wait_for, "it waits", lambda: entity.made.waiting_count)
         full = await client.post(PATH, headers=HEADERS, json={})
         assert (full.status_code, full.headers["retry-after"]) == (503, "1")
         assert "too many commands wait; nothing was written" in full.text
