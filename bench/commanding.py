@@ -137,7 +137,7 @@ def by_insert(connection: Connection, entities: int, rows: int, seconds: float) 
         cursor.execute(f"SELECT entity_id, MAX(version) FROM {TABLE} GROUP BY entity_id")
         versions = {int(name[1:]): version for name, version in cursor.fetchall()}
         statements = []
-        for number in range(int(seconds * _MOST_RATE / rows)):
+        for number in range(int((seconds + _WARM_S) * _MOST_RATE / rows)):
             some = []
             for at in range(rows):
                 entity = chance.randrange(entities)

@@ -18,7 +18,7 @@ from changes.errors import MisuseError, StoreError, StoreUnavailableError
 from stack import Server
 from tests.support.asking import ask
 from tests.support.running import Run, in_this_process, wait_for
-from viewtail.datastore import DataStore, Index
+from viewtail.datastore import DataStore, Index, indexes
 from viewtail.datastore.properties import home_of_id, home_of_value, new_id
 
 DATABASE = "friendfeed"
@@ -118,7 +118,9 @@ def feed(servers: tuple[Server, Server], tmp_path: Path, monkeypatch: pytest.Mon
         found.datastore.close()
 
 
-def test_what_is_put_is_found_by_its_properties_and_what_is_gone_is_not(feed: Feed) -> None:
+def test_what_is_put_is_found_by_its_properties_and_what_is_gone_is_not(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = feed.datastore
     ids = [store.put({"user_id": number % 7, "title": f"link {number}"}) for number in range(100)]
     store.put({"title": "of nobody"})
@@ -131,6 +133,9 @@ def test_what_is_put_is_found_by_its_properties_and_what_is_gone_is_not(feed: Fe
     assert feed.by_day.get_all(store, day="monday")[0]["id"] == last
     assert feed.by_day.get_all(store, day="monday", rank=2) == []
     assert len(feed.by_user.get_all(store, user_id=3, limit=5)) == 5
+    for rows in (1, 2, 5, len(ids[3::7]) + 1, 100):
+        monkeypatch.setattr(indexes, "PAGE_ROWS", rows)
+        assert [one["id"] for one in feed.by_user.get_all(store, user_id=3)] == sorted([*ids[3::7], last])
 
     store.put({"id": last, "user_id": 4}, wait=True, within_s=60)  # moves to the other rows of both indexes
     assert store.delete(ids[3], wait=True, within_s=60) and not store.delete(ids[3])
