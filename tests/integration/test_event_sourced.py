@@ -398,7 +398,7 @@ def test_what_waits_is_bounded_and_the_caller_above_is_told(bank: Bank) -> None:
 
 def once_closed(worker: CommandWorker, event: threading.Event) -> None:
     try:
-        wait_for("it is closed", lambda: all(lane._is_closed for lane in worker._lanes))
+        wait_for("it is closed", lambda: worker._is_closed)
     finally:
         event.set()
 

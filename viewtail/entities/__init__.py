@@ -12,7 +12,7 @@ from viewtail.entities.commands import (
     WorkerEndedError,
 )
 from viewtail.entities.event_sourced import EventSourced, State
-from viewtail.entities.lanes import CommandWorker
+from viewtail.entities.worker import CommandWorker
 
 __all__ = [
     "Answer",

@@ -137,9 +137,11 @@ class Batches:
             newest = {event.command.entity_id: event.version for event in events}
             self._check_was_first(connection, assumed, states, {*newest})
             self.look(None)
-            self.pushes.announce(newest)
+            if newest:
+                self.pushes.announce(newest)
             connection.commit()
-            self.pushes.hand(newest)
+            if newest:
+                self.pushes.hand(newest)
             self._remembered.keep(states)
         return outcomes
 

@@ -16,9 +16,8 @@ from servers.sessions import Connection, asking, create_database, number_of, ope
 from viewtail.entities.archives import Archive
 from viewtail.entities.commands import MOST_NAME, Handler
 from viewtail.entities.event_table import NOT_AS_MADE, EventTable, read_in_one_snapshot
-from viewtail.entities.lanes import CommandWorker
 from viewtail.entities.pushes import pushes_of
-from viewtail.entities.worker import HANGS_AFTER_S, PATIENCE_S
+from viewtail.entities.worker import HANGS_AFTER_S, PATIENCE_S, CommandWorker
 
 if TYPE_CHECKING:
     from servers.sessions import MySQLAddress

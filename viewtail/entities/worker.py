@@ -39,7 +39,7 @@ _log = structlog.get_logger("viewtail.commands")
 MOST_COMMANDS = 1_000  # of a transaction
 HANGS_AFTER_S = 10.0
 PATIENCE_S = 30.0
-MOST_WAITING_BYTES = 32 << 20  # of requests, and _BYTES_A_COMMAND for each
+MOST_WAITING_BYTES = 64 << 20  # of requests, and _BYTES_A_COMMAND for each
 _BYTES_A_COMMAND = 1 << 10  # about what a command without a request takes
 
 
@@ -67,8 +67,17 @@ class _Turn:
     is_given_up: bool = False
 
 
-class Lane:
-    """Takes commands from any thread: of a CommandWorker, which has the same arguments, some of its entities."""
+class CommandWorker:
+    """Takes commands from any thread; `with` closes it.
+
+    Args:
+        handlers: by command name.
+        open_session: to the table's server, autocommit off.
+        hangs_after_s: a handler that takes longer is given up. Its thread lives on, and writes nothing.
+        patience_s: a caller hears within that time of its submit; where the server does not answer, that.
+        most_waiting_bytes: of the commands that wait; what comes above that is refused.
+        pushes: to the views that show at once what was committed.
+    """
 
     def __init__(
         self,
@@ -98,7 +107,20 @@ class Lane:
         """Commands that wait for the batch that is under way."""
         return len(self._waiting)
 
-    def take(self, command: Command, future: Future[Answer] | asyncio.Future[Answer]) -> None:
+    def submit(self, command: Command) -> Future[Answer]:
+        """The answer, once it is durable; or RefusedError, UsedCommandIdError, HandlerFailedError,
+        StoreUnavailableError or WorkerBusyError (send it again), WorkerEndedError."""
+        future: Future[Answer] = Future()
+        self._take(command, future)
+        return future
+
+    async def answer(self, command: Command) -> Answer:
+        """The same for coroutines, of which all that a batch has answers for are woken together."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._take(command, future)
+        return await future
+
+    def _take(self, command: Command, future: Future[Answer] | asyncio.Future[Answer]) -> None:
         """Settle the future one day. It is of this thread, or of its event loop."""
         one = _Asked(command, future, time.monotonic() + self._patience_s)
         with self._change:
@@ -120,8 +142,8 @@ class Lane:
             )
         return None
 
-    def end(self) -> None:
-        """Finish the batch that is under way; whatever waits behind it gets WorkerEndedError."""
+    def close(self) -> None:
+        """Finish the batch that is under way, and its pushes; whatever waits behind it gets WorkerEndedError."""
         with self._change:
             self._is_closed = True
             left = [*self._waiting]
@@ -129,10 +151,14 @@ class Lane:
             self._waiting_bytes = 0
             self._change.notify_all()
         self._tell((one, WorkerEndedError("the worker was closed")) for one in left)
-
-    def join(self) -> None:
-        """Wait until it has ended."""
         self._watch.join()
+        self._pushes.close()
+
+    def __enter__(self) -> CommandWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # -- the thread -----------------------------------------------------------------------------------------------
 
