@@ -1,4 +1,4 @@
-"""Loads the user's views.py, and entities.py.
+"""Loads the user's views.py, and other modules of theirs.
 
 Whatever is wrong with it is one DeclarationError with file and line, no traceback.
 """
@@ -21,7 +21,6 @@ from operations.reading import choose, named
 from projectors.stores.registry import STORES, store_of
 from projectors.views import View
 from viewtail import own_packages, settings, shards
-from viewtail.entities import EventSourced
 from viewtail.shards import NotOneShardError, Sharded
 
 _NO_VIEWS = "Write one with `viewtail init`, or say where the views are: VIEWTAIL_VIEWS=MODULE:ATTRIBUTE"
@@ -56,7 +55,7 @@ def load(name: str) -> list[View]:
     `module:attribute@SHARD` names those of one deployment, where there are several (viewtail/shards.py).
     """
     name, _, shard = name.partition("@")
-    found, attribute, file = _attribute(name, _NO_VIEWS)
+    found, attribute, file = attribute_of(name, _NO_VIEWS)
     if not isinstance(found, Sharded):
         return _checked(found, attribute, file)
     if not shard:
@@ -66,29 +65,11 @@ def load(name: str) -> list[View]:
 
 def declared(name: str) -> object:
     """What `module:attribute` names for views, whatever it is. Raises DeclarationError."""
-    return _attribute(name, _NO_VIEWS)[0]
+    return attribute_of(name, _NO_VIEWS)[0]
 
 
-def entities(loaded: settings.Settings) -> list[EventSourced]:
-    """The event-sourced entities that the settings name, for these settings. Raises DeclarationError."""
-    found, attribute, file = _attribute(
-        loaded.serve.entities,
-        "Write one (docs/entities.md), or say where the entities are: VIEWTAIL_SERVE__ENTITIES=MODULE:ATTRIBUTE",
-    )
-    example = 'EventSourced("bank.account", {"deposit": deposit})'
-    if not isinstance(found, list | tuple) or not found:
-        raise DeclarationError(f"{file}: {attribute} must be a list of entities: {attribute} = [{example}]")
-    for at, one in enumerate(found):
-        if not isinstance(one, EventSourced):
-            raise DeclarationError(f"{file}: {attribute}[{at}] is {_kind(one)}, not entities, as {example}")
-    for name, count in Counter(one.table.name for one in found).items():
-        if count > 1:
-            raise DeclarationError(f"{file}: {count} of {attribute} have the table {name}; each needs one of its own")
-    return [one.with_settings(loaded) for one in found]
-
-
-def _attribute(name: str, mend: str) -> tuple[Any, str, str]:
-    """What `module:attribute` names, the attribute's name and the module's file."""
+def attribute_of(name: str, mend: str) -> tuple[Any, str, str]:
+    """What `module:attribute` names, the attribute's name and the module's file. Raises DeclarationError."""
     module_name, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -201,7 +182,7 @@ def _shown(file: str) -> str:
 def _checked(found: Any, attribute: str, file: str) -> list[View]:
     if not isinstance(found, list | tuple):
         raise DeclarationError(
-            f"{file}: {attribute} must be a list of views, not {_kind(found)}; write {attribute} = [...]"
+            f"{file}: {attribute} must be a list of views, not {kind_of(found)}; write {attribute} = [...]"
         )
     if not found:
         raise DeclarationError(
@@ -209,7 +190,7 @@ def _checked(found: Any, attribute: str, file: str) -> list[View]:
             "IndexTable('user_by_email', Entity('shop.user'), value='email')"
         )
     wrong = [
-        f"{file}: {attribute}[{at}] is {_kind(one)}, not a view ({_kinds()})"
+        f"{file}: {attribute}[{at}] is {kind_of(one)}, not a view ({_kinds()})"
         for at, one in enumerate(found)
         if not isinstance(one, View) or type(one) is View
     ]
@@ -226,5 +207,6 @@ def _kinds() -> str:
     return f"{', '.join(names)} or {last}"
 
 
-def _kind(thing: Any) -> str:
+def kind_of(thing: Any) -> str:
+    """For a message that says what something is instead."""
     return f"the class {thing.__name__}" if isinstance(thing, type) else f"a value of type {type(thing).__name__}"

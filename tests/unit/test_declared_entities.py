@@ -9,7 +9,8 @@ from types import ModuleType
 import pytest
 
 from changes.errors import DeclarationError
-from viewtail import declarations, settings
+from viewtail import settings
+from viewtail.serving import declared
 
 GOOD = """
 from viewtail.entities import EventSourced
@@ -32,7 +33,7 @@ def loaded(**environment: str) -> settings.Settings:
 
 def test_entities_have_the_settings_of_the_command(folder: Path) -> None:
     (folder / "entities.py").write_text(GOOD)
-    (found,) = declarations.entities(loaded())
+    (found,) = declared.entities(loaded())
     assert found.table.name == "bank.account" and found._address.host == "db"
 
 
@@ -54,9 +55,9 @@ def test_entities_have_the_settings_of_the_command(folder: Path) -> None:
 def test_what_is_wrong_with_entities_py_is_said_with_its_file(folder: Path, text: str, says: str) -> None:
     (folder / "entities.py").write_text(text)
     with pytest.raises(DeclarationError, match=says):
-        declarations.entities(loaded())
+        declared.entities(loaded())
 
 
 def test_a_missing_entities_py_is_said_with_the_setting(folder: Path) -> None:
     with pytest.raises(DeclarationError, match="VIEWTAIL_SERVE__ENTITIES=MODULE:ATTRIBUTE"):
-        declarations.entities(loaded())
+        declared.entities(loaded())

@@ -9,13 +9,14 @@ import structlog
 
 from changes.errors import SettingsError
 from projectors.stores.registry import store_named
-from viewtail import declarations, logs, settings
+from viewtail import logs, settings
+from viewtail.serving import declared
 from viewtail.signals import end_at_once, on_stop
 
 
 def create(config: Path | None, *, is_printed: bool) -> int:
     """Make the tables, or print the SQL that would; returns the exit code."""
-    for entity in declarations.entities(settings.load(config)):
+    for entity in declared.entities(settings.load(config)):
         if is_printed:
             print(f"{entity.ddl()};")
             continue
@@ -30,7 +31,7 @@ def consume(config: Path | None) -> int:
 
     loaded = settings.load(config)
     logs.configure(loaded.logs)
-    entities = declarations.entities(loaded)
+    entities = declared.entities(loaded)
     own = loaded.serve
     if own.commands_topic is None or own.replies_topic is None:
         raise SettingsError(

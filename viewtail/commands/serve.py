@@ -7,8 +7,8 @@ from pathlib import Path
 import structlog
 
 from changes.errors import TemporaryError
-from viewtail import declarations, logs, settings
-from viewtail.serving import server
+from viewtail import logs, settings
+from viewtail.serving import declared, server
 from viewtail.serving.app import EntityServer
 from viewtail.serving.forwarding import Forwarding
 from viewtail.signals import end_at_once
@@ -20,7 +20,7 @@ def serve(config: Path | None, *, host: str | None, port: int | None) -> int:
     """Check what can be checked at once, then serve until stopped; returns the exit code."""
     loaded = settings.load(config)
     logs.configure(loaded.logs)
-    entities = declarations.entities(loaded)
+    entities = declared.entities(loaded)
     end_at_once()
     for entity in entities:
         try:
