@@ -158,6 +158,7 @@ class Cleaner:
         pace = self._pace()
         try:
             while not self.own.stop.wait(LOOK_EVERY_S):
+                pace.begin()
                 pace.after(0)
                 while self._look_at(recent.take(KEYS_AT_ONCE), tools, pace):
                     pass
@@ -233,6 +234,7 @@ class Cleaner:
         cascades, pace = self.own.pipeline.cascades, replace(self._pace(), owing_s=OWING_S)
         assert cascades is not None
         while not self.own.stop.wait(LOOK_EVERY_S):
+            pace.begin()
             pace.after(0)
             began = time.monotonic()
             for view in cascades.due():
