@@ -30,9 +30,11 @@ from viewtail.entities import (
     UsedCommandIdError,
     WorkerBusyError,
     WorkerEndedError,
+    batches,
     remembered,
 )
-from viewtail.entities.event_table import EventTable, Newest
+from viewtail.entities.commands import HandlerHungError
+from viewtail.entities.event_table import Event, EventTable, Newest
 
 pytestmark = pytest.mark.mysql
 
@@ -456,3 +458,36 @@ def test_large_events_are_written_and_too_large_ones_are_refused(bank: Bank, wor
     assert [len(answer(asked[at]).response) for at in (0, 1, 3)] == [3 << 20, 3 << 20, 5]
     with pytest.raises(HandlerFailedError, match="larger than 8 MiB"):
         answer(asked[2])
+
+
+def test_events_that_are_large_are_committed_a_few_at_a_time(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with its own answer, in the order in which they came."""
+    monkeypatch.setattr(batches, "BATCH_BYTES", 10_000)
+    counted: list[int] = []
+    insert = EventTable.insert
+
+    def counting(table: EventTable, connection: Connection, events: Collection[Event]) -> None:
+        counted.append(len(events))
+        insert(table, connection, events)
+
+    monkeypatch.setattr(EventTable, "insert", counting)
+    with bank.accounts.worker() as worker:
+        asked = [worker.submit(bank.command(amount=1, note="n" * 3_000)) for _ in range(50)]
+        assert [answer(one).version for one in asked] == [*range(1, 51)]
+    assert sum(counted) == 50 and max(counted) == 2
+
+
+def test_where_too_many_handlers_hang_no_command_is_taken(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("viewtail.entities.worker.MOST_HUNG", 2)
+    sessions = "SELECT COUNT(*) FROM information_schema.processlist WHERE command = 'Sleep'"
+    (before,) = ask(bank.server, sessions)
+    with bank.accounts.worker(hangs_after_s=0.5) as worker:
+        for _ in range(2):
+            with pytest.raises(HandlerHungError):
+                worker.submit(bank.command("hangs")).result(60)
+        with pytest.raises(WorkerBusyError, match="2 handlers hang"):
+            worker.submit(bank.command(amount=1)).result(60)
+        wait_for("they keep no session", lambda: ask(bank.server, sessions)[0][0] <= before[0] + 1)
+        bank.hanging.set()
+        wait_for("they have returned", lambda: not any(thread.is_alive() for thread in worker._hung))
+        assert answer(worker.submit(bank.command(amount=1))).version == 1

@@ -50,6 +50,7 @@ _NO_EVENTS = Newest(0, NOTHING, 1)
 _RIGHTS = frozenset({1044, 1142, 1143, 1227})
 _MOST_PAUSE_S = 1.0
 MOST_BYTES = 8 << 20  # of an event
+BATCH_BYTES = 16 << 20  # of events: a transaction ends behind the one that comes to it
 _FIRST_PAUSE_S = 0.005
 
 
@@ -81,7 +82,9 @@ class Batches:
         self.archive = Archive(self.table)
 
     def commit(self, commands: Sequence[Command], until: float, first: int = 0) -> list[Outcome]:
-        """An outcome for each command, in order; `first` is the place that `look` is told of the first of them.
+        """An outcome for each command, in order, or for the first ones where their events come to BATCH_BYTES.
+
+        `first` is the place that `look` is told of the first command.
 
         A server that does not answer is asked again until the monotonic clock says `until`; a TemporaryError is the
         outcome of all then. Raises GivenUpError; any other error is an outcome of all.
@@ -128,9 +131,14 @@ class Batches:
         connection.rollback()  # a handler that takes its time locks nothing
         outcomes: list[Outcome] = []
         events: list[Event] = []
+        byte_count = 0
         for at, command in enumerate(commands, first):
             self.look(at)
+            before = len(events)
             outcomes.append(self._one(command, states, recorded, events))
+            byte_count += sum(event.size for event in events[before:])
+            if byte_count > BATCH_BYTES:
+                break
         self.look(None)
         if events or remembered:
             self.table.insert(connection, events)

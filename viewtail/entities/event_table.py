@@ -49,6 +49,10 @@ class Event(NamedTuple):
     response: bytes
     state: bytes
 
+    @property
+    def size(self) -> int:
+        return len(self.command.request_text) + len(self.response) + len(self.state)
+
 
 @dataclass(frozen=True, slots=True)
 class EventTable:

@@ -40,6 +40,7 @@ MOST_COMMANDS = 1_000  # of a transaction
 HANGS_AFTER_S = 10.0
 PATIENCE_S = 30.0
 MOST_WAITING_BYTES = 64 << 20  # of requests, and _BYTES_A_COMMAND for each
+MOST_HUNG = 20  # threads in handlers that were given up
 _BYTES_A_COMMAND = 1 << 10  # about what a command without a request takes
 
 
@@ -65,6 +66,7 @@ class _Turn:
     at: int = 0
     since: float | None = None
     is_given_up: bool = False
+    batches: Batches | None = None
 
 
 class CommandWorker:
@@ -96,6 +98,8 @@ class CommandWorker:
         self._pushes = Pushes() if pushes is None else pushes
         self._waiting: deque[_Asked] = deque()
         self._waiting_bytes = 0
+        self._most = MOST_COMMANDS  # fewer while their events are large
+        self._hung: list[threading.Thread] = []
         self._change = threading.Condition()
         self._is_closed = False
         self._turn: _Turn = self._started()
@@ -135,6 +139,13 @@ class CommandWorker:
     def _why_not_taken(self, one: _Asked) -> ViewtailError | None:
         if self._is_closed:
             return WorkerEndedError("the worker is closed")
+        if len(self._hung) >= MOST_HUNG:
+            self._hung = [thread for thread in self._hung if thread.is_alive()]
+        if len(self._hung) >= MOST_HUNG:
+            return WorkerBusyError(
+                f"{self._table.name}: {len(self._hung)} handlers hang and keep a thread each, so no command is taken. "
+                "Restart the process; the log names the commands"
+            )
         if self._waiting and self._waiting_bytes + one.size > self._most_waiting_bytes:
             return WorkerBusyError(
                 f"{self._table.name}: {len(self._waiting):,} commands wait already; this one was not taken. "
@@ -178,7 +189,7 @@ class CommandWorker:
                 else:
                     turn.at, turn.since = at, time.monotonic()
 
-        batches = Batches(
+        batches = turn.batches = Batches(
             table=self._table,
             handlers=self._handlers,
             open_session=self._open,
@@ -197,7 +208,8 @@ class CommandWorker:
                     batches.close()
                     fault = HandlerFailedError(f"{type(error).__name__}; this is a fault in viewtail, report it")
                     outcomes = [fault] * len(turn.asked)
-                self._tell(zip(turn.asked, outcomes, strict=True))
+                self._put_back_what_was_cut_off(turn, len(outcomes))
+                self._tell(zip(turn.asked, outcomes, strict=False))
         finally:
             batches.close()
 
@@ -207,9 +219,15 @@ class CommandWorker:
             turn.asked, turn.since = [], None
             while not self._waiting and not self._is_closed:
                 self._change.wait()
-            turn.asked = [self._waiting.popleft() for _ in islice(range(len(self._waiting)), MOST_COMMANDS)]
+            turn.asked = [self._waiting.popleft() for _ in islice(range(len(self._waiting)), self._most)]
             self._waiting_bytes -= sum(one.size for one in turn.asked)
             return bool(turn.asked)
+
+    def _put_back_what_was_cut_off(self, turn: _Turn, done: int) -> None:
+        """Where events are large, later batches read and handle fewer commands, too."""
+        with self._change:
+            self._put_back(turn.asked[done:])
+            self._most = min(MOST_COMMANDS, 2 * (done if done < len(turn.asked) else self._most))
 
     def _put_back(self, some: Sequence[_Asked]) -> None:
         """Before all others."""
@@ -250,7 +268,11 @@ class CommandWorker:
             turn.is_given_up = True
             one = turn.asked.pop(turn.at)
             self._put_back(turn.asked)
+            self._hung.append(self._thread)
             self._turn = self._started()
+        _log.warning("a handler hangs, and is given up", command=one.command.name)
+        if turn.batches is not None:
+            turn.batches.close()  # its thread writes nothing any more, and may never end
         hung = HandlerHungError(
             f"the handler of {one.command.name} did not return within {self._hangs_after_s:g} s; nothing was written"
         )
