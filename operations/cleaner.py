@@ -41,7 +41,7 @@ LOOK_EVERY_S = 1.0
 # as a look takes.
 ROWS_AT_ONCE = 100
 KEYS_AT_ONCE = 15
-LIVE_PART = 10  # while changes come, a round goes on at such a part of its share
+LIVE_PART = 4  # while changes come, a round goes on at such a part of its share
 MOST_BESIDE = 10  # times its own processor time; what takes longer waited for the pipeline, and was no work
 MOST_SHOWN = 10_000  # keys with one value that are asked for; where there are more, all keys are looked at
 SAVE_EVERY_S = 60.0
@@ -112,6 +112,11 @@ class Cleaner:
     rest_s: float
     is_busy: Callable[[], bool]
     _is_healing: bool = False  # rounds wait
+    _live: GivingWay = field(init=False)  # of all rounds: one that began anew would take any count for a change
+
+    def __post_init__(self) -> None:
+        # Writes: rounds have changes of their own in the stream, their watermarks.
+        self._live = GivingWay(stop=self.own.stop, changes=lambda: self.own.pipeline.vitals.write_count)
 
     def run(self) -> None:
         if not self.share or self.own.pipeline.recent is None:
@@ -285,9 +290,7 @@ class Cleaner:
             self.own.stop.wait(STUCK_AGAIN_AFTER_S if isinstance(error, WaitedTooLongError) else AGAIN_AFTER_S)
 
     def _round(self, view: str) -> None:
-        # Writes: rounds have changes of their own in the stream, their watermarks.
-        live = GivingWay(stop=self.own.stop, changes=lambda: self.own.pipeline.vitals.write_count)
-        pace = replace(self._pace(), is_busy=lambda: self._is_healing or self.is_busy(), is_live=live.is_live)
+        pace = replace(self._pace(), is_busy=lambda: self._is_healing or self.is_busy(), is_live=self._live.is_live)
         pace.after(0)
         with self._beside(view) as beside:
             try:

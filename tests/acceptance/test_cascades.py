@@ -93,7 +93,7 @@ class World:
 
     def start(self) -> None:
         self.run.start(VIEWTAIL_CLEANER__SHARE="0.05", VIEWTAIL_CLEANER__REST_S="3600")
-        wait_for("a round is over", lambda: self.proven() == 13, timeout_s=120)
+        wait_for("a round is over", lambda: self.proven() == 13, timeout_s=300)
 
     def proven(self) -> int:
         return len(self.ask(f"SELECT 1 FROM {STORE}.view WHERE proven_at IS NOT NULL"))
