@@ -10,6 +10,7 @@ the new offset must only not be too late:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -32,6 +33,15 @@ from projectors.view_states import GETS_NOTHING, State, known_views
 from projectors.views import View
 from servers.sessions import quote
 
+FIRST_STEP_S = 5.0  # of a wait, then it is looked whether pipelines still run; the next step is twice as long
+_STILL_RUNS = (
+    "pipeline {name} still runs after {s:.0f} s. Nothing was changed: repeat the command, and stop `viewtail run` when "
+    "it says so"
+)
+_FINISHED = (
+    "the source is read in this way already, and pipeline {name} runs. There is nothing to do, unless `viewtail "
+    "status` names this command: then stop `viewtail run`, and repeat it"
+)
 FINISH_WITHIN_S = 3.0  # a halted pipeline holds its lease for a moment at each attempt
 
 
@@ -58,7 +68,10 @@ def to_polling(deployment: Deployment, polled: History, within_s: float, say: Ca
     settling = cast(Settling, polled)
     with _Switch(deployment, polled, within_s) as switch:
         if not switch.is_run:
-            say("No pipeline runs: polling begins at the first row of each table. Views go on showing what they have.")
+            say(
+                "No pipeline runs: polling begins at the first row of each table. Views go on showing what they have. "
+                "(Switched while `viewtail run` runs, no row is read again.)"
+            )
             switch.write(settling.from_first_rows(followed.values()))
             return True
         say("Waiting until the transactions that are open now have ended.")
@@ -118,7 +131,7 @@ class _Switch:
                 f"{', '.join(sorted(missing))} never ran: there is nothing to switch. Set the mode, and run"
             )
         with transaction(self._session, "looking whether pipelines run") as cursor:
-            self.is_run = any(is_held(cursor, database, one.name) for one in self._pipelines)
+            self.is_run = self._is_any_held(cursor)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -126,8 +139,29 @@ class _Switch:
 
     def bring_up(self, say: Callable[[str], None]) -> None:
         """Let the pipelines come to this moment, and then end."""
-        passed_now(self._deployment, [one.name for one in self._pipelines], self._within_s)
+        deadline, step_s = time.monotonic() + self._within_s, FIRST_STEP_S
+        while True:
+            self._check_is_run()
+            left_s = deadline - time.monotonic()
+            try:
+                passed_now(self._deployment, [one.name for one in self._pipelines], max(0.1, min(step_s, left_s)))
+                break
+            except ViewtailError:
+                if left_s < step_s:
+                    raise
+                step_s *= 2
         say("Every view has what was committed before. Stop `viewtail run` now: this waits for it.")
+
+    def _check_is_run(self) -> None:
+        with transaction(self._session, "looking whether pipelines run") as cursor:
+            if not self._is_any_held(cursor):
+                raise MisuseError(
+                    "`viewtail run` ended before every view had what was committed: start it as before, repeat this "
+                    "command, and stop it when this says so. Nothing was changed"
+                )
+
+    def _is_any_held(self, cursor: Any) -> bool:
+        return any(is_held(cursor, self._deployment.database, one.name) for one in self._pipelines)
 
     def write(self, begin: Position) -> None:
         """Have every pipeline go on behind a place of the target, under a new epoch, once nobody runs it."""
@@ -149,17 +183,14 @@ class _Switch:
                 _tell_store(deployment, one, position)
 
     @contextmanager
-    def leases(self) -> Iterator[None]:
+    def leases(self, still: str = _STILL_RUNS) -> Iterator[None]:
         held: list[Lease] = []
         try:
             for one in self._pipelines:
                 lease = Lease(self._deployment.open_store, self._deployment.database, one.name)
                 held.append(lease)
                 if not lease.acquire(max(1, int(self._within_s))):
-                    raise ViewtailError(
-                        f"pipeline {one.name} still runs after {self._within_s:.0f} s. Nothing was changed: repeat the "
-                        "command, and stop `viewtail run` when it says so"
-                    )
+                    raise ViewtailError(still.format(name=one.name, s=self._within_s))
             yield
         finally:
             for lease in held:
@@ -171,7 +202,7 @@ def finish(deployment: Deployment, target: History) -> None:
 
     Raises ViewtailError while a pipeline runs.
     """
-    with _Switch(deployment, target, FINISH_WITHIN_S) as switch, switch.leases():
+    with _Switch(deployment, target, FINISH_WITHIN_S) as switch, switch.leases(_FINISHED):
         for name, position in deployment.positions().items():
             _tell_store(deployment, PipelineId.parse(name), position)
 

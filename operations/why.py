@@ -243,7 +243,7 @@ class Why:
         try:
             history = self.history()
             if history is None or not isinstance(history.reader({}, {}), TimedSource):
-                return Looked(), "not looked for: the source is Kafka, whose messages are not searched by key"
+                return Looked(), "not looked for: only a binlog is searched by key, and the source is none"
             looked = LookBack(
                 history=history,
                 view=self.beside.view,
@@ -280,7 +280,11 @@ class Why:
         if is_seen and looked.shown is None and not self._has_column:
             is_older = looked.last is not None and looked.last.version > (held.version or 0)
             shown = "what the view shows is older, and" if is_older else "the view has it"
-            yield f"{shown} from a backfill" if held.content is not None else "a backfill took it away"
+            yield (
+                f"{shown} from a backfill"
+                if held.content is not None
+                else "a backfill found no value, or somebody took it away"
+            )
 
 
 def _place_of(version: int, near: str) -> str:

@@ -25,10 +25,10 @@ def _is_text(value: str) -> bool:
     return "\0" not in value and (value.isascii() or not any("\ud800" <= one <= "\udfff" for one in value))
 
 
-def as_json(value: Any) -> bytes:
+def as_json(value: Any, option: int = orjson.OPT_SORT_KEYS) -> bytes:
     """The JSON text of a value, members in order. Raises NotJsonError; its text has no part of the value."""
     try:
-        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        text = orjson.dumps(value, option=option)
     except (TypeError, ValueError, RecursionError) as error:  # orjson's own is a TypeError
         raise NotJsonError(str(error) or type(error).__name__) from None
     if b"null" in text and not _is_finite(value):

@@ -282,6 +282,6 @@ def test_what_cannot_be_kept_is_refused_before_it_is_written(feed: Feed) -> None
     ):
         with pytest.raises(MisuseError, match=said):
             store.put(wrong)  # type: ignore[arg-type]
-    with pytest.raises(MisuseError, match="name a value of user_id"):
+    with pytest.raises(MisuseError, match="ask for user_id, the first property"):
         feed.by_user.get_all(store, title="x")
     assert feed.bodies() == {}

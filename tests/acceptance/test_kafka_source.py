@@ -267,7 +267,7 @@ def test_a_changed_view_of_topics_is_refused_where_it_is_to_be_built_beside(flee
     wait_for("the one that runs goes on", fleet.are_equal)
     why = json.loads(one.command("why", f"redis:{SCHEMA}", "7", "--json").stdout)
     assert why["verdict"] == "current" and re.fullmatch("file [0-9]+:[0-9]+", why["shown"]["place"])
-    assert why["last_change_note"] == "not looked for: the source is Kafka, whose messages are not searched by key"
+    assert why["last_change_note"] == "not looked for: only a binlog is searched by key, and the source is none"
     (one.folder / "views.py").write_text(VIEWS.replace('"email", "visits"]', '"visits"]'))
     assert one.stop() == 0
     (one.folder / "viewtail.toml").write_text("")

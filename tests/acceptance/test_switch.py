@@ -109,6 +109,26 @@ def test_both_ways_under_live_writes_lose_nothing_and_backfill_nothing(tailed: P
     wait_for("all is well", tailed.run.is_well)
 
 
+@pytest.mark.parametrize("to", ["poll", "binlog"])
+def test_a_run_that_was_stopped_too_early_is_told_and_nothing_changes(
+    mysql_server: Server, redis_server: Server, tmp_path: Path, to: str
+) -> None:
+    settings = {"VIEWTAIL_SOURCE__MODE": "binlog" if to == "poll" else "poll", "VIEWTAIL_SOURCE__URL": mysql_server.url}
+    with polling(mysql_server, redis_server, tmp_path, settings=settings) as polled:
+        wait_for("they are filled", polled.is_equal)
+        session = pymysql.connect(host="127.0.0.1", port=mysql_server.port, user="root")
+        with closing(session), session.cursor() as cursor:
+            cursor.execute(polled.event("w.0", 1, 1))
+            command = polled.run.background("switch", "--to", to)
+            wait_for("it waits", lambda: b"Waiting until the transactions" in said(command))
+            assert polled.run.stop() == 0
+            session.commit()
+        _, errors = command.communicate(timeout=60)
+        assert command.returncode == 2 and "ended before every view" in errors, errors
+        polled.run.start()
+        wait_for("it goes on as before", polled.is_equal)
+
+
 def test_where_the_binlog_is_gone_all_rows_are_read_again_in_place(tailed: Polled) -> None:
     before = backfills(tailed)
     assert tailed.run.stop() == 0

@@ -158,3 +158,17 @@ def test_a_declaration_that_cannot_work_is_refused(make: object, said: str) -> N
     with pytest.raises(DeclarationError) as found:
         make()  # type: ignore[operator]
     assert said in str(found.value) and "secret" not in str(found.value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [1, float("-inf")], {"a": {"b": float("nan")}}])
+def test_a_number_that_json_has_not_is_refused_and_never_becomes_null(value: object) -> None:
+    with pytest.raises(MisuseError, match="a number is infinite or not a number"):
+        plain({"name": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [({1: 2}, "key must be str"), ("\ud800", "UTF-8"), (1 << 70, "64-bit"), (object(), "object")]
+)
+def test_what_is_no_json_is_told(value: object, said: str) -> None:
+    with pytest.raises(MisuseError, match=said):
+        plain({"name": value})

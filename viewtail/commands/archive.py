@@ -101,6 +101,9 @@ def restore(
             if how.is_dry_run:
                 print(f"{count:,} archived events of {name} would be brought back")
                 return 0
+            if not count:
+                print(f"{name}: there are no such archived events")
+                return 0
             if not agreed(f"{count:,} archived events of {name} are brought back. Go on?", is_yes=how.is_yes):
                 print_remark("nothing was brought back")
                 return 1

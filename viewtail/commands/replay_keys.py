@@ -257,8 +257,8 @@ def _changed(deployment: Deployment, beside: Beside, selected: Selected, stop: E
     source = history.reader({}, {})
     if not isinstance(source, TimedSource):
         raise MisuseError(
-            "changed entities are looked up in the binlog, and the source of these settings is another. Use the "
-            "settings of the tailer, or name the entities otherwise"
+            "changed entities are looked up in the binlog, and the source of these settings is another. Name the "
+            "entities otherwise; or, where a tailer reads the binlog into Kafka, use its settings"
         )
     try:
         stretch, what = _stretch(beside, source, selected)

@@ -102,8 +102,11 @@ class Index:
             asked[name] = value
         if not asked:
             first = next(iter(self.properties))
-            given = next(iter(wanted), "")
-            raise MisuseError(f"{self.table}: name a value of {first}{nearest(given, [first]) if given else ''}")
+            given = next(iter(wanted), None)
+            near = f", not {given!r}{nearest(given, [first])}" if given is not None else ""
+            raise MisuseError(
+                f"index {self.table} is over {', '.join(self.properties)}: ask for {first}, the first property{near}"
+            )
         return asked
 
     def _shards(self, datastore: DataStore, wanted: Mapping[str, Any]) -> Sequence[int]:

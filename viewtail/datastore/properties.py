@@ -12,6 +12,7 @@ from uuid import UUID
 import orjson
 
 from changes.errors import MisuseError
+from viewtail.stored_texts import NotJsonError, as_json
 
 LONGEST_TEXT = 255  # characters of a text in an index; of a longer one the first ones, and the entity decides
 _TEXT = f"VARCHAR({LONGEST_TEXT})"
@@ -44,9 +45,9 @@ def id_of(given: object) -> UUID:
 def plain(value: object) -> Any:
     """A value as it comes back from the store: JSON's kinds alone. Raises MisuseError."""
     try:
-        return orjson.loads(orjson.dumps(value))
-    except (orjson.JSONEncodeError, RecursionError) as error:
-        raise MisuseError(f"no JSON can be made of this {type(value).__name__} ({type(error).__name__})") from None
+        return orjson.loads(as_json(value, option=0))
+    except NotJsonError as error:
+        raise MisuseError(f"no JSON can be made of this {type(value).__name__}: {error}") from None
 
 
 def indexed(value: object, kind: str) -> str | int | None:
