@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import signal
@@ -138,7 +139,8 @@ class Served:
                 connection.putheader("Content-Length", str(len(body)))
             for name, value in (headers or {}).items():
                 connection.putheader(name, value)
-            connection.endheaders(body)
+            with contextlib.suppress(BrokenPipeError):  # it has answered before it read all
+                connection.endheaders(body)
             found = connection.getresponse()
             return Said(found.status, {name.lower(): value for name, value in found.getheaders()}, found.read())
         finally:
