@@ -34,7 +34,7 @@ def tailed(request: pytest.FixtureRequest, redis_server: Server, tmp_path: Path)
     server = request.getfixturevalue(getattr(request, "param", "mysql_server"))
     settings = {"VIEWTAIL_SOURCE__MODE": "binlog", "VIEWTAIL_SOURCE__URL": server.url}
     with polling(server, redis_server, tmp_path, settings=settings) as found:
-        wait_for("they are filled", found.is_equal)
+        wait_for("they are filled", lambda: found.is_equal() and found.run.is_well())
         yield found
 
 
@@ -117,7 +117,7 @@ def test_a_run_that_was_stopped_too_early_is_told_and_nothing_changes(
 ) -> None:
     settings = {"VIEWTAIL_SOURCE__MODE": "binlog" if to == "poll" else "poll", "VIEWTAIL_SOURCE__URL": mysql_server.url}
     with polling(mysql_server, redis_server, tmp_path, settings=settings) as polled:
-        wait_for("they are filled", polled.is_equal)
+        wait_for("they are filled", lambda: polled.is_equal() and polled.run.is_well())
         session = pymysql.connect(host="127.0.0.1", port=mysql_server.port, user="root")
         with closing(session), session.cursor() as cursor:
             cursor.execute(polled.event("w.0", 1, 1))
