@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -54,7 +55,12 @@ class Pushes:
 
 
 def pushes_of(table: EventTable, settings: Settings) -> Pushes:
-    """To the views of a table that ask for it; to none where the views cannot be loaded, which is told in the log."""
+    """To the views of a table that ask for it; to none where the views cannot be loaded, which is told in the log.
+
+    A program that names no views, where none are, has none.
+    """
+    if "views" not in settings.model_fields_set and not (Path("views.py").exists() or Path("views").is_dir()):
+        return Pushes()
     try:
         views = _views_of(table, settings)
         settings.check_stores(views)
