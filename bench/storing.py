@@ -23,7 +23,7 @@ from viewtail.datastore.properties import new_id
 PER_USER = (10, 100)  # entities that get_all finds
 _MOST_MS = 20.0  # from put to indexes
 _WITHIN_S = 60.0
-_INDEX_DATABASE = "viewtail_from_0_to_0"
+_INDEX_DATABASE = "viewtail_from_0_to_0_bench"
 _ROWS_A_STATEMENT = 500
 _INSERT = "INSERT INTO bench.entities (id, body) VALUES (%s, %s)"
 _VIEWS = """from viewtail.datastore import DataStore, Index

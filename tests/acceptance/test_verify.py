@@ -252,8 +252,9 @@ def test_a_view_whose_pipeline_is_paused_is_compared_as_it_stands(world: World) 
         assert refused.returncode == 1 and "To go on: viewtail resume --pipeline redis" in refused.stderr
     finally:
         assert world.command("resume", "--pipeline", "redis").returncode == 0
-    wait_for("it goes on", world.run.is_well)
-    assert world.verify("redis:person", "--repair")["code"] == 0
+    wait_for("it goes on", lambda: not world.ask(paused) and world.run.is_well())
+    mended = world.verify("redis:person", "--repair")
+    assert mended["code"] == 0, mended
 
 
 def test_a_pass_over_a_view_that_nobody_runs_ends_where_somebody_begins_to(world: World) -> None:
