@@ -74,7 +74,7 @@ Where a line of these misses its goal on a machine of two cores:
   handlers run on the other core.
 - Pushes: a row is read again before its COMMIT, and written when it has come through, by a thread of its own. Where all
   cores are busy, it is the thread that waits.
-- Indexes of a DataStore: they come as all views of the binlog do. Every put wakes the pipeline.
+- An idle poller: it looks ten times a second, at each table and at its watermarks. A larger `poll_s` makes it cheaper.
 
 {peers}
 
