@@ -26,7 +26,7 @@ from ingest import Committed
 from ingest.canonical.newest_cells import NewestCells
 from ingest.canonical.rows import fetch_rows, select_list, source_error
 from servers.literals import rows_with, where_all
-from servers.sessions import Connection
+from servers.sessions import SNAPSHOT, Connection
 
 _log = structlog.get_logger("viewtail.pipeline")
 
@@ -35,7 +35,6 @@ RETRY_S = 0.5
 SLICE_BYTES = 4 << 20  # one slice is in memory, as rows and as what views make of them
 LOOK_EVERY_S, LOOK_AT_MOST_EVERY_S = 0.002, 0.05  # a commit is mostly shown at once; one that waits takes its time
 TROUBLE_AFTER_S = 1.0
-SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 _NOT_SHOWN = (
     "the source does not show changes that its binlog has told, so rows cannot be read again yet. A commit that waits "
     "for a replica goes on when that answers; where the source's address stands for several servers, name one of them"
