@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live replays rebuilds polling commands matrix up down install clean
+.PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed whole bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live replays rebuilds polling commands matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -34,6 +34,10 @@ lint: venv
 # In two processes side by side: nearly half of the time of one.
 pytest: venv
 	$(BIN)/python -m tests.support.halves
+
+# With the cases that a run of all tests leaves for other days.
+whole: venv
+	VIEWTAIL_TEST_WHOLE=1 $(BIN)/python -m tests.support.halves
 
 install: venv
 	$(BIN)/python -m stack install

@@ -61,7 +61,7 @@ PARTS = {
     "polling": ("mysql",),
     "commands": ("mysql",),
     "datastore": ("mysql",),
-    "push": ("mysql", "redis"),
+    "push": ("mysql", "redis", "elasticsearch"),
 }
 _START = {
     "mysql": stack.mysql.start,

@@ -150,9 +150,9 @@ How it is measured:
   (`innodb_flush_log_at_trx_commit=1`, `sync_binlog=1`); the bench looks that it is so. To {many:,} entities
   {callers_of_many:,} callers send commands at random. Each measurement begins with one event an entity, and its first
   1.5 seconds do not count.
-- A push is timed from the moment at which the caller of a command has its answer, at 300 commands a second, until a
-  second thread sees the row. The pipelines look every 10 s meanwhile. The store's own write is an HSET, or the guarded
-  upsert of an index table, at the same rate.
+- A push is timed from the moment at which the caller of a command has its answer, at 300 commands a second, until
+  another process sees the row. The pipelines look every 10 s meanwhile. The store's own write is an HSET, the guarded
+  upsert of an index table, or the PUT of a document, at the same rate.
 - Puts and bare INSERTs alternate one by one, and so do get_all and bare SELECTs. An entity has some 400 bytes of JSON.
   Its indexes are looked at, at 300 puts a second, from the end of `put` until both of two indexes have it.
 - Live, the 60 s are as many slices as rounds, the bare loop and ours by turns. A second thread looks for each row

@@ -2,20 +2,23 @@
 
 Beside it stands the store's own write of one row, by a client that does nothing else, at the same rate. The pipelines
 look at the table every 10 s, so that what is seen sooner was pushed. `python -m bench.pushing STORE MYSQL_PORT
-STORE_PORT SECONDS FIRST` is the process with the worker; it prints one line of JSON.
+STORE_PORT SECONDS FIRST` is the process with the worker, and `look STORE PORT` that of a reader; each prints one line
+of JSON.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pymysql
 import redis
+import urllib3
 
 from bench import live
 from bench.lines import Line, Told
@@ -23,16 +26,17 @@ from bench.setting import Setting, Sizes, say, told, until
 from viewtail.entities import Command, EventSourced
 
 TABLE = "bench.account"
-TITLES = {"mysql": "MySQL", "redis": "Redis"}
+TITLES = {"mysql": "MySQL", "redis": "Redis", "elasticsearch": "Elasticsearch"}
 _EVERY_S = 10  # between two looks of the pollers
 _MOST = 2.0  # times the store's own write
 _WITHIN_S = 60.0
-_VIEWS = f"""from viewtail import Entity, IndexTable, RedisHash
+_VIEWS = f"""from viewtail import Entity, IndexTable, RedisHash, SearchIndex
 
 account = Entity("{TABLE}", key="entity_id", version="version", append_only=True, order="event_id")
 views = [
     IndexTable("account_by_command", account, value="command_id", push=True),
     RedisHash("account", account, fields=["command_id"], push=True),
+    SearchIndex("account", account, fields={{"command_id": "keyword"}}, push=True),
 ]
 """
 
@@ -80,19 +84,57 @@ class Pushing:
 
 
 def main() -> None:
-    store, mysql_port, store_port, seconds, first = sys.argv[1:]
-    write, look = _hands(store, int(mysql_port if store == "mysql" else store_port))
+    what, *rest = sys.argv[1:]
+    if what == "look":
+        _look(rest[0], int(rest[1]))
+        return
+    mysql_port, store_port, seconds, first = rest
+    port = int(mysql_port if what == "mysql" else store_port)
+    write, _ = _hands(what, port)
     count, began, written = int(float(seconds) * live.RATE), int(first), list[float]()
     live.on_a_clock(lambda row: written.append(_took_ms(write, row)), count, began, {})
-    with EventSourced(TABLE, {"handle": lambda _, request: (request, request)}).worker() as worker:
+    with (
+        EventSourced(TABLE, {"handle": lambda _, request: (request, request)}).worker() as worker,
+        _reader(what, port) as reader,
+    ):
+        assert reader.stdin is not None
+        committed: dict[int, float] = {}
 
         def command(number: int) -> None:
             worker.submit(Command(entity_id=str(number), command_id="1", name="handle", request=number)).result(30)
+            committed[number] = time.perf_counter()
+            reader.stdin.write(f"{number}\n")
+            reader.stdin.flush()
 
         command(began - 1)
         time.sleep(1)  # it opens its sessions with the first
-        pushed = live.delays_of(store, float(seconds), began, look, command)
+        live.on_a_clock(command, count, began, {})
+        seen = json.loads(reader.communicate(timeout=_WITHIN_S)[0])
+    pushed = [(seen[str(row)] - committed[row]) * 1000 for row in range(began, began + count)]
     print(json.dumps({"pushed_ms": live.latency(pushed).p99_ms, "written_ms": live.latency(written).p99_ms}))
+
+
+@contextlib.contextmanager
+def _reader(store: str, port: int) -> Iterator[subprocess.Popen[str]]:
+    """Whoever reads the view is another process; killed at the end."""
+    command = [sys.executable, "-m", "bench.pushing", "look", store, str(port)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _look(store: str, port: int) -> None:
+    """Prints when each entity was seen whose number comes on standard input: perf_counter is the machine's."""
+    _, is_there = _hands(store, port)
+    seen = {}
+    for line in sys.stdin:
+        while not is_there(int(line)):
+            time.sleep(0.0002)
+        seen[int(line)] = time.perf_counter()
+    print(json.dumps(seen))
 
 
 def _hands(store: str, port: int) -> tuple[Callable[[int], object], Callable[[int], bool]]:
@@ -103,6 +145,15 @@ def _hands(store: str, port: int) -> tuple[Callable[[int], object], Callable[[in
             lambda row: client.hset(f"bare:{row}", mapping={"command_id": "1", "_version": str(row)}),
             lambda entity: bool(client.exists(f"account:{entity}")),
         )
+    if store == "elasticsearch":
+        pool = urllib3.HTTPConnectionPool("127.0.0.1", port)
+        headers = {"Content-Type": "application/json"}
+
+        def to_elasticsearch(row: int) -> None:
+            answer = pool.request("PUT", f"/bare/_doc/{row}", body=b'{"command_id":"1"}', headers=headers)
+            assert answer.status < 300, answer.status
+
+        return to_elasticsearch, lambda entity: pool.request("GET", f"/account/_doc/{entity}").status == 200
     cursor = pymysql.connect(host="127.0.0.1", port=port, user="root", autocommit=True).cursor()
 
     def is_there(entity: int) -> bool:

@@ -21,8 +21,8 @@ import stack.mariadb
 import stack.mysql
 import stack.redis
 from stack.server import Server
-from tests.support import halves
-from tests.support.promised import PAGE, PromisedTests
+from tests.support import halves, slices
+from tests.support.promised import PAGE, PromisedTests, is_full
 from tests.support.small_disk import SmallDisk
 
 # A shell's background job ignores Ctrl-C, and so would every program started here: none could be interrupted.
@@ -64,6 +64,16 @@ def pytest_configure(config: pytest.Config) -> None:
     half = config.getoption("half")
     if half is not None:
         config.pluginmanager.register(halves.Half(half, config.getoption("half_outcome")))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("VIEWTAIL_TEST_WHOLE") or not is_full(config):
+        return
+    left = slices.left_for_other_days(items)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        without = {*left}
+        items[:] = [item for item in items if item not in without]
 
 
 @pytest.fixture(scope="session")

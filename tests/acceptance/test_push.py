@@ -362,8 +362,7 @@ def test_search_documents_are_pushed_too(
     )
     views = views.replace("import Entity,", "import Entity, SearchIndex,")
     more = {"VIEWTAIL_ELASTICSEARCH__URL": elasticsearch_server.url}
-    shorter = "ALTER TABLE bank.account MODIFY entity_id VARCHAR(100) COLLATE utf8mb4_0900_bin NOT NULL"
-    with pushed(mysql_server, redis_server, tmp_path, monkeypatch, views=views, more=more, first=shorter) as bank:
+    with pushed(mysql_server, redis_server, tmp_path, monkeypatch, views=views, more=more) as bank:
         assert bank.run.stop() == 0
         with bank.accounts.worker() as worker:
             bank.send(worker, "ada", 5)

@@ -47,6 +47,7 @@ FIRST = (
     "tests/faults/test_wire.py",
 )
 _NAMES = ("failed", "passed", "skipped", "error")  # in the order of pytest's own closing line
+_LEFT = "deselected"
 _GUARD = CHECKOUT / "stack/guard.py"
 SLOWEST = 20  # files of a half that are named
 ENDS_WITHIN_S = 20.0  # of Ctrl-C; pytest has ended its servers by then, or their guards do
@@ -78,7 +79,7 @@ class Half:
         outcome = {
             "is_full": is_full(config),
             "seconds": {file: round(spent, 1) for file, spent in seconds.most_common(SLOWEST)},
-            "counts": {name: len(stats.get(name, ())) for name in _NAMES},
+            "counts": {name: len(stats.get(name, ())) for name in (*_NAMES, _LEFT)},
             "passed": [report.nodeid for report in stats.get("passed", ())],
             "failed": [report.nodeid for name in ("failed", "error") for report in stats.get(name, ())],
         }
@@ -181,6 +182,8 @@ def _close(outcomes: list[dict[str, Any]], seconds: float) -> None:
         if slowest:
             print(f"the slowest files of the {half} half: {slowest}")
     print(f"of long tests the part of day {slices.NUMBER} was run; VIEWTAIL_TEST_SLICE={slices.NUMBER} runs it again")
+    if counts[_LEFT]:
+        print(f"{counts[_LEFT]:,} cases were left for other days; make whole runs all")
     told = ", ".join(f"{counts[name]} {name}" for name in _NAMES if counts[name])
     print(f"{told or 'no tests ran'} in {seconds:.2f}s ({int(seconds) // 60} min {int(seconds) % 60} s)")
 

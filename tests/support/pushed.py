@@ -132,18 +132,13 @@ def pushed(
     *,
     views: str = VIEWS,
     more: Mapping[str, str] | None = None,
-    first: str = "DO 0",
 ) -> Iterator[Pushed]:
-    """Views of an account that is there, filled; the run goes on. Workers of this process push to them.
-
-    `first` is a statement that changes the table.
-    """
+    """Views of an account that is there, filled; the run goes on. Workers of this process push to them."""
     environment = {**addresses(mysql, cache), **(more or {})}
     for database in ("bank", "viewtail"):
         ask(mysql, f"DROP DATABASE IF EXISTS {database}")
     redis.Redis(host="127.0.0.1", port=cache.port).flushall()
     EventSourced("bank.account", {}, settings=settings.load(None, environment)).create()
-    ask(mysql, first)
     with running(folder, views, environment) as run:
         in_this_process(run, monkeypatch)
         found = Pushed(mysql, cache, run, environment)

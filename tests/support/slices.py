@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from collections.abc import Sequence
 from typing import TypeVar
+
+import pytest
 
 T = TypeVar("T")
 SECONDS_A_DAY = 86_400
@@ -28,3 +31,22 @@ def seeds(count: int, whole: int, variable: str) -> list[int]:
     if first := os.environ.get(variable):
         return list(range(1, 1 + int(first)))
     return of(range(1, 1 + whole), count)
+
+
+def left_for_other_days(items: Sequence[pytest.Item], number: int = NUMBER) -> list[pytest.Item]:
+    """Of each test that is marked `one_in(N)` all cases but one in N, and at least one stays.
+
+    Which ones depends on the day, and on the test's name, so that each day has cases of every kind.
+    """
+    cases: dict[str, list[tuple[pytest.Item, int]]] = {}
+    for item in items:
+        marker = item.get_closest_marker("one_in")
+        if marker is not None:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append((item, marker.args[0]))
+    left = []
+    for name, found in cases.items():
+        first = number + zlib.crc32(name.encode())
+        for at, (item, count) in enumerate(found):
+            if (first + at) % min(count, len(found)):
+                left.append(item)
+    return left

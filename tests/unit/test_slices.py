@@ -25,3 +25,32 @@ def test_seeds_are_those_that_are_asked_for_or_a_part_of_all(monkeypatch: pytest
     assert slices.seeds(4, whole=100, variable="VIEWTAIL_TEST_SEEDS") == [*range(1, 13)]
     monkeypatch.setenv("VIEWTAIL_TEST_SEED", "77")
     assert slices.seeds(4, whole=100, variable="VIEWTAIL_TEST_SEEDS") == [77]
+
+
+class _Case:
+    """An item as pytest collects it."""
+
+    def __init__(self, name: str, count: int | None) -> None:
+        self.nodeid = name
+        self._count = count
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        assert name == "one_in"
+        return None if self._count is None else pytest.Mark(name, (self._count,), {}, _ispytest=True)
+
+
+def test_each_case_has_its_day_and_each_day_has_some_of_every_test() -> None:
+    every = [_Case("tests/a.py::test_every", None)]
+    matrix = [_Case(f"tests/a.py::test_matrix[{at}]", 3) for at in range(7)]
+    few = [_Case(f"tests/a.py::test_few[{at}]", 3) for at in range(2)]
+    alone = [_Case("tests/a.py::test_alone", 3)]
+    run: list[set[str]] = []
+    for number in range(100, 106):
+        left = slices.left_for_other_days([*every, *matrix, *few, *alone], number)  # type: ignore[list-item]
+        taken = {item.nodeid for item in [*every, *matrix, *few, *alone]} - {item.nodeid for item in left}
+        assert {"tests/a.py::test_every", "tests/a.py::test_alone"} <= taken
+        assert len([name for name in taken if "matrix" in name]) in (2, 3)
+        assert len([name for name in taken if "few" in name]) == 1
+        run.append(taken)
+    assert set.union(*run[:3]) == set.union(*run[3:]) >= {item.nodeid for item in matrix}
+    assert set.union(*run[:2]) >= {item.nodeid for item in few}

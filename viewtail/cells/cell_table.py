@@ -16,7 +16,7 @@ from changes.errors import MisuseError, StoreError
 from servers.facts import ServerFacts
 from servers.sessions import Connection, quote
 
-MOST_KEY = 190  # characters of a row key
+MOST_KEY = 128  # characters of a row key: Elasticsearch takes 512 bytes
 MOST_NAME = 64  # of a column's name
 MOST_REF = (1 << 62) - 1  # twice this is the largest version that a view stores
 COLUMNS = "added_at, row_key, column_name, ref_key, body"

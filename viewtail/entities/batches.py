@@ -143,10 +143,10 @@ class Batches:
         if events or remembered:
             self.table.insert(connection, events)
             newest = {event.command.entity_id: event.version for event in events}
+            if newest:
+                self.pushes.announce(newest)  # before the next question: they can be read already
             self._check_was_first(connection, assumed, states, {*newest})
             self.look(None)
-            if newest:
-                self.pushes.announce(newest)
             connection.commit()
             if newest:
                 self.pushes.hand(newest)

@@ -18,7 +18,8 @@ from viewtail.stored_texts import NotJsonError, as_json, is_key
 
 Handler: TypeAlias = Callable[[Any, Any], tuple[Any, Any]]
 
-MOST_ID = 190  # characters of an entity's or a command's id: both are in one key of at most 3072 bytes
+MOST_ENTITY_ID = 128  # characters of an entity's id: Elasticsearch takes 512 bytes
+MOST_COMMAND_ID = 190  # of a command's id: both are in one key of at most 3072 bytes
 MOST_NAME = 64
 
 
@@ -69,8 +70,8 @@ class Command:
 
     def __post_init__(self) -> None:
         for what, value, most in (
-            ("entity_id", self.entity_id, MOST_ID),
-            ("command_id", self.command_id, MOST_ID),
+            ("entity_id", self.entity_id, MOST_ENTITY_ID),
+            ("command_id", self.command_id, MOST_COMMAND_ID),
             ("name", self.name, MOST_NAME),
         ):
             if not is_key(value, most):

@@ -16,7 +16,7 @@ import orjson
 from changes.errors import MisuseError
 from servers.facts import ServerFacts
 from servers.sessions import Connection, quote
-from viewtail.entities.commands import MOST_ID, MOST_NAME, Command
+from viewtail.entities.commands import MOST_COMMAND_ID, MOST_ENTITY_ID, MOST_NAME, Command
 
 BYTES_A_STATEMENT = 1 << 20  # of JSON, and one event more: below any server's max_allowed_packet
 NOT_AS_MADE = frozenset({1049, 1054, 1146})  # MySQL's numbers: no such database, column, table
@@ -75,9 +75,9 @@ class EventTable:
         return (
             f"CREATE TABLE IF NOT EXISTS {self.quoted} (\n"
             "  event_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,\n"
-            f"  entity_id VARCHAR({MOST_ID}) {text},\n"
+            f"  entity_id VARCHAR({MOST_ENTITY_ID}) {text},\n"
             "  version BIGINT UNSIGNED NOT NULL COMMENT '1 for the first event of an entity, without gaps',\n"
-            f"  command_id VARCHAR({MOST_ID}) {text} COMMENT 'chosen by who sent it',\n"
+            f"  command_id VARCHAR({MOST_COMMAND_ID}) {text} COMMENT 'chosen by who sent it',\n"
             f"  command_name VARCHAR({MOST_NAME}) {text},\n"
             # As they came: MySQL's JSON gives some numbers back as their neighbours.
             "  request LONGTEXT CHARACTER SET utf8mb4 NOT NULL CHECK (JSON_VALID(request)),\n"
@@ -128,7 +128,7 @@ class EventTable:
         """By entity and command id, those of the commands that were handled."""
         # Of a thousand a join takes a third of the time that the server needs for as many conditions. Where of two
         # collations one is binary, both servers compare in that.
-        text = f"VARCHAR({MOST_ID}) CHARACTER SET utf8mb4 PATH"
+        text = f"VARCHAR({MOST_COMMAND_ID}) CHARACTER SET utf8mb4 PATH"
         rows = _rows(
             connection,
             "SELECT e.entity_id, e.command_id, e.version, e.command_name, e.request, e.response "
@@ -148,8 +148,8 @@ class EventTable:
             return True
         found = _rows(
             connection,
-            "SELECT COUNT(*) FROM JSON_TABLE(%s, '$[*]' COLUMNS ("
-            f"entity_id VARCHAR({MOST_ID}) CHARACTER SET utf8mb4 PATH '$[0]', version BIGINT UNSIGNED PATH '$[1]')) n "
+            f"SELECT COUNT(*) FROM JSON_TABLE(%s, '$[*]' COLUMNS (entity_id VARCHAR({MOST_ENTITY_ID}) "
+            "CHARACTER SET utf8mb4 PATH '$[0]', version BIGINT UNSIGNED PATH '$[1]')) n "
             f"STRAIGHT_JOIN {self.quoted} e FORCE INDEX (entity_version) "
             "ON e.entity_id = n.entity_id AND e.version = n.version",
             [orjson.dumps([*versions.items()]).decode()],

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from viewtail.entities import EventSourced
-from viewtail.entities.commands import MOST_ID, Handler
+from viewtail.entities.commands import MOST_COMMAND_ID, MOST_ENTITY_ID, Handler
 from viewtail.serving import problems
 from viewtail.serving.problems import MEDIA_TYPE, Kind
 from viewtail.serving.requests import KEY_HEADER, KEY_PATTERN, MOST_DEPTH, MOST_VERSION
@@ -19,7 +19,7 @@ _ID = {
     "in": "path",
     "required": True,
     "description": "Of the entity. Percent-encode what is not a letter, a digit or one of - . _ ~",
-    "schema": {"type": "string", "minLength": 1, "maxLength": MOST_ID, "pattern": "^[^\\x00]+$"},
+    "schema": {"type": "string", "minLength": 1, "maxLength": MOST_ENTITY_ID, "pattern": "^[^\\x00]+$"},
 }
 _KEY = {
     "name": KEY_HEADER,
@@ -27,7 +27,7 @@ _KEY = {
     "required": True,
     "description": "Chosen by the sender, of its own for each command to an entity. A command that is sent again under "
     "its key takes effect once, and gets its first answer.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": MOST_ID, "pattern": KEY_PATTERN},
+    "schema": {"type": "string", "minLength": 1, "maxLength": MOST_COMMAND_ID, "pattern": KEY_PATTERN},
 }
 _VERSION = {
     "name": "version",

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote_to_bytes
 
 from starlette.requests import Request
 
-from viewtail.entities.commands import MOST_ID
+from viewtail.entities.commands import MOST_COMMAND_ID, MOST_ENTITY_ID
 from viewtail.serving.problems import BAD_REQUEST, INVALID, MEDIA, TOO_LARGE, TOO_SLOW, Problem
 
 BODY_WITHIN_S = 30.0
@@ -43,8 +43,8 @@ def segments_of(request: Request) -> list[str]:
 
 def check_id(entity_id: str) -> None:
     """Raises Problem where no entity can have it."""
-    if not 1 <= len(entity_id) <= MOST_ID:
-        raise Problem(BAD_REQUEST, f"an entity's id has 1 to {MOST_ID} characters")
+    if not 1 <= len(entity_id) <= MOST_ENTITY_ID:
+        raise Problem(BAD_REQUEST, f"an entity's id has 1 to {MOST_ENTITY_ID} characters")
 
 
 def version_of(request: Request) -> int | None:
@@ -70,8 +70,8 @@ def key_of(request: Request) -> str:
             f"the header {KEY_HEADER} is missing: an id that the sender chooses for the command, the same each time "
             "that it sends the command",
         )
-    if len(given) > 1 or not 1 <= len(given[0]) <= MOST_ID or not re.fullmatch(KEY_PATTERN, given[0]):
-        raise Problem(BAD_REQUEST, f"{KEY_HEADER} is given once, as 1 to {MOST_ID} visible ASCII characters")
+    if len(given) > 1 or not 1 <= len(given[0]) <= MOST_COMMAND_ID or not re.fullmatch(KEY_PATTERN, given[0]):
+        raise Problem(BAD_REQUEST, f"{KEY_HEADER} is given once, as 1 to {MOST_COMMAND_ID} visible ASCII characters")
     return given[0]
 
 
