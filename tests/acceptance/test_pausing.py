@@ -373,5 +373,7 @@ def test_dead_letters_are_listed_with_their_cause_shown_and_dropped(shop: Shop, 
         assert run.command("dead-letters", "drop", "pet_by_name", "--yes").returncode == 0
         assert "no dead letters of view" in run.command("dead-letters", "list", "pet_by_name").stderr
         wait_for("all is well", run.is_well)
+        why = run.command("why", "pet_by_name", "2")
+        assert why.returncode == 1 and "PARKED" in why.stdout and "without a dead letter" in why.stdout, why.stdout
         shop.sql(f"UPDATE {SCHEMA}.pet SET name = 'Mia' WHERE id = 2")
         wait_for("it is applied", lambda: shop.pets().get(2) == "Mia")

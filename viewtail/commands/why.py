@@ -9,7 +9,7 @@ from zlib import crc32
 
 from changes.rendering import parse_key
 from ingest import History
-from operations.why import Answer, Why
+from operations.why import Answer, Verdict, Why
 from projectors.proving.beside import Beside
 from viewtail import declarations
 from viewtail.commands.output import print_json, print_remark
@@ -76,7 +76,7 @@ def _pipeline(answer: Answer) -> str:
 def _letter(answer: Answer) -> str:
     one = answer.letter
     if one is None:
-        return "no"
+        return "yes, without a dead letter: it was dropped" if answer.verdict is Verdict.PARKED else "no"
     return f"since {one.first_at} UTC, {one.count} times, last {one.last_at}: {one.reason}"
 
 
