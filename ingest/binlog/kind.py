@@ -18,7 +18,7 @@ from changes.tables import ForeignKey
 from ingest import Orders, SourceAccess, SourceKind, Tables
 from ingest.binlog import checks
 from ingest.binlog.continuity import ServerHistory, check_identity, history_of
-from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition
+from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
 from ingest.binlog.source import BinlogSource
 from ingest.canonical.foreign_keys import cascading_ancestry
 from ingest.watermarks import WATERMARK_PRIVILEGES
@@ -61,6 +61,7 @@ class BinlogHistory:
         return replace(self, epoch=epoch)
 
     def check_continues(self, after: Position, before: str) -> None:
+        own(after)
         try:
             self.reader({}, {}).check(after)
         except HistoryGoneError as error:

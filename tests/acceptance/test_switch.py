@@ -131,6 +131,26 @@ def test_a_run_that_was_stopped_too_early_is_told_and_nothing_changes(
         wait_for("it goes on as before", polled.is_equal)
 
 
+@pytest.mark.parametrize("to", ["poll", "binlog"])
+def test_a_mode_that_is_changed_in_the_settings_alone_names_the_command(
+    mysql_server: Server, redis_server: Server, tmp_path: Path, to: str
+) -> None:
+    before = "binlog" if to == "poll" else "poll"
+    settings = {"VIEWTAIL_SOURCE__MODE": before, "VIEWTAIL_SOURCE__URL": mysql_server.url}
+    with polling(mysql_server, redis_server, tmp_path, settings=settings) as polled:
+        wait_for("they are filled", lambda: polled.is_equal() and polled.run.is_well())
+        assert polled.run.stop() == 0
+        polled.run._environment["VIEWTAIL_SOURCE__MODE"] = to
+        polled.run.start()
+        wait_for("it is named", lambda: f"viewtail switch --to {to}" in polled.run.command("status").stdout)
+        assert "another server" not in polled.run.command("status").stdout
+        polled.run.stop()
+        polled.run._environment["VIEWTAIL_SOURCE__MODE"] = before
+        ask(mysql_server, polled.event("w.0", 1, 1))
+        polled.run.start()
+        wait_for("it goes on as before", lambda: polled.is_equal() and polled.run.is_well())
+
+
 def test_where_the_binlog_is_gone_all_rows_are_read_again_in_place(tailed: Polled) -> None:
     before = backfills(tailed)
     assert tailed.run.stop() == 0
