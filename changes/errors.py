@@ -24,6 +24,10 @@ class MisuseError(ViewtailError):
     exit_code = 2
 
 
+class UnknownNameError(MisuseError):
+    """Nothing has that name in this deployment; another one of the same program may know it."""
+
+
 class SettingsError(MisuseError):
     """A setting is unknown, missing or of the wrong form."""
 

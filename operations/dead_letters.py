@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from changes.errors import MisuseError, nearest
+from changes.errors import MisuseError, UnknownNameError, nearest
 from offsets import migrations
 from offsets.mysql import Session, transaction
 from projectors.dead_letters import key_hash
@@ -55,7 +55,9 @@ class DeadLetterTable:
         if found:
             raise MisuseError(f"{name!r} is the name of {len(found)} views; say which: {', '.join(found)}")
         near = nearest(name, [*known, *(view.partition(":")[2] for view in known)])
-        raise MisuseError(f"no run has seen a view {name!r}{near or '; there are ' + (', '.join(known) or 'none')}")
+        raise UnknownNameError(
+            f"no run has seen a view {name!r}{near or '; there are ' + (', '.join(known) or 'none')}"
+        )
 
     def is_there(self) -> bool:
         """False where viewtail has not run with this database."""

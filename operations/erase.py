@@ -18,7 +18,7 @@ from typing import Protocol
 
 import pymysql
 
-from changes.errors import MisuseError, ViewtailError, nearest
+from changes.errors import MisuseError, UnknownNameError, ViewtailError, nearest
 from changes.rendering import parse_key, render_key
 from changes.tables import Table
 from changes.versions import MAX_VERSION
@@ -112,7 +112,7 @@ def views_of(entity: str, views: Sequence[View]) -> list[View]:
     if meant:
         raise MisuseError(f"{entity!r} is the name of {len(meant)} tables; say which: {', '.join(meant)}")
     near = nearest(entity, tables) or f"; views are of {', '.join(tables) or 'no table'}"
-    raise MisuseError(f"no view is of a table {entity!r}{near}")
+    raise UnknownNameError(f"no view is of a table {entity!r}{near}")
 
 
 def of_one_key(views: Sequence[BoundView], by: str | None) -> list[BoundView]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from changes.errors import MisuseError, SettingsError
+from changes.errors import MisuseError, SettingsError, UnknownNameError
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from offsets.mysql import OwnSession
 from operations.replay import Deployment
@@ -195,4 +195,4 @@ def _chosen(name: str, known: list[str], declared: Collection[str]) -> str:
     if meant:
         raise MisuseError(f"view {name} is declared in views.py. Take it out there and restart `viewtail run` first")
     others = ", ".join(sorted(set(known).difference(declared))) or "none"
-    raise MisuseError(f"viewtail knows no view {name!r}; views that are no longer declared: {others}")
+    raise UnknownNameError(f"viewtail knows no view {name!r}; views that are no longer declared: {others}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
-from changes.errors import MisuseError, ViewtailError, nearest
+from changes.errors import UnknownNameError, ViewtailError, nearest
 from changes.pipelines import PipelineId
 from ingest.canonical.tables import row_estimates
 from offsets import pauses
@@ -136,7 +136,7 @@ def resume_pipelines(deployment: Deployment, chosen: Sequence[PipelineStatus]) -
 
 
 def chosen_pipelines(deployment: Deployment, names: Sequence[str] | None) -> list[PipelineStatus]:
-    """The pipelines of these names, or of these stores; None: all that ever ran. Raises MisuseError."""
+    """The pipelines of these names, or of these stores; None: all that ever ran. Raises UnknownNameError."""
     pipelines = deployment.pipelines_now()
     if names is None:
         return list(pipelines.values())
@@ -146,7 +146,7 @@ def chosen_pipelines(deployment: Deployment, names: Sequence[str] | None) -> lis
         if not meant:
             near = nearest(name, pipelines)
             known = ", ".join(pipelines) or "none has run yet"
-            raise MisuseError(
+            raise UnknownNameError(
                 f"no pipeline is called {name!r}, and none has a store of that name{near or f': {known}'}"
             )
         found |= meant

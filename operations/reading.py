@@ -18,7 +18,7 @@ from typing import Any
 import pymysql
 
 from changes.batches import Unreadable
-from changes.errors import MisuseError, nearest
+from changes.errors import MisuseError, UnknownNameError, nearest
 from changes.rendering import ENCODED, parse_key, row_value
 from changes.tables import Column, Kind, Table
 from changes.writes import Key
@@ -110,7 +110,7 @@ def named(views: Iterable[View], name: str) -> list[View]:
 
 
 def choose(views: Sequence[View], name: str) -> View:
-    """The view of that name, or of that 'store:name'. Raises MisuseError with the nearest one."""
+    """The view of that name, or of that 'store:name'. Raises UnknownNameError with the nearest one."""
     found = named(views, name)
     if len(found) == 1:
         return found[0]
@@ -118,7 +118,7 @@ def choose(views: Sequence[View], name: str) -> View:
         which = ", ".join(view.id for view in found)
         raise MisuseError(f"{name!r} is the name of {len(found)} views; say which: {which}")
     near = nearest(name, [view.name for view in views] + [view.id for view in views])
-    raise MisuseError(f"no view is called {name!r}{near or '; there are ' + ', '.join(view.id for view in views)}")
+    raise UnknownNameError(f"no view is called {name!r}{near or '; there are ' + ', '.join(view.id for view in views)}")
 
 
 # --- The state of a view ---

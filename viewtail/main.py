@@ -20,7 +20,7 @@ import typer.core
 import typer.exceptions
 from typer.models import CommandFunctionType
 
-from changes.errors import MisuseError, ViewtailError, once, place_of
+from changes.errors import MisuseError, UnknownNameError, ViewtailError, once, place_of
 from viewtail import signals
 from viewtail.shards import VARIABLE, NotOneShardError
 
@@ -913,11 +913,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(_main(arguments))
 
 
-def _main(arguments: Sequence[str] | None) -> int:
+def _main(arguments: Sequence[str] | None, unknown: list[str] | None = None) -> int:
+    """`unknown` takes what a deployment does not know, which another one may: the name of a view, say."""
     try:
         return _command(arguments)
     except NotOneShardError as error:
         return _in_each(arguments, error.shards)
+    except UnknownNameError as error:
+        _say(str(error)) if unknown is None else unknown.append(str(error))
+        return error.exit_code
     except ViewtailError as error:
         # What `run` does by itself, a command that ends does not.
         _say(once(error))
@@ -949,24 +953,37 @@ def _command(arguments: Sequence[str] | None) -> int:
 
 
 def _in_each(arguments: Sequence[str] | None, shards: Mapping[str, str]) -> int:
-    """A command in each of several deployments; the worst of its exit codes. A stop ends it for all of them."""
-    worst = 0
+    """A command in each of several deployments; the worst of its exit codes. A stop ends it for all of them.
+
+    What it names need not be known in each of them.
+    """
+    codes, unknown = list[int](), dict[str, str]()
     try:
         for shard, what in shards.items():
-            worst = max(worst, _in_shard(arguments, shard, what))
-            if signals.off_stop() or worst == STOPPED:
+            said = list[str]()
+            code = _in_shard(arguments, shard, what, said)
+            if said:
+                unknown[shard] = said[0]
+                print("   nothing of that name is here", file=sys.stderr, flush=True)
+            else:
+                codes.append(code)
+            if signals.off_stop() or code == STOPPED:
                 return STOPPED
     except KeyboardInterrupt:  # between two of them
         return STOPPED
-    return worst
+    if not codes:
+        for shard, why in unknown.items():
+            _say(f"{shard}: {why}")
+        return UnknownNameError.exit_code
+    return max(codes)
 
 
-def _in_shard(arguments: Sequence[str] | None, shard: str, what: str) -> int:
+def _in_shard(arguments: Sequence[str] | None, shard: str, what: str, unknown: list[str]) -> int:
     """A command in one of several deployments, as if it had been called for that one alone."""
     os.environ[VARIABLE] = shard
     print(f"-- {shard}: {what}", file=sys.stderr, flush=True)
     try:
-        return _main(arguments)
+        return _main(arguments, unknown)
     finally:
         del os.environ[VARIABLE]
 

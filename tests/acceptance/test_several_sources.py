@@ -111,3 +111,17 @@ def test_a_poller_and_a_tailer_keep_the_views_of_their_sources_in_one_run(both: 
         done = both.run.command(*command)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         assert "-- shop: read by its binlog" in done.stderr and "-- bank: polled" in done.stderr
+
+
+def test_a_command_that_names_a_view_is_about_the_source_that_has_it(both: Both) -> None:
+    wait_for("they are filled", both.is_equal)
+    for command in (("get", "account", "a"), ("verify", "account"), ("why", "account", "b"), ("verify", "user")):
+        done = both.run.command(*command)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        assert "nothing of that name is here" in done.stderr and "error" not in done.stderr
+    _, row = both.run.command("get", "account", "a").stdout.splitlines()
+    assert row.split("\t")[::2] == ["a", "5"]
+    nobody = both.run.command("verify", "acount")
+    assert nobody.returncode == 2 and "shop: no view is called 'acount'" in nobody.stderr, nobody.stderr
+    assert "bank: no view is called 'acount'; did you mean account?" in nobody.stderr, nobody.stderr
+    assert both.run.command("get", "account", "z").returncode == 1
