@@ -64,13 +64,14 @@ class Pushing:
             self.lines.append(line)
             with live.worker(setting, store):
                 self._wait_filled(store)
-                for number in range(self.rounds):
-                    say(f"pushes to {store}, round {number + 1} of {self.rounds}")
+                for number in range(self.rounds + 1):
+                    say(f"pushes to {store}, " + (f"round {number} of {self.rounds}" if number else "to warm up"))
                     ports = (str(setting.mysql.port), str(setting.servers[store].port))
-                    first = (at * self.rounds + number + 1) * 1_000_000
+                    first = (at * (self.rounds + 1) + number + 1) * 1_000_000
                     seconds = self.sizes.push_s / self.rounds
                     found = told(setting.python("bench.pushing", store, *ports, str(seconds), str(first)))
-                    line.add(found["pushed_ms"], found["written_ms"])
+                    if number:
+                        line.add(found["pushed_ms"], found["written_ms"])
 
     def _wait_filled(self, store: str) -> None:
         sql = (
@@ -91,8 +92,8 @@ def main() -> None:
     mysql_port, store_port, seconds, first = rest
     port = int(mysql_port if what == "mysql" else store_port)
     write, _ = _hands(what, port)
-    count, began, written = int(float(seconds) * live.RATE), int(first), list[float]()
-    live.on_a_clock(lambda row: written.append(_took_ms(write, row)), count, began, {})
+    count, began = int(float(seconds) * live.RATE), int(first)
+    written = _written_ms(write, range(began, began + count))
     with (
         EventSourced(TABLE, {"handle": lambda _, request: (request, request)}).worker() as worker,
         _reader(what, port) as reader,
@@ -132,7 +133,7 @@ def _look(store: str, port: int) -> None:
     seen = {}
     for line in sys.stdin:
         while not is_there(int(line)):
-            time.sleep(0.0002)
+            pass  # it is soon
         seen[int(line)] = time.perf_counter()
     print(json.dumps(seen))
 
@@ -153,7 +154,10 @@ def _hands(store: str, port: int) -> tuple[Callable[[int], object], Callable[[in
             answer = pool.request("PUT", f"/bare/_doc/{row}", body=b'{"command_id":"1"}', headers=headers)
             assert answer.status < 300, answer.status
 
-        return to_elasticsearch, lambda entity: pool.request("GET", f"/account/_doc/{entity}").status == 200
+        return (
+            to_elasticsearch,
+            lambda entity: pool.request("GET", f"/account/_doc/{entity}?_source=false").status == 200,
+        )
     cursor = pymysql.connect(host="127.0.0.1", port=port, user="root", autocommit=True).cursor()
 
     def is_there(entity: int) -> bool:
@@ -166,10 +170,18 @@ def _hands(store: str, port: int) -> tuple[Callable[[int], object], Callable[[in
     return lambda row: cursor.execute(live.guarded(row, "1")), is_there
 
 
-def _took_ms(work: Callable[[int], object], row: int) -> float:
-    began = time.perf_counter()
-    work(row)
-    return (time.perf_counter() - began) * 1000
+def _written_ms(write: Callable[[int], object], rows: range) -> list[float]:
+    """How long each took on the same clock; of one that waited for the write before it, since it was due."""
+    began, took = time.perf_counter(), list[float]()
+    for at, row in enumerate(rows):
+        due = began + at / live.RATE
+        is_late = time.perf_counter() > due
+        while (wait := due - time.perf_counter()) > 0:
+            time.sleep(wait)
+        asked = due if is_late else time.perf_counter()
+        write(row)
+        took.append((time.perf_counter() - asked) * 1000)
+    return took
 
 
 if __name__ == "__main__":
