@@ -274,6 +274,7 @@ def names(cases: Sequence[Case]) -> list[str]:
     return [case.said for case in cases]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", SETTINGS, ids=names(SETTINGS))
 def test_a_wrong_setting_is_refused(
     case: Case, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -281,6 +282,7 @@ def test_a_wrong_setting_is_refused(
     ends(case, monkeypatch, capsys)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", DECLARATIONS, ids=names(DECLARATIONS))
 def test_a_wrong_declaration_is_refused(
     case: Case, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -289,6 +291,7 @@ def test_a_wrong_declaration_is_refused(
     ends(case, monkeypatch, capsys)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.mysql
 @pytest.mark.parametrize("case", WITH_TABLES, ids=names(WITH_TABLES))
 def test_a_declaration_that_does_not_fit_its_table_is_refused(
@@ -298,6 +301,7 @@ def test_a_declaration_that_does_not_fit_its_table_is_refused(
     ends(case, monkeypatch, capsys)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.mysql
 @pytest.mark.parametrize("case", ARGUMENTS, ids=names(ARGUMENTS))
 def test_a_wrong_argument_is_refused(
@@ -335,6 +339,7 @@ EMPTY = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("arguments", EMPTY, ids=" ".join)
 @pytest.mark.parametrize("text", ["", " "])
 def test_an_empty_option_is_not_taken_for_one_that_was_left_out(
@@ -421,6 +426,7 @@ REAL = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("case", REAL, ids=names(REAL))
 def test_the_real_command_says_the_same(case: Case) -> None:
     write(case)

@@ -37,6 +37,7 @@ def asked(run: Run, user: str, command: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("user", "command", "missing"),
     [

@@ -292,6 +292,7 @@ def count_of(world: World) -> int:
     return int(count)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("step", ["after rows", "after rewrite", "after rewrite:2", *RUN_STEPS])
 def test_a_replay_that_was_killed_is_finished_by_the_same_command_and_shows_nothing_half_done(
     world: World, step: str

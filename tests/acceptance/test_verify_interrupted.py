@@ -54,6 +54,7 @@ MENDED = (
 )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("step", [*REWRITE_STEPS, *RUN_STEPS, "after save:2"])
 def test_a_repair_that_was_killed_is_finished_by_the_same_command(world: DamagedWorld, step: str) -> None:
     wanted = {

@@ -184,6 +184,7 @@ def halts_of(reader: Reader, *statements: str) -> list[str]:
     return reasons
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "statement",
     [

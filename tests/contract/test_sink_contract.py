@@ -34,6 +34,7 @@ from tests.contract.sinks import (
     of_view,
 )
 
+pytestmark = pytest.mark.one_in(3)
 _tokens = itertools.count(1)
 
 AnyStore = TypeVar("AnyStore", bound=Store)

@@ -155,6 +155,7 @@ _CHANGES = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("way", _CHANGES)
 def test_a_change_in_statement_format_halts_all_that_it_may_have_reached(session: Session, way: str) -> None:
     """Its text need not name the table whose rows it changed."""

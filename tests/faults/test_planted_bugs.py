@@ -307,6 +307,7 @@ BUGS = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("plant", "stores"), BUGS, ids=[plant.__name__.strip("_") for plant, _ in BUGS])
 def test_a_planted_bug_is_caught(
     plant: Callable[[pytest.MonkeyPatch], None],

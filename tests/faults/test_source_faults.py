@@ -227,6 +227,7 @@ def reset_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     started.kill()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("is_cut", [False, True], ids=["open", "cut"])
 @pytest.mark.parametrize("written_after", [0, 1, 200])
 def test_a_reset_of_the_first_file_halts_within_10_s_and_says_what_to_do(

@@ -201,6 +201,7 @@ def test_a_command_that_is_handled_and_archived_meanwhile_takes_effect_once(bank
     assert events == [(1,)]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("place", ["newest", "recorded"])
 @pytest.mark.parametrize("way_of_it", ["archived", "restored"])
 def test_an_event_that_moves_while_a_batch_reads_is_seen(
@@ -241,6 +242,7 @@ def killed(bank: OldBank, step: str, *arguments: str) -> None:
     bank.check_nothing_is_lost_or_twice()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("step", ["in archive:1", "in archive:2", "after archive:1", "after archive:2", "before end:1"])
 def test_archiving_that_was_killed_goes_on(bank: OldBank, step: str) -> None:
     command = ("archive", "bank.account", "--older-than", "90d", "--yes")
@@ -253,6 +255,7 @@ def test_archiving_that_was_killed_goes_on(bank: OldBank, step: str) -> None:
     assert bank.live() == bank.all
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "step",
     [
@@ -273,6 +276,7 @@ def test_archiving_into_files_that_was_killed_goes_on(mysql_bank: OldBank, tmp_p
     assert bank.live() == bank.all
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("step", ["in restore:1", "in restore:2", "after restore:1", "after restore:2"])
 def test_restoring_that_was_killed_goes_on(mysql_bank: OldBank, tmp_path: Path, way: str, step: str) -> None:

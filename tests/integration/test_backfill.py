@@ -407,6 +407,7 @@ KEYS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", KEYS)
 def test_a_fill_interrupted_after_every_chunk_shows_every_row_once(
     kind: str, shelf: Shelf, monkeypatch: pytest.MonkeyPatch

@@ -330,6 +330,7 @@ def refusal(of: Callable[[], None]) -> str:
     return ""
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("left_out", range(9), ids=[
     "Create topic", "DescribeConfigs topic", "Read topic", "Write topic",
     "Create positions", "Read positions", "Write positions", "Write transactional id", "Describe group",

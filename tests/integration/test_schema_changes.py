@@ -280,6 +280,7 @@ def results(mysql_server: Server, redis_server: Server, elasticsearch_server: Se
     return found
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("store", "title"), STORES_AND_TITLES)
 def test_a_changed_table_is_followed_or_its_view_halts_and_says_why(
     store: str, title: str, results: dict[tuple[str, str], Case]

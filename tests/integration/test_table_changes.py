@@ -75,6 +75,7 @@ def shelf(mysql_server: Server, redis_server: Server, elasticsearch_server: Serv
     return made
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("store", "case"), [("mysql", case) for case in CASES] + [(s, c) for s in STORES[1:] for c in FEW]
 )

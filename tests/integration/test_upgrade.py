@@ -244,6 +244,7 @@ def test_changes_after_an_upgrade_are_newer_and_of_the_same_epoch(upgraded: Upgr
         assert min(versions) > recorded and {version >> 53 for version in versions} == epochs, name
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("view", HALVES)
 def test_an_interrupted_backfill_goes_on_after_an_upgrade(upgraded: Upgraded, view: str) -> None:
     """At its last row and under its old watermark; rows before it were deleted since, and still count as read."""

@@ -64,6 +64,7 @@ def row(number: int, name: bytes) -> bytes:
 LABELS = {"collation": UTF8, "labels": (b"a", b"b")}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("now", "then", "says"),
     [
