@@ -52,7 +52,7 @@ Where a line of these misses its goal:
   index table that are as they would be written get their new version 1,000 at a time; where rows differ, are scattered
   (`--where`), have no values or are of a list, they are upserted, which costs InnoDB more than their first INSERT.
 - Verify of search documents reads their rows and makes the documents anew, on the core that also waits for `_mget`; the
-  figure is 0.68 to 0.71 from run to run.
+  figure is 0.68 to 0.96 from run to run.
 - The cleaner compares 100 rows at a time in the pipeline's process, and Python runs one thread at a time: the slowest
   live changes wait for that. Here it never rests between two rounds; by default it does for five minutes.
 - During a rebuild each live change is written to both copies, and while Redis keys move, to both names of a key. Before
