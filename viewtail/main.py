@@ -66,7 +66,8 @@ app = _Commands(
     cls=_Group,
     help=(
         "Keeps MySQL index tables, Redis keys, Elasticsearch documents and Kafka topics in step with MySQL tables. It "
-        "reads the binlog. Declare views in views.py; name servers in VIEWTAIL_* variables or viewtail.toml.\n\n"
+        "reads the binlog, or polls append-only tables by their ids. Declare views in views.py; name servers in "
+        "VIEWTAIL_* variables or viewtail.toml.\n\n"
         "Exit codes: 0 good, 1 something is wrong, 2 misuse."
     ),
     epilog="A first time: viewtail init, viewtail check, viewtail run. Then: viewtail status.",
