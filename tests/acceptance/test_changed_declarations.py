@@ -15,6 +15,8 @@ from stack import Server
 from tests.support.copies import STORES, VIEWS, Place, Rows, Shop, declared, kept, rebuilt
 from tests.support.running import Run, wait_for
 
+pytestmark = pytest.mark.one_in(2)
+
 ROWS = 400
 BUSY = 2  # the key that changes all the time; both declarations show it
 NO_CLEANER = {"VIEWTAIL_CLEANER__SHARE": "0"}  # it would mend what is planted here

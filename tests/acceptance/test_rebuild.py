@@ -19,6 +19,8 @@ from tests.support.copies import LISTS, STORES, VIEWS, Lists, Shop, declared, ke
 from tests.support.running import Run, addresses, in_this_process, running, wait_for
 from viewtail.commands import rebuild as commands
 
+pytestmark = pytest.mark.one_in(2)
+
 ROWS = 1_000
 
 

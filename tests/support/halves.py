@@ -29,15 +29,18 @@ from tests.support.promised import PAGE, is_full, missing_from, tell_missing
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 HALVES = ("first", "second")
-# Balanced by time: the first half is most of what works, the second is most of what waits.
+# Balanced by time, as the closing lines of a run say.
 FIRST = (
     "tests/contract",
     "tests/integration",
     "tests/properties",
     "tests/unit",
     "tests/acceptance/test_bad_input.py",
+    "tests/acceptance/test_cascades.py",
+    "tests/acceptance/test_changed_declarations.py",
     "tests/acceptance/test_mariadb.py",
     "tests/acceptance/test_planted_damage.py",
+    "tests/acceptance/test_rebuild.py",
     "tests/acceptance/test_verify_interrupted.py",
     "tests/acceptance/test_verify_live.py",
     "tests/faults/test_elasticsearch_sink_faults.py",
