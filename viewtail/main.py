@@ -920,12 +920,12 @@ def _main(arguments: Sequence[str] | None, unknown: list[str] | None = None) -> 
         return _command(arguments)
     except NotOneShardError as error:
         return _in_each(arguments, error.shards)
-    except UnknownNameError as error:
-        _say(str(error)) if unknown is None else unknown.append(str(error))
-        return error.exit_code
     except ViewtailError as error:
-        # What `run` does by itself, a command that ends does not.
-        _say(once(error))
+        said = once(error)  # what `run` does by itself, a command that ends does not
+        if unknown is not None and isinstance(error, UnknownNameError):
+            unknown.append(said)
+        else:
+            _say(said)
         return error.exit_code
     except typer.exceptions.TyperException as error:
         _say_misuse(error)
