@@ -13,6 +13,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import redis
 import structlog
 
 import stack.elasticsearch
@@ -104,11 +105,19 @@ def mariadb_with_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
 
 
 @pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A Redis that all tests share; each uses keys of its own."""
+def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = stack.redis.start(tmp_path_factory.mktemp("redis"))
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="module")
+def redis_server(shared_redis: Server) -> Server:
+    """A Redis that all tests share; it is empty when a file begins. Each test uses keys of its own."""
+    # How far a pipeline had come is noted there too, and would halt the next one of its name: it is of another MySQL.
+    with redis.Redis(port=shared_redis.port) as client:
+        client.flushall()
+    return shared_redis
 
 
 @pytest.fixture(scope="session")

@@ -188,10 +188,12 @@ class Lists(Table):
 
     def damage(self, key: int, email: str) -> None:
         self.shop.execute(
+            "BEGIN",  # readers find both tables of one state
             f"DELETE FROM viewtail.people WHERE id = {key}",
             f"INSERT INTO viewtail.people (id, tags) VALUES ({key}, 'all'), ({key}, '{email}')",
             "INSERT INTO viewtail.people__version (id, tags, version) "
             f"""VALUES ({key}, '["all", "{email}"]', 5) AS new ON DUPLICATE KEY UPDATE tags = new.tags""",
+            "COMMIT",
         )
 
     def one(self, key: int) -> Callable[[], str | None]:

@@ -36,17 +36,18 @@ def seeds(count: int, whole: int, variable: str) -> list[int]:
 def left_for_other_days(items: Sequence[pytest.Item], number: int = NUMBER) -> list[pytest.Item]:
     """Of each test that is marked `one_in(N)` all cases but one in N, and at least one stays.
 
-    Which ones depends on the day, and on the test's name, so that each day has cases of every kind.
+    Which ones depends on the day, and on the test's name, so that each day has cases of every kind. Of tests that are
+    marked `one_in(N, of="file")` it depends on the file's name: they share what they are tried on, one after another.
     """
-    cases: dict[str, list[tuple[pytest.Item, int]]] = {}
+    cases: dict[str, list[tuple[pytest.Item, pytest.Mark]]] = {}
     for item in items:
         marker = item.get_closest_marker("one_in")
         if marker is not None:
-            cases.setdefault(item.nodeid.partition("[")[0], []).append((item, marker.args[0]))
+            cases.setdefault(item.nodeid.partition("[")[0], []).append((item, marker))
     left = []
     for name, found in cases.items():
-        first = number + zlib.crc32(name.encode())
-        for at, (item, count) in enumerate(found):
-            if (first + at) % min(count, len(found)):
+        for at, (item, marker) in enumerate(found):
+            of = name.partition("::")[0] if marker.kwargs.get("of") == "file" else name
+            if (number + zlib.crc32(of.encode()) + at) % min(marker.args[0], len(found)):
                 left.append(item)
     return left

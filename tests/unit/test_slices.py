@@ -30,13 +30,13 @@ def test_seeds_are_those_that_are_asked_for_or_a_part_of_all(monkeypatch: pytest
 class _Case:
     """An item as pytest collects it."""
 
-    def __init__(self, name: str, count: int | None) -> None:
+    def __init__(self, name: str, count: int | None, of: str = "test") -> None:
         self.nodeid = name
-        self._count = count
+        self._count, self._of = count, of
 
     def get_closest_marker(self, name: str) -> pytest.Mark | None:
         assert name == "one_in"
-        return None if self._count is None else pytest.Mark(name, (self._count,), {}, _ispytest=True)
+        return None if self._count is None else pytest.Mark(name, (self._count,), {"of": self._of}, _ispytest=True)
 
 
 def test_each_case_has_its_day_and_each_day_has_some_of_every_test() -> None:
@@ -54,3 +54,12 @@ def test_each_case_has_its_day_and_each_day_has_some_of_every_test() -> None:
         run.append(taken)
     assert set.union(*run[:3]) == set.union(*run[3:]) >= {item.nodeid for item in matrix}
     assert set.union(*run[:2]) >= {item.nodeid for item in few}
+
+
+def test_of_tests_that_share_what_they_are_tried_on_a_day_takes_all() -> None:
+    matrix = [_Case(f"tests/a.py::test_{test}[{at}]", 3, "file") for test in range(20) for at in range(3)]
+    days = []
+    for number in range(3):
+        left = slices.left_for_other_days(matrix, number)  # type: ignore[arg-type]
+        days.append({item.nodeid.partition("[")[2] for item in matrix if item not in left})
+    assert sorted(map(sorted, days)) == [["0]"], ["1]"], ["2]"]]
