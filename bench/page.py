@@ -57,7 +57,7 @@ Where a line of these misses its goal:
   in Redis. Shorter turns of the interpreter's threads (0.3 ms in place of 1) change nothing: it is the processor
   that is waited for. Here it never rests between two rounds; by default it does for five minutes.
 - During a rebuild each live change is written to both copies, and while Redis keys move, to both names of a key. Before
-  it a slow change takes 1 to 2 ms, so the second write, and a chunk of 200 rows or its comparison, is seen at once.
+  it a slow change takes 1 to 2 ms, so the second write, and a chunk of 100 rows or its comparison, is seen at once.
 - A rebuild gives way to live changes, so it takes many times as long as a backfill. Redis keys are moved ten entities a
   step beside the pipeline; a view with `{{generation}}` in its template moves nothing. `viewtail rebuild
   --hurry` turns the bargain round.

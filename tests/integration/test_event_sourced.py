@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -213,6 +213,70 @@ def test_what_is_remembered_of_an_entity_is_compared_with_the_table(
     assert answer(worker.submit(bank.command(amount=-10))).response == {"balance": 0}, "it is refused of a balance of 5"
     assert answer(worker.submit(bank.command(command_id="theirs", amount=5))).is_repeated
     assert [version for _, version, _ in bank.events()] == [1, 2, 3]
+
+
+@pytest.fixture
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of commands that were looked up before a handler was called, or before its refusal was told."""
+    found: list[str] = []
+    recorded = EventTable.recorded
+
+    def noting(self: EventTable, connection: Connection, commands: Sequence[Command]) -> dict[Any, Any]:
+        found.extend(command.command_id for command in commands)
+        return recorded(self, connection, commands)
+
+    monkeypatch.setattr(EventTable, "recorded", noting)
+    return found
+
+
+def test_commands_are_looked_up_only_where_one_came_again_a_moment_ago(
+    bank: Bank, worker: CommandWorker, looked_up: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "LOOKED_UP_FOR_S", 60.0)
+    for at in range(3):
+        answer(worker.submit(bank.command(command_id=f"new {at}", amount=1)))
+    assert looked_up == []
+    assert answer(worker.submit(bank.command(command_id="new 1", amount=1))).version == 2
+    answer(worker.submit(bank.command(command_id="next", amount=1)))
+    assert looked_up == ["new 1", "next"]
+
+
+def test_what_a_handler_refuses_now_and_took_once_gets_its_first_answer(
+    bank: Bank, worker: CommandWorker, looked_up: list[str]
+) -> None:
+    """Alone, and in a batch of which another command is new, on the state that was left by those that count."""
+    answer(worker.submit(bank.command(amount=5)))
+    withdrawal = bank.command(command_id="all", amount=-5)
+    assert answer(worker.submit(withdrawal)).version == 2
+    assert answer(worker.submit(withdrawal)) == Answer(response={"balance": 0}, version=2, is_repeated=True)
+    answer(worker.submit(bank.command(amount=7)))
+    with bank.accounts.worker(hangs_after_s=60) as other:
+        first = other.submit(bank.command("hangs", "bob"))  # until all are there
+        asked = [other.submit(one) for one in (bank.command(amount=-6), withdrawal, bank.command(amount=-1))]
+        refused = other.submit(bank.command(command_id="too much", amount=-1))
+        bank.hanging.set()
+        with pytest.raises(RefusedError):
+            answer(refused)
+        assert answer(first).version == 1
+        assert [(one.version, one.response) for one in map(answer, asked)] == [
+            (4, {"balance": 1}),
+            (2, {"balance": 0}),
+            (5, {"balance": 0}),
+        ]
+    assert {"all", "too much"} <= {*looked_up}
+
+
+def test_a_handler_that_hangs_at_a_command_that_comes_again_keeps_its_first_answer(bank: Bank) -> None:
+    bank.hanging.set()
+    with bank.accounts.worker(hangs_after_s=1) as worker:
+        answer(worker.submit(bank.command("hangs", command_id="once")))
+        bank.hanging.clear()
+        both = [worker.submit(bank.command("hangs", command_id=name)) for name in ("once", "new")]
+        assert answer(both[0]).is_repeated
+        with pytest.raises(HandlerHungError, match="did not return within 1 s"):
+            answer(both[1])
+        assert answer(worker.submit(bank.command(amount=1))).version == 2
+    assert [name for *_, name in bank.events()] == ["once", "c4"]
 
 
 def test_owners_beside_each_other_are_never_wrong(bank: Bank) -> None:

@@ -5,6 +5,11 @@ unique keys, and a look at the entities before COMMIT, decide whether it was sti
 nobody knows whether a COMMIT came through, the batch is rolled back and begins again: what of it is recorded by then is
 answered from the record. So several owners of an entity are slower, and wrong never. Events may be archived meanwhile:
 a batch reads the table and the archive as they were at one moment.
+
+Few commands come twice. So a batch assumes that its commands were never handled before, and the unique key of their ids
+tells it where one was: then it begins again, and that one and those of the next second are looked up first. Two kinds
+of commands are no matter for that key, and are always looked up before they are answered: those that write nothing, and
+those of entities with archived events.
 """
 
 from __future__ import annotations
@@ -49,6 +54,7 @@ _MADE_MEANWHILE = 1412  # a table is younger than the snapshot
 _NO_EVENTS = Newest(0, NOTHING, 1)
 _RIGHTS = frozenset({1044, 1142, 1143, 1227})
 _MOST_PAUSE_S = 1.0
+LOOKED_UP_FOR_S = 1.0  # behind a command that had been handled before
 MOST_BYTES = 8 << 20  # of an event
 BATCH_BYTES = 16 << 20  # of events: a transaction ends behind the one that comes to it
 _FIRST_PAUSE_S = 0.005
@@ -58,14 +64,18 @@ class GivenUpError(Exception):
     """Somebody else finishes the batch: nothing of it may be written any more."""
 
 
+class _HandledBeforeError(Exception):
+    """A command of a batch that assumed that none was."""
+
+
 @dataclass(eq=False, kw_only=True)
 class Batches:
     """Of one thread, over a session of its own.
 
     Args:
         open_session: to the table's server, autocommit off.
-        look: called before a command is handled, with its place in the batch, and with None before anything is
-            written; may raise GivenUpError.
+        look: called before a handler, with the command's place in the batch, and with None before anything is
+            written; may raise GivenUpError, or the ViewtailError that is the command's outcome.
         pushes: told around a COMMIT what it writes.
     """
 
@@ -77,22 +87,31 @@ class Batches:
     archive: Archive = field(init=False)
     _remembered: Remembered = field(default_factory=Remembered, init=False)
     _connection: Connection | None = field(default=None, init=False)
+    _looks_up_until: float = field(default=0.0, init=False)  # by the monotonic clock
 
     def __post_init__(self) -> None:
         self.archive = Archive(self.table)
 
-    def commit(self, commands: Sequence[Command], until: float, first: int = 0) -> list[Outcome]:
+    def commit(
+        self, commands: Sequence[Command], until: float, first: int = 0, looks_up: bool = False
+    ) -> list[Outcome]:
         """An outcome for each command, in order, or for the first ones where their events come to BATCH_BYTES.
 
-        `first` is the place that `look` is told of the first command.
+        `first` is the place that `look` is told of the first command. `looks_up`: no handler is called for what was
+        handled before.
 
         A server that does not answer is asked again until the monotonic clock says `until`; a TemporaryError is the
         outcome of all then. Raises GivenUpError; any other error is an outcome of all.
         """
         pause_s = _FIRST_PAUSE_S
+        looks_up = looks_up or time.monotonic() < self._looks_up_until
         while True:
             try:
-                return self._once(commands, first)
+                return self._once(commands, first, looks_up)
+            except _HandledBeforeError:
+                self._roll_back(is_kept=True)
+                looks_up, self._looks_up_until = True, time.monotonic() + LOOKED_UP_FOR_S
+                continue
             except pymysql.err.MySQLError as error:
                 self._roll_back()
                 number = number_of(error)
@@ -112,6 +131,7 @@ class Batches:
             if time.monotonic() + this_pause_s > until:
                 return [problem] * len(commands)
             time.sleep(this_pause_s)
+            looks_up = True
             pause_s = min(_MOST_PAUSE_S, pause_s * 2)
 
     def close(self) -> None:
@@ -120,28 +140,28 @@ class Batches:
             with suppress(pymysql.err.MySQLError):
                 connection.close()
 
-    def _once(self, commands: Sequence[Command], first: int) -> list[Outcome]:
+    def _once(self, commands: Sequence[Command], first: int, looks_up: bool) -> list[Outcome]:
         connection = self._session()
         entities = {command.entity_id for command in commands}
         remembered = self._remembered.of(entities)
         states = remembered | self.table.newest(connection, entities - remembered.keys())
         assumed = {**states}
-        recorded = self.table.recorded(connection, commands)
-        recorded |= self.archive.recorded(connection, self._maybe_archived(commands, states, recorded))
+        recorded = self._recorded(connection, commands if looks_up else _of_archived(commands, states), states)
         connection.rollback()  # a handler that takes its time locks nothing
         outcomes: list[Outcome] = []
         events: list[Event] = []
         byte_count = 0
         for at, command in enumerate(commands, first):
-            self.look(at)
             before = len(events)
-            outcomes.append(self._one(command, states, recorded, events))
+            outcomes.append(self._one(at, command, states, recorded, events))
             byte_count += sum(event.size for event in events[before:])
             if byte_count > BATCH_BYTES:
                 break
         self.look(None)
+        if not looks_up:
+            self._check_was_not_handled(connection, commands, outcomes, states)
         if events or remembered:
-            self.table.insert(connection, events)
+            self._insert(connection, events, looks_up)
             newest = {event.command.entity_id: event.version for event in events}
             if newest:
                 self.pushes.announce(newest)  # before the next question: they can be read already
@@ -152,6 +172,41 @@ class Batches:
                 self.pushes.hand(newest)
             self._remembered.keep(states)
         return outcomes
+
+    def _recorded(
+        self, connection: Connection, commands: Sequence[Command], states: Mapping[str, Newest]
+    ) -> dict[tuple[str, str], Recorded]:
+        """By entity and command id, those of the commands that were handled before."""
+        if not commands:
+            return {}
+        recorded = self.table.recorded(connection, commands)
+        missing = [one for one in commands if (one.entity_id, one.command_id) not in recorded]
+        return recorded | self.archive.recorded(connection, _of_archived(missing, states))
+
+    def _check_was_not_handled(
+        self,
+        connection: Connection,
+        commands: Sequence[Command],
+        outcomes: Sequence[Outcome],
+        states: Mapping[str, Newest],
+    ) -> None:
+        """What a handler refused, or did not take, may have been taken once: that answer counts."""
+        in_vain = [
+            command for command, outcome in zip(commands, outcomes, strict=False) if not isinstance(outcome, Answer)
+        ]
+        if not in_vain:
+            return
+        if self._recorded(connection, in_vain, states):
+            raise _HandledBeforeError
+        connection.rollback()  # what is read behind the INSERT is of a later moment
+
+    def _insert(self, connection: Connection, events: Sequence[Event], looked_up: bool) -> None:
+        try:
+            self.table.insert(connection, events)
+        except pymysql.err.IntegrityError as error:
+            if number_of(error) == _DUPLICATE and not looked_up:
+                raise _HandledBeforeError from None
+            raise
 
     def _session(self) -> Connection:
         if self._connection is None or not self._connection.open:
@@ -167,30 +222,22 @@ class Batches:
 
         The unique keys let one owner of an entity through. But where another one was first, and its events were
         archived before this transaction wrote, they found nothing; nor do they find a command that was archived since
-        its entity was remembered. Both take an entity's oldest event away, for the oldest are archived first. Of one
-        that had none, and of one that was not written, the newest tells: that is never archived.
+        its entity was remembered. Both take an entity's oldest event away, for the oldest are archived first; neither
+        can be where nothing was ever archived. Of an entity that had no event, and of one that was not written, the
+        newest tells: that is never archived.
         """
         oldest = {entity: assumed[entity].first for entity in written & assumed.keys()}
         others = written.symmetric_difference(assumed)
         last = self.table.last(connection, others)
         is_so = all(last.get(entity) == states[entity].version for entity in others)
-        if not is_so or not self.table.are_there(connection, oldest):
+        if is_so and self.archive.events(connection) is not None:
+            is_so = self.table.are_there(connection, oldest)
+        if not is_so:
             raise StoreUnavailableError(f"{self.table.name}: others were ahead each time. Send the command again")
-
-    @staticmethod
-    def _maybe_archived(
-        commands: Sequence[Command], states: Mapping[str, Newest], recorded: Mapping[tuple[str, str], Recorded]
-    ) -> list[Command]:
-        """Those that the table does not have, of entities with archived events."""
-        cut = {entity for entity, newest in states.items() if newest.first > 1}
-        return [
-            command
-            for command in commands
-            if command.entity_id in cut and (command.entity_id, command.command_id) not in recorded
-        ]
 
     def _one(
         self,
+        at: int,
         command: Command,
         states: dict[str, Newest],
         recorded: dict[tuple[str, str], Recorded],
@@ -204,6 +251,7 @@ class Batches:
             return HandlerFailedError(f"nothing handles the command {command.name}; nothing was written")
         version, state, first = states.get(command.entity_id, _NO_EVENTS)
         try:
+            self.look(at)
             response, state = handled(handler, command, state)
         except ViewtailError as error:
             return error
@@ -234,7 +282,9 @@ class Batches:
             return [StoreError(f"{what}. Make it: viewtail entities create")] * len(commands)
         if len(commands) > 1:
             return [
-                outcome for at, command in enumerate(commands, first) for outcome in self.commit([command], until, at)
+                outcome
+                for at, command in enumerate(commands, first)
+                for outcome in self.commit([command], until, at, looks_up=True)
             ]
         said = f"{number_of(error)} {type(error).__name__}"
         if isinstance(error, pymysql.err.DataError | pymysql.err.OperationalError | pymysql.err.IntegrityError):
@@ -243,8 +293,10 @@ class Batches:
             ]
         return [StoreError(f"{self.table.name}: MySQL refused what {commands[0].name} was to write: {said}")]
 
-    def _roll_back(self) -> None:
-        self._remembered.forget()
+    def _roll_back(self, is_kept: bool = False) -> None:
+        """`is_kept`: it is no sign that others write the same entities."""
+        if not is_kept:
+            self._remembered.forget()
         connection = self._connection
         if connection is not None and connection.open:
             try:
@@ -263,6 +315,11 @@ def _again(command: Command, known: Recorded) -> Outcome:
             f"{known.version}): use an id of its own for each command"
         )
     return Answer(response=orjson.loads(known.response), version=known.version, is_repeated=True)
+
+
+def _of_archived(commands: Sequence[Command], states: Mapping[str, Newest]) -> list[Command]:
+    """Those of entities with archived events."""
+    return [one for one in commands if states.get(one.entity_id, _NO_EVENTS).first > 1]
 
 
 def _is_broken(error: pymysql.err.MySQLError) -> bool:

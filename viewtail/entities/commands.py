@@ -56,7 +56,7 @@ class Command:
     """A request to one entity. Sent again under its id it is not executed again, and gets its first answer.
 
     Args:
-        entity_id: 1 to 190 characters.
+        entity_id: 1 to 128 characters.
         command_id: 1 to 190 characters, chosen by who sends it; unique within the entity.
         name: of the handler.
         request: JSON.

@@ -52,6 +52,7 @@ class _Asked:
     future: Future[Answer] | asyncio.Future[Answer]
     until: float  # by the monotonic clock: its caller hears by then
     is_told: bool = False
+    is_hung: bool = False  # its handler was given up; what is left is to look whether it was handled before
 
     @property
     def size(self) -> int:
@@ -186,6 +187,8 @@ class CommandWorker:
                     raise GivenUpError
                 if at is None:
                     turn.since = None
+                elif turn.asked[at].is_hung:
+                    raise self._hung_error(turn.asked[at].command)
                 else:
                     turn.at, turn.since = at, time.monotonic()
 
@@ -266,17 +269,19 @@ class CommandWorker:
             if turn.since is None or time.monotonic() - turn.since < self._hangs_after_s:
                 return
             turn.is_given_up = True
-            one = turn.asked.pop(turn.at)
+            one = turn.asked[turn.at]
+            one.is_hung = True
             self._put_back(turn.asked)
             self._hung.append(self._thread)
             self._turn = self._started()
         _log.warning("a handler hangs, and is given up", command=one.command.name)
         if turn.batches is not None:
             turn.batches.close()  # its thread writes nothing any more, and may never end
-        hung = HandlerHungError(
-            f"the handler of {one.command.name} did not return within {self._hangs_after_s:g} s; nothing was written"
+
+    def _hung_error(self, command: Command) -> HandlerHungError:
+        return HandlerHungError(
+            f"the handler of {command.name} did not return within {self._hangs_after_s:g} s; nothing was written"
         )
-        self._tell([(one, hung)])
 
     def _tell_who_waited_too_long(self) -> None:
         """Behind slow handlers; or in a batch whose thread waits for bytes of a server that says nothing."""
