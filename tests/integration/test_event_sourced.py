@@ -35,6 +35,7 @@ from viewtail.entities import (
 )
 from viewtail.entities.commands import HandlerHungError
 from viewtail.entities.event_table import Event, EventTable, Newest
+from viewtail.entities.worker import LANES
 
 pytestmark = pytest.mark.mysql
 
@@ -375,6 +376,18 @@ def test_a_handler_that_hangs_is_given_up_and_writes_nothing_later(bank: Bank) -
         bank.hanging.set()
         time.sleep(0.5)
         assert [name for name, _, _ in bank.events()] == ["ada", "ada"]
+
+
+def test_entities_of_the_other_lane_do_not_wait_for_a_slow_handler(bank: Bank) -> None:
+    names = [f"e{at}" for at in range(100)]
+    of_lane = [next(name for name in names if hash(name) % LANES == lane) for lane in range(LANES)]
+    with bank.accounts.worker(hangs_after_s=60) as worker:
+        slow = worker.submit(bank.command("hangs", of_lane[0]))
+        behind = worker.submit(bank.command(entity=of_lane[0], amount=1))
+        assert worker.submit(bank.command(entity=of_lane[1], amount=1)).result(20).version == 1
+        assert not slow.done() and not behind.done()
+        bank.hanging.set()
+        assert (answer(slow).version, answer(behind).version) == (1, 2)
 
 
 def test_a_server_that_is_away_is_waited_for_and_then_told(bank: Bank) -> None:

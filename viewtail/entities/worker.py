@@ -1,8 +1,9 @@
-"""One thread that handles an entity's commands in the order in which they came, up to a thousand in one transaction.
+"""Handles an entity's commands in the order in which they came, up to a thousand in one transaction.
 
-While one batch is committed the next ones wait together, so that the more callers there are, the more a transaction
-takes. A handler that hangs holds up its own command only: the thread is left alone, and another one goes on.
-No caller waits longer than the worker's patience, whatever is slow: a second thread watches over that.
+Two lanes share the entities, each a thread over a session of its own: while the server writes one's batch, the other
+calls handlers. While a batch is committed its lane's next commands wait together, so that the more callers there are,
+the more a transaction takes. A handler that hangs holds up its own command only: the thread is left alone, and another
+one goes on. No caller waits longer than the worker's patience, whatever is slow: one more thread watches over that.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from viewtail.entities.pushes import Pushes
 
 _log = structlog.get_logger("viewtail.commands")
 
+LANES = 2  # measured: with three they wait for each other more than for the server
 MOST_COMMANDS = 1_000  # of a transaction
 HANGS_AFTER_S = 10.0
 PATIENCE_S = 30.0
@@ -70,6 +72,17 @@ class _Turn:
     batches: Batches | None = None
 
 
+@dataclass(eq=False)
+class _Lane:
+    """Commands of some entities, and the thread that handles them."""
+
+    change: threading.Condition  # of the worker's one lock
+    waiting: deque[_Asked] = field(default_factory=deque)
+    most: int = MOST_COMMANDS  # fewer while their events are large
+    turn: _Turn = field(default_factory=_Turn)
+    thread: threading.Thread = field(init=False)
+
+
 class CommandWorker:
     """Takes commands from any thread; `with` closes it.
 
@@ -97,20 +110,20 @@ class CommandWorker:
         self._hangs_after_s, self._patience_s = hangs_after_s, patience_s
         self._most_waiting_bytes = most_waiting_bytes
         self._pushes = Pushes() if pushes is None else pushes
-        self._waiting: deque[_Asked] = deque()
         self._waiting_bytes = 0
-        self._most = MOST_COMMANDS  # fewer while their events are large
         self._hung: list[threading.Thread] = []
-        self._change = threading.Condition()
+        self._lock = threading.Lock()
         self._is_closed = False
-        self._turn: _Turn = self._started()
+        self._lanes = [_Lane(threading.Condition(self._lock)) for _ in range(LANES)]
+        for lane in self._lanes:
+            self._start(lane)
         self._watch = threading.Thread(target=self._watching, name="commands watch", daemon=True)
         self._watch.start()
 
     @property
     def waiting_count(self) -> int:
-        """Commands that wait for the batch that is under way."""
-        return len(self._waiting)
+        """Commands that wait for the batches that are under way."""
+        return sum(len(lane.waiting) for lane in self._lanes)
 
     def submit(self, command: Command) -> Future[Answer]:
         """The answer, once it is durable; or RefusedError, UsedCommandIdError, HandlerFailedError,
@@ -128,12 +141,13 @@ class CommandWorker:
     def _take(self, command: Command, future: Future[Answer] | asyncio.Future[Answer]) -> None:
         """Settle the future one day. It is of this thread, or of its event loop."""
         one = _Asked(command, future, time.monotonic() + self._patience_s)
-        with self._change:
+        lane = self._lanes[hash(command.entity_id) % LANES]
+        with self._lock:
             error = self._why_not_taken(one)
             if error is None:
-                self._waiting.append(one)
+                lane.waiting.append(one)
                 self._waiting_bytes += one.size
-                self._change.notify()
+                lane.change.notify()
         if error is not None:
             future.set_exception(error)  # on the thread that asks
 
@@ -147,21 +161,23 @@ class CommandWorker:
                 f"{self._table.name}: {len(self._hung)} handlers hang and keep a thread each, so no command is taken. "
                 "Restart the process; the log names the commands"
             )
-        if self._waiting and self._waiting_bytes + one.size > self._most_waiting_bytes:
+        if self._waiting_bytes and self._waiting_bytes + one.size > self._most_waiting_bytes:
             return WorkerBusyError(
-                f"{self._table.name}: {len(self._waiting):,} commands wait already; this one was not taken. "
+                f"{self._table.name}: {self.waiting_count:,} commands wait already; this one was not taken. "
                 "Send it again, later"
             )
         return None
 
     def close(self) -> None:
-        """Finish the batch that is under way, and its pushes; whatever waits behind it gets WorkerEndedError."""
-        with self._change:
+        """Finish the batches that are under way, and their pushes; whatever waits behind gets WorkerEndedError."""
+        left: list[_Asked] = []
+        with self._lock:
             self._is_closed = True
-            left = [*self._waiting]
-            self._waiting.clear()
+            for lane in self._lanes:
+                left += lane.waiting
+                lane.waiting.clear()
+                lane.change.notify_all()
             self._waiting_bytes = 0
-            self._change.notify_all()
         self._tell((one, WorkerEndedError("the worker was closed")) for one in left)
         self._watch.join()
         self._pushes.close()
@@ -172,17 +188,16 @@ class CommandWorker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- the thread -----------------------------------------------------------------------------------------------
+    # -- the thread of a lane -------------------------------------------------------------------------------------
 
-    def _started(self) -> _Turn:
-        turn = _Turn()
-        self._thread = threading.Thread(target=self._run, args=(turn,), name="commands", daemon=True)
-        self._thread.start()
-        return turn
+    def _start(self, lane: _Lane) -> None:
+        lane.turn = _Turn()
+        lane.thread = threading.Thread(target=self._run, args=(lane, lane.turn), name="commands", daemon=True)
+        lane.thread.start()
 
-    def _run(self, turn: _Turn) -> None:
+    def _run(self, lane: _Lane, turn: _Turn) -> None:
         def look(at: int | None) -> None:
-            with self._change:
+            with self._lock:
                 if turn.is_given_up:
                     raise GivenUpError
                 if at is None:
@@ -200,7 +215,7 @@ class CommandWorker:
             pushes=self._pushes,
         )
         try:
-            while self._taken(turn):
+            while self._taken(lane, turn):
                 try:
                     until = max(one.until for one in turn.asked)  # the watch tells those who come before it
                     outcomes = batches.commit([one.command for one in turn.asked], until)
@@ -211,35 +226,35 @@ class CommandWorker:
                     batches.close()
                     fault = HandlerFailedError(f"{type(error).__name__}; this is a fault in viewtail, report it")
                     outcomes = [fault] * len(turn.asked)
-                self._put_back_what_was_cut_off(turn, len(outcomes))
+                self._put_back_what_was_cut_off(lane, turn, len(outcomes))
                 self._tell(zip(turn.asked, outcomes, strict=False))
         finally:
             batches.close()
 
-    def _taken(self, turn: _Turn) -> bool:
+    def _taken(self, lane: _Lane, turn: _Turn) -> bool:
         """Whether there is a batch; waits for one, unless the worker was closed."""
-        with self._change:
+        with self._lock:
             turn.asked, turn.since = [], None
-            while not self._waiting and not self._is_closed:
-                self._change.wait()
-            turn.asked = [self._waiting.popleft() for _ in islice(range(len(self._waiting)), self._most)]
+            while not lane.waiting and not self._is_closed:
+                lane.change.wait()
+            turn.asked = [lane.waiting.popleft() for _ in islice(range(len(lane.waiting)), lane.most)]
             self._waiting_bytes -= sum(one.size for one in turn.asked)
             return bool(turn.asked)
 
-    def _put_back_what_was_cut_off(self, turn: _Turn, done: int) -> None:
+    def _put_back_what_was_cut_off(self, lane: _Lane, turn: _Turn, done: int) -> None:
         """Where events are large, later batches read and handle fewer commands, too."""
-        with self._change:
-            self._put_back(turn.asked[done:])
-            self._most = min(MOST_COMMANDS, 2 * (done if done < len(turn.asked) else self._most))
+        with self._lock:
+            self._put_back(lane, turn.asked[done:])
+            lane.most = min(MOST_COMMANDS, 2 * (done if done < len(turn.asked) else lane.most))
 
-    def _put_back(self, some: Sequence[_Asked]) -> None:
+    def _put_back(self, lane: _Lane, some: Sequence[_Asked]) -> None:
         """Before all others."""
-        self._waiting.extendleft(reversed(some))
+        lane.waiting.extendleft(reversed(some))
         self._waiting_bytes += sum(one.size for one in some)
 
     def _tell(self, told: Iterable[tuple[_Asked, Outcome]]) -> None:
         """Each caller once; the coroutines of a loop together, since waking it takes longer than telling one."""
-        with self._change:
+        with self._lock:
             new = [(one, outcome) for one, outcome in told if not one.is_told]
             for one, _ in new:
                 one.is_told = True
@@ -256,24 +271,24 @@ class CommandWorker:
     # -- the watch ------------------------------------------------------------------------------------------------
 
     def _watching(self) -> None:
-        while True:
-            self._thread.join(min(self._hangs_after_s, self._patience_s) / 10)
-            if not self._thread.is_alive() and self._is_closed:
-                return
-            self._give_up_what_hangs()
+        while any(lane.thread.is_alive() for lane in self._lanes) or not self._is_closed:
+            for lane in self._lanes:
+                lane.thread.join(min(self._hangs_after_s, self._patience_s) / 10 / LANES)
+            for lane in self._lanes:
+                self._give_up_what_hangs(lane)
             self._tell_who_waited_too_long()
 
-    def _give_up_what_hangs(self) -> None:
-        with self._change:
-            turn = self._turn
+    def _give_up_what_hangs(self, lane: _Lane) -> None:
+        with self._lock:
+            turn = lane.turn
             if turn.since is None or time.monotonic() - turn.since < self._hangs_after_s:
                 return
             turn.is_given_up = True
             one = turn.asked[turn.at]
             one.is_hung = True
-            self._put_back(turn.asked)
-            self._hung.append(self._thread)
-            self._turn = self._started()
+            self._put_back(lane, turn.asked)
+            self._hung.append(lane.thread)
+            self._start(lane)
         _log.warning("a handler hangs, and is given up", command=one.command.name)
         if turn.batches is not None:
             turn.batches.close()  # its thread writes nothing any more, and may never end
@@ -285,12 +300,14 @@ class CommandWorker:
 
     def _tell_who_waited_too_long(self) -> None:
         """Behind slow handlers; or in a batch whose thread waits for bytes of a server that says nothing."""
-        with self._change:
+        late: list[_Asked] = []
+        with self._lock:
             now = time.monotonic()
-            late = [one for one in (*self._turn.asked, *self._waiting) if one.until < now and not one.is_told]
-            if late:
-                self._waiting = deque(one for one in self._waiting if now <= one.until)
-                self._waiting_bytes = sum(one.size for one in self._waiting)
+            for lane in self._lanes:
+                late += [one for one in (*lane.turn.asked, *lane.waiting) if one.until < now and not one.is_told]
+                if any(one.until < now for one in lane.waiting):
+                    lane.waiting = deque(one for one in lane.waiting if now <= one.until)
+            self._waiting_bytes = sum(one.size for lane in self._lanes for one in lane.waiting)
         silent = StoreUnavailableError(
             f"{self._table.name}: no answer within {self._patience_s:g} s. Whether the command was handled is not "
             "known: send it again under its id"
