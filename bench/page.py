@@ -71,11 +71,9 @@ Where a line of these misses its goal on a machine of two cores:
 - Commands to one entity: Python, which runs one thread at a time, handles a command and wakes its caller. The server
   inserts its event into three indexes, and checks its JSON twice. The quicker the disk syncs, the more does one command
   a transaction, and the less is there to gain.
-- Commands to many entities: the server looks up each command's id and each entity's oldest event besides, and the
-  handlers run on the other core.
 - Pushes: a row is read again before its COMMIT, and written when it has come through, by a thread of its own. Where all
   cores are busy, it is the thread that waits: Redis alone needs a third of a millisecond for its write. Elasticsearch
-  stops for 30 to 100 ms now and then, and what is pushed meanwhile waits for that: with three rounds its ratio was 1.1.
+  stops for 30 to 100 ms now and then, and what is pushed meanwhile waits for that.
 - An idle poller looks ten times a second, at each table and at its watermarks. A larger `poll_s` makes it cheaper.
 
 {peers}
@@ -152,6 +150,7 @@ How it is measured:
   (`innodb_flush_log_at_trx_commit=1`, `sync_binlog=1`); the bench looks that it is so. To {many:,} entities
   {callers_of_many:,} callers send commands at random. Each measurement begins with one event an entity, and its first
   1.5 seconds do not count.
+- The table has one view, in the store that is measured, and three rounds before the first do not count.
 - A push is timed from the moment at which the caller of a command has its answer, at 300 commands a second, until
   another process sees the row. The pipelines look every 10 s meanwhile. The store's own write is an HSET, the guarded
   upsert of an index table, or the PUT of a document, at the same rate.

@@ -292,6 +292,7 @@ def test_no_command_takes_versions_that_are_ahead_of_a_pipeline_for_damage(bank:
             before = bank.document("e1")["balance"]
             wait_for("it is pushed to all the same", lambda: bank.document("e1")["balance"] > before + 3)
             assert bank.run.command("resume", "--pipeline", "redis").returncode == 0
+            wait_for("it goes on", lambda: "paused" not in bank.run.command("status").stdout)
             wait_for("all is well", bank.run.is_well)
             done = bank.run.command("verify")
             assert done.returncode == 0, (done.stdout, done.stderr)

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
 from operations import cleaner
-from operations.cleaner import LIVE_PART, MOST_BESIDE, Cleaner, Share
+from operations.cleaner import LIVE_PART, MANY_A_SECOND, MOST_BESIDE, Cleaner, Rate, Share
 from operations.status import BUSY_ABOVE_S
 from projectors.pace import GivingWay
 from viewtail import worker
@@ -130,10 +130,10 @@ def test_what_the_servers_do_for_it_counts_and_what_it_waits_for_does_not(monkey
 
 
 def test_a_round_goes_on_at_a_part_of_its_share_while_changes_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, changes = Clock(), [0]
+    clock, until = Clock(), [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock.now)
     monkeypatch.setattr(time, "thread_time", lambda: clock.spent)
-    live = GivingWay(stop=clock, changes=lambda: changes[0])
+    live = GivingWay(stop=clock, changes=lambda: int(10 * min(clock.now, until[0])))
     pace = Share(0, clock, share=0.5, is_live=live.is_live, _at=clock.now, _step_at=clock.now, _spent_at=clock.spent)
 
     def rest_after_work() -> float:
@@ -147,6 +147,23 @@ def test_a_round_goes_on_at_a_part_of_its_share_while_changes_come(monkeypatch: 
     clock.now += 10
     pace.begin()
     assert rest_after_work() == pytest.approx(1)
-    changes[0] += 1
+    until[0] = clock.now + 1_000
     assert rest_after_work() == pytest.approx(LIVE_PART / 0.5 - 1)
-    assert rest_after_work() == pytest.approx(1), "none came for longer than a second"
+    until[0] = clock.now + 10
+    assert 9 <= rest_after_work() <= 12, "none came for longer than a second"
+    assert rest_after_work() == pytest.approx(1)
+
+
+def test_many_changes_are_more_than_so_many_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, count = Clock(), [1_000_000]
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    rate = Rate(lambda: count[0])
+
+    def is_many_after(seconds: float, changes: int) -> bool:
+        clock.now += seconds
+        count[0] += changes
+        return rate.is_many()
+
+    assert not is_many_after(5, 0), "what came before is not of this second"
+    assert is_many_after(2, 3 * MANY_A_SECOND) and is_many_after(0.1, 0)
+    assert not is_many_after(2, MANY_A_SECOND)
