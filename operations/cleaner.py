@@ -37,6 +37,7 @@ from projectors.proving.comparison import Comparison
 _log = structlog.get_logger("viewtail.cleaner")
 
 LOOK_EVERY_S = 1.0
+SUSPECTS_AFTER_S = 0.2
 # What is looked at at once. Live changes wait behind a look, for the store and for the processor. Larger ones take less
 # time for each key; so they hold up more of a change now and then, but fewer changes.
 ROWS_AT_ONCE = 200
@@ -44,7 +45,8 @@ KEYS_AT_ONCE = 60
 # While changes come, a round goes on at such a part of its share, and so does the look at what changed a moment ago
 # while MANY_A_SECOND come: less than one change in a hundred meets either (measured: bench/cleaning.py).
 LIVE_PART = 20
-MANY_A_SECOND = 50
+MANY_A_SECOND = 50  # writes to the store
+MOST_LIVE_REST_S = 20.0  # a store's pages stay open for minutes, and what changed a moment ago is looked at for one
 MOST_BESIDE = 10  # times its own processor time; what takes longer waited for the pipeline, and was no work
 MOST_SHOWN = 10_000  # keys with one value that are asked for; where there are more, all keys are looked at
 SAVE_EVERY_S = 60.0
@@ -86,13 +88,17 @@ class Share(Pace):
         """What took time until now was waiting."""
         self._step_at = time.monotonic()
 
+    def waited(self, seconds: float) -> None:
+        """So much of this step was waiting."""
+        self._step_at += seconds
+
     def after(self, rows: int) -> None:
         now, own_s = time.monotonic(), time.thread_time() - self._spent_at
         spent_s = max(own_s, min(now - self._step_at, MOST_BESIDE * own_s))
         self._owed_s = max(0.0, self._owed_s - (now - self._at)) + spent_s * (1 / self.share - 1)
         self._at = now
         self.stop.wait(max(0.0, self._owed_s - self.owing_s))
-        upto = now + spent_s * (LIVE_PART / self.share - 1)
+        upto = now + min(MOST_LIVE_REST_S, spent_s * (LIVE_PART / self.share - 1))
         while self.is_live() and (left_s := upto - time.monotonic()) > 0:
             if self.stop.wait(min(left_s, LOOK_EVERY_S)):
                 return
@@ -222,7 +228,8 @@ class Cleaner:
             some = keys[at : at + KEYS_AT_ONCE]
             # Twice: most of what differs is under way.
             suspects = self._suspects(beside, comparison, some)
-            if suspects and not self.own.stop.wait(0.2):
+            if suspects and not self.own.stop.wait(SUSPECTS_AFTER_S):
+                pace.waited(SUSPECTS_AFTER_S)
                 suspects = self._suspects(beside, comparison, suspects)
             if suspects:
                 self._mend(beside, comparison, suspects, kind)

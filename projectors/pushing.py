@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
@@ -45,6 +46,7 @@ _log = structlog.get_logger("viewtail.push")
 
 MOST_WAITING = 20_000  # entities; what comes above that is dropped
 ROWS_AT_ONCE = 500
+ANNOUNCED_AT_ONCE = 2  # by so many lanes of a worker
 ASK_EVERY_S = 1.0  # whether the views may be written
 ASK_WITHIN_S = 60.0  # of the last push; then no more until the next one
 BIND_AGAIN_S = 10.0
@@ -137,8 +139,8 @@ class Pusher:
         self._change = threading.Condition()
         self._waiting: dict[Any, int] = {}
         self._handed: Mapping[Any, int] | None = None  # all that waits, where it was handed over at once
-        self._coming: Mapping[Any, int] = {}
-        self._ahead: _Made | None = None  # of what was announced last
+        self._coming: deque[Mapping[Any, int]] = deque(maxlen=ANNOUNCED_AT_ONCE)
+        self._ahead: deque[_Made] = deque(maxlen=ANNOUNCED_AT_ONCE)  # of what was announced last
         self._dropped = 0
         self._is_away = self._is_closed = False
         self._deployment: Deployment | None = None
@@ -154,10 +156,10 @@ class Pusher:
         self._thread.start()
 
     def announce(self, newest: Mapping[Any, int]) -> None:
-        """By key the newest version that is about to be committed: the same object comes to `hand` next, or never."""
+        """By key the newest version that is about to be committed: the same object comes to `hand` soon, or never."""
         with self._change:
             if not self._is_away and not self._waiting and len(newest) <= ROWS_AT_ONCE:
-                self._coming = newest
+                self._coming.append(newest)
                 self._change.notify()
 
     def hand(self, newest: Mapping[Any, int]) -> None:
@@ -204,7 +206,7 @@ class Pusher:
             attempt += 1
         self._give_up()
 
-    def _taken(self) -> tuple[Mapping[Any, int], Mapping[Any, int]] | None:
+    def _taken(self) -> tuple[Mapping[Any, int], list[Mapping[Any, int]]] | None:
         """What was handed over and what was announced; neither where it is time to ask again; None at the end."""
         with self._change:
             self._is_away = False
@@ -215,12 +217,13 @@ class Pusher:
                 return None
             handed = self._waiting if self._handed is None else self._handed
             self._waiting, self._handed = {}, None
-            coming, self._coming = self._coming, {}
+            coming = [one for one in self._coming if one is not handed]
+            self._coming.clear()
         if handed:
             self._handed_at = time.monotonic()
         return handed, coming
 
-    def _handle(self, handed: Mapping[Any, int], coming: Mapping[Any, int]) -> None:
+    def _handle(self, handed: Mapping[Any, int], coming: Sequence[Mapping[Any, int]]) -> None:
         """Asking comes behind a push, where it keeps nobody waiting, unless that was long ago."""
         if not (handed or coming) or time.monotonic() - self._asked_at > 2 * ASK_EVERY_S:
             self._ask()
@@ -228,8 +231,9 @@ class Pusher:
             self._push(handed)
         if handed and time.monotonic() - self._asked_at > ASK_EVERY_S:
             self._ask()
-        if coming and coming is not handed and self._opened is not None:
-            self._ahead = self._made(coming)
+        for one in coming:
+            if self._opened is not None:
+                self._ahead.append(self._made(one))
         self._say_what_was_dropped()
 
     def _rests(self, error: ViewtailError, attempt: int) -> bool:
@@ -239,7 +243,8 @@ class Pusher:
         with self._change:
             self._is_away = True
             self._dropped += len(self._waiting)
-            self._waiting, self._handed, self._coming = {}, None, {}
+            self._waiting, self._handed = {}, None
+            self._coming.clear()
             return not self._change.wait_for(lambda: self._is_closed, reaction_to(error).pause_s(attempt))
 
     def _say_what_was_dropped(self) -> None:
@@ -253,7 +258,8 @@ class Pusher:
             _log.warning("entities were not pushed, the pipeline brings them", store=self._store.name, count=count)
 
     def _give_up(self) -> None:
-        opened, self._opened, self._ahead = self._opened, None, None
+        opened, self._opened = self._opened, None
+        self._ahead.clear()
         session, self._session = self._session, None
         source, self._source = self._source, None
         self._is_bound = False
@@ -276,7 +282,8 @@ class Pusher:
         views, marks = [view for view, _ in allowed], [mark for _, mark in allowed]
         if self._opened is not None and self._opened.marks == marks:
             return
-        opened, self._opened, self._ahead = self._opened, None, None
+        opened, self._opened = self._opened, None
+        self._ahead.clear()
         if opened is not None:
             opened.sink.close()
         if views:
@@ -349,10 +356,12 @@ class Pusher:
 
     def _push(self, handed: Mapping[Any, int]) -> None:
         failpoints.reach(failpoints.PUSH_STEP)
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.is_whole and ahead.newest is handed:
-            self._write(ahead)
-            return
+        ahead = next((one for one in self._ahead if one.newest is handed), None)
+        if ahead is not None:
+            self._ahead.remove(ahead)
+            if ahead.is_whole:
+                self._write(ahead)
+                return
         keys = list(handed)
         for at in range(0, len(keys), ROWS_AT_ONCE):
             self._write(self._made({key: handed[key] for key in keys[at : at + ROWS_AT_ONCE]}))

@@ -252,8 +252,8 @@ def test_what_was_announced_and_not_committed_is_not_shown(bank: Pushed) -> None
             cursor.execute(insert, (666,))
             given_up = {"ada": 2}
             worker._pushes.announce(given_up)
-            wait_for("it was read", lambda: all(one._ahead and one._ahead.newest is given_up for one in pushers))
-            assert all(one._ahead.writes for one in pushers)
+            wait_for("it was read", lambda: all(one._ahead and one._ahead[-1].newest is given_up for one in pushers))
+            assert all(one._ahead[-1].writes for one in pushers)
             connection.rollback()
             cursor.execute(insert, (5,))
             connection.commit()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.support.archived import OldBank, deposit, sent
 from tests.support.asking import ask
 from tests.support.running import wait_for
 from tests.support.small_disk import SmallDisk
-from viewtail.entities import Answer, Command, UsedCommandIdError, remembered
+from viewtail.entities import Answer, Command, Refusal, UsedCommandIdError, remembered
 from viewtail.entities.archiving import Archiving
 from viewtail.entities.batches import Batches
 from viewtail.entities.event_table import EventTable
@@ -199,6 +200,47 @@ def test_a_command_that_is_handled_and_archived_meanwhile_takes_effect_once(bank
         "AND command_id = 'c500'",
     )
     assert events == [(1,)]
+
+
+def refuses(*_: Any) -> Any:
+    raise Refusal("not any more")
+
+
+@pytest.mark.parametrize("is_remembered", [False, True], ids=["read", "remembered"])
+@pytest.mark.parametrize("entity", ["e1", "new"])
+def test_what_is_refused_now_and_was_taken_and_archived_meanwhile_gets_its_first_answer(
+    bank: OldBank, entity: str, is_remembered: bool
+) -> None:
+    def meanwhile() -> None:
+        other = batches(bank)
+        other.commit([sent(entity, 500), sent(entity, 501)], soon())
+        other.close()
+        archived_at_once(bank)
+
+    between = Between(None)
+    late = batches(bank, between)
+    if is_remembered:
+        late.commit([sent(entity, 400)], soon())
+    late.handlers = {"deposit": refuses}
+    between._work = meanwhile
+    (found,) = late.commit([sent(entity, 500)], soon())
+    late.close()
+    assert isinstance(found, Answer) and found.is_repeated, found
+
+
+def test_who_has_rights_on_the_table_alone_handles_commands(mysql_bank: OldBank) -> None:
+    bank = mysql_bank
+    ask(bank.server, "DROP USER IF EXISTS teller")
+    ask(bank.server, "CREATE USER teller")
+    ask(bank.server, "GRANT SELECT, INSERT ON bank.account TO teller")
+    bank.address = replace(bank.address, user="teller")
+    few = batches(bank)
+    for archived in (False, True):
+        if archived:
+            assert bank.archive().returncode == 0
+        found = few.commit([sent("young", 1 + archived), sent("young", 1)], soon())
+        assert [getattr(one, "version", one) for one in found] == [1 + archived, 1]
+    few.close()
 
 
 @pytest.mark.one_in(2)

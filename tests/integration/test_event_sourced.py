@@ -365,6 +365,12 @@ def test_what_mysql_refuses_is_the_failure_of_its_command_alone(bank: Bank, work
     with pytest.raises(HandlerFailedError, match="MySQL refused"):
         answer(asked[1])
     assert len(bank.events()) == 3
+    answers: list[Any] = ["once"]
+    worker._handlers["answers pair"] = lambda state, _: (answers[-1], state)
+    once = bank.command("answers pair")
+    assert answer(worker.submit(once)).response == "once"
+    answers.append(deep)
+    assert answer(worker.submit(once)).response == "once", "MySQL refuses it before it comes to its key"
 
 
 def test_a_handler_that_hangs_is_given_up_and_writes_nothing_later(bank: Bank) -> None:
@@ -376,6 +382,16 @@ def test_a_handler_that_hangs_is_given_up_and_writes_nothing_later(bank: Bank) -
         bank.hanging.set()
         time.sleep(0.5)
         assert [name for name, _, _ in bank.events()] == ["ada", "ada"]
+
+
+def test_several_handlers_that_hang_are_each_told_in_turn(bank: Bank) -> None:
+    with bank.accounts.worker(hangs_after_s=1, patience_s=20) as worker:
+        began = time.monotonic()
+        asked = [worker.submit(bank.command("hangs")) for _ in range(3)]
+        for number, one in enumerate(asked, 1):
+            with pytest.raises(HandlerHungError):
+                answer(one)
+            assert number <= time.monotonic() - began < number + 1.5, number
 
 
 def test_entities_of_the_other_lane_do_not_wait_for_a_slow_handler(bank: Bank) -> None:

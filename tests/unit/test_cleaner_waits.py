@@ -148,9 +148,19 @@ def test_a_round_goes_on_at_a_part_of_its_share_while_changes_come(monkeypatch: 
     pace.begin()
     assert rest_after_work() == pytest.approx(1)
     until[0] = clock.now + 1_000
+    monkeypatch.setattr(cleaner, "MOST_LIVE_REST_S", 100.0)
     assert rest_after_work() == pytest.approx(LIVE_PART / 0.5 - 1)
     until[0] = clock.now + 10
     assert 9 <= rest_after_work() <= 12, "none came for longer than a second"
+    monkeypatch.setattr(cleaner, "MOST_LIVE_REST_S", 5.0)
+    until[0] = clock.now + 1_000
+    assert rest_after_work() == pytest.approx(5)
+    until[0] = clock.now
+    clock.now += 5
+    pace.begin()
+    clock.now += 60
+    pace.waited(60)
+    assert rest_after_work() == pytest.approx(1), "it waited, and was not at work"
     assert rest_after_work() == pytest.approx(1)
 
 

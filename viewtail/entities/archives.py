@@ -24,6 +24,7 @@ TABLE, FILE = "table", "file"  # kinds of places
 WRITING, WRITTEN, WHOLE = "writing", "written", "whole"  # states of a file
 IN_FILE = "archived_in"  # column of the archive table: the id of a file, NULL where the row itself is all
 _NO_TABLE = 1146
+_DENIED = frozenset({1142, 1143})  # also of a table that is not there
 
 
 def places_of(table: EventTable) -> str:
@@ -65,6 +66,15 @@ class Archive:
                 return None
             self._events = None if name is None else EventTable(name)
         return self._events
+
+    def may_have_some(self, connection: Connection) -> bool:
+        """Whether any event may be archived; True too for a user who may not ask."""
+        try:
+            return self.events(connection) is not None
+        except pymysql.err.MySQLError as error:
+            if number_of(error) not in _DENIED:
+                raise
+            return True
 
     def recorded(self, connection: Connection, commands: Sequence[Command]) -> dict[tuple[str, str], Recorded]:
         """By entity and command id, those of the commands whose events are archived."""

@@ -36,6 +36,7 @@ from viewtail.entities.commands import (
     handled,
 )
 from viewtail.entities.event_table import (
+    COMMAND_KEY,
     NOT_AS_MADE,
     NOTHING,
     Event,
@@ -116,7 +117,7 @@ class Batches:
                 self._roll_back()
                 number = number_of(error)
                 if number not in (_DUPLICATE, _MADE_MEANWHILE, *TEMPORARY_NUMBERS) and not _is_broken(error):
-                    return self._refused(commands, until, first, error)
+                    return self._refused(commands, until, first, looks_up, error)
                 problem: ViewtailError = StoreUnavailableError(
                     f"{self.table.name}: {number} {type(error).__name__}. Whether the command was handled is not "
                     "known: send it again under its id"
@@ -158,14 +159,15 @@ class Batches:
             if byte_count > BATCH_BYTES:
                 break
         self.look(None)
-        if not looks_up:
-            self._check_was_not_handled(connection, commands, outcomes, states)
-        if events or remembered:
+        in_vain = [command for command, outcome in zip(commands, outcomes, strict=False) if not _is_done(outcome)]
+        if in_vain and not looks_up:
+            self._check_was_not_handled(connection, in_vain, states)
+        if events or remembered or (in_vain and not looks_up):
             self._insert(connection, events, looks_up)
             newest = {event.command.entity_id: event.version for event in events}
             if newest:
                 self.pushes.announce(newest)  # before the next question: they can be read already
-            self._check_was_first(connection, assumed, states, {*newest})
+            self._check_was_first(connection, entities, assumed, states, {*newest})
             self.look(None)
             connection.commit()
             if newest:
@@ -184,18 +186,9 @@ class Batches:
         return recorded | self.archive.recorded(connection, _of_archived(missing, states))
 
     def _check_was_not_handled(
-        self,
-        connection: Connection,
-        commands: Sequence[Command],
-        outcomes: Sequence[Outcome],
-        states: Mapping[str, Newest],
+        self, connection: Connection, in_vain: Sequence[Command], states: Mapping[str, Newest]
     ) -> None:
         """What a handler refused, or did not take, may have been taken once: that answer counts."""
-        in_vain = [
-            command for command, outcome in zip(commands, outcomes, strict=False) if not isinstance(outcome, Answer)
-        ]
-        if not in_vain:
-            return
         if self._recorded(connection, in_vain, states):
             raise _HandledBeforeError
         connection.rollback()  # what is read behind the INSERT is of a later moment
@@ -204,7 +197,8 @@ class Batches:
         try:
             self.table.insert(connection, events)
         except pymysql.err.IntegrityError as error:
-            if number_of(error) == _DUPLICATE and not looked_up:
+            is_repeated = number_of(error) == _DUPLICATE and str(error.args[-1]).endswith(f"{COMMAND_KEY}'")
+            if is_repeated and not looked_up:
                 raise _HandledBeforeError from None
             raise
 
@@ -216,7 +210,12 @@ class Batches:
         return self._connection
 
     def _check_was_first(
-        self, connection: Connection, assumed: Mapping[str, Newest], states: Mapping[str, Newest], written: set[str]
+        self,
+        connection: Connection,
+        entities: set[str],
+        assumed: Mapping[str, Newest],
+        states: Mapping[str, Newest],
+        written: set[str],
     ) -> None:
         """Whether what was assumed of entities is so. Raises StoreUnavailableError.
 
@@ -226,12 +225,11 @@ class Batches:
         can be where nothing was ever archived. Of an entity that had no event, and of one that was not written, the
         newest tells: that is never archived.
         """
-        oldest = {entity: assumed[entity].first for entity in written & assumed.keys()}
-        others = written.symmetric_difference(assumed)
+        others = entities - (written & assumed.keys())
         last = self.table.last(connection, others)
-        is_so = all(last.get(entity) == states[entity].version for entity in others)
-        if is_so and self.archive.events(connection) is not None:
-            is_so = self.table.are_there(connection, oldest)
+        is_so = all(last.get(entity, 0) == states.get(entity, _NO_EVENTS).version for entity in others)
+        if is_so and self.archive.may_have_some(connection):
+            is_so = self.table.are_there(connection, {entity: newest.first for entity, newest in assumed.items()})
         if not is_so:
             raise StoreUnavailableError(f"{self.table.name}: others were ahead each time. Send the command again")
 
@@ -268,7 +266,12 @@ class Batches:
         return Answer(response=orjson.loads(response), version=version, is_repeated=False)
 
     def _refused(
-        self, commands: Sequence[Command], until: float, first: int, error: pymysql.err.MySQLError
+        self,
+        commands: Sequence[Command],
+        until: float,
+        first: int,
+        looked_up: bool,
+        error: pymysql.err.MySQLError,
     ) -> list[Outcome]:
         """MySQL takes something of the batch never: one by one, so that the others are not kept up."""
         if number_of(error) in _RIGHTS:
@@ -280,7 +283,7 @@ class Batches:
         if number_of(error) in NOT_AS_MADE:
             what = f"{self.table.name}: {number_of(error)}. It, or its archive, is not there, or not as made"
             return [StoreError(f"{what}. Make it: viewtail entities create")] * len(commands)
-        if len(commands) > 1:
+        if len(commands) > 1 or not looked_up:  # it may have been handled before, which MySQL did not come to
             return [
                 outcome
                 for at, command in enumerate(commands, first)
@@ -315,6 +318,10 @@ def _again(command: Command, known: Recorded) -> Outcome:
             f"{known.version}): use an id of its own for each command"
         )
     return Answer(response=orjson.loads(known.response), version=known.version, is_repeated=True)
+
+
+def _is_done(outcome: Outcome) -> bool:
+    return isinstance(outcome, Answer)
 
 
 def _of_archived(commands: Sequence[Command], states: Mapping[str, Newest]) -> list[Command]:

@@ -22,6 +22,7 @@ BYTES_A_STATEMENT = 1 << 20  # of JSON, and one event more: below any server's m
 NOT_AS_MADE = frozenset({1049, 1054, 1146})  # MySQL's numbers: no such database, column, table
 NOTHING = b"null"  # the state of an entity without events
 KEY, VERSION = "entity_id", "version"  # columns that name an event
+COMMAND_KEY = "entity_command"  # the unique key of (entity_id, command_id)
 
 
 class Newest(NamedTuple):
@@ -86,7 +87,7 @@ class EventTable:
             "  state JSON NOT NULL COMMENT 'of the entity after the command',\n"
             "  committed_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),\n"
             "  UNIQUE KEY entity_version (entity_id, version),\n"
-            "  UNIQUE KEY entity_command (entity_id, command_id)\n"
+            f"  UNIQUE KEY {COMMAND_KEY} (entity_id, command_id)\n"
             ") ENGINE=InnoDB"
         )
 
@@ -133,7 +134,7 @@ class EventTable:
             connection,
             "SELECT e.entity_id, e.command_id, e.version, e.command_name, e.request, e.response "
             f"FROM JSON_TABLE(%s, '$[*]' COLUMNS (entity_id {text} '$[0]', command_id {text} '$[1]')) c "
-            f"STRAIGHT_JOIN {self.quoted} e FORCE INDEX (entity_command) "
+            f"STRAIGHT_JOIN {self.quoted} e FORCE INDEX ({COMMAND_KEY}) "
             "ON e.entity_id = c.entity_id AND e.command_id = c.command_id",
             [orjson.dumps([(command.entity_id, command.command_id) for command in commands]).decode()],
         )

@@ -237,7 +237,8 @@ class CommandWorker:
             turn.asked, turn.since = [], None
             while not lane.waiting and not self._is_closed:
                 lane.change.wait()
-            turn.asked = [lane.waiting.popleft() for _ in islice(range(len(lane.waiting)), lane.most)]
+            most = 1 if lane.waiting and lane.waiting[0].is_hung else lane.most  # it is told soon
+            turn.asked = [lane.waiting.popleft() for _ in islice(range(len(lane.waiting)), most)]
             self._waiting_bytes -= sum(one.size for one in turn.asked)
             return bool(turn.asked)
 
@@ -284,9 +285,9 @@ class CommandWorker:
             if turn.since is None or time.monotonic() - turn.since < self._hangs_after_s:
                 return
             turn.is_given_up = True
-            one = turn.asked[turn.at]
+            one = turn.asked.pop(turn.at)
             one.is_hung = True
-            self._put_back(lane, turn.asked)
+            self._put_back(lane, [one, *turn.asked])  # it writes nothing, so its order does not matter
             self._hung.append(lane.thread)
             self._start(lane)
         _log.warning("a handler hangs, and is given up", command=one.command.name)
