@@ -228,6 +228,18 @@ def test_what_is_refused_now_and_was_taken_and_archived_meanwhile_gets_its_first
     assert isinstance(found, Answer) and found.is_repeated, found
 
 
+def test_what_is_refused_now_and_was_archived_since_its_entity_was_remembered_gets_its_first_answer(
+    bank: OldBank,
+) -> None:
+    batch = batches(bank)
+    batch.commit([sent("e1", 400)], soon())
+    archived_at_once(bank)
+    batch.handlers = {"deposit": refuses}
+    (found,) = batch.commit([sent("e1", 3)], soon())
+    batch.close()
+    assert found == Answer(response={"balance": 6}, version=3, is_repeated=True)
+
+
 def test_who_has_rights_on_the_table_alone_handles_commands(mysql_bank: OldBank) -> None:
     bank = mysql_bank
     ask(bank.server, "DROP USER IF EXISTS teller")
