@@ -53,7 +53,7 @@ Where a line of these misses its goal:
   (`--where`), have no values or are of a list, they are upserted, which costs InnoDB more than their first INSERT.
 - Verify of search documents reads their rows and makes the documents anew, on the core that also waits for `_mget`; the
   figure is 0.68 to 0.96 from run to run.
-- The cleaner compares 100 rows at a time in the pipeline's process: the slowest live changes wait for that, by 0.3 ms
+- The cleaner compares some rows at a time in the pipeline's process: the slowest live changes wait for that, by 0.3 ms
   in Redis. Shorter turns of the interpreter's threads (0.3 ms in place of 1) change nothing: it is the processor
   that is waited for. Here it never rests between two rounds; by default it does for five minutes.
 - During a rebuild each live change is written to both copies, and while Redis keys move, to both names of a key. Before

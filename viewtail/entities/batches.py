@@ -159,10 +159,13 @@ class Batches:
             if byte_count > BATCH_BYTES:
                 break
         self.look(None)
-        in_vain = [command for command, outcome in zip(commands, outcomes, strict=False) if not _is_done(outcome)]
-        if in_vain and not looks_up:
+        in_vain: list[Command] = []  # and not looked up
+        if not looks_up:
+            told = zip(commands, outcomes, strict=False)
+            in_vain = [command for command, outcome in told if not isinstance(outcome, Answer)]
+        if in_vain:
             self._check_was_not_handled(connection, in_vain, states)
-        if events or remembered or (in_vain and not looks_up):
+        if events or remembered or in_vain:
             self._insert(connection, events, looks_up)
             newest = {event.command.entity_id: event.version for event in events}
             if newest:
@@ -318,10 +321,6 @@ def _again(command: Command, known: Recorded) -> Outcome:
             f"{known.version}): use an id of its own for each command"
         )
     return Answer(response=orjson.loads(known.response), version=known.version, is_repeated=True)
-
-
-def _is_done(outcome: Outcome) -> bool:
-    return isinstance(outcome, Answer)
 
 
 def _of_archived(commands: Sequence[Command], states: Mapping[str, Newest]) -> list[Command]:
