@@ -228,7 +228,7 @@ class Worker:
 
     def _end_with_stop(self, own: Ownership) -> None:
         """Pass `stop` on, and wake a read that waits for the source."""
-        while not own.stop.wait(0.1) and not self.stop.is_set():
+        while not own.stop.wait(0.25) and not self.stop.is_set():
             pass
         own.stop.set()
         own.source.interrupt()

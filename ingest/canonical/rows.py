@@ -23,6 +23,7 @@ from changes.batches import Row
 from changes.errors import RETRIES, SourceError, SourceUnavailableError, TookTooLongError, ViewtailError
 from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
 from ingest.charsets import decoder_of, unreadable_where_invalid
+from servers.answers import LastAnswer
 from servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, number_of, quote, session_error, took_too_long
 
 # Every valid text of these character sets reaches the client as it is.
@@ -39,19 +40,23 @@ def fetch_rows(
     columns: Sequence[Column],
     max_bytes: float = inf,
     look: Callable[[Form], None] = lambda _: None,
+    last: LastAnswer | None = None,
 ) -> list[Row]:
     """The rows of `sql`, a SELECT of `select_list(columns)`, with values in canonical form.
 
     A text that is invalid in its character set is `Unreadable` there. All rows are held in memory: limit them
     in the statement. With `max_bytes` reading ends behind the row that reaches it: the first rows are returned, at
     least one, and the connection is closed, since the server cannot be asked to send no more. `look` gets the form of
-    the rows before any is read, and may raise. The connection can be used on after a statement that the server refused;
-    after any other error it is closed. Raises SourceUnavailableError, SourceError or StoreError (access denied).
+    the rows before any is read, and may raise; where the answer is the one of before (`last`), which had no rows,
+    nobody looks. The connection can be used on after a statement that the server refused; after any other error it is
+    closed. Raises SourceUnavailableError, SourceError or StoreError (access denied).
     """
     session: Any = connection  # its insides have no types
     try:
         # Through PyMySQL up to the last column definition: it knows about closed connections and refusals.
         session._execute_command(COMMAND.COM_QUERY, sql)
+        if last is not None and last.is_again(session, sql):
+            return []
         count = session._read_packet().read_length_encoded_integer()
         if count != len(columns):
             raise SourceError(
@@ -62,6 +67,8 @@ def fetch_rows(
         look(form)
         result = _Result(session, tuple(columns), max_bytes)
         rows = result.rows()
+        if rows and last is not None:
+            last.forget()
         if not result.is_whole:
             session._force_close()
         return rows

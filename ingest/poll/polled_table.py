@@ -16,6 +16,7 @@ from ingest.canonical.tables import describe
 from ingest.poll.ids import Ids
 from ingest.poll.position import PollPosition
 from ingest.poll.writers import Open, Writers, still_open
+from servers.answers import LastAnswer
 from servers.sessions import Connection, quote, value_of
 
 MOST_ROWS = 10_000  # of one SELECT
@@ -50,6 +51,7 @@ class PolledTable:
     ids: Ids | None
     _looks: deque[_Look] = field(default_factory=deque)
     _final: int = 0  # up to here nobody was left at the last look: what there is the next SELECT sees
+    _last: LastAnswer = field(default_factory=LastAnswer)  # mostly nothing is new
     _form: Form | None = field(default=None, init=False)  # of its rows, when their columns were as described
     _columns: tuple[Column, ...] = field(init=False)
     _select: str = field(init=False)
@@ -120,7 +122,7 @@ class PolledTable:
                 raise _changed(self.name)
             self._form = form
 
-        return fetch_rows(connection, statement, (self.order, *self._columns), MOST_BYTES, look)
+        return fetch_rows(connection, statement, (self.order, *self._columns), MOST_BYTES, look, self._last)
 
     def look(self, connection: Connection, writers: Writers) -> None:
         """Who is there now, that may have got an id up to the largest that was delivered. After `read`."""

@@ -12,8 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
-from typing import Any
+from contextlib import closing, contextmanager, suppress
 
 import pymysql
 
@@ -37,10 +36,12 @@ from ingest.poll.checks import check_sees_all
 from ingest.poll.polled_table import MOST_BYTES, PolledTable, polled
 from ingest.poll.position import PollPosition, own
 from ingest.poll.writers import Writers
+from servers.answers import LastAnswer
 from servers.sessions import Connection, number_of
 
 RETRY_S = (0.1, 5.0)  # first, and at most
 LOOK_EVERY_S = 1.0  # whether ids begin again
+MARKS_EVERY_S = 0.15  # mostly there are none, and who waits for one has waited for its COMMIT
 # Statistics of tables as they are; MariaDB takes that for a comment, and has no others.
 _SESSION = "SET /*!80000 information_schema_stats_expiry = 0, */ autocommit = 1"
 ROW_BYTES = 100  # of a row that waits to be written, beside its texts
@@ -74,7 +75,8 @@ class PollSource:
         self._open_source, self._open_own = open_source, open_own
         self._marks, self._writers = marks, writers
         self._epoch, self._every_s = epoch, every_s
-        self._wake = threading.Event()
+        self._waiting = threading.Lock()  # is held; an Event costs three times as much processor time for each wait
+        self._waiting.acquire()
         self._is_interrupted = False
         self.progress = Progress()
 
@@ -126,25 +128,27 @@ class PollSource:
 
     def interrupt(self) -> None:
         self._is_interrupted = True
-        self._wake.set()
+        with suppress(RuntimeError):  # it was let go already
+            self._waiting.release()
 
     def _tables(self, at: PollPosition) -> list[PolledTable]:
         each = (polled(followed, self._orders[name], at) for name, followed in self._followed.items())
         return [table for tables in each for table in tables]
 
     def _wait(self, seconds: float) -> None:
-        self._wake.wait(seconds)
-        self._wake.clear()
+        self._waiting.acquire(timeout=seconds)
 
     def _passes(self, reading: _Reading) -> Iterator[Batch]:
         with closing(self._open_source()) as source, closing(self._open_own()) as tokens:
             for connection in (source, tokens):
-                _execute(connection, _SESSION)
+                with _polling(), connection.cursor() as cursor:
+                    cursor.execute(_SESSION)
             reading.look_at_patterns(source)
             for table in reading.tables:
                 table.check(source)
             writers = self._writers(source)
-            looked_at = float("-inf")
+            asked, marks = LastAnswer(), dict[str, str]()
+            looked_at = marked_at = float("-inf")
             while not self._is_interrupted:
                 began = time.monotonic()
                 if began - looked_at > LOOK_EVERY_S:
@@ -153,7 +157,8 @@ class PollSource:
                     looked_at = began
                 for table in reading.tables:
                     table.look(source, writers)
-                marks = self._new_marks(tokens, reading)
+                if marks or began - marked_at > MARKS_EVERY_S:
+                    marks, marked_at = self._new_marks(tokens, asked, reading), began
                 found = reading.read(source)
                 is_cut = not source.open  # at its bytes; the next session goes on
                 if reading.is_begun and not reading.is_behind:
@@ -168,9 +173,12 @@ class PollSource:
                 if not reading.is_behind and not self._is_interrupted:
                     self._wait(max(0.0, self._every_s - (time.monotonic() - began)))
 
-    def _new_marks(self, connection: Connection, reading: _Reading) -> dict[str, str]:
+    def _new_marks(self, connection: Connection, asked: LastAnswer, reading: _Reading) -> dict[str, str]:
         """By name, the tokens that were not passed yet."""
-        rows = _execute(connection, f"SELECT name, token FROM {self._marks}") if self._marks else ()
+        if not self._marks:
+            return {}
+        with _polling():
+            rows = asked.ask(connection, f"SELECT name, token FROM {self._marks}")
         return {name: token for name, token in rows if reading.marks.get(name) != token}
 
 
@@ -300,10 +308,10 @@ def _bytes_of(rows: Sequence[Row]) -> int:
     return size * len(rows) // max(1, len(some))
 
 
-def _execute(connection: Connection, statement: str) -> Sequence[Any]:
+@contextmanager
+def _polling() -> Iterator[None]:
+    """Raises SourceUnavailableError."""
     try:
-        with connection.cursor() as cursor:
-            cursor.execute(statement)
-            return list(cursor.fetchall())
+        yield
     except pymysql.err.MySQLError as error:
         raise SourceUnavailableError(f"polling failed: {number_of(error)} {type(error).__name__}. {RETRIES}") from None
