@@ -10,9 +10,11 @@ Source of the protocol: MySQL's internals manual, "Text Resultset".
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from functools import lru_cache
+from io import BytesIO
 from math import inf
 from typing import Any, TypeAlias
 
@@ -52,41 +54,87 @@ def fetch_rows(
     closed. Raises SourceUnavailableError, SourceError or StoreError (access denied).
     """
     session: Any = connection  # its insides have no types
-    try:
+    with _reading(session):
         # Through PyMySQL up to the last column definition: it knows about closed connections and refusals.
         session._execute_command(COMMAND.COM_QUERY, sql)
         if last is not None and last.is_again(session, sql):
             return []
-        count = session._read_packet().read_length_encoded_integer()
-        if count != len(columns):
-            raise SourceError(
-                f"a SELECT of {len(columns)} columns gave {count}; this is a fault in viewtail, report it"
-            )
-        form = tuple(_form_of(session._read_packet().get_all_data()) for _ in range(count))
+        _check_count(session._read_packet().read_length_encoded_integer(), columns)
+        form = tuple(_form_of(session._read_packet().get_all_data()) for _ in columns)
         session._read_packet()  # EOF
         look(form)
-        result = _Result(session, tuple(columns), max_bytes)
+        result = _Result(session, tuple(columns), max_bytes, session._rfile.read1)
         rows = result.rows()
         if rows and last is not None:
             last.forget()
         if not result.is_whole:
             session._force_close()
         return rows
+
+
+class Fetch:
+    """A SELECT as of `fetch_rows` whose three parts stand apart, so that the server works while rows are parsed.
+
+    Each raises as `fetch_rows` does. `send` comes behind what was sent before, `receive` when that was answered.
+    """
+
+    def __init__(self, connection: pymysql.Connection[Any], sql: str, columns: Sequence[Column]) -> None:
+        self._session: Any = connection
+        self._sql, self._columns = sql, tuple(columns)
+        self._answer = b""
+
+    def send(self) -> None:
+        """Ask the server."""
+        with _reading(self._session):
+            self._session._execute_command(COMMAND.COM_QUERY, self._sql)
+
+    def receive(self) -> None:
+        """Take all of the answer, so that the next one may come. An error that it holds is raised by `rows`."""
+        with _reading(self._session):
+            self._answer = _whole_answer(self._session._rfile.read1)
+
+    def rows(self) -> list[Row]:
+        """What the server answered."""
+        with _reading(self._session):
+            at, packets = 0, 0
+            while packets < len(self._columns) + 2:  # their number, each of them, and their end
+                begin = at + 4
+                at = begin + int.from_bytes(self._answer[at : at + 3], "little")
+                if self._answer[begin] == _ERROR:
+                    pymysql.err.raise_mysql_exception(self._answer[begin:at])
+                if packets == 0:
+                    _check_count(self._answer[begin], self._columns)
+                packets += 1
+            rest = BytesIO(self._answer)
+            rest.seek(at)
+            return _Result(self._session, self._columns, inf, rest.read1).rows()
+
+
+@contextmanager
+def _reading(session: Any) -> Iterator[None]:
+    """Errors of reading rows become those of viewtail's tree."""
+    try:
+        yield
     except pymysql.err.MySQLError as error:
         if not _is_refusal(error):
             session._force_close()
-        raise source_error(error, connection) from None
+        raise source_error(error, session) from None
     except BaseException as error:
         session._force_close()
         if isinstance(error, OSError):
             lost = pymysql.err.OperationalError(2013, f"lost while reading rows ({type(error).__name__})")
-            raise source_error(lost, connection) from None
+            raise source_error(lost, session) from None
         if isinstance(error, (ValueError, IndexError, struct.error, AttributeError)):
             raise SourceError(
                 f"the server's answer to a SELECT cannot be read ({type(error).__name__}); the connection was closed. "
                 "If it happens again, report it with the server's version"
             ) from None
         raise
+
+
+def _check_count(count: int | None, columns: Sequence[Column]) -> None:
+    if count != len(columns):
+        raise SourceError(f"a SELECT of {len(columns)} columns gave {count}; this is a fault in viewtail, report it")
 
 
 def _form_of(definition: bytes) -> tuple[bytes, int]:
@@ -131,13 +179,15 @@ _EOF, _ERROR = 0xFE, 0xFF
 class _Result:
     """The row packets of one SELECT, read in large pieces and parsed in place."""
 
-    def __init__(self, connection: Any, columns: tuple[Column, ...], max_bytes: float) -> None:
+    def __init__(
+        self, connection: Any, columns: tuple[Column, ...], max_bytes: float, read: Callable[[int], bytes]
+    ) -> None:
         self.is_whole = True
         self._left = max_bytes
         self._connection = connection
         self._columns = columns
         self._parse = _compiled(columns, is_careful=False)
-        self._read: Callable[[int], bytes] = connection._rfile.read1
+        self._read = read
         self._rows: list[Row] = []
 
     def rows(self) -> list[Row]:
@@ -210,6 +260,33 @@ class _Result:
         if status & SERVER_STATUS.SERVER_MORE_RESULTS_EXISTS:
             raise ValueError("a second result")
         self._connection.server_status = status
+
+
+def _whole_answer(read: Callable[[int], bytes]) -> bytes:
+    """All packets of the answer to a SELECT: up to an error, or to the second end, behind the rows."""
+    pieces: list[bytes] = []
+    data, at, ends = b"", 0, 0
+    is_continued = False
+    while True:
+        while len(data) > at + 4:
+            stop = at + 4 + (data[at] | data[at + 1] << 8 | data[at + 2] << 16)
+            if stop > len(data):
+                break
+            first, length, was_continued = data[at + 4], stop - at - 4, is_continued
+            at, is_continued = stop, length == _LARGEST_PACKET
+            if was_continued or (first < _EOF):
+                continue
+            if first == _ERROR:
+                return b"".join([*pieces, data])
+            if length < 9:
+                ends += 1
+                if ends == 2:
+                    return b"".join([*pieces, data])
+        piece = read(_READ_BYTES)
+        if not piece:
+            raise pymysql.err.OperationalError(2013, "Lost connection to MySQL server during query")
+        pieces.append(data[:at])
+        data, at = data[at:] + piece, 0
 
 
 # --- What is asked for ---

@@ -15,6 +15,7 @@ from changes.errors import DeclarationError, SourceError, SourceUnavailableError
 from changes.tables import Column, Kind
 from ingest.canonical import describe, fetch_rows, select_list
 from ingest.canonical.chunks import CanonicalRows
+from ingest.canonical.rows import Fetch
 from ingest.canonical.sampling import sampled
 from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
@@ -110,7 +111,17 @@ def test_tables_that_cannot_be_followed_are_refused_by_name(
     stranger.close()
 
 
-# --- fetch_rows ---
+# --- fetch_rows, and Fetch ---
+
+
+def fetched(connection: pymysql.Connection[Any], sql: str, columns: list[Column]) -> list[Any]:
+    """By either way: they give the same."""
+    fetch = Fetch(connection, sql, columns)
+    fetch.send()
+    fetch.receive()
+    found = fetch_rows(connection, sql, columns)
+    assert fetch.rows() == found
+    return found
 
 
 def test_identifiers_are_quoted(session: pymysql.Connection[Any]) -> None:
@@ -121,12 +132,12 @@ def test_identifiers_are_quoted(session: pymysql.Connection[Any]) -> None:
 
 
 def test_results_of_every_size_arrive_whole(session: pymysql.Connection[Any]) -> None:
-    assert fetch_rows(session, "SELECT 1 FROM dual WHERE FALSE", [NUMBER]) == []
+    assert fetched(session, "SELECT 1 FROM dual WHERE FALSE", [NUMBER]) == []
     for length in (0, 1, 250, 251, 252, 65_535, 65_536, 300_000):
         sql = f"SELECT 1, REPEAT('é', {length}), REPEAT(x'00', {length}) UNION ALL SELECT NULL, NULL, ''"
-        rows = fetch_rows(session, sql, [NUMBER, TEXT, RAW])
+        rows = fetched(session, sql, [NUMBER, TEXT, RAW])
         assert rows == [(1, "é" * length, bytes(length)), (None, None, b"")]
-    many = fetch_rows(
+    many = fetched(
         session,
         "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r LIMIT 900), s AS (SELECT 1 FROM r LIMIT 200) "
         "SELECT n, REPEAT('x', n) FROM r, s",
@@ -139,11 +150,32 @@ def test_results_of_every_size_arrive_whole(session: pymysql.Connection[Any]) ->
 @pytest.mark.parametrize("extra", [-30, -9, -6, -5, -4, -1, 0, 1, 0xFFFFFF - 9, 0xFFFFFF, 9_000_000])
 def test_rows_around_and_above_16_mib_arrive_whole(session: pymysql.Connection[Any], extra: int) -> None:
     length = 0xFFFFFF + extra  # with 9 bytes of length before the text, the packet limit is met exactly too
-    rows = fetch_rows(
+    rows = fetched(
         session, f"SELECT 1, REPEAT('y', {length}) UNION ALL SELECT 2, 'z'", [NUMBER, TEXT]
     )  # fmt: skip
     assert [(number, len(text), set(text)) for number, text in rows] == [(1, length, {"y"}), (2, 1, {"z"})]
     assert is_usable(session)
+
+
+def test_a_fetch_that_the_server_refuses_is_told_with_its_rows(session: pymysql.Connection[Any]) -> None:
+    for sql in ("SELECT a FROM absent", "SELECT 1 + (SELECT 1 UNION SELECT 2)"):
+        fetch = Fetch(session, sql, [NUMBER])
+        fetch.send()
+        fetch.receive()
+        with pytest.raises(SourceError):
+            fetch.rows()
+        assert is_usable(session)
+
+
+def test_a_fetch_of_other_columns_or_of_a_lost_session_is_told(session: pymysql.Connection[Any]) -> None:
+    fetch = Fetch(session, "SELECT 1, 2", [NUMBER])
+    fetch.send()
+    fetch.receive()
+    with pytest.raises(SourceError, match="gave 2"):
+        fetch.rows()
+    assert not session.open
+    with pytest.raises(SourceUnavailableError):
+        Fetch(session, "SELECT 1", [NUMBER]).send()
 
 
 def test_a_text_that_is_invalid_stands_as_unreadable(session: pymysql.Connection[Any]) -> None:

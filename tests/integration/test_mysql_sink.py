@@ -16,6 +16,7 @@ from changes.errors import FencedError, StoreError, StoreUnavailableError
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
+from ingest.canonical.rows import Fetch
 from offsets import schema
 from offsets.mysql import MySQLOffsets
 from projectors.stores.index_tables.reading import IndexTableReader
@@ -752,7 +753,7 @@ def test_only_blocks_in_which_something_differs_are_upserted(place: Place) -> No
         rows[ROWS_A_LOOK * block + 500,] = Write(5, (None, None))
     write(sink, view, {key: Write(8, (None, None)) for key, one in rows.items() if one.values == (None, None)})
     again = {key: Write(9, one.values) for key, one in rows.items()}
-    second = [(key,) for key in range(ROWS_A_LOOK, ROWS_A_LOOK * 2)]
+    second = [(key,) for key in range(ROWS_A_LOOK + 1, ROWS_A_LOOK * 2 + 2)]  # a look is of rows with values
     assert upserted(sink, view, again) == [(500,), *second, (ROWS_A_LOOK * 2 + 500,), (ROWS_A_LOOK * 3 + 5,)]
     assert {key: get(place._plain, place.database, view, key) for key in again} == again
     untouched = place.ask(f"SELECT id, version FROM {place.database}.index_user WHERE version <> 9 ORDER BY id")
@@ -779,14 +780,14 @@ def test_a_row_that_comes_between_the_look_and_the_update_keeps_its_own_version(
     rows: dict[Key, Write] = {(key,): Write(5, (f"e{key}",)) for key in range(0, 3_000, 2)}
     write(sink, view, rows)
     again, came = {key: Write(9, one.values) for key, one in rows.items()}, []
-    looked = Unchanged._raise_to
+    looked = Unchanged._raising
 
-    def raise_to(self: Unchanged, *arguments: Any) -> None:
+    def raising(self: Unchanged, block: Any) -> str:
         if not came:
             came.append(write(other, view, {(1_001,): Write(6, ("between",))}))
-        looked(self, *arguments)
+        return looked(self, block)
 
-    monkeypatch.setattr(Unchanged, "_raise_to", raise_to)
+    monkeypatch.setattr(Unchanged, "_raising", raising)
     assert sink.write_again([ViewWrites(view.id, again)]) == []
     sink.connection.commit()
     assert came == [[]]
@@ -809,16 +810,48 @@ def test_a_row_that_was_looked_at_is_changed_by_nobody_until_it_has_its_version(
         del rows[50,]
     with other.connection.cursor() as cursor:
         cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
-    raised = Unchanged._raise_to
+    looked = Unchanged._raising
 
-    def raise_to(self: Unchanged, *arguments: Any) -> None:
+    def raising(self: Unchanged, block: Any) -> str:
         with pytest.raises(StoreUnavailableError):
             other.write([ViewWrites(view.id, {(50,): Write(7, ("older than the replay",))})], None)
-        raised(self, *arguments)
+        return looked(self, block)
 
-    monkeypatch.setattr(Unchanged, "_raise_to", raise_to)
+    monkeypatch.setattr(Unchanged, "_raising", raising)
     assert upserted(sink, view, {key: Write(9, one.values) for key, one in rows.items()}) == []
     assert get(place._plain, place.database, view, (50,)) == ((6, (None,)) if is_tombstone else (9, ("e50",)))
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("what", ["SELECT", "UPDATE"])
+def test_a_look_that_fails_halfway_leaves_the_usual_way(
+    place: Place, monkeypatch: pytest.MonkeyPatch, what: str, number: int
+) -> None:
+    """What was sent behind the statement that failed is answered too, and rolled back with it."""
+    view = index_table("index_user", [EMAIL])
+    sink = place.prepared(view)
+    rows: dict[Key, Write] = {(key,): Write(5, (f"e{key}",)) for key in range(ROWS_A_LOOK * 4)}
+    write(sink, view, rows)
+    made, block, raising = [], Unchanged._block, Unchanged._raising
+
+    def blocked(self: Unchanged, connection: Any, items: Any) -> Any:
+        made.append(items)
+        found = block(self, connection, items)
+        if what == "SELECT" and len(made) == number + 1:
+            return found._replace(rows=Fetch(connection, "SELECT id FROM absent", [ID]))
+        return found
+
+    def raised(self: Unchanged, one: Any) -> str:
+        is_it = what == "UPDATE" and one.items is made[number]
+        return "UPDATE absent SET version = 7" if is_it else raising(self, one)
+
+    monkeypatch.setattr(Unchanged, "_block", blocked)
+    monkeypatch.setattr(Unchanged, "_raising", raised)
+    again = {key: Write(9, one.values) for key, one in rows.items()}
+    connection = sink.connection
+    assert upserted(sink, view, again) == sorted(again)
+    assert sink.connection is connection, "nothing was under way"
+    assert place.ask(f"SELECT DISTINCT version FROM {place.database}.index_user") == [(9,)]
 
 
 @pytest.mark.parametrize("server", ["mysql_server", "mariadb_server"])

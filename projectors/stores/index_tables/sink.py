@@ -27,7 +27,7 @@ from projectors.stores.index_tables import places
 from projectors.stores.index_tables.reading import end_of_page, stale_keys
 from projectors.stores.index_tables.single_rows import MOST_VIEWS, SingleRows
 from projectors.stores.index_tables.table import VERSION, present_tables
-from projectors.stores.index_tables.unchanged import MOST_MISSES, ROWS_A_LOOK, ChangedMeanwhileError, Unchanged
+from projectors.stores.index_tables.unchanged import ChangedMeanwhileError, Unchanged
 from projectors.stores.index_tables.upserts import Upsert
 from projectors.views import BoundView
 from servers.facts import ServerFacts, facts_of
@@ -235,16 +235,9 @@ class MySQLSink(GuardedSink):
     def _apply_again(self, connection: Connection, writes: Sequence[ViewWrites]) -> list[Parked]:
         letters: list[Parked] = []
         for of_view in sorted(writes, key=lambda one: one.view):
-            unchanged = self._unchanged.get(of_view.view)
-            items, at, misses = sorted(of_view.writes.items()), 0, 0
-            while unchanged is not None and at < len(items) and misses < MOST_MISSES:
-                some = items[at : at + ROWS_A_LOOK]
-                at += len(some)
-                left = unchanged.left(connection, some)
-                misses = misses + 1 if len(left) == len(some) else 0  # what shows nothing is left of each block
-                letters += self._apply(connection, [ViewWrites(of_view.view, dict(left))], None) if left else []
-            if at < len(items):
-                letters += self._apply(connection, [ViewWrites(of_view.view, dict(items[at:]))], None)
+            unchanged, items = self._unchanged.get(of_view.view), sorted(of_view.writes.items())
+            left = items if unchanged is None else unchanged.left(connection, items)
+            letters += self._apply(connection, [ViewWrites(of_view.view, dict(left))], None) if left else []
         return letters
 
     def witness(self, offset: Position) -> Position | None:

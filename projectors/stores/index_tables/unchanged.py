@@ -4,18 +4,25 @@ An upsert of a row that is there costs the server more than an INSERT of a new o
 range of keys. The rows stay locked from the read to the UPDATE, so nobody changes one of them in between. READ
 COMMITTED locks no gaps: a row that comes into the range in between would be given a version that is not its own, so
 the rows that the UPDATE changed are counted, and where there is one too many all is to be rolled back.
+
+The server changes one block and reads the one behind the next, while the next is parsed and compared here.
 """
 
 from __future__ import annotations
 
 from operator import add, itemgetter, lt
+from typing import NamedTuple
 
-from ingest.canonical import fetch_rows, select_list
+import pymysql
+
+from ingest.canonical import select_list
+from ingest.canonical.rows import Fetch
 from projectors.stores import Item
 from projectors.stores.index_tables.reading import has_values, stored_columns
 from projectors.stores.index_tables.table import VERSION, table_name
 from projectors.views import BoundView
 from servers.literals import within
+from servers.pipelined import Flight
 from servers.sessions import Connection, quote
 
 ROWS_A_LOOK = 1_000  # where one of them differs, all of them are upserted
@@ -27,6 +34,14 @@ _version = itemgetter(-1)
 
 class ChangedMeanwhileError(Exception):
     """Rows came between the read and the UPDATE."""
+
+
+class _Block(NamedTuple):
+    """Some of the items, and the rows of the range of their keys."""
+
+    items: list[Item]
+    where: str
+    rows: Fetch
 
 
 class Unchanged:
@@ -42,38 +57,76 @@ class Unchanged:
         self._nothing = (None, (None,) * len(view.values))
 
     def left(self, connection: Connection, items: list[Item]) -> list[Item]:
-        """Those of the items, which are in key order, that are still to be upserted, in the open transaction.
+        """Those of the items, in key order as they are, that are still to be upserted, in the open transaction.
 
         Rows without values are among them always: nothing tells them from tombstones of other keys in the range.
-        Raises ChangedMeanwhileError, pymysql's errors and those of `fetch_rows`: then roll back.
+        Raises ChangedMeanwhileError, pymysql's errors and those of `Fetch`: then roll back. No answer waits then.
         """
         wanted, left = items, []
         if any(map(self._nothing.__contains__, (values for _, (_, values) in items))):
             wanted = [item for item in items if item[1][1] not in self._nothing]
             left = [item for item in items if item[1][1] in self._nothing]
-        return left if wanted and self._are_there(connection, wanted) else items
+        blocks = [self._block(connection, wanted[at : at + ROWS_A_LOOK]) for at in range(0, len(wanted), ROWS_A_LOOK)]
+        update, older = Flight(connection), 0  # of the block before, and how many rows it is to change
+        misses = 0
+        for at, block in enumerate(blocks):
+            if at == 0:
+                block.rows.send()
+                block.rows.receive()
+            following = blocks[at + 1] if at + 1 < len(blocks) else None
+            if following is not None:
+                following.rows.send()
+            try:
+                found = self._older(block)
+            finally:
+                changed = update.land()
+                if following is not None:
+                    following.rows.receive()
+            _check(changed, older)
+            older = found or 0
+            if older:
+                update.send(self._raising(block).encode())
+                update.flush()
+            misses = misses + 1 if found is None else 0
+            if found is None:
+                left += block.items
+            if misses == MOST_MISSES:
+                left += wanted[(at + 1) * ROWS_A_LOOK :]
+                break
+        _check(update.land(), older)
+        return sorted(left)
 
-    def _are_there(self, connection: Connection, items: list[Item]) -> bool:
-        """Whether the rows of these keys' range are these and no others; then they have their versions."""
-        keys, writes = zip(*items, strict=True)
-        versions, values = zip(*writes, strict=True)
-        where = within(self._key, keys[0], keys[-1])
+    def _block(self, connection: Connection, items: list[Item]) -> _Block:
+        where = within(self._key, items[0][0], items[-1][0])
         # Tombstones are locked too, and left out here: the UPDATE would wait for what the SELECT let go of.
-        limit = f"{self._order} LIMIT {len(keys) * 2} FOR UPDATE"
-        rows = fetch_rows(connection, f"{self._select} WHERE {where} {limit}", self._columns)
+        limit = f"{self._order} LIMIT {len(items) * 2} FOR UPDATE"
+        return _Block(items, where, Fetch(connection, f"{self._select} WHERE {where} {limit}", self._columns))
+
+    def _older(self, block: _Block) -> int | None:
+        """How many have an older version; None unless the rows of the range are these and no others."""
+        keys, writes = zip(*block.items, strict=True)
+        versions, values = zip(*writes, strict=True)
+        rows = block.rows.rows()
         if len(rows) > len(keys):
             rows = [row for row in rows if row[len(self._key) : -1] != self._nothing[1]]
         if [row[:-1] for row in rows] != list(map(add, keys, values)):
-            return False
-        older = sum(map(lt, map(_version, rows), versions))
+            return None
+        older: int = sum(map(lt, map(_version, rows), versions))
         if older and len(set(versions)) > 1:  # a version column; where all is as it was, nothing is to be done
-            return False
-        if older:
-            self._raise_to(connection, versions[0], older, f"{where} AND {self._shown}")
-        return True
+            return None
+        return older
 
-    def _raise_to(self, connection: Connection, version: int, older: int, where: str) -> None:
-        with connection.cursor() as cursor:
-            set_ = f"SET {VERSION} = {version:d} WHERE {where} AND {VERSION} < {version:d}"
-            if cursor.execute(f"UPDATE {self._table} {set_}") != older:
-                raise ChangedMeanwhileError
+    def _raising(self, block: _Block) -> str:
+        """The statement that gives the rows of the block their version."""
+        _, (version, _) = block.items[0]
+        set_ = f"SET {VERSION} = {version:d} WHERE {block.where} AND {self._shown} AND {VERSION} < {version:d}"
+        return f"UPDATE {self._table} {set_}"
+
+
+def _check(changed: list[int | pymysql.err.MySQLError], older: int) -> None:
+    """Of at most one UPDATE, which was to change so many rows."""
+    for count in changed:
+        if isinstance(count, pymysql.err.MySQLError):
+            raise count
+        if count != older:
+            raise ChangedMeanwhileError
