@@ -753,11 +753,22 @@ def test_only_blocks_in_which_something_differs_are_upserted(place: Place) -> No
         rows[ROWS_A_LOOK * block + 500,] = Write(5, (None, None))
     write(sink, view, {key: Write(8, (None, None)) for key, one in rows.items() if one.values == (None, None)})
     again = {key: Write(9, one.values) for key, one in rows.items()}
-    second = [(key,) for key in range(ROWS_A_LOOK + 1, ROWS_A_LOOK * 2 + 2)]  # a look is of rows with values
+    second = [(key,) for key in range(ROWS_A_LOOK, ROWS_A_LOOK * 2)]
     assert upserted(sink, view, again) == [(500,), *second, (ROWS_A_LOOK * 2 + 500,), (ROWS_A_LOOK * 3 + 5,)]
     assert {key: get(place._plain, place.database, view, key) for key in again} == again
     untouched = place.ask(f"SELECT id, version FROM {place.database}.index_user WHERE version <> 9 ORDER BY id")
     assert untouched == [(-7, 5), (ROWS_A_LOOK * 3 + 6, 7), (ROWS_A_LOOK * 5, 5)]
+
+
+def test_blocks_that_show_nothing_are_no_misses(place: Place) -> None:
+    view = index_table("index_user", [EMAIL])
+    sink = place.prepared(view)
+    rows: dict[Key, Write] = {(key,): Write(5, (None,)) for key in range(ROWS_A_LOOK * 3)}
+    rows |= {(key,): Write(5, (f"e{key}",)) for key in range(ROWS_A_LOOK * 3, ROWS_A_LOOK * 5)}
+    write(sink, view, rows)
+    again = {key: Write(9, one.values) for key, one in rows.items()}
+    assert upserted(sink, view, again) == [(key,) for key in range(ROWS_A_LOOK * 3)]
+    assert place.ask(f"SELECT DISTINCT version FROM {place.database}.index_user") == [(9,)]
 
 
 def test_scattered_rows_are_upserted_and_what_lies_between_them_stays(place: Place) -> None:
@@ -782,10 +793,10 @@ def test_a_row_that_comes_between_the_look_and_the_update_keeps_its_own_version(
     again, came = {key: Write(9, one.values) for key, one in rows.items()}, []
     looked = Unchanged._raising
 
-    def raising(self: Unchanged, block: Any) -> str:
+    def raising(self: Unchanged, block: Any, version: int) -> str:
         if not came:
             came.append(write(other, view, {(1_001,): Write(6, ("between",))}))
-        return looked(self, block)
+        return looked(self, block, version)
 
     monkeypatch.setattr(Unchanged, "_raising", raising)
     assert sink.write_again([ViewWrites(view.id, again)]) == []
@@ -812,10 +823,10 @@ def test_a_row_that_was_looked_at_is_changed_by_nobody_until_it_has_its_version(
         cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
     looked = Unchanged._raising
 
-    def raising(self: Unchanged, block: Any) -> str:
+    def raising(self: Unchanged, block: Any, version: int) -> str:
         with pytest.raises(StoreUnavailableError):
             other.write([ViewWrites(view.id, {(50,): Write(7, ("older than the replay",))})], None)
-        return looked(self, block)
+        return looked(self, block, version)
 
     monkeypatch.setattr(Unchanged, "_raising", raising)
     assert upserted(sink, view, {key: Write(9, one.values) for key, one in rows.items()}) == []
@@ -841,9 +852,9 @@ def test_a_look_that_fails_halfway_leaves_the_usual_way(
             return found._replace(rows=Fetch(connection, "SELECT id FROM absent", [ID]))
         return found
 
-    def raised(self: Unchanged, one: Any) -> str:
-        is_it = what == "UPDATE" and one.items is made[number]
-        return "UPDATE absent SET version = 7" if is_it else raising(self, one)
+    def raised(self: Unchanged, one: Any, version: int) -> str:
+        is_it = what == "UPDATE" and one.items[0][0] == (ROWS_A_LOOK * number,)
+        return "UPDATE absent SET version = 7" if is_it else raising(self, one, version)
 
     monkeypatch.setattr(Unchanged, "_block", blocked)
     monkeypatch.setattr(Unchanged, "_raising", raised)

@@ -44,6 +44,14 @@ class _Block(NamedTuple):
     rows: Fetch
 
 
+class _Found(NamedTuple):
+    """What a look at a block found."""
+
+    left: list[Item]  # shows nothing, so it is to be upserted
+    older: int = 0  # rows that are as they would be written, with an older version
+    version: int = 0  # for these
+
+
 class Unchanged:
     """Of one view whose table has all that there is of an entity in one row."""
 
@@ -62,39 +70,34 @@ class Unchanged:
         Rows without values are among them always: nothing tells them from tombstones of other keys in the range.
         Raises ChangedMeanwhileError, pymysql's errors and those of `Fetch`: then roll back. No answer waits then.
         """
-        wanted, left = items, []
-        if any(map(self._nothing.__contains__, (values for _, (_, values) in items))):
-            wanted = [item for item in items if item[1][1] not in self._nothing]
-            left = [item for item in items if item[1][1] in self._nothing]
-        blocks = [self._block(connection, wanted[at : at + ROWS_A_LOOK]) for at in range(0, len(wanted), ROWS_A_LOOK)]
-        update, older = Flight(connection), 0  # of the block before, and how many rows it is to change
-        misses = 0
-        for at, block in enumerate(blocks):
-            if at == 0:
-                block.rows.send()
-                block.rows.receive()
-            following = blocks[at + 1] if at + 1 < len(blocks) else None
+        blocks = (self._block(connection, items[at : at + ROWS_A_LOOK]) for at in range(0, len(items), ROWS_A_LOOK))
+        left: list[Item] = []
+        looked_at = misses = older = 0
+        update = Flight(connection)  # of the block before, where `older` rows of it were found
+        following = next(blocks, None)
+        if following is not None:
+            following.rows.send()
+            following.rows.receive()
+        while (block := following) is not None and misses < MOST_MISSES:
+            following = next(blocks, None)
             if following is not None:
                 following.rows.send()
             try:
-                found = self._older(block)
-            finally:
+                found = self._found(block)
+            finally:  # nothing stays under way, whatever is raised
                 changed = update.land()
                 if following is not None:
                     following.rows.receive()
             _check(changed, older)
-            older = found or 0
-            if older:
-                update.send(self._raising(block).encode())
-                update.flush()
+            looked_at += len(block.items)
             misses = misses + 1 if found is None else 0
-            if found is None:
-                left += block.items
-            if misses == MOST_MISSES:
-                left += wanted[(at + 1) * ROWS_A_LOOK :]
-                break
+            left += block.items if found is None else found.left
+            older = 0 if found is None else found.older
+            if found is not None and older:
+                update.send(self._raising(block, found.version).encode())
+                update.flush()
         _check(update.land(), older)
-        return sorted(left)
+        return sorted([*left, *items[looked_at:]])
 
     def _block(self, connection: Connection, items: list[Item]) -> _Block:
         where = within(self._key, items[0][0], items[-1][0])
@@ -102,10 +105,18 @@ class Unchanged:
         limit = f"{self._order} LIMIT {len(items) * 2} FOR UPDATE"
         return _Block(items, where, Fetch(connection, f"{self._select} WHERE {where} {limit}", self._columns))
 
-    def _older(self, block: _Block) -> int | None:
-        """How many have an older version; None unless the rows of the range are these and no others."""
+    def _found(self, block: _Block) -> _Found | None:
+        """None unless the rows of the range are these and no others: then all of the block is left."""
+        left: list[Item] = []
         keys, writes = zip(*block.items, strict=True)
         versions, values = zip(*writes, strict=True)
+        if any(nothing in values for nothing in self._nothing):
+            left = [item for item in block.items if item[1][1] in self._nothing]
+            wanted = [item for item in block.items if item[1][1] not in self._nothing]
+            if not wanted:
+                return _Found(left)
+            keys, writes = zip(*wanted, strict=True)
+            versions, values = zip(*writes, strict=True)
         rows = block.rows.rows()
         if len(rows) > len(keys):
             rows = [row for row in rows if row[len(self._key) : -1] != self._nothing[1]]
@@ -114,11 +125,10 @@ class Unchanged:
         older: int = sum(map(lt, map(_version, rows), versions))
         if older and len(set(versions)) > 1:  # a version column; where all is as it was, nothing is to be done
             return None
-        return older
+        return _Found(left, older, versions[0])
 
-    def _raising(self, block: _Block) -> str:
+    def _raising(self, block: _Block, version: int) -> str:
         """The statement that gives the rows of the block their version."""
-        _, (version, _) = block.items[0]
         set_ = f"SET {VERSION} = {version:d} WHERE {block.where} AND {self._shown} AND {VERSION} < {version:d}"
         return f"UPDATE {self._table} {set_}"
 
