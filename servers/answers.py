@@ -21,41 +21,42 @@ class LastAnswer:
     """The server's last answer to a statement; of one session at a time."""
 
     def __init__(self) -> None:
-        self._statement = ""
-        self._bytes = b""  # empty: what came last is not known as a whole
+        self._known = ("", b"")  # a statement, and its answer as it was read; b"": none was
+        self._came = ("", b"")  # the same of the last answer, which is being read
         self._rows: Sequence[Any] = ()
 
     def ask(self, session: Any, statement: str) -> Sequence[Any]:
         """Its rows, as PyMySQL reads them. Raises PyMySQL's errors."""
         session._execute_command(COMMAND.COM_QUERY, statement)
         if not self.is_again(session, statement):
-            self._rows = ()
             session._read_query_result()
             self._rows = session._result.rows or ()
+            self.keep()
         return self._rows
 
     def is_again(self, session: Any, statement: str) -> bool:
         """Whether the server answers as it did to the same statement before; then the answer has been read past.
 
-        To be called when the statement was sent, before anything of its answer is read. False leaves the answer to the
-        caller, who says `forget` where it is to be read the next time too. Raises PyMySQL's errors.
+        To be called when the statement was sent, before anything of its answer is read, with the timeout that sending
+        it left. False leaves the answer to the caller, who says `keep` once it was read. The session's status stays
+        as it was before. Raises PyMySQL's errors.
         """
-        before, self._bytes = self._bytes, b""
         try:
             found: bytes = session._rfile.peek()
         except OSError as error:  # as PyMySQL tells it
             session._force_close()
             raise pymysql.err.OperationalError(2013, f"lost while waiting ({type(error).__name__})") from None
-        is_again = bool(found) and found == before and statement == self._statement
-        if is_again:
+        self._came = (statement, found)
+        if found and self._came == self._known:
             session._rfile.read(len(found))
-        if is_again or _is_whole(found):
-            self._statement, self._bytes = statement, found
-        return is_again
+            return True
+        self._known = ("", b"")
+        return False
 
-    def forget(self) -> None:
-        """The next answer is another one, whatever it is."""
-        self._bytes = b""
+    def keep(self) -> None:
+        """The answer that came last was read, and need not be when it comes again."""
+        if _is_whole(self._came[1]):
+            self._known = self._came
 
 
 def _is_whole(answer: bytes) -> bool:

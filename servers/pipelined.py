@@ -4,8 +4,9 @@ MySQL reads the next packet when it has finished the last, so a flight costs one
 the following statements are still being made. A statement that fails does not keep the server from executing those
 behind it: send only what can be rolled back as a whole (a transaction that the flight does not commit).
 
-PyMySQL waits after each statement and has no prepared ones. Only this module uses its private names, and
-tests/integration/test_flight.py fails when one of them changes its meaning.
+PyMySQL waits after each statement and has no prepared ones. This module uses its private names, as `answers.py` and
+ingest/canonical/rows.py do; tests/integration/test_flight.py, test_answers.py and test_canonical.py fail when one of
+them changes its meaning.
 """
 
 from __future__ import annotations

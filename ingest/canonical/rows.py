@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import pymysql
 from pymysql.constants import COMMAND, SERVER_STATUS
+from pymysql.protocol import MysqlPacket
 
 from changes.batches import Row
 from changes.errors import RETRIES, SourceError, SourceUnavailableError, TookTooLongError, ViewtailError
@@ -65,8 +66,8 @@ def fetch_rows(
         look(form)
         result = _Result(session, tuple(columns), max_bytes, session._rfile.read1)
         rows = result.rows()
-        if rows and last is not None:
-            last.forget()
+        if not rows and last is not None:
+            last.keep()
         if not result.is_whole:
             session._force_close()
         return rows
@@ -89,25 +90,26 @@ class Fetch:
             self._session._execute_command(COMMAND.COM_QUERY, self._sql)
 
     def receive(self) -> None:
-        """Take all of the answer, so that the next one may come. An error that it holds is raised by `rows`."""
+        """Take all of the answer, so that the next one may come."""
         with _reading(self._session):
             self._answer = _whole_answer(self._session._rfile.read1)
 
     def rows(self) -> list[Row]:
-        """What the server answered."""
-        with _reading(self._session):
-            at, packets = 0, 0
-            while packets < len(self._columns) + 2:  # their number, each of them, and their end
+        """What the server answered; once. The session is as it was, whatever is raised."""
+        answer, self._answer = self._answer, b""
+        at = 0
+        try:
+            for number in range(len(self._columns) + 2):  # how many columns, each of them, and their end
                 begin = at + 4
-                at = begin + int.from_bytes(self._answer[at : at + 3], "little")
-                if self._answer[begin] == _ERROR:
-                    pymysql.err.raise_mysql_exception(self._answer[begin:at])
-                if packets == 0:
-                    _check_count(self._answer[begin], self._columns)
-                packets += 1
-            rest = BytesIO(self._answer)
+                at = begin + int.from_bytes(answer[at : at + 3], "little")
+                if number == 0:
+                    count = MysqlPacket(answer[begin:at], self._session.encoding).read_length_encoded_integer()
+                    _check_count(count, self._columns)
+            rest = BytesIO(answer)
             rest.seek(at)
             return _Result(self._session, self._columns, inf, rest.read1).rows()
+        except _UNREADABLE as error:
+            raise _unreadable(error) from None
 
 
 @contextmanager
@@ -124,12 +126,19 @@ def _reading(session: Any) -> Iterator[None]:
         if isinstance(error, OSError):
             lost = pymysql.err.OperationalError(2013, f"lost while reading rows ({type(error).__name__})")
             raise source_error(lost, session) from None
-        if isinstance(error, (ValueError, IndexError, struct.error, AttributeError)):
-            raise SourceError(
-                f"the server's answer to a SELECT cannot be read ({type(error).__name__}); the connection was closed. "
-                "If it happens again, report it with the server's version"
-            ) from None
+        if isinstance(error, (*_UNREADABLE, AttributeError)):
+            raise _unreadable(error) from None
         raise
+
+
+_UNREADABLE = (ValueError, IndexError, struct.error)
+
+
+def _unreadable(error: BaseException) -> SourceError:
+    return SourceError(
+        f"the server's answer to a SELECT cannot be read ({type(error).__name__}), and nothing of it was taken. "
+        "If it happens again, report it with the server's version"
+    )
 
 
 def _check_count(count: int | None, columns: Sequence[Column]) -> None:
@@ -208,9 +217,9 @@ class _Result:
                     self._end(data, length)
                     return self._rows
                 # read1 gives what is there: joining it piece by piece would copy a large row again and again
-                data = self._fill(data, 4 + length)
+                data = _with_more(data, 4 + length - len(data), self._read)
             else:
-                data = self._fill(data, 4)
+                data = _with_more(data, 4 - len(data), self._read)
 
     def _complete_rows(self, data: bytes) -> int:
         before = len(self._rows)
@@ -225,9 +234,9 @@ class _Result:
         pieces = []
         length = _LARGEST_PACKET
         while length == _LARGEST_PACKET:
-            data = self._fill(data, 4)
+            data = _with_more(data, 4 - len(data), self._read)
             length = int.from_bytes(data[:3], "little")
-            data = self._fill(data, 4 + length)
+            data = _with_more(data, 4 + length - len(data), self._read)
             pieces.append(data[4 : 4 + length])
             data = data[4 + length :]
         # The parser looks at lengths only to know whether a row is complete, so that one header serves.
@@ -237,16 +246,6 @@ class _Result:
         if parse(row, 0, len(row), self._rows.append) != len(row):
             raise ValueError("a large row has bytes left")
         return data
-
-    def _fill(self, data: bytes, size: int) -> bytes:
-        pieces, missing = [data], size - len(data)
-        while missing > 0:
-            piece = self._read(max(_READ_BYTES, missing))
-            if not piece:
-                raise pymysql.err.OperationalError(2013, "Lost connection to MySQL server during query")
-            pieces.append(piece)
-            missing -= len(piece)
-        return b"".join(pieces)
 
     def _end(self, data: bytes, length: int) -> None:
         packet = data[4 : 4 + length]
@@ -263,30 +262,40 @@ class _Result:
 
 
 def _whole_answer(read: Callable[[int], bytes]) -> bytes:
-    """All packets of the answer to a SELECT: up to an error, or to the second end, behind the rows."""
+    """All packets of the answer to a SELECT, up to the second end, behind the rows. Raises the error that it holds."""
     pieces: list[bytes] = []
     data, at, ends = b"", 0, 0
     is_continued = False
     while True:
+        missing = 1
         while len(data) > at + 4:
             stop = at + 4 + (data[at] | data[at + 1] << 8 | data[at + 2] << 16)
             if stop > len(data):
+                missing = stop - len(data)
                 break
             first, length, was_continued = data[at + 4], stop - at - 4, is_continued
-            at, is_continued = stop, length == _LARGEST_PACKET
-            if was_continued or (first < _EOF):
-                continue
-            if first == _ERROR:
-                return b"".join([*pieces, data])
-            if length < 9:
+            is_continued = length == _LARGEST_PACKET
+            if first == _ERROR and not was_continued:
+                pymysql.err.raise_mysql_exception(data[at + 4 : stop])
+            at = stop
+            if first == _EOF and length < 9 and not was_continued:
                 ends += 1
                 if ends == 2:
                     return b"".join([*pieces, data])
-        piece = read(_READ_BYTES)
+        pieces.append(data[:at])
+        data, at = _with_more(data[at:], missing, read), 0
+
+
+def _with_more(data: bytes, missing: int, read: Callable[[int], bytes]) -> bytes:
+    """At least so many bytes more. Joined at the end: piece by piece a large row would be copied again and again."""
+    pieces = [data]
+    while missing > 0:
+        piece = read(max(_READ_BYTES, missing))
         if not piece:
             raise pymysql.err.OperationalError(2013, "Lost connection to MySQL server during query")
-        pieces.append(data[:at])
-        data, at = data[at:] + piece, 0
+        pieces.append(piece)
+        missing -= len(piece)
+    return b"".join(pieces)
 
 
 # --- What is asked for ---

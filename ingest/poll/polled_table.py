@@ -51,7 +51,7 @@ class PolledTable:
     ids: Ids | None
     _looks: deque[_Look] = field(default_factory=deque)
     _final: int = 0  # up to here nobody was left at the last look: what there is the next SELECT sees
-    _last: LastAnswer = field(default_factory=LastAnswer)  # mostly nothing is new
+    _last: LastAnswer = field(default_factory=LastAnswer, init=False)  # mostly nothing is new
     _form: Form | None = field(default=None, init=False)  # of its rows, when their columns were as described
     _columns: tuple[Column, ...] = field(init=False)
     _select: str = field(init=False)

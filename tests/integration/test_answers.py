@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pymysql
 import pytest
+from pymysql.constants import COMMAND
 
-from changes.errors import SourceUnavailableError
+from changes.errors import SourceError, SourceUnavailableError
 from changes.tables import Column, Kind
 from ingest.canonical import fetch_rows
-from servers.answers import LastAnswer
+from servers.answers import LastAnswer, _is_whole
 from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 
@@ -73,16 +75,47 @@ def test_another_statement_has_another_answer(session: pymysql.Connection[Any]) 
     assert last.told == [False, False, False, True]
 
 
-@pytest.mark.parametrize("length", [200, 8_150, 8_175, 8_192, 9_000, 70_000])
-def test_an_answer_that_is_not_there_as_a_whole_is_read(session: pymysql.Connection[Any], length: int) -> None:
-    """However it is cut: what is read of it ends behind a packet too."""
+BESIDE_TEXT = 140  # bytes of the answer below: with its ends 140, up to the second row 131, up to the first 123
+
+
+@pytest.mark.parametrize("cut", [0, 9, 17])  # nothing is cut off; its end is; and the row before
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_an_answer_that_is_not_there_as_a_whole_is_read(session: pymysql.Connection[Any], cut: int, more: int) -> None:
+    """However it is cut by what is read at once: that may end behind a packet too."""
     last = Watched()
+    length = io.DEFAULT_BUFFER_SIZE - BESIDE_TEXT + cut + more
     run(session, f"INSERT INTO mark VALUES ('a', REPEAT('x', {length})), ('b', 'y')")
     for _ in range(5):
         assert last.ask(session, ALL) == (("a", "x" * length), ("b", "y"))
-    assert last.told[0] is False and last.told[-1] is (length < 8_000)
+    assert last.told == [False, *[cut + more <= 0] * 4]
     run(session, "UPDATE mark SET token = 'z' WHERE name = 'b'")
     assert last.ask(session, ALL) == (("a", "x" * length), ("b", "z"))
+
+
+def test_no_part_of_an_answer_is_taken_for_a_whole_one(session: pymysql.Connection[Any]) -> None:
+    run(session, "INSERT INTO mark VALUES ('a', '1'), ('b', NULL)")
+    for statement in (ALL, NONE):
+        session._execute_command(COMMAND.COM_QUERY, statement)  # type: ignore[attr-defined]
+        answer = session._rfile.peek()  # type: ignore[attr-defined]
+        session._read_query_result()  # type: ignore[attr-defined]
+        assert _is_whole(answer)
+        assert not any(_is_whole(answer[:length]) for length in range(len(answer)))
+        assert not _is_whole(answer + answer[:4])
+
+
+def test_an_answer_that_was_not_read_is_not_known(session: pymysql.Connection[Any]) -> None:
+    """What raises at its form must see it again."""
+    last = Watched()
+
+    def refuse(_: object) -> None:
+        raise SourceError("of another form")
+
+    for _ in range(2):
+        with pytest.raises(SourceError, match="of another form"):
+            fetch_rows(session, NONE, [NAME], look=refuse, last=last)
+        session.connect()
+        run(session, "USE answers")
+    assert last.told == [False, False]
 
 
 def test_what_the_server_refuses_is_raised_each_time(session: pymysql.Connection[Any]) -> None:

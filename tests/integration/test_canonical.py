@@ -144,6 +144,10 @@ def test_results_of_every_size_arrive_whole(session: pymysql.Connection[Any]) ->
         [NUMBER, TEXT],
     )
     assert len(many) == 180_000 and all(len(text) == number for number, text in many)
+    for count in (250, 251, 300, 1_000):
+        assert fetched(session, f"SELECT {', '.join(map(str, range(count)))}", [NUMBER] * count) == [
+            tuple(range(count))
+        ]
     assert is_usable(session)
 
 
@@ -157,13 +161,12 @@ def test_rows_around_and_above_16_mib_arrive_whole(session: pymysql.Connection[A
     assert is_usable(session)
 
 
-def test_a_fetch_that_the_server_refuses_is_told_with_its_rows(session: pymysql.Connection[Any]) -> None:
-    for sql in ("SELECT a FROM absent", "SELECT 1 + (SELECT 1 UNION SELECT 2)"):
+def test_a_fetch_that_the_server_refuses_is_told_when_its_answer_is_taken(session: pymysql.Connection[Any]) -> None:
+    for sql, number in (("SELECT a FROM absent", "1146"), ("SELECT 1 + (SELECT 1 UNION SELECT 2)", "1242")):
         fetch = Fetch(session, sql, [NUMBER])
         fetch.send()
-        fetch.receive()
-        with pytest.raises(SourceError):
-            fetch.rows()
+        with pytest.raises(SourceError, match=number):
+            fetch.receive()
         assert is_usable(session)
 
 
@@ -173,7 +176,8 @@ def test_a_fetch_of_other_columns_or_of_a_lost_session_is_told(session: pymysql.
     fetch.receive()
     with pytest.raises(SourceError, match="gave 2"):
         fetch.rows()
-    assert not session.open
+    assert is_usable(session)
+    session.close()
     with pytest.raises(SourceUnavailableError):
         Fetch(session, "SELECT 1", [NUMBER]).send()
 
@@ -204,8 +208,13 @@ def test_an_error_before_or_amid_the_rows_leaves_the_connection_usable(
         session,
         "INSERT INTO amid WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r LIMIT 900) SELECT n FROM r",
     )
+    sql = "SELECT n, REPEAT('x', 900) + EXP(n) FROM amid ORDER BY n"
     with pytest.raises(SourceError, match="1690"):
-        fetch_rows(session, "SELECT n, REPEAT('x', 900) + EXP(n) FROM amid ORDER BY n", [NUMBER, TEXT])
+        fetch_rows(session, sql, [NUMBER, TEXT])
+    fetch = Fetch(session, sql, [NUMBER, TEXT])
+    fetch.send()
+    with pytest.raises(SourceError, match="1690"):
+        fetch.receive()
     assert is_usable(session)
 
 

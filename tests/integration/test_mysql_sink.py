@@ -753,7 +753,7 @@ def test_only_blocks_in_which_something_differs_are_upserted(place: Place) -> No
         rows[ROWS_A_LOOK * block + 500,] = Write(5, (None, None))
     write(sink, view, {key: Write(8, (None, None)) for key, one in rows.items() if one.values == (None, None)})
     again = {key: Write(9, one.values) for key, one in rows.items()}
-    second = [(key,) for key in range(ROWS_A_LOOK, ROWS_A_LOOK * 2)]
+    second = [(key,) for key in range(ROWS_A_LOOK + 1, ROWS_A_LOOK * 2 + 2)]  # a look is of rows with values
     assert upserted(sink, view, again) == [(500,), *second, (ROWS_A_LOOK * 2 + 500,), (ROWS_A_LOOK * 3 + 5,)]
     assert {key: get(place._plain, place.database, view, key) for key in again} == again
     untouched = place.ask(f"SELECT id, version FROM {place.database}.index_user WHERE version <> 9 ORDER BY id")
@@ -862,6 +862,29 @@ def test_a_look_that_fails_halfway_leaves_the_usual_way(
     connection = sink.connection
     assert upserted(sink, view, again) == sorted(again)
     assert sink.connection is connection, "nothing was under way"
+    assert place.ask(f"SELECT DISTINCT version FROM {place.database}.index_user") == [(9,)]
+
+
+def test_a_look_ahead_that_nobody_needs_any_more_fails_the_others_too(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a deadlock the server rolled back what was changed before it: to keep the rest would be half of it."""
+    view = index_table("index_user", [EMAIL])
+    sink = place.prepared(view)
+    rows: dict[Key, Write] = {(key,): Write(5, (f"e{key}",)) for key in range(ROWS_A_LOOK * 5)}
+    write(sink, view, rows)
+    missed = (ROWS_A_LOOK + 5, ROWS_A_LOOK * 2 + 5)  # two blocks, and the one behind them is read already
+    place.ask(f"UPDATE {place.database}.index_user SET email = 'by hand' WHERE id IN {missed}")
+    block, made = Unchanged._block, []
+
+    def blocked(self: Unchanged, connection: Any, items: Any) -> Any:
+        made.append(items)
+        found = block(self, connection, items)
+        return found._replace(rows=Fetch(connection, "SELECT id FROM absent", [ID])) if len(made) == 4 else found
+
+    monkeypatch.setattr(Unchanged, "_block", blocked)
+    again = {key: Write(9, one.values) for key, one in rows.items()}
+    assert upserted(sink, view, again) == sorted(again)
     assert place.ask(f"SELECT DISTINCT version FROM {place.database}.index_user") == [(9,)]
 
 

@@ -223,7 +223,11 @@ class MySQLSink(GuardedSink):
             self._roll_back()
 
     def write_again(self, writes: Sequence[ViewWrites]) -> list[Parked]:
-        """Blocks of rows that are there as they would be written get their version, and the others are upserted."""
+        """Blocks of rows that are there as they would be written get their version, and the others are upserted.
+
+        Behind all blocks, so not in the order of keys: a row that is missing here, and comes by another writer at the
+        same time, may end in a deadlock. Whoever is rolled back writes in the usual way.
+        """
         connection = self.connection
         if not _is_in_transaction(connection):  # what cannot be finished is rolled back as a whole
             try:

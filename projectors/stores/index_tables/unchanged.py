@@ -10,6 +10,7 @@ The server changes one block and reads the one behind the next, while the next i
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from operator import add, itemgetter, lt
 from typing import NamedTuple
 
@@ -45,11 +46,10 @@ class _Block(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What a look at a block found."""
+    """What a look at a block found, whose rows are as they would be written."""
 
-    left: list[Item]  # shows nothing, so it is to be upserted
-    older: int = 0  # rows that are as they would be written, with an older version
-    version: int = 0  # for these
+    older: int  # rows with an older version
+    version: int  # for these
 
 
 class Unchanged:
@@ -65,21 +65,23 @@ class Unchanged:
         self._nothing = (None, (None,) * len(view.values))
 
     def left(self, connection: Connection, items: list[Item]) -> list[Item]:
-        """Those of the items, in key order as they are, that are still to be upserted, in the open transaction.
+        """Those of the items, which are in key order, that are still to be upserted, in the open transaction.
 
         Rows without values are among them always: nothing tells them from tombstones of other keys in the range.
         Raises ChangedMeanwhileError, pymysql's errors and those of `Fetch`: then roll back. No answer waits then.
         """
-        blocks = (self._block(connection, items[at : at + ROWS_A_LOOK]) for at in range(0, len(items), ROWS_A_LOOK))
-        left: list[Item] = []
+        wanted, left = items, list[Item]()
+        values = [item[1][1] for item in items]
+        if any(nothing in values for nothing in self._nothing):
+            wanted = [item for item in items if item[1][1] not in self._nothing]
+            left = [item for item in items if item[1][1] in self._nothing]
+        blocks = [self._block(connection, wanted[at : at + ROWS_A_LOOK]) for at in range(0, len(wanted), ROWS_A_LOOK)]
         looked_at = misses = older = 0
         update = Flight(connection)  # of the block before, where `older` rows of it were found
-        following = next(blocks, None)
-        if following is not None:
+        for following in blocks[:1]:
             following.rows.send()
             following.rows.receive()
-        while (block := following) is not None and misses < MOST_MISSES:
-            following = next(blocks, None)
+        for block, following in zip_longest(blocks, blocks[1:]):
             if following is not None:
                 following.rows.send()
             try:
@@ -89,15 +91,17 @@ class Unchanged:
                 if following is not None:
                     following.rows.receive()
             _check(changed, older)
-            looked_at += len(block.items)
-            misses = misses + 1 if found is None else 0
-            left += block.items if found is None else found.left
             older = 0 if found is None else found.older
             if found is not None and older:
                 update.send(self._raising(block, found.version).encode())
                 update.flush()
+            looked_at += len(block.items)
+            left += block.items if found is None else ()
+            misses = misses + 1 if found is None else 0
+            if misses == MOST_MISSES:
+                break
         _check(update.land(), older)
-        return sorted([*left, *items[looked_at:]])
+        return [*left, *wanted[looked_at:]]
 
     def _block(self, connection: Connection, items: list[Item]) -> _Block:
         where = within(self._key, items[0][0], items[-1][0])
@@ -106,17 +110,9 @@ class Unchanged:
         return _Block(items, where, Fetch(connection, f"{self._select} WHERE {where} {limit}", self._columns))
 
     def _found(self, block: _Block) -> _Found | None:
-        """None unless the rows of the range are these and no others: then all of the block is left."""
-        left: list[Item] = []
+        """None unless the rows of the range are these and no others."""
         keys, writes = zip(*block.items, strict=True)
         versions, values = zip(*writes, strict=True)
-        if any(nothing in values for nothing in self._nothing):
-            left = [item for item in block.items if item[1][1] in self._nothing]
-            wanted = [item for item in block.items if item[1][1] not in self._nothing]
-            if not wanted:
-                return _Found(left)
-            keys, writes = zip(*wanted, strict=True)
-            versions, values = zip(*writes, strict=True)
         rows = block.rows.rows()
         if len(rows) > len(keys):
             rows = [row for row in rows if row[len(self._key) : -1] != self._nothing[1]]
@@ -125,7 +121,7 @@ class Unchanged:
         older: int = sum(map(lt, map(_version, rows), versions))
         if older and len(set(versions)) > 1:  # a version column; where all is as it was, nothing is to be done
             return None
-        return _Found(left, older, versions[0])
+        return _Found(older, versions[0])
 
     def _raising(self, block: _Block, version: int) -> str:
         """The statement that gives the rows of the block their version."""
