@@ -17,6 +17,7 @@ from ingest.canonical import fetch_rows
 from servers.answers import LastAnswer, _is_whole
 from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
+from tests.support.statements import run
 
 pytestmark = pytest.mark.mysql
 
@@ -34,13 +35,6 @@ def session(mysql_server: Server) -> Iterator[pymysql.Connection[Any]]:
     yield connection
     if connection.open:
         connection.close()
-
-
-def run(connection: pymysql.Connection[Any], *statements: str) -> Any:
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-        return cursor.fetchall()
 
 
 class Watched(LastAnswer):

@@ -19,6 +19,7 @@ from ingest.canonical.rows import Fetch
 from ingest.canonical.sampling import sampled
 from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
+from tests.support.statements import run
 
 pytestmark = pytest.mark.mysql
 
@@ -50,13 +51,6 @@ def session(mysql_server: Server, schema: None) -> Iterator[pymysql.Connection[A
     yield connection
     if connection.open:
         connection.close()
-
-
-def run(connection: pymysql.Connection[Any], *statements: str) -> Any:
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-        return cursor.fetchall()
 
 
 def is_usable(connection: pymysql.Connection[Any]) -> bool:
