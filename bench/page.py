@@ -55,8 +55,8 @@ Where a line of these misses its goal:
 - Verify of search documents reads their rows and makes the documents anew, on the core that also waits for `_mget`; the
   figure is 0.68 to 0.96 from run to run.
 - The cleaner compares some rows at a time in the pipeline's process, and live changes wait for that. It is the
-  processor that is waited for: shorter turns of the interpreter's threads (0.3 ms in place of 1) change nothing. Here it
-  never rests between two rounds; by default it does for five minutes.
+  processor that is waited for: shorter turns of the interpreter's threads (0.3 ms in place of 1) change nothing. Here
+  it never rests between two rounds; by default it does for five minutes.
 - During a rebuild each live change is written to both copies, and while Redis keys move, to both names of a key. Before
   it a slow change takes 1 to 2 ms, so the second write, and a chunk of 100 rows or its comparison, is seen at once.
 - A rebuild gives way to live changes, so it takes many times as long as a backfill. Redis keys are moved ten entities a
