@@ -48,8 +48,8 @@ Where a line of these misses its goal:
 
 - A replay does all that the first backfill does, and then sweeps: it looks for what is still older than its watermark,
   whose rows may be gone. The first backfill begins with an empty place, so it has nothing to sweep. Elasticsearch
-  numbers its writes, so there the sweep leaves out what the replay wrote. MySQL reads its table by key. Redis scans all
-  its keys and looks at each, with the one thread that does the writes. Rows of an index table that are as they would be
+  numbers its writes, so there the sweep leaves out what the replay wrote. MySQL reads its table by key. Redis tells
+  the names of all its keys, with the one thread that does the writes. Rows of an index table that are as they would be
   written get their new version 1,000 at a time, while the next ones are compared; where rows differ, are scattered
   (`--where`), have no values or are of a list, they are upserted, which costs InnoDB more than their first INSERT.
 - Verify of search documents reads their rows and makes the documents anew, on the core that also waits for `_mget`; the

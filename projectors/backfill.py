@@ -97,10 +97,10 @@ class Backfill:
             assert record.watermark_version is not None
             # No older key can come from now on: the pipeline is past the watermark.
             swept = self._swept = guard if is_resumed or self._has_older(guard, record.watermark_version) else None
-            written_upto = None if swept is None else swept.last_write(view)  # whatever is older was written before
+            mark = None if swept is None else swept.mark_writes(view)  # whatever is older was written before
             self._write_chunks(record.last_key, record.watermark_version)
             if swept is not None:
-                self._sweep(swept, record.watermark_version, written_upto)
+                self._sweep(swept, record.watermark_version, mark)
         finally:
             self.rows.close()
         # The store's witness passes this after every row of the backfill: one that comes back with less has lost some.
@@ -230,14 +230,14 @@ class Backfill:
         """With a version column the stored versions say nothing about W: every present key is looked up."""
         return version if self.view.view.entity.version is None else MAX_VERSION
 
-    def _sweep(self, sink: GuardedSink, version: int, written_upto: int | None) -> None:
+    def _sweep(self, sink: GuardedSink, version: int, mark: int | None) -> None:
         """Tombstones for present keys that are older than the backfill and not in the table.
 
         A key that is parked keeps what it has: that it could not be applied does not mean that it is gone.
         """
         self.vitals.state = "sweeping"
-        for page in sink.keys_below(self.view.id, self._sweep_below(version), written_upto):
-            parked = self.dead_letters.keys_of(self.view.id)
+        for page in sink.keys_below(self.view.id, self._sweep_below(version), mark):
+            parked = self.dead_letters.keys_of(self.view.id) if page else ()
             if parked:
                 page = [one for one in page if render_key(one[0], self.view.key) not in parked]
             if self.view.view.entity.version is None:

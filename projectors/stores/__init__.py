@@ -160,14 +160,18 @@ class GuardedSink(WitnessedSink, Protocol):
         """
         self.write(writes, None)
 
-    def last_write(self, view: str) -> int | None:
-        """The number of the last write that the view's place had so far; None where the store numbers none."""
+    def mark_writes(self, view: str) -> int | None:
+        """A mark for `keys_below`: what this sink writes from now on can be told from what was there before.
+
+        None where it cannot. The next mark of a view makes an earlier one void.
+        """
         return None
 
-    def keys_below(self, view: str, version: int, written_upto: int | None = None) -> Iterator[list[tuple[Key, int]]]:
+    def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, stored version) of the view's present (not deleted) keys with a smaller version.
 
-        Where the store numbers its writes, those alone whose last write is not behind `written_upto`.
+        With a mark of `mark_writes`, those alone that were not written since. One whose write was refused, since a
+        newer version is there, may be left out too.
 
         A page comes after each round trip or two, empty where nothing in it is older, so that a caller can leave a
         sweep over many fresh keys between two pages.

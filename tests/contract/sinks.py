@@ -511,7 +511,7 @@ class _ListReader(ListReader):
         ]
 
 
-class _RedisOne:
+class RedisOne:
     kind: Callable[..., View]
 
     def __init__(self, server: Server | None, token: str) -> None:
@@ -554,7 +554,7 @@ class _RedisOne:
             client.delete(name)
 
 
-class RedisHashOne(_RedisOne):
+class RedisHashOne(RedisOne):
     kind = RedisHash
 
     def unacceptable(self, key: Key) -> Write:
@@ -575,7 +575,7 @@ class RedisHashOne(_RedisOne):
         return int(version), values
 
 
-class RedisJsonOne(_RedisOne):
+class RedisJsonOne(RedisOne):
     kind = RedisJson
 
     def unacceptable(self, key: Key) -> Write:
@@ -621,7 +621,7 @@ class RedisGenerationOne(RedisHashOne):
         return shown
 
 
-class _RedisSetOne(_RedisOne):
+class _RedisSetOne(RedisOne):
     """Sets that are named by all that a view of the contract shows."""
 
     type: str

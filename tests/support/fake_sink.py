@@ -159,10 +159,10 @@ class FakeSink:
         self._require_connection()
         return self.store.witness
 
-    def last_write(self, view: str) -> int | None:
+    def mark_writes(self, view: str) -> int | None:
         return None
 
-    def keys_below(self, view: str, version: int, written_upto: int | None = None) -> Iterator[list[tuple[Key, int]]]:
+    def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         self._require_connection()
         shown = [(key, write.version) for key, write in self.store.shown(view).items()]
         for start in range(0, len(shown) + 1, PAGE):

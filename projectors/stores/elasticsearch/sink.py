@@ -151,16 +151,16 @@ class ElasticsearchSink(GuardedSink):
         kept = [mark.position for mark in self._marks.values() if mark is not None]
         return min(kept, key=lambda position: position.version) if kept else None
 
-    def last_write(self, view: str) -> int | None:
+    def mark_writes(self, view: str) -> int | None:
         """The largest sequence number among all shards' documents."""
         with _unrefused("reading sequence numbers"):
             return last_sequence_number(self._living(), Names(self._views[view]).index)
 
-    def keys_below(self, view: str, version: int, written_upto: int | None = None) -> Iterator[list[tuple[Key, int]]]:
+    def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) below `version`, as they were when the first page was read."""
         bound = self._views[view]
         name = Names(bound).index
-        for page in present_documents(self._living(), bound, name, has_source=False, written_upto=written_upto):
+        for page in present_documents(self._living(), bound, name, has_source=False, written_upto=since):
             yield [(key, hit["_version"]) for key, hit in page if hit["_version"] < version]
 
     def take_away(self, view: str, found: Mapping[Key, Held]) -> None:

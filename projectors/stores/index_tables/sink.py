@@ -252,7 +252,7 @@ class MySQLSink(GuardedSink):
         """
         return offset if self._offsets is None else self._offsets.saved()
 
-    def keys_below(self, view: str, version: int, written_upto: int | None = None) -> Iterator[list[tuple[Key, int]]]:
+    def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """A page of (key, version) below `version` for each ROWS_A_PAGE rows of the table, in key order.
 
         Rows whose values are all NULL are left out: they are tombstones, or entities that no value leads to, and a

@@ -14,7 +14,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from string import Formatter
 from typing import Any, ClassVar
 
@@ -95,7 +96,7 @@ class RedisKeys:
         """Whether they are of a copy that readers do not see, beside those that they know."""
         return bool(self._beside)
 
-    @property
+    @cached_property
     def is_ascii(self) -> bool:
         """Whether no key can hold anything but ASCII: its length in bytes is then that of its text."""
         has_ascii_values = all(column.kind in (Kind.INTEGER, Kind.BYTES, Kind.DECIMAL) for column in self._placed)
@@ -138,6 +139,12 @@ class RedisKeys:
 
     def redis_key(self, key: Key) -> str:
         return self._redis_key(*key)
+
+    def as_stored(self, redis_keys: Iterable[str]) -> Iterable[bytes]:
+        """The names that SCAN gives for them."""
+        if self.is_ascii:
+            return map(str.encode, redis_keys)
+        return (name.encode("utf-8", "surrogateescape") for name in redis_keys)
 
     def key_of(self, redis_key: str) -> Key | None:
         """The entity key that a Redis key was made of; None for a key of something else."""

@@ -10,6 +10,7 @@ from changes.writes import Key
 from projectors.stores import Item, takes_equal_versions
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.memberships import Memberships
+from projectors.stores.redis.names import Names
 from projectors.stores.redis.packing import argument
 from projectors.stores.redis.script import UNLESS_MOVING
 from projectors.stores.redis.set_script import EXPEL, MOVE, TAKE_AWAY
@@ -24,6 +25,7 @@ class SetPacker:
     def __init__(self, view: BoundView, keys: RedisKeys, *, unless: str = "") -> None:
         """`unless` is as for Packer."""
         self._keys = keys
+        self.written: Names | None = None  # as Packer's
         self._last_keys = [argument(unless)] if unless else []
         self.script = UNLESS_MOVING + MOVE if unless else MOVE
         self._memberships = Memberships(view)
@@ -36,12 +38,15 @@ class SetPacker:
         keys: list[str] = []
         arguments: list[str] = []
         for key, (version, values) in items:
-            keys += map(argument, self._keys.names(key))
+            name, side = self._keys.names(key)
+            keys += (argument(name), argument(side))
             assert not isinstance(values, bytes)
             there = None if values is None else self._memberships.of(key, values)
             if there is None:
                 arguments.append(argument(f"{version:019d}t"))
             else:
+                if self.written is not None:
+                    self.written.add(self._keys.as_stored([name]))
                 arguments += [argument(f"{version:019d}"), argument(there.set), argument(there.member)]
                 arguments += [] if there.score is None else [argument(there.score)]
         keys += self._last_keys

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
+import msgpack
 import orjson
 import structlog
 from redis import Redis, exceptions
@@ -34,8 +35,9 @@ from projectors.stores import GuardedSink, Held, Item, Unfit, nothing, parked
 from projectors.stores.redis.checks import suitability
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.moving import Moves, mark_of
+from projectors.stores.redis.names import PARTS, Names, of_parts
 from projectors.stores.redis.packing import Packer
-from projectors.stores.redis.script import BELOW, LEAD, MOVE_WITNESS
+from projectors.stores.redis.script import BELOW, LEAD, MOVE_WITNESS, NAMES
 from projectors.stores.redis.set_packing import SetPacker
 from projectors.stores.redis.views import RedisJson, RedisSet
 from projectors.views import BoundView
@@ -47,6 +49,7 @@ BYTES_TOGETHER = 8 << 10  # twice as much at most is sent at once, which is what
 MAX_COMMAND_BYTES = 500_000_000  # a single row; Redis takes 512 MB (proto-max-bulk-len)
 KEYS_A_SCAN = 1_000
 KEYS_A_SWEEP_STEP = 500  # it looks at each: half a millisecond
+PARTS_LOOKED_AT = PARTS // 4  # of the sums of a view's names; where more differ, all its keys are looked at at once
 LOOK_EVERY_S = 5.0  # at the witness, while nothing is written; at pointers
 
 _log = structlog.get_logger("viewtail.redis")
@@ -199,19 +202,71 @@ class RedisSink(GuardedSink):
         with self._mapped("reading the witness"):
             return self._ask("GET", self._witness_key)
 
-    def keys_below(self, view: str, version: int, written_upto: int | None = None) -> Iterator[list[tuple[Key, int]]]:
+    def mark_writes(self, view: str) -> int | None:
+        """The names of keys that are written are added up from now on."""
+        self._packers[view].written = Names()
+        return 0
+
+    def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """A page of (key, version) below `version` for each SCAN: in no order, and a key may come twice."""
-        keys = self._keys[view]
-        form = "json" if isinstance(self._views[view].view, RedisJson) else "hash"
+        parts = None
+        written = None if since is None else self._packers[view].written
+        if written is not None:
+            present = Names()
+            for _ in self._added(present, view):
+                yield []
+            parts = present.differing(written)
+        if parts is not None and len(parts) <= PARTS_LOOKED_AT:
+            for names in self._names(view) if parts else ():
+                yield self._below(view, version, some)[1] if (some := of_parts(names, parts)) else []
+            return
         cursor = b"0"
         while True:
-            with self._mapped("scanning"):
-                scan = (cursor, keys.scan_match, KEYS_A_SWEEP_STEP)
-                cursor, *below = self._ask("EVAL", BELOW, 0, form, f"{version:0{WIDTH}d}", *scan)
-            stored = {as_text(name): int(text) for name, text in zip(below[::2], below[1::2], strict=True)}
-            yield [(key, of) for name, of in stored.items() if (key := keys.key_of(name)) is not None]
+            cursor, below = self._below(view, version, (), cursor, self._keys[view].scan_match, KEYS_A_SWEEP_STEP)
+            yield below
             if int(cursor) == 0:
                 return
+
+    def _names(self, view: str) -> Iterator[list[bytes]]:
+        """Names like those of the view's keys, by the step."""
+        cursor: bytes | None = b"0"
+        while cursor is not None:
+            with self._mapped("scanning"):
+                self._ask_names(view, cursor)
+                cursor, names = self._answered_names()
+            yield names
+
+    def _added(self, present: Names, view: str) -> Iterator[None]:
+        """All of them are added to `present`. Redis makes an answer while the one before is added up."""
+        cursor: bytes | None = b"0"
+        names: list[bytes] = []
+        while cursor is not None:
+            with self._mapped("scanning"):
+                self._ask_names(view, cursor)
+                present.add(names)
+                cursor, names = self._answered_names()
+            yield  # with no answer under way: it may be left here
+        present.add(names)
+
+    def _ask_names(self, view: str, cursor: bytes) -> None:
+        scan = (cursor, self._keys[view].scan_match, KEYS_A_SWEEP_STEP)
+        self._living().send_command("EVAL", NAMES, 0, *scan, check_health=False)
+
+    def _answered_names(self) -> tuple[bytes | None, list[bytes]]:
+        """The next cursor, None behind the last one, and the names."""
+        cursor, packed = self._living().read_response(disable_decoding=True)
+        return cursor if int(cursor) else None, list(msgpack.unpackb(packed, raw=True))
+
+    def _below(
+        self, view: str, version: int, names: Sequence[bytes], *scan: object
+    ) -> tuple[bytes, list[tuple[Key, int]]]:
+        """The next cursor, and (key, version) of those below `version`: of these names, or of those that SCAN finds."""
+        form = "json" if isinstance(self._views[view].view, RedisJson) else "hash"
+        with self._mapped("scanning"):
+            cursor, *below = self._ask("EVAL", BELOW, len(names), *names, form, f"{version:0{WIDTH}d}", *scan)
+        stored = {as_text(name): int(text) for name, text in zip(below[::2], below[1::2], strict=True)}
+        key_of = self._keys[view].key_of
+        return cursor, [(key, of) for name, of in stored.items() if (key := key_of(name)) is not None]
 
     def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
         packer = self._packers[view]
