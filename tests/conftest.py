@@ -23,7 +23,7 @@ import stack.mysql
 import stack.redis
 from stack.server import Server
 from tests.support import halves, slices
-from tests.support.promised import PAGE, PromisedTests, is_full
+from tests.support.promised import PAGE, PromisedTests, is_full, named_in
 from tests.support.small_disk import SmallDisk
 
 # A shell's background job ignores Ctrl-C, and so would every program started here: none could be interrupted.
@@ -70,7 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("VIEWTAIL_TEST_WHOLE") or not is_full(config):
         return
-    left = slices.left_for_other_days(items)
+    left = slices.left_for_other_days(items, named_in(PAGE))
     if left:
         config.hook.pytest_deselected(items=left)
         without = {*left}

@@ -1,7 +1,7 @@
 """The part that a run of all tests takes of what is long by nature; a make target takes the whole.
 
 Each day takes another part, so that some days take everything. Which one it was stands in the ids of the tests, and
-`VIEWTAIL_TEST_SLICE=N` takes it again.
+`VIEWTAIL_TEST_SLICE=N` takes it again. The tests that docs/failures.md names are run every day.
 """
 
 from __future__ import annotations
@@ -9,12 +9,23 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 import pytest
 
 T = TypeVar("T")
+# The tests of these files take turns: each is run on one day of so many, and a day has tests of each file.
+TURNS = {
+    "tests/acceptance/": 3,
+    "tests/faults/": 3,
+    "tests/integration/test_archive.py": 3,
+    "tests/integration/test_elasticsearch_views.py": 3,
+    "tests/integration/test_poll_source.py": 3,
+    "tests/integration/test_serve.py": 2,
+    "tests/integration/test_backfill.py": 2,
+}
 SECONDS_A_DAY = 86_400
 NUMBER = int(os.environ.get("VIEWTAIL_TEST_SLICE") or time.time() // SECONDS_A_DAY)
 
@@ -33,21 +44,37 @@ def seeds(count: int, whole: int, variable: str) -> list[int]:
     return of(range(1, 1 + whole), count)
 
 
-def left_for_other_days(items: Sequence[pytest.Item], number: int = NUMBER) -> list[pytest.Item]:
-    """Of each test that is marked `one_in(N)` all cases but one in N, and at least one stays.
+def left_for_other_days(
+    items: Sequence[pytest.Item], every_day: Collection[str], number: int = NUMBER
+) -> list[pytest.Item]:
+    """What a run of all tests leaves out, of `items` in the order of their files.
 
-    Which ones depends on the day, and on the test's name, so that each day has cases of every kind. Of tests that are
-    marked `one_in(N, of="file")` it depends on the file's name: they share what they are tried on, one after another.
+    Of files whose tests take turns (TURNS), the tests whose turn it is not, but for those named in `every_day`
+    ('tests/FILE.py::test_name'). Of a test that is marked `one_in(N)`, all cases but one in N, and at least one stays.
+
+    Which ones depends on the day, and on the name, so that each day has some of every kind. Tests that are marked
+    `one_in(N, of="file")` take no turns, and of their cases the file's name tells: they share what they are tried on,
+    one after another.
     """
-    cases: dict[str, list[tuple[pytest.Item, pytest.Mark]]] = {}
+    cases: dict[str, list[tuple[pytest.Item, int, bool]]] = {}
     for item in items:
         marker = item.get_closest_marker("one_in")
-        if marker is not None:
-            cases.setdefault(item.nodeid.partition("[")[0], []).append((item, marker))
-    left = []
-    for name, found in cases.items():
-        for at, (item, marker) in enumerate(found):
-            of = name.partition("::")[0] if marker.kwargs.get("of") == "file" else name
-            if (number + zlib.crc32(of.encode()) + at) % min(marker.args[0], len(found)):
-                left.append(item)
+        count, of = (1, "test") if marker is None else (marker.args[0], marker.kwargs.get("of"))
+        cases.setdefault(_test_of(item), []).append((item, count, of == "file"))
+    left, seen = [], Counter[str]()
+    for test, found in cases.items():
+        file, turn, is_shared = test.partition("::")[0], number, found[0][2]
+        if test not in every_day and not is_shared:
+            days = next((days for name, days in TURNS.items() if file.startswith(name)), 1)
+            turn, at = divmod(number + zlib.crc32(file.encode()) + seen[file], days)
+            seen[file] += 1
+            if at:
+                left += [item for item, *_ in found]
+                continue
+        first = turn + zlib.crc32((file if is_shared else test).encode())
+        left += [item for at, (item, count, _) in enumerate(found) if (first + at) % min(count, len(found))]
     return left
+
+
+def _test_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
