@@ -35,7 +35,7 @@ from tests.contract.sinks import (
     of_view,
 )
 
-pytestmark = pytest.mark.one_in(3)
+pytestmark = pytest.mark.one_in(5)
 _tokens = itertools.count(1)
 
 AnyStore = TypeVar("AnyStore", bound=Store)

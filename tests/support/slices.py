@@ -16,16 +16,8 @@ from typing import TypeVar
 import pytest
 
 T = TypeVar("T")
-# The tests of these files take turns: each is run on one day of so many, and a day has tests of each file.
-TURNS = {
-    "tests/acceptance/": 3,
-    "tests/faults/": 3,
-    "tests/integration/test_archive.py": 3,
-    "tests/integration/test_elasticsearch_views.py": 3,
-    "tests/integration/test_poll_source.py": 3,
-    "tests/integration/test_serve.py": 2,
-    "tests/integration/test_backfill.py": 2,
-}
+# The tests in these folders take turns: each is run on one day of so many, and a day has tests of each file.
+TURNS = {"tests/acceptance/": 3, "tests/faults/": 3, "tests/integration/": 2}
 SECONDS_A_DAY = 86_400
 NUMBER = int(os.environ.get("VIEWTAIL_TEST_SLICE") or time.time() // SECONDS_A_DAY)
 
@@ -49,7 +41,7 @@ def left_for_other_days(
 ) -> list[pytest.Item]:
     """What a run of all tests leaves out, of `items` in the order of their files.
 
-    Of files whose tests take turns (TURNS), the tests whose turn it is not, but for those named in `every_day`
+    Where tests take turns (TURNS), those whose turn it is not, but for those named in `every_day`
     ('tests/FILE.py::test_name'). Of a test that is marked `one_in(N)`, all cases but one in N, and at least one stays.
 
     Which ones depends on the day, and on the name, so that each day has some of every kind. Tests that are marked
