@@ -97,7 +97,8 @@ class Backfill:
             assert record.watermark_version is not None
             # No older key can come from now on: the pipeline is past the watermark.
             swept = self._swept = guard if is_resumed or self._has_older(guard, record.watermark_version) else None
-            mark = None if swept is None else swept.mark_writes(view)  # whatever is older was written before
+            # Whatever is older was written before. What a resumed one wrote first, no mark tells from that.
+            mark = None if swept is None or is_resumed else swept.mark_writes(view)
             self._write_chunks(record.last_key, record.watermark_version)
             if swept is not None:
                 self._sweep(swept, record.watermark_version, mark)

@@ -282,6 +282,44 @@ def test_a_row_that_has_as_many_fields_as_before_keeps_none_of_them(client: redi
     assert client.ttl(name) == -1
 
 
+def test_among_many_rows_none_keeps_an_expiry(client: redis.Redis) -> None:
+    view = hash_view([EMAIL])
+    rows = range(150)
+    name = RedisKeys(view).redis_key((77,))
+    with contextlib.closing(sink_of(client, view)) as sink:
+        write(sink, view, {(at,): Write(5, ("e",)) for at in rows})
+        client.expire(name, 1_000)
+        write(sink, view, {(at,): Write(6, ("e2",)) for at in rows})
+    assert client.ttl(name) == -1
+    assert get(client, view, (77,)) == (6, {"email": b"e2"})
+
+
+@pytest.mark.parametrize("most", ["as many as there are", "fewer names", "fewer bytes"])
+def test_what_was_written_again_is_not_looked_at_and_all_is_where_names_are_too_many(
+    most: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if most == "fewer names":
+        monkeypatch.setattr("projectors.stores.redis.sink.MOST_NAMES", 30)
+    elif most == "fewer bytes":
+        monkeypatch.setattr("projectors.stores.redis.sink.MOST_NAME_BYTES", 100)
+    view = hash_view([EMAIL], key=[ID, REGION, CODE])
+    keys: list[Key] = [
+        (at, text, code) for at in range(9) for text in ("é", "😀%", "a:{b}") for code in (b"\xff\n", b"  ")
+    ]
+    looks: list[int] = []
+    with contextlib.closing(sink_of(client, view)) as sink:
+        below = sink._below
+        monkeypatch.setattr(sink, "_below", lambda *of: (looks.append(len(of[2])), below(*of))[1])
+        write(sink, view, dict.fromkeys(keys, Write(5, ("e",))))
+        mark = sink.mark_writes(view.id)
+        write(sink, view, dict.fromkeys(keys, Write(6, ("e",))))
+        assert not any(sink.keys_below(view.id, 6, mark))
+        assert looks == [] if most == "as many as there are" else looks, looks
+        mark = sink.mark_writes(view.id)
+        write(sink, view, dict.fromkeys(keys[1:], Write(7, ("e",))))
+        assert [one for page in sink.keys_below(view.id, 7, mark) for one in page] == [(keys[0], 6)]
+
+
 def test_documents_of_a_function_get_their_version_in_front(client: redis.Redis) -> None:
     view = document_view()
     sink = sink_of(client, view)

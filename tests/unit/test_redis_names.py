@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from projectors.stores.redis.names import PARTS, Names, of_parts
+from projectors.stores.redis.names import PARTS, NameSums, of_parts
 
 
 def names_of(numbers: range | list[int]) -> list[bytes]:
@@ -14,7 +14,7 @@ def names_of(numbers: range | list[int]) -> list[bytes]:
 
 
 def test_the_same_names_in_another_order_differ_in_no_part() -> None:
-    written, present = Names(), Names()
+    written, present = NameSums(), NameSums()
     for start in range(0, 20_000, 100):
         written.add(names_of(range(start, start + 100)))
     shuffled = names_of(range(20_000))
@@ -25,7 +25,7 @@ def test_the_same_names_in_another_order_differ_in_no_part() -> None:
 
 @pytest.mark.parametrize("more", ["written", "present", "both"])
 def test_a_name_that_is_in_one_of_both_is_in_a_part_that_differs(more: str) -> None:
-    written, present = Names(), Names()
+    written, present = NameSums(), NameSums()
     written.add(names_of(range(20_000)))
     present.add(names_of(range(20_000)))
     apart = names_of([70_001]) if more in ("written", "both") else []
@@ -40,7 +40,7 @@ def test_a_name_that_is_in_one_of_both_is_in_a_part_that_differs(more: str) -> N
 
 
 def test_a_name_that_came_twice_is_looked_at() -> None:
-    written, present = Names(), Names()
+    written, present = NameSums(), NameSums()
     written.add(names_of(range(100)))
     present.add(names_of([*range(100), 7]))
     assert b"user:7" in of_parts(names_of(range(100)), present.differing(written))

@@ -140,11 +140,11 @@ class RedisKeys:
     def redis_key(self, key: Key) -> str:
         return self._redis_key(*key)
 
-    def as_stored(self, redis_keys: Iterable[str]) -> Iterable[bytes]:
+    def as_stored(self, redis_keys: Iterable[str]) -> list[bytes]:
         """The names that SCAN gives for them."""
         if self.is_ascii:
-            return map(str.encode, redis_keys)
-        return (name.encode("utf-8", "surrogateescape") for name in redis_keys)
+            return list(map(str.encode, redis_keys))
+        return [name.encode("utf-8", "surrogateescape") for name in redis_keys]
 
     def key_of(self, redis_key: str) -> Key | None:
         """The entity key that a Redis key was made of; None for a key of something else."""

@@ -18,7 +18,7 @@ from changes.tables import Column, Kind
 from changes.writes import Key
 from projectors.stores import Item, Unfit, takes_equal_versions
 from projectors.stores.redis.keys import VERSION, RedisKeys
-from projectors.stores.redis.names import Names
+from projectors.stores.redis.names import NameSums
 from projectors.stores.redis.script import APPLY, TAKE_AWAY, UNLESS_MOVING
 from projectors.stores.redis.views import RedisJson
 from projectors.views import BoundView
@@ -46,7 +46,7 @@ class Packer:
         self._count = 3 + len(arguments)
         self._encode = _compile(view, keys)
         self._kind = "json" if is_json else "hash"
-        self.written: Names | None = None  # where somebody asks later which keys were written
+        self.written: NameSums | None = None  # where somebody asks later which keys were written
 
     def command(self, items: Sequence[Item]) -> bytes:
         """One EVALSHA of all items. Raises Unfit or ValueError when one of them cannot be packed."""

@@ -10,7 +10,7 @@ from changes.writes import Key
 from projectors.stores import Item, takes_equal_versions
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.memberships import Memberships
-from projectors.stores.redis.names import Names
+from projectors.stores.redis.names import NameSums
 from projectors.stores.redis.packing import argument
 from projectors.stores.redis.script import UNLESS_MOVING
 from projectors.stores.redis.set_script import EXPEL, MOVE, TAKE_AWAY
@@ -25,7 +25,7 @@ class SetPacker:
     def __init__(self, view: BoundView, keys: RedisKeys, *, unless: str = "") -> None:
         """`unless` is as for Packer."""
         self._keys = keys
-        self.written: Names | None = None  # as Packer's
+        self.written: NameSums | None = None  # as Packer's
         self._last_keys = [argument(unless)] if unless else []
         self.script = UNLESS_MOVING + MOVE if unless else MOVE
         self._memberships = Memberships(view)

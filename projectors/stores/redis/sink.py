@@ -35,7 +35,7 @@ from projectors.stores import GuardedSink, Held, Item, Unfit, nothing, parked
 from projectors.stores.redis.checks import suitability
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.moving import Moves, mark_of
-from projectors.stores.redis.names import PARTS, Names, of_parts
+from projectors.stores.redis.names import NameSums, of_parts
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import BELOW, LEAD, MOVE_WITNESS, NAMES
 from projectors.stores.redis.set_packing import SetPacker
@@ -49,7 +49,8 @@ BYTES_TOGETHER = 8 << 10  # twice as much at most is sent at once, which is what
 MAX_COMMAND_BYTES = 500_000_000  # a single row; Redis takes 512 MB (proto-max-bulk-len)
 KEYS_A_SCAN = 1_000
 KEYS_A_SWEEP_STEP = 500  # it looks at each: half a millisecond
-PARTS_LOOKED_AT = PARTS // 4  # of the sums of a view's names; where more differ, all its keys are looked at at once
+MOST_NAMES = 2_000_000  # of a view whose names are added up for a sweep, since they are kept until all are
+MOST_NAME_BYTES = 64 << 20
 LOOK_EVERY_S = 5.0  # at the witness, while nothing is written; at pointers
 
 _log = structlog.get_logger("viewtail.redis")
@@ -96,6 +97,7 @@ class RedisSink(GuardedSink):
         self._connection: Any = None  # of redis-py's pool, for this sink alone
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
+        self._marks: dict[str, int] = {}  # by view, the last one of `mark_writes`
         self._mark = b""  # what the witness's key holds, as far as this sink knows
         self._had_witness = False  # when `missing` was asked last
         self._pointers = dict(pointers or {})
@@ -203,23 +205,31 @@ class RedisSink(GuardedSink):
             return self._ask("GET", self._witness_key)
 
     def mark_writes(self, view: str) -> int | None:
-        """The names of keys that are written are added up from now on."""
-        self._packers[view].written = Names()
-        return 0
+        """The names of keys that this sink writes are added up from now on."""
+        self._packers[view].written = NameSums()
+        self._marks[view] = self._marks.get(view, 0) + 1
+        return self._marks[view]
 
     def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """A page of (key, version) below `version` for each SCAN: in no order, and a key may come twice."""
-        parts = None
-        written = None if since is None else self._packers[view].written
-        if written is not None:
-            present = Names()
-            for _ in self._added(present, view):
-                yield []
-            parts = present.differing(written)
-        if parts is not None and len(parts) <= PARTS_LOOKED_AT:
-            for names in self._names(view) if parts else ():
-                yield self._below(view, version, some)[1] if (some := of_parts(names, parts)) else []
+        written = None if since != self._marks.get(view) else self._packers[view].written
+        if since is None or written is None or written.count > MOST_NAMES:
+            yield from self._all_below(view, version)
             return
+        present, pages, size = NameSums(), list[bytes](), 0
+        for packed in self._pages_of_names(view, present):
+            pages.append(packed)
+            size += len(packed)
+            yield []
+            if size > MOST_NAME_BYTES:  # many of other views, perhaps
+                yield from self._all_below(view, version)
+                return
+        parts = present.differing(written)
+        for packed in pages if parts else ():
+            if some := of_parts(_names_in(packed), parts):
+                yield self._below(view, version, some)[1]
+
+    def _all_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         cursor = b"0"
         while True:
             cursor, below = self._below(view, version, (), cursor, self._keys[view].scan_match, KEYS_A_SWEEP_STEP)
@@ -227,35 +237,21 @@ class RedisSink(GuardedSink):
             if int(cursor) == 0:
                 return
 
-    def _names(self, view: str) -> Iterator[list[bytes]]:
-        """Names like those of the view's keys, by the step."""
-        cursor: bytes | None = b"0"
-        while cursor is not None:
+    def _pages_of_names(self, view: str, present: NameSums) -> Iterator[bytes]:
+        """Names like those of the view's keys, packed by the page; behind the last page all are in `present`."""
+        cursor, packed = b"0", b""
+        while True:
             with self._mapped("scanning"):
-                self._ask_names(view, cursor)
-                cursor, names = self._answered_names()
-            yield names
-
-    def _added(self, present: Names, view: str) -> Iterator[None]:
-        """All of them are added to `present`. Redis makes an answer while the one before is added up."""
-        cursor: bytes | None = b"0"
-        names: list[bytes] = []
-        while cursor is not None:
-            with self._mapped("scanning"):
-                self._ask_names(view, cursor)
-                present.add(names)
-                cursor, names = self._answered_names()
-            yield  # with no answer under way: it may be left here
-        present.add(names)
-
-    def _ask_names(self, view: str, cursor: bytes) -> None:
-        scan = (cursor, self._keys[view].scan_match, KEYS_A_SWEEP_STEP)
-        self._living().send_command("EVAL", NAMES, 0, *scan, check_health=False)
-
-    def _answered_names(self) -> tuple[bytes | None, list[bytes]]:
-        """The next cursor, None behind the last one, and the names."""
-        cursor, packed = self._living().read_response(disable_decoding=True)
-        return cursor if int(cursor) else None, list(msgpack.unpackb(packed, raw=True))
+                scan = (cursor, self._keys[view].scan_match, KEYS_A_SWEEP_STEP)
+                self._living().send_command("EVAL", NAMES, 0, *scan, check_health=False)
+                if packed:
+                    present.add(_names_in(packed))  # while Redis makes the next page
+                cursor, packed = self._living().read_response(disable_decoding=True)
+            if is_last := int(cursor) == 0:
+                present.add(_names_in(packed))
+            yield packed  # with no answer under way: whoever sweeps may leave it here
+            if is_last:
+                return
 
     def _below(
         self, view: str, version: int, names: Sequence[bytes], *scan: object
@@ -404,6 +400,11 @@ class RedisSink(GuardedSink):
         if connection is not None and self._client is not None:
             connection.disconnect()
             self._client.connection_pool.release(connection)
+
+
+def _names_in(packed: bytes) -> list[bytes]:
+    """The names of one answer of the script NAMES."""
+    return list(msgpack.unpackb(packed, raw=True))
 
 
 def _new_to(seen: set[Key], items: Sequence[Item]) -> list[Key]:
