@@ -1,5 +1,5 @@
-# `make test` checks a clean checkout, with what is long in turns by day (`make whole`: all of it); it needs Python 3.11 or newer, make, and for the servers a Debian
-# machine (python3 -m stack says what is missing).
+# `make test` checks a clean checkout, with what is long in turns by day (`make whole`: all of it); it needs Python 3.11
+# or newer, make, and for the servers a Debian machine (python3 -m stack says what is missing).
 .PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed whole bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live replays rebuilds polling commands matrix up down install clean
 
 SHELL := /bin/sh

@@ -18,12 +18,11 @@ from changes.tables import Column, Kind
 from changes.writes import Key
 from projectors.stores import Item, Unfit, takes_equal_versions
 from projectors.stores.redis.keys import VERSION, RedisKeys
-from projectors.stores.redis.names import NameSums
 from projectors.stores.redis.script import APPLY, TAKE_AWAY, UNLESS_MOVING
 from projectors.stores.redis.views import RedisJson
 from projectors.views import BoundView
 
-Encode = Callable[[Sequence[Item]], tuple[list[str], list[str], int, list[str]]]
+Encode = Callable[[Sequence[Item]], tuple[list[str], list[str], int]]
 
 _STRINGS = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON})
 _ASCII = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
@@ -46,16 +45,17 @@ class Packer:
         self._count = 3 + len(arguments)
         self._encode = _compile(view, keys)
         self._kind = "json" if is_json else "hash"
-        self.written: NameSums | None = None  # where somebody asks later which keys were written
 
     def command(self, items: Sequence[Item]) -> bytes:
         """One EVALSHA of all items. Raises Unfit or ValueError when one of them cannot be packed."""
-        keys, arguments, count, names = self._encode(items)
-        if self.written is not None:
-            self.written.add(self._keys.as_stored(names))
+        keys, arguments, count = self._encode(items)
         key_count = 2 * len(keys) + len(self._last_keys)
         head = f"*{self._count + key_count + count}\r\n{self._before}{argument(str(key_count))}"
         return "".join([head, *keys, *self._last_keys, self._between, *arguments]).encode("utf-8", "surrogateescape")
+
+    def names(self, items: Sequence[Item]) -> list[str]:
+        """The keys that are there once these are written."""
+        return [self._keys.redis_key(key) for key, (_, values) in items if values is not None]
 
     def take_away(self, key: Key, mark: Any) -> tuple[object, ...]:
         """The EVAL that forgets the version that was seen of an entity."""
@@ -100,10 +100,7 @@ def json_content(view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, 
 
 
 def _compile(view: BoundView, keys: RedisKeys) -> Encode:
-    """items -> (KEYS as protocol text, one string a pair; ARGV likewise, one string a row; number of ARGV; names).
-
-    The names are those of the keys that are to be there.
-    """
+    """items -> (KEYS as protocol text, one string a pair; ARGV likewise, one string a row; number of ARGV)."""
     names: dict[str, Any] = {}
     key_text = keys.expression(names)
     length = "len(key)" if keys.is_ascii else "len(key) if key.isascii() else len(key.encode())"
@@ -116,10 +113,8 @@ def _compile(view: BoundView, keys: RedisKeys) -> Encode:
 def encode(items):
     keys = []
     found = []
-    names = []
     add_key = keys.append
     add = found.append
-    add_name = names.append
     count = 0
     last = -1
     for ({"".join(f"k{at}, " for at in range(len(view.key)))}), (version, values) in items:
@@ -133,9 +128,8 @@ def encode(items):
             add(f"{tombstone}")
             count += 1
             continue
-        add_name(key)
 {body}
-    return keys, found, count, names
+    return keys, found, count
 """
     exec(compile(source, f"<redis rows of {view.id}>", "exec"), names)
     encode: Encode = names["encode"]

@@ -10,7 +10,6 @@ from changes.writes import Key
 from projectors.stores import Item, takes_equal_versions
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.memberships import Memberships
-from projectors.stores.redis.names import NameSums
 from projectors.stores.redis.packing import argument
 from projectors.stores.redis.script import UNLESS_MOVING
 from projectors.stores.redis.set_script import EXPEL, MOVE, TAKE_AWAY
@@ -25,7 +24,6 @@ class SetPacker:
     def __init__(self, view: BoundView, keys: RedisKeys, *, unless: str = "") -> None:
         """`unless` is as for Packer."""
         self._keys = keys
-        self.written: NameSums | None = None  # as Packer's
         self._last_keys = [argument(unless)] if unless else []
         self.script = UNLESS_MOVING + MOVE if unless else MOVE
         self._memberships = Memberships(view)
@@ -38,20 +36,22 @@ class SetPacker:
         keys: list[str] = []
         arguments: list[str] = []
         for key, (version, values) in items:
-            name, side = self._keys.names(key)
-            keys += (argument(name), argument(side))
+            keys += map(argument, self._keys.names(key))
             assert not isinstance(values, bytes)
             there = None if values is None else self._memberships.of(key, values)
             if there is None:
                 arguments.append(argument(f"{version:019d}t"))
             else:
-                if self.written is not None:
-                    self.written.add(self._keys.as_stored([name]))
                 arguments += [argument(f"{version:019d}"), argument(there.set), argument(there.member)]
                 arguments += [] if there.score is None else [argument(there.score)]
         keys += self._last_keys
         head = f"*{6 + len(keys) + len(arguments)}\r\n{self._before}{argument(str(len(keys)))}"
         return "".join([head, *keys, self._between, *arguments]).encode()
+
+    def names(self, items: Sequence[Item]) -> list[str]:
+        """The keys that are there once these are written."""
+        shown = ((key, values) for key, (_, values) in items if isinstance(values, tuple))
+        return [self._keys.redis_key(key) for key, values in shown if self._memberships.of(key, values) is not None]
 
     def take_away(self, key: Key, mark: Any) -> tuple[object, ...]:
         """The EVAL that forgets what was seen of an entity; of one that is in other sets too, only these."""

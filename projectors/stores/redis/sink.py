@@ -97,7 +97,7 @@ class RedisSink(GuardedSink):
         self._connection: Any = None  # of redis-py's pool, for this sink alone
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
-        self._marks: dict[str, int] = {}  # by view, the last one of `mark_writes`
+        self._written: dict[str, NameSums] = {}  # by view, since `mark_writes`
         self._mark = b""  # what the witness's key holds, as far as this sink knows
         self._had_witness = False  # when `missing` was asked last
         self._pointers = dict(pointers or {})
@@ -206,14 +206,13 @@ class RedisSink(GuardedSink):
 
     def mark_writes(self, view: str) -> int | None:
         """The names of keys that this sink writes are added up from now on."""
-        self._packers[view].written = NameSums()
-        self._marks[view] = self._marks.get(view, 0) + 1
-        return self._marks[view]
+        self._written[view] = NameSums()
+        return 0
 
     def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """A page of (key, version) below `version` for each SCAN: in no order, and a key may come twice."""
-        written = None if since != self._marks.get(view) else self._packers[view].written
-        if since is None or written is None or written.count > MOST_NAMES:
+        written = None if since is None else self._written.get(view)
+        if written is None or written.count > MOST_NAMES:
             yield from self._all_below(view, version)
             return
         present, pages, size = NameSums(), list[bytes](), 0
@@ -345,6 +344,8 @@ class RedisSink(GuardedSink):
             command = self._packers[view].command(items)
             limit = BYTES_A_SCRIPT if len(items) > 1 else MAX_COMMAND_BYTES
             if len(command) <= limit:
+                if (written := self._written.get(view)) is not None:
+                    written.add(self._keys[view].as_stored(self._packers[view].names(items)))
                 yield command, items
                 return
             reason = f"its {len(command)} bytes are more than Redis takes"
