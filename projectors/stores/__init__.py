@@ -170,8 +170,8 @@ class GuardedSink(WitnessedSink, Protocol):
     def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, stored version) of the view's present (not deleted) keys with a smaller version.
 
-        With the last mark of `mark_writes`, those alone that this sink did not write since, where that is known. What
-        others wrote since may be left out too, and a key for which this sink had an older version than what is there.
+        With the last mark of `mark_writes`, those that this sink did not write since, and perhaps a few that it did.
+        What others wrote since may be left out too, and a key for which this sink had an older version than is there.
 
         A page comes after each round trip or two, empty where nothing in it is older, so that a caller can leave a
         sweep over many fresh keys between two pages.
