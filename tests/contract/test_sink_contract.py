@@ -549,9 +549,7 @@ def test_what_was_written_since_a_mark_needs_no_sweep(store: GuardedStore, sink:
     older = {((number,), 5) for number in range(35, 39)}
     since = {((number,), 6) for number in range(30)} | {((50,), 5)}
     assert older <= below <= older | refused | since
-    if (
-        mark is not None
-    ):  # in Redis a key comes too that shares its sum with one that was not written
+    if mark is not None:  # in Redis a key comes too that shares its sum with one that was not written
         assert len(below & since) <= (4 if isinstance(store, RedisOne) else 0), "what was written since is left out"
 
 
