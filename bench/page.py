@@ -75,7 +75,8 @@ Where a line of these misses its goal on a machine of two cores:
 - Pushes: a row is read again before its COMMIT, and written when it has come through, by a thread of its own. Where all
   cores are busy, it is the thread that waits: Redis alone needs a third of a millisecond for its write. Elasticsearch
   stops for 30 to 100 ms now and then, and what is pushed meanwhile waits for that.
-- An idle poller looks ten times a second, at each table and at its watermarks. A larger `poll_s` makes it cheaper.
+- An idle poller looks at each table ten times a second, and twice at its watermarks. A larger `poll_s` makes it
+  cheaper.
 
 {peers}
 

@@ -50,18 +50,19 @@ class Backfills:
         self.has_caught_up = False  # views that were held back may follow from now on
 
     def run(self) -> None:
-        session = OwnSession(self._own.deployment.open_store)
+        own, session = self._own, OwnSession(self._own.deployment.open_store)
+        rebuilds = Rebuilds(session, own.deployment.database, own.identity.name)
         attempt = 0
         while not self._ending.is_set():
-            self._try(lambda: self._round(session))
+            self._try(lambda: self._round(session, rebuilds))
             errors, self._errors = self._errors, []
             if errors:
                 self._ending.wait(reaction_to(errors[0]).pause_s(attempt))
                 attempt += 1
             else:
-                attempt, self._own.backfill_error = 0, None
-                self._own.life.wake.wait(LOOK_EVERY_S)
-                self._own.life.wake.clear()
+                attempt, own.backfill_error = 0, None
+                own.life.wake.wait(LOOK_EVERY_S)
+                own.life.wake.clear()
         session.close()
         if self._large is not None:
             self._large.join()
@@ -89,9 +90,9 @@ class Backfills:
         self._own.backfill_error = str(error)
         self._errors.append(error)
 
-    def _round(self, session: OwnSession) -> None:
+    def _round(self, session: OwnSession, rebuilds: Rebuilds) -> None:
         own, life = self._own, self._own.life.on(session)
-        if self._are_rebuilds_asked_for(session):
+        if self._are_rebuilds_asked_for(rebuilds):
             self._with_copies(copies.make_places)
             self.is_taken_again = True
             return self._restart("rebuilds", own.copies)
@@ -105,13 +106,12 @@ class Backfills:
             views = [view for view in views if view != self._under_way]
         return self._begin(views)
 
-    def _are_rebuilds_asked_for(self, session: OwnSession) -> bool:
+    def _are_rebuilds_asked_for(self, rebuilds: Rebuilds) -> bool:
         """Whether a copy came, is not to be written any more, or is to be swapped: the pipeline is taken again for it.
 
         What it does not write any more is dropped.
         """
         own = self._own
-        rebuilds = Rebuilds(session, own.deployment.database, own.identity.name)
         declared = {view.view.id for view in own.life.views.values()}
         found = [one for one in rebuilds.read().values() if one.view in declared]
         if rebuilds.due(found, time.monotonic() - self._began_at):

@@ -35,6 +35,7 @@ from viewtail import declarations, settings
 from viewtail.composition import Deployment, deploy_what_works
 from viewtail.presence import Presence
 from viewtail.reports import Reporter
+from viewtail.stops import Stop
 
 _log = structlog.get_logger("viewtail.worker")
 
@@ -56,7 +57,7 @@ class Worker:
         self.identity = identity
         self._presence = presence
         self.settings = config
-        self.stop = threading.Event()
+        self.stop = Stop()
         self.ends_as = STOPPED  # the state that it ends in
         self.reporter = Reporter(identity.name, report_to, Deployment(settings=config), self.stop, more)
         self._fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
@@ -154,7 +155,7 @@ class Worker:
         Views are bound as they were then: the stream may have more changes of their tables between here and now.
         """
         following = None
-        ending = threading.Event()  # of this ownership; `stop` ends it too
+        ending = Stop()  # of this ownership; `stop` ends it too
         own = take(deployment, self.identity, lease, ending, self._held_back, self._fits_from)
         if own.taken_from is not None:
             self._presence.takeover_count += 1
@@ -168,7 +169,6 @@ class Worker:
             self.reporter.save()
         lease.look = own.look
         threads = [
-            threading.Thread(target=self._end_with_stop, args=(own,), name="stop", daemon=True),
             threading.Thread(target=backfills.run, name="backfill", daemon=True),
             threading.Thread(target=cleaner.run, name="cleaner", daemon=True),
             threading.Thread(target=mover.run, name="mover", daemon=True),
@@ -177,7 +177,8 @@ class Worker:
         for thread in threads:
             thread.start()
         try:
-            own.pipeline.run(own.offset)
+            with ending.telling(own.source.interrupt), self.stop.telling(ending.set):
+                own.pipeline.run(own.offset)
             own.pipeline.save_now()
             own.pipeline.offsets.close()
             if backfills.is_taken_again and not self.stop.is_set():
@@ -225,13 +226,6 @@ class Worker:
             stop=own.stop,
             wake=own.life.wake,
         )
-
-    def _end_with_stop(self, own: Ownership) -> None:
-        """Pass `stop` on, and wake a read that waits for the source."""
-        while not own.stop.wait(0.25) and not self.stop.is_set():
-            pass
-        own.stop.set()
-        own.source.interrupt()
 
 
 def _is_behind(own: Ownership) -> bool:

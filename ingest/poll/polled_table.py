@@ -52,6 +52,7 @@ class PolledTable:
     _looks: deque[_Look] = field(default_factory=deque)
     _final: int = 0  # up to here nobody was left at the last look: what there is the next SELECT sees
     _last: LastAnswer = field(default_factory=LastAnswer, init=False)  # mostly nothing is new
+    _given: LastAnswer = field(default_factory=LastAnswer, init=False)  # which id is the next
     _form: Form | None = field(default=None, init=False)  # of its rows, when their columns were as described
     _columns: tuple[Column, ...] = field(init=False)
     _select: str = field(init=False)
@@ -154,12 +155,13 @@ class PolledTable:
     def begins_again(self, connection: Connection) -> bool:
         """Whether its ids do: rows come under ids that were delivered, or passed, as others."""
         table = self.table
-        given_next = asked(
-            connection,
-            "SELECT AUTO_INCREMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
-            table.schema,
-            table.name,
-        )
+        statement = "SELECT AUTO_INCREMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+        try:
+            statement = connection.cursor().mogrify(statement, (table.schema, table.name))
+            rows = self._given.ask(connection, statement)
+        except pymysql.err.MySQLError as error:
+            raise source_error(error, connection) from None
+        given_next = rows[0][0] if rows else None
         if self.ids is None or given_next is None:
             return False
         top = self.ids.top

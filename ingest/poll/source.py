@@ -41,7 +41,8 @@ from servers.sessions import Connection, number_of
 
 RETRY_S = (0.1, 5.0)  # first, and at most
 LOOK_EVERY_S = 1.0  # whether ids begin again
-MARKS_EVERY_S = 0.15  # mostly there are none, and who waits for one has waited for its COMMIT
+MARKS_EVERY_S = (0.15, 0.5)  # while there was one within MARKS_S, and else: each look costs an idle poller
+MARKS_S = 10.0  # who fills, compares or waits asks for the next one soon
 # Statistics of tables as they are; MariaDB takes that for a comment, and has no others.
 _SESSION = "SET /*!80000 information_schema_stats_expiry = 0, */ autocommit = 1"
 ROW_BYTES = 100  # of a row that waits to be written, beside its texts
@@ -148,7 +149,7 @@ class PollSource:
                 table.check(source)
             writers = self._writers(source)
             asked, marks = LastAnswer(), dict[str, str]()
-            looked_at = marked_at = float("-inf")
+            looked_at = marked_at = found_at = float("-inf")
             while not self._is_interrupted:
                 began = time.monotonic()
                 if began - looked_at > LOOK_EVERY_S:
@@ -157,8 +158,9 @@ class PollSource:
                     looked_at = began
                 for table in reading.tables:
                     table.look(source, writers)
-                if marks or began - marked_at > MARKS_EVERY_S:
+                if marks or began - marked_at > MARKS_EVERY_S[began - found_at > MARKS_S]:
                     marks, marked_at = self._new_marks(tokens, asked, reading), began
+                    found_at = began if marks else found_at
                 found = reading.read(source)
                 is_cut = not source.open  # at its bytes; the next session goes on
                 if reading.is_begun and not reading.is_behind:
