@@ -14,7 +14,7 @@ import pymysql
 import pytest
 
 from changes.errors import MisuseError, StoreUnavailableError
-from servers.sessions import Connection
+from servers.sessions import Connection, MySQLAddress, open_session
 from stack import Server
 from tests.support.asking import ask
 from tests.support.running import wait_for
@@ -33,8 +33,9 @@ from viewtail.entities import (
     batches,
     remembered,
 )
+from viewtail.entities.batches import Batches, GivenUpError
 from viewtail.entities.commands import HandlerHungError
-from viewtail.entities.event_table import Event, EventTable, Newest
+from viewtail.entities.event_table import Event, EventTable, Insertion, Newest
 from viewtail.entities.worker import LANES
 
 pytestmark = pytest.mark.mysql
@@ -80,6 +81,9 @@ class Bank:
     def command(self, name: str = "deposit", entity: str = "ada", command_id: str = "", **request: Any) -> Command:
         self.sent += 1
         return Command(entity_id=entity, command_id=command_id or f"c{self.sent}", name=name, request=request)
+
+    def session(self) -> Connection:
+        return open_session(MySQLAddress(host="127.0.0.1", port=self.server.port, user="root"), role="store")
 
     def events(self) -> list[tuple[Any, ...]]:
         return ask(self.server, EVENTS)
@@ -157,7 +161,7 @@ def test_a_refusal_is_of_the_state_that_another_owner_left(bank: Bank, worker: C
 
 
 def test_many_commands_of_one_entity_are_one_transaction_each_on_the_state_before(bank: Bank) -> None:
-    ((_, before),) = ask(bank.server, "SHOW GLOBAL STATUS LIKE 'Com_insert'")
+    ((_, before),) = ask(bank.server, "SHOW GLOBAL STATUS LIKE 'Com_commit'")
     with bank.accounts.worker(hangs_after_s=60) as worker:
         first = worker.submit(bank.command("hangs"))  # until all are there
         asked = [worker.submit(bank.command(amount=1, note=at)) for at in range(3_000)]
@@ -166,7 +170,7 @@ def test_many_commands_of_one_entity_are_one_transaction_each_on_the_state_befor
         found = [answer(one) for one in asked]
     assert [one.version for one in found] == list(range(2, 3_002))
     assert [one.response["balance"] for one in found] == list(range(1, 3_001))
-    ((_, after),) = ask(bank.server, "SHOW GLOBAL STATUS LIKE 'Com_insert'")
+    ((_, after),) = ask(bank.server, "SHOW GLOBAL STATUS LIKE 'Com_commit'")
     assert int(after) - int(before) < 30, "batches grow while one is committed"
 
 
@@ -384,6 +388,124 @@ def test_a_handler_that_hangs_is_given_up_and_writes_nothing_later(bank: Bank) -
         assert [name for name, _, _ in bank.events()] == ["ada", "ada"]
 
 
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Events are sent two by two while handlers go on; how many were, each time."""
+    monkeypatch.setattr(batches, "EVENTS_AHEAD", 2)
+    monkeypatch.setattr(batches, "QUICK_S", 60)
+    counted: list[int] = []
+    send = Insertion.send
+
+    def counting(insertion: Insertion, events: Collection[Event]) -> None:
+        counted.append(len(events))
+        send(insertion, events)
+
+    monkeypatch.setattr(Insertion, "send", counting)
+    return counted
+
+
+def together(bank: Bank, worker: CommandWorker, commands: Sequence[Command]) -> list[Future[Answer]]:
+    """They wait until all are there, so that they are one batch."""
+    first = worker.submit(bank.command("hangs"))
+    asked = [worker.submit(command) for command in commands]
+    bank.hanging.set()
+    answer(first)
+    return asked
+
+
+def test_events_that_were_sent_ahead_are_not_written_where_a_later_handler_hangs(bank: Bank, ahead: list[int]) -> None:
+    waiting = threading.Event()
+    bank.accounts.handlers["waits"] = lambda state, _: (waiting.wait(100), (None, state))[1]
+    names = ["deposit"] * 5 + ["waits"] + ["deposit"] * 3
+    with bank.accounts.worker(hangs_after_s=2) as worker:
+        asked = together(bank, worker, [bank.command(name, amount=1) for name in names])
+        with pytest.raises(HandlerHungError):
+            answer(asked.pop(5))
+        assert [answer(one).version for one in asked] == [*range(2, 10)]
+        waiting.set()
+    assert ahead[0] == 2 and [version for _, version, _ in bank.events()] == [*range(1, 10)]
+
+
+def test_a_refusal_behind_events_that_were_sent_ahead_is_looked_up(bank: Bank, ahead: list[int]) -> None:
+    with bank.accounts.worker() as one, bank.accounts.worker(hangs_after_s=60) as other:
+        answer(one.submit(bank.command(amount=9)))
+        taken = answer(one.submit(bank.command(amount=-9, command_id="once")))
+        commands = [bank.command(amount=1) for _ in range(5)]
+        commands[3:3] = [bank.command(amount=-50), bank.command(amount=-9, command_id="once")]
+        asked = together(bank, other, commands)
+        with pytest.raises(RefusedError):
+            answer(asked.pop(3))
+        again = answer(asked.pop(3))
+        assert (again.response, again.is_repeated) == (taken.response, True)
+        assert [answer(each).response["balance"] for each in asked] == [1, 2, 3, 4, 5]
+    assert max(ahead) == 2
+
+
+def test_a_batch_that_was_given_up_leaves_no_answer_to_the_next(bank: Bank, ahead: list[int]) -> None:
+    told = iter([None, None, GivenUpError()])  # behind the second events that were sent
+
+    def look(at: int | None) -> None:
+        if at is None and (error := next(told, None)) is not None:
+            raise error
+
+    one = Batches(table=bank.accounts.table, handlers={"deposit": deposit}, open_session=bank.session, look=look)
+    with pytest.raises(GivenUpError):
+        one.commit([bank.command(amount=1) for _ in range(9)], time.monotonic() + 20)
+    found = one.commit([bank.command(amount=1) for _ in range(9)], time.monotonic() + 20)
+    one.close()
+    assert [each.version for each in found if isinstance(each, Answer)] == [*range(1, 10)]
+    assert [version for _, version, _ in bank.events()] == [*range(1, 10)]
+    assert ahead[:2] == [2, 2]
+
+
+@pytest.mark.parametrize("at", [1, 3, 6])
+def test_a_command_that_comes_again_in_the_midst_of_what_is_sent_ahead(bank: Bank, ahead: list[int], at: int) -> None:
+    with bank.accounts.worker(hangs_after_s=60) as worker:
+        first = answer(worker.submit(bank.command(amount=100, command_id="once")))
+        commands = [bank.command(amount=1) for _ in range(6)]
+        commands.insert(at, bank.command(amount=100, command_id="once"))
+        asked = together(bank, worker, commands)
+        assert answer(asked.pop(at)) == Answer(response=first.response, version=1, is_repeated=True)
+        assert [answer(one).response["balance"] for one in asked] == [101, 102, 103, 104, 105, 106]
+    assert len(bank.events()) == 8 and max(ahead) == 2
+
+
+def test_a_session_that_is_lost_behind_events_that_were_sent_ahead(bank: Bank, ahead: list[int]) -> None:
+    killed: list[int] = []
+
+    def kills(state: Any, request: Any) -> tuple[Any, Any]:
+        if not killed:
+            writes = "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_rows_modified > 0"
+            ((session,),) = wait_for("what was sent ahead is written", lambda: ask(bank.server, writes))
+            killed.append(session)
+            ask(bank.server, f"KILL {session}")
+        return deposit(state, request)
+
+    bank.accounts.handlers["kills"] = kills
+    names = ["deposit"] * 3 + ["kills"] + ["deposit"] * 3
+    with bank.accounts.worker() as worker:
+        asked = together(bank, worker, [bank.command(name, amount=1) for name in names])
+        assert [answer(one).response["balance"] for one in asked] == [*range(1, 8)]
+    assert killed and [version for _, version, _ in bank.events()] == [*range(1, 9)]
+
+
+def test_a_slow_handler_keeps_nothing_locked(bank: Bank, ahead: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "QUICK_S", 0.2)
+    seen: list[list[tuple[Any, ...]]] = []
+
+    def slow(state: Any, request: Any) -> tuple[Any, Any]:
+        time.sleep(0.3)
+        seen.append(ask(bank.server, "SELECT trx_rows_modified FROM information_schema.innodb_trx"))
+        return deposit(state, request)
+
+    bank.accounts.handlers["slow"] = slow
+    with bank.accounts.worker() as worker:
+        asked = together(bank, worker, [bank.command("slow", amount=1) for _ in range(5)])
+        assert [answer(one).response["balance"] for one in asked] == [*range(1, 6)]
+    assert len(seen) == 5 and not any(seen)
+    assert sum(ahead) == 6 and max(ahead) >= 5
+
+
 def test_several_handlers_that_hang_are_each_told_in_turn(bank: Bank) -> None:
     with bank.accounts.worker(hangs_after_s=1, patience_s=20) as worker:
         began = time.monotonic()
@@ -557,13 +679,13 @@ def test_events_that_are_large_are_committed_a_few_at_a_time(bank: Bank, monkeyp
     """Each with its own answer, in the order in which they came."""
     monkeypatch.setattr(batches, "BATCH_BYTES", 10_000)
     counted: list[int] = []
-    insert = EventTable.insert
+    send = Insertion.send
 
-    def counting(table: EventTable, connection: Connection, events: Collection[Event]) -> None:
+    def counting(insertion: Insertion, events: Collection[Event]) -> None:
         counted.append(len(events))
-        insert(table, connection, events)
+        send(insertion, events)
 
-    monkeypatch.setattr(EventTable, "insert", counting)
+    monkeypatch.setattr(Insertion, "send", counting)
     with bank.accounts.worker() as worker:
         asked = [worker.submit(bank.command(amount=1, note="n" * 3_000)) for _ in range(50)]
         assert [answer(one).version for one in asked] == [*range(1, 51)]

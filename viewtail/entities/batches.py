@@ -4,7 +4,8 @@ What is assumed of an entity is read at the beginning of a batch, or remembered 
 unique keys, and a look at the entities before COMMIT, decide whether it was still so at its end. If not, or where
 nobody knows whether a COMMIT came through, the batch is rolled back and begins again: what of it is recorded by then is
 answered from the record. So several owners of an entity are slower, and wrong never. Events may be archived meanwhile:
-a batch reads the table and the archive as they were at one moment.
+a batch reads the table and the archive as they were at one moment. The server writes a batch's first events while
+handlers make the next.
 
 Few commands come twice. So a batch assumes that its commands were never handled before, and the unique key of their ids
 tells it where one was: then it begins again, and that one and those of the next second are looked up first. Two kinds
@@ -41,6 +42,7 @@ from viewtail.entities.event_table import (
     NOTHING,
     Event,
     EventTable,
+    Insertion,
     Newest,
     Recorded,
     read_in_one_snapshot,
@@ -58,6 +60,8 @@ _MOST_PAUSE_S = 1.0
 LOOKED_UP_FOR_S = 1.0  # behind a command that had been handled before
 MOST_BYTES = 8 << 20  # of an event
 BATCH_BYTES = 16 << 20  # of events: a transaction ends behind the one that comes to it
+EVENTS_AHEAD = 50  # are sent while the handlers of a batch go on
+QUICK_S = 0.05  # after so long nothing more is sent ahead: what was written is locked until COMMIT
 _FIRST_PAUSE_S = 0.005
 
 
@@ -147,29 +151,27 @@ class Batches:
         remembered = self._remembered.of(entities)
         states = remembered | self.table.newest(connection, entities - remembered.keys())
         assumed = {**states}
-        recorded = self._recorded(connection, commands if looks_up else _of_archived(commands, states), states)
-        connection.rollback()  # a handler that takes its time locks nothing
-        outcomes: list[Outcome] = []
-        events: list[Event] = []
-        byte_count = 0
-        for at, command in enumerate(commands, first):
-            before = len(events)
-            outcomes.append(self._one(at, command, states, recorded, events))
-            byte_count += sum(event.size for event in events[before:])
-            if byte_count > BATCH_BYTES:
-                break
-        self.look(None)
+        to_look_up = commands if looks_up else _of_archived(commands, states)
+        recorded = self._recorded(connection, to_look_up, states)
+        if to_look_up or len(remembered) < len(entities):  # it was asked
+            connection.rollback()  # a handler that takes its time locks nothing
+        insertion = self.table.insertion(connection)
+        try:
+            outcomes, newest = self._written(commands, first, states, recorded, insertion)
+            self._land(insertion, is_first_time=not looks_up)
+        except BaseException:
+            if insertion.is_under_way:  # its answers would be taken for those of what comes next
+                self.close()
+            raise
         in_vain: list[Command] = []  # and not looked up
         if not looks_up:
             told = zip(commands, outcomes, strict=False)
             in_vain = [command for command, outcome in told if not isinstance(outcome, Answer)]
-        if in_vain:
-            self._check_was_not_handled(connection, in_vain, states)
-        if events or remembered or in_vain:
-            self._insert(connection, events, looks_up)
-            newest = {event.command.entity_id: event.version for event in events}
+        if newest or remembered or in_vain:
             if newest:
                 self.pushes.announce(newest)  # before the next question: they can be read already
+            if self._recorded(connection, in_vain, states):  # taken once: that answer counts
+                raise _HandledBeforeError
             self._check_was_first(connection, entities, assumed, states, {*newest})
             self.look(None)
             connection.commit()
@@ -177,6 +179,41 @@ class Batches:
                 self.pushes.hand(newest)
             self._remembered.keep(states)
         return outcomes
+
+    def _written(
+        self,
+        commands: Sequence[Command],
+        first: int,
+        states: dict[str, Newest],
+        recorded: dict[tuple[str, str], Recorded],
+        insertion: Insertion,
+    ) -> tuple[list[Outcome], dict[str, int]]:
+        """The outcomes, and the version of the newest event of each entity that got one; to be landed.
+
+        While handlers are quick, the server writes the first events meanwhile.
+        """
+        outcomes: list[Outcome] = []
+        events: list[Event] = []
+        newest: dict[str, int] = {}
+        byte_count, began = 0, time.monotonic()
+
+        def send() -> None:
+            self.look(None)
+            if events:
+                insertion.send(events)
+                newest.update((event.command.entity_id, event.version) for event in events)
+                events.clear()
+
+        for at, command in enumerate(commands, first):
+            before = len(events)
+            outcomes.append(self._one(at, command, states, recorded, events))
+            byte_count += sum(event.size for event in events[before:])
+            if byte_count > BATCH_BYTES:
+                break
+            if len(events) >= EVENTS_AHEAD and time.monotonic() - began < QUICK_S:
+                send()
+        send()
+        return outcomes, newest
 
     def _recorded(
         self, connection: Connection, commands: Sequence[Command], states: Mapping[str, Newest]
@@ -188,20 +225,12 @@ class Batches:
         missing = [one for one in commands if (one.entity_id, one.command_id) not in recorded]
         return recorded | self.archive.recorded(connection, _of_archived(missing, states))
 
-    def _check_was_not_handled(
-        self, connection: Connection, in_vain: Sequence[Command], states: Mapping[str, Newest]
-    ) -> None:
-        """What a handler refused, or did not take, may have been taken once: that answer counts."""
-        if self._recorded(connection, in_vain, states):
-            raise _HandledBeforeError
-        connection.rollback()  # what is read behind the INSERT is of a later moment
-
-    def _insert(self, connection: Connection, events: Sequence[Event], looked_up: bool) -> None:
+    def _land(self, insertion: Insertion, *, is_first_time: bool) -> None:
         try:
-            self.table.insert(connection, events)
+            insertion.land()
         except pymysql.err.IntegrityError as error:
             is_repeated = number_of(error) == _DUPLICATE and str(error.args[-1]).endswith(f"{COMMAND_KEY}'")
-            if is_repeated and not looked_up:
+            if is_repeated and is_first_time:
                 raise _HandledBeforeError from None
             raise
 

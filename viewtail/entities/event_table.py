@@ -8,13 +8,15 @@ Of an entity the oldest events may be archived, and never the newest: its events
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
+import pymysql
 
 from changes.errors import MisuseError
 from servers.facts import ServerFacts
+from servers.pipelined import Flight
 from servers.sessions import Connection, quote
 from viewtail.entities.commands import MOST_COMMAND_ID, MOST_ENTITY_ID, MOST_NAME, Command
 
@@ -170,23 +172,45 @@ class EventTable:
             )
         )
 
-    def insert(self, connection: Connection, events: Iterable[Event]) -> None:
-        """In few statements, in the open transaction. Raises PyMySQL's errors: 1062 where another writer was first."""
+    def insertion(self, connection: Connection) -> Insertion:
+        """Of events, in the open transaction."""
+        columns = "version, entity_id, command_id, command_name, request, response, state"
+        return Insertion(f"INSERT INTO {self.quoted} ({columns}) VALUES ".encode(), Flight(connection))
+
+
+@dataclass(slots=True, eq=False)
+class Insertion:
+    """INSERTs that the server executes while the next events are made."""
+
+    _head: bytes
+    _flight: Flight
+    is_under_way: bool = field(default=False, init=False)  # the connection can be used after `land`, or closed
+
+    def send(self, events: Iterable[Event]) -> None:
+        """In few statements. Raises PyMySQL's errors where the connection is gone."""
+        self.is_under_way = True
         rows: list[bytes] = []
         size = 0
         for event in events:
             rows.append(_literals(event))
             size += len(rows[-1])
             if size > BYTES_A_STATEMENT:
-                self._insert(connection, rows)
+                self._send(rows)
                 rows, size = [], 0
         if rows:
-            self._insert(connection, rows)
+            self._send(rows)
+        self._flight.flush()
 
-    def _insert(self, connection: Connection, rows: Sequence[bytes]) -> None:
-        columns = "version, entity_id, command_id, command_name, request, response, state"
-        with connection.cursor() as cursor:
-            cursor.execute(f"INSERT INTO {self.quoted} ({columns}) VALUES {b', '.join(rows).decode()}")
+    def _send(self, rows: Sequence[bytes]) -> None:
+        self._flight.send(self._head + b", ".join(rows))
+
+    def land(self) -> None:
+        """Wait until all are written. Raises PyMySQL's first error: 1062 where another writer was first."""
+        answers = self._flight.land()
+        self.is_under_way = False
+        for answer in answers:
+            if isinstance(answer, pymysql.err.MySQLError):
+                raise answer
 
 
 def _literals(event: Event) -> bytes:
