@@ -28,7 +28,7 @@ from bench.lines import TURNS, Line, Told, by_turns
 from bench.live import Latency
 from bench.measured import peak_memory_mib
 from bench.operators import Operators
-from bench.page import BINLOG, ENTITIES, OPERATORS, TOPICS, operated, page, section
+from bench.page import BINLOG, CLEANER, ENTITIES, OPERATORS, TOPICS, operated, page, section
 from bench.polling import Polling
 from bench.pushing import Pushing
 from bench.setting import (
@@ -76,7 +76,7 @@ SECTIONS = {
     "kafka": TOPICS,
     "through-kafka": TOPICS,
     "operators": OPERATORS,
-    "cleaner": OPERATORS,
+    "cleaner": CLEANER,
     "polling": ENTITIES,
     "commands": ENTITIES,
     "datastore": ENTITIES,
@@ -103,6 +103,8 @@ class Bench:
         self.started: list[starts.Told] = []
         self.operator_lines: list[Line] = []
         self.operator_told: list[Told] = []
+        self.cleaner_lines: list[Line] = []
+        self.cleaner_told: list[Told] = []
         self.entity_lines: list[Line] = []
         self.entity_told: list[Told] = []
 
@@ -127,6 +129,7 @@ class Bench:
             BINLOG: lambda command: section(command, machine, self.lines, self.memory_mib, self.decoded, self.started),
             TOPICS: lambda command: section(command, machine, self.topic_lines, self.topic_memory_mib),
             OPERATORS: lambda command: operated(command, machine, self.operator_lines, self.operator_told),
+            CLEANER: lambda command: operated(command, machine, self.cleaner_lines, self.cleaner_told),
             ENTITIES: lambda command: operated(command, machine, self.entity_lines, self.entity_told),
         }
         return {name: written[name](_command(some)) for name, some in of.items()}
@@ -306,16 +309,15 @@ class Bench:
 
     def operators(self) -> None:
         """Verify, replay and rebuild a large view."""
-        self._note(Operators(self.setting, self.sizes, self.rounds))
+        work = Operators(self.setting, self.sizes, self.rounds)
+        work.measure()
+        self.operator_lines, self.operator_told = work.lines, work.told
 
     def cleaner(self) -> None:
         """What mends views in the background."""
-        self._note(Cleaning(self.setting, self.sizes, self.rounds))
-
-    def _note(self, work: Operators | Cleaning) -> None:
+        work = Cleaning(self.setting, self.sizes, self.rounds)
         work.measure()
-        self.operator_lines += work.lines
-        self.operator_told += work.told
+        self.cleaner_lines, self.cleaner_told = work.lines, work.told
 
     def polling(self) -> None:
         """The polling source, beside the tailer."""

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import redis
 import urllib3
 
 from bench import live
-from bench.lines import Line, Told, median
+from bench.lines import TURNS, Line, Told, median
 from bench.measured import processor_s
 from bench.operators import STORES, forget
-from bench.setting import Setting, Sizes, prepare, say, until, write_bulk_rows
+from bench.setting import ROWS_A_TRANSACTION, Setting, Sizes, prepare, say, until, write_bulk_rows
 
 RIGHT_WITHIN_S = 5.0
 MOST_SHARE = 5.0  # per cent of one core
 COST = 0.05  # of drain speed and of live latency
 LONGEST_S = 120.0
 OFF = "the cleaner off"
+DRAINS = 5  # with it and without, in a round
 _LIVE_FROM = 100_000_000
 
 
@@ -45,18 +46,16 @@ class Cleaning:
             self._next = 0
             with live.worker(off, store):
                 self._drained(off, store)  # fills the view, and the table with what the cleaner goes round
-            drain = Line(f"drain of {self.sizes.bulk:,} rows with the cleaner: {store}", "rows/s", OFF, 1 - COST)
+            drain = Line(f"drain of {self.sizes.bulk // 2:,} rows with the cleaner: {store}", "rows/s", OFF, 1 - COST)
             p50 = Line(f"live with the cleaner, p50: {store}", "ms", OFF, 1 + COST)
             p99 = Line(f"live with the cleaner, p99: {store}", "ms", OFF, 1 + COST)
             self.lines += [drain, p50, p99]
             for number in range(self.rounds):
                 say(f"the cleaner, {store}, round {number + 1} of {self.rounds}")
-                settings = (off, on) if number % 2 else (on, off)
-                rates = {setting is on: self._drain(setting, store) for setting in settings}
-                drain.add(rates[True], rates[False])
-                found = {setting is on: self._live(setting, store) for setting in settings}
-                p50.add(found[True].p50_ms, found[False].p50_ms)
-                p99.add(found[True].p99_ms, found[False].p99_ms)
+                self._drains(drain, on, off, store)
+                with_it, without = self._live_by_turns((on, off) if number % 2 else (off, on), store, on)
+                p50.add(with_it.p50_ms, without.p50_ms)
+                p99.add(with_it.p99_ms, without.p99_ms)
             share = self._share(on, store) - self._share(off, store)
             self.told.append(median(f"share of one core at work: {store}", "%", [share], MOST_SHARE))
             with live.worker(self.setting, store):
@@ -65,13 +64,21 @@ class Cleaning:
 
     # -- what it costs ------------------------------------------------------------------------------------------
 
+    def _drains(self, line: Line, on: Setting, off: Setting, store: str) -> None:
+        """Pairs: MySQL flushes and purges what earlier ones wrote, so that two in a row differ by a third."""
+        for number in range(DRAINS):
+            order = (on, off) if number % 2 else (off, on)
+            rates = {setting is on: self._drain(setting, store) for setting in order}
+            line.add(rates[True], rates[False])
+
     def _drain(self, setting: Setting, store: str) -> float:
         """Rows/s of what waits when the pipeline begins, from the first row in the view to the last."""
-        first, self._next = self._next, self._next + self.sizes.bulk
-        write_bulk_rows(setting, first, self.sizes.bulk)
+        count = self.sizes.bulk // 2 // ROWS_A_TRANSACTION * ROWS_A_TRANSACTION
+        first, self._next = self._next, self._next + count
+        write_bulk_rows(setting, first, count)
         with live.worker(setting, store):
             began = self._seen(setting, store, first)
-            return self.sizes.bulk / (self._seen(setting, store, self._next - 1) - began)
+            return count / (self._seen(setting, store, self._next - 1) - began)
 
     def _drained(self, setting: Setting, store: str) -> None:
         write_bulk_rows(setting, self._next, self.sizes.bulk)
@@ -90,12 +97,19 @@ class Cleaning:
         look = live.looker(setting, store, STORES[store][1])
         return until(f"{store}: row {row:,} is in the view", lambda: look(row), LONGEST_S)
 
-    def _live(self, setting: Setting, store: str) -> live.Latency:
-        seconds = self.sizes.live_s / self.rounds
+    def _live_by_turns(self, settings: Sequence[Setting], store: str, on: Setting) -> tuple[live.Latency, live.Latency]:
+        """With the cleaner, and without, of all rows of a round but those of a process's first seconds."""
+        found: dict[bool, list[float]] = {True: [], False: []}
+        for setting in [*settings] * TURNS:
+            found[setting is on] += self._live(setting, store)
+        return live.latency(found[True]), live.latency(found[False])
+
+    def _live(self, setting: Setting, store: str) -> list[float]:
+        seconds = self.sizes.live_s / self.rounds / TURNS + live.WARM_S
         first, look = _LIVE_FROM + self._next, live.looker(setting, store, STORES[store][1])
         self._next += int(seconds * live.RATE)
         with live.worker(setting, store):
-            return live.measure(setting, store, seconds, first, look)
+            return live.delays(setting, store, seconds, first, look)[int(live.WARM_S * live.RATE) :]
 
     def _share(self, setting: Setting, store: str) -> float:
         """Per cent of one core that a pipeline takes while nothing changes."""

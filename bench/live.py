@@ -29,7 +29,7 @@ from servers.sessions import MySQLAddress
 
 RATE = 300  # transactions a second
 SEEN_WITHIN_S = 30.0
-WARM_S = 5.0  # before a topic's latency counts: a broker's first small transactions are slow
+WARM_S = 5.0  # before latency counts: a broker's first small transactions are slow, and a process's first looks
 BARE_TOPIC = "bare"
 BARE_TABLE = (
     "CREATE TABLE bench.bare (id BIGINT PRIMARY KEY, name VARCHAR(64), version BIGINT UNSIGNED, "

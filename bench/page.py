@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench import decode, starts
+from bench import decode, live, starts
+from bench.cleaning import DRAINS
 from bench.commands import CALLERS_OF_MANY, MANY
 from bench.lines import TURNS, Line, Told, table
 from bench.projecting import FAKE_BATCH_S
@@ -12,7 +13,8 @@ from bench.topics import FULL_ROWS, STILL_S
 
 MOST_MIB = 150
 # What each command measures stands between two comments with its name, and stays when another one is written again.
-BINLOG, TOPICS, OPERATORS, ENTITIES, PEERS = "binlog", "topics", "operators", "entities", "peers"
+BINLOG, TOPICS, OPERATORS, CLEANER = "binlog", "topics", "operators", "cleaner"
+ENTITIES, PEERS = "entities", "peers"
 
 TEXT = """# Performance
 
@@ -43,6 +45,8 @@ Where a line above misses its goal on a machine of two cores, this is why:
 ## Verify, replay, rebuild, clean
 
 {operators}
+
+{cleaner}
 
 Where a line of these misses its goal:
 
@@ -141,6 +145,9 @@ How it is measured:
   random rows by key, one each millisecond. A read that does not give the row's value has failed. The swap whose
   longest read has a goal is that of `rebuild --rollback`, which does nothing else; the other longest read is one of
   the whole rebuild.
+- Drains with the cleaner and without alternate, {drains} of each in a round, and the ratio is the median of those of
+  pairs: MySQL flushes and purges what earlier ones wrote, so that two of the same differ by a third. Live changes of a
+  process's first {warm_s:.0f} s do not count.
 - The cleaner never rests while its cost is measured (`cleaner.rest_s = 0`). Its share of a core is the processor time
   of the pipeline's process while nothing changes, less that of one without a cleaner.
 - A row is damaged with the store's own commands, under its version, right after it was written.
@@ -168,13 +175,15 @@ def page(written: str, measured: Mapping[str, str]) -> str:
     """The page: what was measured now, and beside it the sections that are written already."""
     sections = {
         name: _between(name, measured.get(name) or _section(written, name))
-        for name in (BINLOG, TOPICS, OPERATORS, ENTITIES, PEERS)
+        for name in (BINLOG, TOPICS, OPERATORS, CLEANER, ENTITIES, PEERS)
     }
     return TEXT.format(
         **sections,
         turns=TURNS,
         full_rows=FULL_ROWS,
         still_s=STILL_S,
+        drains=DRAINS,
+        warm_s=live.WARM_S,
         fake_ms=FAKE_BATCH_S * 1000,
         many=MANY,
         callers_of_many=CALLERS_OF_MANY,
