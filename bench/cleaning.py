@@ -52,7 +52,7 @@ class Cleaning:
             self.lines += [drain, p50, p99]
             for number in range(self.rounds):
                 say(f"the cleaner, {store}, round {number + 1} of {self.rounds}")
-                self._drains(drain, on, off, store)
+                self._drains(drain, (on, off) if number % 2 else (off, on), store, on)
                 with_it, without = self._live_by_turns((on, off) if number % 2 else (off, on), store, on)
                 p50.add(with_it.p50_ms, without.p50_ms)
                 p99.add(with_it.p99_ms, without.p99_ms)
@@ -64,10 +64,10 @@ class Cleaning:
 
     # -- what it costs ------------------------------------------------------------------------------------------
 
-    def _drains(self, line: Line, on: Setting, off: Setting, store: str) -> None:
+    def _drains(self, line: Line, settings: Sequence[Setting], store: str, on: Setting) -> None:
         """Pairs: MySQL flushes and purges what earlier ones wrote, so that two in a row differ by a third."""
         for number in range(DRAINS):
-            order = (on, off) if number % 2 else (off, on)
+            order = reversed(settings) if number % 2 else settings
             rates = {setting is on: self._drain(setting, store) for setting in order}
             line.add(rates[True], rates[False])
 

@@ -60,7 +60,8 @@ Where a line of these misses its goal:
   figure is 0.68 to 0.96 from run to run.
 - The cleaner compares some rows at a time in the pipeline's process, and live changes wait for that. It is the
   processor that is waited for: shorter turns of the interpreter's threads (0.3 ms in place of 1) change nothing. Here
-  it never rests between two rounds; by default it does for five minutes.
+  it never rests between two rounds; by default it does for five minutes. While the pipeline drains, it does nothing;
+  what two drains differ by is the machine.
 - During a rebuild each live change is written to both copies, and while Redis keys move, to both names of a key. Before
   it a slow change takes 1 to 2 ms, so the second write, and a chunk of 100 rows or its comparison, is seen at once.
 - A rebuild gives way to live changes, so it takes many times as long as a backfill. Redis keys are moved ten entities a
@@ -73,9 +74,10 @@ Where a line of these misses its goal:
 
 Where a line of these misses its goal on a machine of two cores:
 
-- Commands to one entity: Python, which runs one thread at a time, handles a command and wakes its caller. The server
-  inserts its event into three indexes, and checks its JSON twice. The quicker the disk syncs, the more does one command
-  a transaction, and the less is there to gain.
+- Commands: Python, which runs one thread at a time, handles a command and wakes its caller. The server inserts its
+  event into three indexes, and checks its JSON twice. The quicker the disk syncs, the more does one command a
+  transaction, and the less is there to gain. How many a second there are is the machine's speed, as the bare INSERTs
+  show that stand beside.
 - Pushes: a row is read again before its COMMIT, and written when it has come through, by a thread of its own. Where all
   cores are busy, it is the thread that waits: Redis alone needs a third of a millisecond for its write. Elasticsearch
   stops for 30 to 100 ms now and then, and what is pushed meanwhile waits for that.

@@ -12,7 +12,7 @@ them changes its meaning.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from enum import Enum
 from typing import Any, TypeAlias
@@ -88,18 +88,20 @@ class Flight:
 
         Raises pymysql's error when the connection breaks: then nothing is known of any of them.
         """
+        return [*self.answers()]
+
+    def answers(self) -> Iterator[int | pymysql.err.MySQLError]:
+        """The same one by one; until the last was taken, the connection is of no use but to be closed."""
         self.flush()
-        answers: list[int | pymysql.err.MySQLError] = []
         for number in self._sent:
             self._connection._next_seq_id = number
             try:
-                answers.append(self._connection._read_query_result())
+                yield self._connection._read_query_result()
             except pymysql.err.MySQLError as error:
                 if not self._connection.open:
                     raise
-                answers.append(error)
+                yield error
         self._sent = []
-        return answers
 
 
 class Prepared:

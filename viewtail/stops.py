@@ -24,7 +24,10 @@ class Stop(threading.Event):
 
     @contextmanager
     def telling(self, call: Callable[[], None]) -> Iterator[None]:
-        """`call` is made for each `set` meanwhile, in the thread that sets it, and at once where it is set already."""
+        """`call` is made for each `set` meanwhile, in the thread that sets it, and at once where it is set already.
+
+        It must not raise, nor wait.
+        """
         with self._listing:
             self._told.append(call)
         try:

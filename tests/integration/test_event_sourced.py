@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -456,6 +457,71 @@ def test_a_batch_that_was_given_up_leaves_no_answer_to_the_next(bank: Bank, ahea
     assert [each.version for each in found if isinstance(each, Answer)] == [*range(1, 10)]
     assert [version for _, version, _ in bank.events()] == [*range(1, 10)]
     assert ahead[:2] == [2, 2]
+
+
+def test_what_was_sent_ahead_is_not_held_behind_slow_handlers(
+    bank: Bank, ahead: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "HELD_S", 0.3)
+    writes = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_rows_modified > 0"
+    held: list[int] = []
+
+    def slow(state: Any, request: Any) -> tuple[Any, Any]:
+        time.sleep(0.2)
+        held.append(ask(bank.server, writes)[0][0])
+        return deposit(state, request)
+
+    bank.accounts.handlers["slow"] = slow
+    with bank.accounts.worker() as worker:
+        monkeypatch.setattr(batches, "QUICK_S", 0.1)
+        names = ["deposit"] * 4 + ["slow"] * 8
+        asked = [worker.submit(bank.command(name, amount=1)) for name in names]
+        assert [answer(one).response["balance"] for one in asked] == [*range(1, 13)]
+    assert len(held) == 8 and sum(held) <= 3, "a batch that has sent something ends soon"
+
+
+@pytest.mark.parametrize("amounts", [(5, 6), (-5, 5)])
+def test_an_id_that_comes_twice_in_a_batch_has_nothing_looked_up(
+    bank: Bank, looked_up: list[str], amounts: tuple[int, int]
+) -> None:
+    """The second is another command under a used id; or the first was refused."""
+    with bank.accounts.worker(hangs_after_s=60) as worker:
+        asked = together(bank, worker, [bank.command(amount=each, command_id="twice") for each in amounts])
+        errors = [each.exception(60) for each in asked]
+    assert [type(error) for error in errors] == (
+        [type(None), UsedCommandIdError] if amounts[0] > 0 else [RefusedError, type(None)]
+    )
+    assert looked_up == []
+
+
+def test_a_lock_that_is_not_given_is_waited_for_once(
+    bank: Bank, ahead: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the first events; those that were sent behind them do not wait as long each."""
+    took: list[float] = []
+    land = Insertion.land
+
+    def timed(insertion: Insertion) -> None:
+        began = time.monotonic()
+        try:
+            land(insertion)
+        finally:
+            took.append(time.monotonic() - began)
+
+    monkeypatch.setattr(Insertion, "land", timed)
+    with bank.accounts.worker() as worker, closing(bank.session()) as other:
+        answer(worker.submit(bank.command(amount=1)))
+        with other.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO bank.account (entity_id, version, command_id, command_name, request, response, state) "
+                "SELECT entity_id, version + n, CONCAT('other', n), 'x', '1', '1', '1' FROM bank.account "
+                "JOIN (SELECT 1 AS n UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6) t"
+            )
+        asked = [worker.submit(bank.command(amount=1)) for _ in range(9)]
+        wait_for("the batch has waited", lambda: len(took) > 1)
+        other.rollback()
+        assert [answer(one).version for one in asked] == [*range(2, 11)]
+    assert 4 < took[1] < 8, "innodb_lock_wait_timeout is 5 s"
 
 
 @pytest.mark.parametrize("at", [1, 3, 6])

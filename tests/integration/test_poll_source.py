@@ -145,6 +145,34 @@ def test_locks_can_be_read(polled: Polled) -> None:
         assert why_unreadable(connection, facts_of(connection)) is None
 
 
+def test_watermarks_are_looked_for_less_often_while_nobody_asks(
+    polled: Polled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+    look = PollSource._new_marks
+
+    def counting(*given: Any) -> dict[str, str]:
+        looks.append(time.monotonic())
+        return look(*given)
+
+    def counted(seconds: float) -> int:
+        began, before = time.monotonic(), len(looks)
+        wait_for("some time has gone", lambda: time.monotonic() - began > seconds)
+        return len(looks) - before
+
+    monkeypatch.setattr(PollSource, "_new_marks", counting)
+    monkeypatch.setattr(poll_source, "MARKS_S", 3.0)
+    with polled.reading():
+        polled.until_marked("begun")
+        assert counted(2.0) >= 8, "who waits for one asks for the next soon"
+        counted(2.0)
+        assert 2 <= counted(2.0) <= 5
+        began = time.monotonic()
+        polled.until_marked("first")
+        assert time.monotonic() - began < 1.5
+        assert counted(2.0) >= 8
+
+
 def test_a_row_that_commits_after_a_higher_one_is_waited_for_and_others_are_not_held_up(polled: Polled) -> None:
     with polled.reading():
         polled.until_marked("begun")

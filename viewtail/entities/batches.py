@@ -61,7 +61,9 @@ LOOKED_UP_FOR_S = 1.0  # behind a command that had been handled before
 MOST_BYTES = 8 << 20  # of an event
 BATCH_BYTES = 16 << 20  # of events: a transaction ends behind the one that comes to it
 EVENTS_AHEAD = 50  # are sent while the handlers of a batch go on
-QUICK_S = 0.05  # after so long nothing more is sent ahead: what was written is locked until COMMIT
+# After so long nothing more is sent ahead: what was written is locked until COMMIT. What was sent before is locked for
+# so long, and for one handler more: then the batch ends.
+QUICK_S, HELD_S = 0.05, 1.0
 _FIRST_PAUSE_S = 0.005
 
 
@@ -100,7 +102,8 @@ class Batches:
     def commit(
         self, commands: Sequence[Command], until: float, first: int = 0, looks_up: bool = False
     ) -> list[Outcome]:
-        """An outcome for each command, in order, or for the first ones where their events come to BATCH_BYTES.
+        """An outcome for each command, in order, or for the first ones where their events come to BATCH_BYTES, or where
+        their handlers become slow.
 
         `first` is the place that `look` is told of the first command. `looks_up`: no handler is called for what was
         handled before.
@@ -154,7 +157,7 @@ class Batches:
         to_look_up = commands if looks_up else _of_archived(commands, states)
         recorded = self._recorded(connection, to_look_up, states)
         if to_look_up or len(remembered) < len(entities):  # it was asked
-            connection.rollback()  # a handler that takes its time locks nothing
+            connection.rollback()  # what is read behind the INSERT is of a later moment
         insertion = self.table.insertion(connection)
         try:
             outcomes, newest = self._written(commands, first, states, recorded, insertion)
@@ -166,7 +169,8 @@ class Batches:
         in_vain: list[Command] = []  # and not looked up
         if not looks_up:
             told = zip(commands, outcomes, strict=False)
-            in_vain = [command for command, outcome in told if not isinstance(outcome, Answer)]
+            failed = [command for command, outcome in told if not isinstance(outcome, Answer)]
+            in_vain = [one for one in failed if (one.entity_id, one.command_id) not in recorded]
         if newest or remembered or in_vain:
             if newest:
                 self.pushes.announce(newest)  # before the next question: they can be read already
@@ -208,7 +212,7 @@ class Batches:
             before = len(events)
             outcomes.append(self._one(at, command, states, recorded, events))
             byte_count += sum(event.size for event in events[before:])
-            if byte_count > BATCH_BYTES:
+            if byte_count > BATCH_BYTES or (insertion.is_under_way and time.monotonic() - began > HELD_S):
                 break
             if len(events) >= EVENTS_AHEAD and time.monotonic() - began < QUICK_S:
                 send()

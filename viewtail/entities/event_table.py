@@ -17,11 +17,12 @@ import pymysql
 from changes.errors import MisuseError
 from servers.facts import ServerFacts
 from servers.pipelined import Flight
-from servers.sessions import Connection, quote
+from servers.sessions import Connection, number_of, quote
 from viewtail.entities.commands import MOST_COMMAND_ID, MOST_ENTITY_ID, MOST_NAME, Command
 
 BYTES_A_STATEMENT = 1 << 20  # of JSON, and one event more: below any server's max_allowed_packet
 NOT_AS_MADE = frozenset({1049, 1054, 1146})  # MySQL's numbers: no such database, column, table
+_LOCKED_TOO_LONG = 1205
 NOTHING = b"null"  # the state of an entity without events
 KEY, VERSION = "entity_id", "version"  # columns that name an event
 COMMAND_KEY = "entity_command"  # the unique key of (entity_id, command_id)
@@ -205,12 +206,19 @@ class Insertion:
         self._flight.send(self._head + b", ".join(rows))
 
     def land(self) -> None:
-        """Wait until all are written. Raises PyMySQL's first error: 1062 where another writer was first."""
-        answers = self._flight.land()
-        self.is_under_way = False
-        for answer in answers:
+        """Wait until all are written. Raises PyMySQL's first error: 1062 where another writer was first.
+
+        Where one waited for another's lock in vain, those behind it would, too: then they are still under way.
+        """
+        first: pymysql.err.MySQLError | None = None
+        for answer in self._flight.answers():
             if isinstance(answer, pymysql.err.MySQLError):
-                raise answer
+                first = first or answer
+                if number_of(answer) == _LOCKED_TOO_LONG:
+                    raise answer
+        self.is_under_way = False
+        if first is not None:
+            raise first
 
 
 def _literals(event: Event) -> bytes:
