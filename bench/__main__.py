@@ -101,12 +101,9 @@ class Bench:
         self.topic_memory_mib: dict[str, float] = {}
         self.decoded: list[decode.Workload] = []
         self.started: list[starts.Told] = []
-        self.operator_lines: list[Line] = []
-        self.operator_told: list[Told] = []
-        self.cleaner_lines: list[Line] = []
-        self.cleaner_told: list[Told] = []
-        self.entity_lines: list[Line] = []
-        self.entity_told: list[Told] = []
+        self.noted: dict[str, tuple[list[Line], list[Told]]] = {
+            name: ([], []) for name in (OPERATORS, CLEANER, ENTITIES)
+        }
 
     def line(self, work: str, unit: str, reference: str, goal: float) -> Line:
         self.lines.append(Line(work, unit, reference, goal))
@@ -128,9 +125,9 @@ class Bench:
         written: dict[str, Callable[[str], str]] = {
             BINLOG: lambda command: section(command, machine, self.lines, self.memory_mib, self.decoded, self.started),
             TOPICS: lambda command: section(command, machine, self.topic_lines, self.topic_memory_mib),
-            OPERATORS: lambda command: operated(command, machine, self.operator_lines, self.operator_told),
-            CLEANER: lambda command: operated(command, machine, self.cleaner_lines, self.cleaner_told),
-            ENTITIES: lambda command: operated(command, machine, self.entity_lines, self.entity_told),
+        }
+        written |= {
+            name: partial(operated, machine=machine, lines=of[0], told=of[1]) for name, of in self.noted.items()
         }
         return {name: written[name](_command(some)) for name, some in of.items()}
 
@@ -309,36 +306,33 @@ class Bench:
 
     def operators(self) -> None:
         """Verify, replay and rebuild a large view."""
-        work = Operators(self.setting, self.sizes, self.rounds)
-        work.measure()
-        self.operator_lines, self.operator_told = work.lines, work.told
+        self._note(OPERATORS, Operators(self.setting, self.sizes, self.rounds))
 
     def cleaner(self) -> None:
         """What mends views in the background."""
-        work = Cleaning(self.setting, self.sizes, self.rounds)
-        work.measure()
-        self.cleaner_lines, self.cleaner_told = work.lines, work.told
+        self._note(CLEANER, Cleaning(self.setting, self.sizes, self.rounds))
 
     def polling(self) -> None:
         """The polling source, beside the tailer."""
-        self._note_of_entities(Polling(self.setting, self.sizes, self.rounds))
+        self._note(ENTITIES, Polling(self.setting, self.sizes, self.rounds))
 
     def commands(self) -> None:
         """Commands to event-sourced entities."""
-        self._note_of_entities(Commands(self.setting, self.sizes, self.rounds))
+        self._note(ENTITIES, Commands(self.setting, self.sizes, self.rounds))
 
     def datastore(self) -> None:
         """Entities without a schema, and their indexes."""
-        self._note_of_entities(Storing(self.setting, self.sizes, self.rounds))
+        self._note(ENTITIES, Storing(self.setting, self.sizes, self.rounds))
 
     def push(self) -> None:
         """What a worker of event-sourced entities pushes."""
-        self._note_of_entities(Pushing(self.setting, self.sizes, self.rounds))
+        self._note(ENTITIES, Pushing(self.setting, self.sizes, self.rounds))
 
-    def _note_of_entities(self, work: Polling | Commands | Storing | Pushing) -> None:
+    def _note(self, name: str, work: Operators | Cleaning | Polling | Commands | Storing | Pushing) -> None:
         work.measure()
-        self.entity_lines += work.lines
-        self.entity_told += work.told
+        lines, told = self.noted[name]
+        lines += work.lines
+        told += work.told
 
     # -- Elasticsearch by hand ----------------------------------------------------------------------------------
 

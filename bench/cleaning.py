@@ -46,14 +46,15 @@ class Cleaning:
             self._next = 0
             with live.worker(off, store):
                 self._drained(off, store)  # fills the view, and the table with what the cleaner goes round
-            drain = Line(f"drain of {self.sizes.bulk // 2:,} rows with the cleaner: {store}", "rows/s", OFF, 1 - COST)
+            drain = Line(f"drain of {self._drained_rows:,} rows with the cleaner: {store}", "rows/s", OFF, 1 - COST)
             p50 = Line(f"live with the cleaner, p50: {store}", "ms", OFF, 1 + COST)
             p99 = Line(f"live with the cleaner, p99: {store}", "ms", OFF, 1 + COST)
             self.lines += [drain, p50, p99]
             for number in range(self.rounds):
                 say(f"the cleaner, {store}, round {number + 1} of {self.rounds}")
-                self._drains(drain, (on, off) if number % 2 else (off, on), store, on)
-                with_it, without = self._live_by_turns((on, off) if number % 2 else (off, on), store, on)
+                settings = (on, off) if number % 2 else (off, on)
+                self._drains(drain, settings, store, on)
+                with_it, without = self._live_by_turns(settings, store, on)
                 p50.add(with_it.p50_ms, without.p50_ms)
                 p99.add(with_it.p99_ms, without.p99_ms)
             share = self._share(on, store) - self._share(off, store)
@@ -61,6 +62,11 @@ class Cleaning:
             with live.worker(self.setting, store):
                 seconds = [self._mended(store) for _ in range(self.sizes.damaged)]
             self.told.append(median(f"a damaged row is right again: {store}", "s", seconds, RIGHT_WITHIN_S))
+
+    @property
+    def _drained_rows(self) -> int:
+        """Of each drain."""
+        return self.sizes.bulk // 2 // ROWS_A_TRANSACTION * ROWS_A_TRANSACTION
 
     # -- what it costs ------------------------------------------------------------------------------------------
 
@@ -73,7 +79,7 @@ class Cleaning:
 
     def _drain(self, setting: Setting, store: str) -> float:
         """Rows/s of what waits when the pipeline begins, from the first row in the view to the last."""
-        count = self.sizes.bulk // 2 // ROWS_A_TRANSACTION * ROWS_A_TRANSACTION
+        count = self._drained_rows
         first, self._next = self._next, self._next + count
         write_bulk_rows(setting, first, count)
         with live.worker(setting, store):

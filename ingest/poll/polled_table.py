@@ -155,9 +155,9 @@ class PolledTable:
     def begins_again(self, connection: Connection) -> bool:
         """Whether its ids do: rows come under ids that were delivered, or passed, as others."""
         table = self.table
-        statement = "SELECT AUTO_INCREMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+        asks = "SELECT AUTO_INCREMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+        statement = connection.cursor().mogrify(asks, (table.schema, table.name))
         try:
-            statement = connection.cursor().mogrify(statement, (table.schema, table.name))
             rows = self._given.ask(connection, statement)
         except pymysql.err.MySQLError as error:
             raise source_error(error, connection) from None

@@ -390,10 +390,8 @@ def test_a_handler_that_hangs_is_given_up_and_writes_nothing_later(bank: Bank) -
 
 
 @pytest.fixture
-def ahead(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Events are sent two by two while handlers go on; how many were, each time."""
-    monkeypatch.setattr(batches, "EVENTS_AHEAD", 2)
-    monkeypatch.setattr(batches, "QUICK_S", 60)
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many events were sent, each time."""
     counted: list[int] = []
     send = Insertion.send
 
@@ -403,6 +401,14 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Insertion, "send", counting)
     return counted
+
+
+@pytest.fixture
+def ahead(sent: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The same; events are sent two by two while handlers go on."""
+    monkeypatch.setattr(batches, "EVENTS_AHEAD", 2)
+    monkeypatch.setattr(batches, "QUICK_S", 60)
+    return sent
 
 
 def together(bank: Bank, worker: CommandWorker, commands: Sequence[Command]) -> list[Future[Answer]]:
@@ -741,21 +747,15 @@ def test_large_events_are_written_and_too_large_ones_are_refused(bank: Bank, wor
         answer(asked[2])
 
 
-def test_events_that_are_large_are_committed_a_few_at_a_time(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_that_are_large_are_committed_a_few_at_a_time(
+    bank: Bank, sent: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each with its own answer, in the order in which they came."""
     monkeypatch.setattr(batches, "BATCH_BYTES", 10_000)
-    counted: list[int] = []
-    send = Insertion.send
-
-    def counting(insertion: Insertion, events: Collection[Event]) -> None:
-        counted.append(len(events))
-        send(insertion, events)
-
-    monkeypatch.setattr(Insertion, "send", counting)
     with bank.accounts.worker() as worker:
         asked = [worker.submit(bank.command(amount=1, note="n" * 3_000)) for _ in range(50)]
         assert [answer(one).version for one in asked] == [*range(1, 51)]
-    assert sum(counted) == 50 and max(counted) == 2
+    assert sum(sent) == 50 and max(sent) == 2
 
 
 def test_where_too_many_handlers_hang_no_command_is_taken(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:

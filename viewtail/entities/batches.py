@@ -169,8 +169,11 @@ class Batches:
         in_vain: list[Command] = []  # and not looked up
         if not looks_up:
             told = zip(commands, outcomes, strict=False)
-            failed = [command for command, outcome in told if not isinstance(outcome, Answer)]
-            in_vain = [one for one in failed if (one.entity_id, one.command_id) not in recorded]
+            in_vain = [
+                one
+                for one, outcome in told
+                if not isinstance(outcome, Answer) and (one.entity_id, one.command_id) not in recorded
+            ]
         if newest or remembered or in_vain:
             if newest:
                 self.pushes.announce(newest)  # before the next question: they can be read already
