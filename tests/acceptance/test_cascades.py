@@ -93,7 +93,7 @@ class World:
 
     def start(self) -> None:
         self.run.start(VIEWTAIL_CLEANER__SHARE="0.05", VIEWTAIL_CLEANER__REST_S="3600")
-        wait_for("a round is over", lambda: self.proven() == 13, timeout_s=300)
+        wait_for("a round is over", lambda: self.proven() == 13, timeout_s=200)
 
     def proven(self) -> int:
         return len(self.ask(f"SELECT 1 FROM {STORE}.view WHERE proven_at IS NOT NULL"))
@@ -149,7 +149,12 @@ def world(
         source = stack.mariadb.start(folder / "mariadb")
     found = World(folder, source, redis_server, elasticsearch_server)
     try:
-        found.start()
+        try:
+            found.start()
+        except AssertionError:
+            print(found.run.log[-6000:])
+            print(found.run.command("status").stdout, found.ask(f"SELECT id, proven_at FROM {STORE}.view"))
+            raise
         yield found
     finally:
         found.run.kill()
