@@ -11,7 +11,9 @@ them changes its meaning.
 
 from __future__ import annotations
 
+import select
 import struct
+from collections import deque
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from enum import Enum
@@ -50,7 +52,7 @@ class Flight:
 
     def __init__(self, connection: Connection) -> None:
         self._connection: Any = connection
-        self._sent: list[int] = []  # of each statement, the packet number that its answer will have
+        self._sent: deque[int] = deque()  # of each statement, the packet number that its answer will have
         self._packets: list[bytes] = []  # not yet given to the socket
         self._waiting_bytes = 0
 
@@ -78,8 +80,7 @@ class Flight:
     def flush(self) -> None:
         """Give the socket what it was not given yet."""
         if self._packets:
-            if not self._connection.open:
-                raise pymysql.err.InterfaceError(0, "the connection is closed")
+            self._must_be_open()
             self._connection._write_bytes(b"".join(self._packets))
             self._packets, self._waiting_bytes = [], 0
 
@@ -93,15 +94,33 @@ class Flight:
     def answers(self) -> Iterator[int | pymysql.err.MySQLError]:
         """The same one by one; until the last was taken, the connection is of no use but to be closed."""
         self.flush()
-        for number in self._sent:
-            self._connection._next_seq_id = number
+        while self._sent:
+            self._must_be_open()
+            self._connection._next_seq_id = self._sent.popleft()
             try:
                 yield self._connection._read_query_result()
             except pymysql.err.MySQLError as error:
                 if not self._connection.open:
                     raise
                 yield error
-        self._sent = []
+
+    def _must_be_open(self) -> None:
+        if not self._connection.open:
+            raise pymysql.err.InterfaceError(0, "the connection is closed")
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an answer was not taken."""
+        return bool(self._sent or self._packets)
+
+    def has_answer(self) -> bool:
+        """Whether the server began to answer, where none of the answers was taken; True too where none is to come."""
+        socket = self._connection._sock
+        if socket is None or not self._sent:
+            return True
+        poll = select.poll()
+        poll.register(socket, select.POLLIN)
+        return bool(poll.poll(0))
 
 
 class Prepared:

@@ -15,6 +15,7 @@ import pymysql
 import pytest
 
 from changes.errors import MisuseError, StoreUnavailableError
+from servers.pipelined import Flight
 from servers.sessions import Connection, MySQLAddress, open_session
 from stack import Server
 from tests.support.asking import ask
@@ -32,11 +33,13 @@ from viewtail.entities import (
     WorkerBusyError,
     WorkerEndedError,
     batches,
+    handling,
     remembered,
 )
 from viewtail.entities.batches import Batches, GivenUpError
 from viewtail.entities.commands import HandlerHungError
-from viewtail.entities.event_table import Event, EventTable, Insertion, Newest
+from viewtail.entities.event_table import Event, EventTable, Newest, landed
+from viewtail.entities.handling import Outcome
 from viewtail.entities.worker import LANES
 
 pytestmark = pytest.mark.mysql
@@ -313,19 +316,20 @@ def test_a_commit_without_an_answer_is_looked_up(
     bank: Bank, monkeypatch: pytest.MonkeyPatch, came_through: bool
 ) -> None:
     lost: list[bool] = []
-    commit = pymysql.connections.Connection.commit
+    send = Flight.send
 
-    def breaks(connection: Connection) -> None:
-        if not lost:
+    def breaks(flight: Flight, statement: bytes) -> None:
+        if statement == b"COMMIT" and not lost:
             lost.append(True)
             if came_through:
-                commit(connection)
-            connection._force_close()  # type: ignore[attr-defined]
+                send(flight, statement)
+                landed(flight)
+            flight._connection._force_close()
             raise pymysql.err.OperationalError(2013, "Lost connection")
-        commit(connection)
+        send(flight, statement)
 
     with bank.accounts.worker() as worker:
-        monkeypatch.setattr(pymysql.connections.Connection, "commit", breaks)
+        monkeypatch.setattr(Flight, "send", breaks)
         found = [answer(one) for one in [worker.submit(bank.command(amount=2)) for _ in range(5)]]
     assert lost and [one.response["balance"] for one in found] == [2, 4, 6, 8, 10]
     assert len(bank.events()) == 5
@@ -393,34 +397,102 @@ def test_a_handler_that_hangs_is_given_up_and_writes_nothing_later(bank: Bank) -
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many events were sent, each time."""
     counted: list[int] = []
-    send = Insertion.send
+    send = EventTable.send
 
-    def counting(insertion: Insertion, events: Collection[Event]) -> None:
+    def counting(table: EventTable, flight: Flight, events: Collection[Event]) -> None:
         counted.append(len(events))
-        send(insertion, events)
+        send(table, flight, events)
 
-    monkeypatch.setattr(Insertion, "send", counting)
+    monkeypatch.setattr(EventTable, "send", counting)
     return counted
 
 
 @pytest.fixture
 def ahead(sent: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The same; events are sent two by two while handlers go on."""
-    monkeypatch.setattr(batches, "EVENTS_AHEAD", 2)
+    """The same; small batches are built on each other, however slow their handlers are."""
+    monkeypatch.setattr("viewtail.entities.worker.FEW_COMMANDS", 2)
     monkeypatch.setattr(batches, "QUICK_S", 60)
     return sent
 
 
+COPIES = (
+    "INSERT INTO bank.account (entity_id, version, command_id, command_name, request, response, state) "
+    "SELECT entity_id, version + n, CONCAT('other', n), 'x', '1', '1', '{\"balance\": 99, \"last\": \"theirs\"}' "
+    "FROM bank.account JOIN (SELECT 1 AS n UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5) t"
+)
+
+
+def soon() -> float:
+    return time.monotonic() + 60
+
+
+def raises(*_: Any) -> Any:
+    raise RuntimeError("so it is not tried again")
+
+
 def together(bank: Bank, worker: CommandWorker, commands: Sequence[Command]) -> list[Future[Answer]]:
     """They wait until all are there, so that they are one batch."""
-    first = worker.submit(bank.command("hangs"))
-    asked = [worker.submit(command) for command in commands]
-    bank.hanging.set()
+    first, *asked = behind_one_that_hangs(bank, worker, commands)
     answer(first)
     return asked
 
 
-def test_events_that_were_sent_ahead_are_not_written_where_a_later_handler_hangs(bank: Bank, ahead: list[int]) -> None:
+def behind_one_that_hangs(bank: Bank, worker: CommandWorker, commands: Sequence[Command]) -> list[Future[Answer]]:
+    """That is the batch before, alone."""
+    first = worker.submit(bank.command("hangs"))
+    wait_for("it is called", lambda: not worker.waiting_count)
+    asked = [first, *map(worker.submit, commands)]
+    bank.hanging.set()
+    return asked
+
+
+def test_batches_are_built_on_those_under_way(bank: Bank, ahead: list[int]) -> None:
+    """While the server waits for a lock, the next batch's handlers are called, and nothing of it is written."""
+    called: list[int] = []
+
+    def notes(state: Any, request: Any) -> tuple[Any, Any]:
+        called.append(request["amount"])
+        return deposit(state, request)
+
+    bank.accounts.handlers["notes"] = notes
+    with bank.accounts.worker(hangs_after_s=60) as worker, closing(bank.session()) as other:
+        answer(worker.submit(bank.command(amount=1)))
+        with other.cursor() as cursor:
+            cursor.execute(COPIES)
+        asked = behind_one_that_hangs(bank, worker, [bank.command("notes", amount=1) for _ in range(4)])
+        wait_for("handlers behind it are called", lambda: called)
+        assert not any(one.done() for one in asked) and ahead == [1, 1]
+        other.rollback()
+        assert [answer(one).version for one in asked] == [2, 3, 4, 5, 6]
+    assert called == [1, 1, 1, 1] and [version for _, version, _ in bank.events()] == [1, 2, 3, 4, 5, 6]
+
+
+def test_where_another_owner_was_first_the_next_batch_is_handled_again(bank: Bank, ahead: list[int]) -> None:
+    states: list[Any] = []
+
+    def notes(state: Any, request: Any) -> tuple[Any, Any]:
+        states.append(state)
+        return deposit(state, request)
+
+    bank.accounts.handlers["notes"] = notes
+    with bank.accounts.worker(hangs_after_s=60) as worker, closing(bank.session()) as other:
+        answer(worker.submit(bank.command(amount=1)))
+        with other.cursor() as cursor:
+            cursor.execute(f"{COPIES} WHERE n = 1")
+        asked = behind_one_that_hangs(bank, worker, [bank.command("notes", amount=1) for _ in range(2)])
+        wait_for("both are handled", lambda: len(states) == 2)
+        other.commit()
+        assert [answer(one).version for one in asked] == [3, 4, 5]
+    assert states == [
+        {"balance": 1, "last": None},
+        {"balance": 2, "last": None},
+        {"balance": 99, "last": "theirs"},
+        {"balance": 100, "last": None},
+    ]
+    assert [version for _, version, _ in bank.events()] == [1, 2, 3, 4, 5]
+
+
+def test_a_batch_under_way_is_finished_where_a_handler_of_the_next_hangs(bank: Bank, ahead: list[int]) -> None:
     waiting = threading.Event()
     bank.accounts.handlers["waits"] = lambda state, _: (waiting.wait(100), (None, state))[1]
     names = ["deposit"] * 5 + ["waits"] + ["deposit"] * 3
@@ -430,45 +502,61 @@ def test_events_that_were_sent_ahead_are_not_written_where_a_later_handler_hangs
             answer(asked.pop(5))
         assert [answer(one).version for one in asked] == [*range(2, 10)]
         waiting.set()
-    assert ahead[0] == 2 and [version for _, version, _ in bank.events()] == [*range(1, 10)]
+    assert ahead[1] == 5 and [version for _, version, _ in bank.events()] == [*range(1, 10)]
 
 
-def test_a_refusal_behind_events_that_were_sent_ahead_is_looked_up(bank: Bank, ahead: list[int]) -> None:
+def test_a_refusal_is_looked_up_behind_the_batch_that_was_under_way(bank: Bank, ahead: list[int]) -> None:
+    """The command that was taken is in the batch before, or in another worker's."""
     with bank.accounts.worker() as one, bank.accounts.worker(hangs_after_s=60) as other:
         answer(one.submit(bank.command(amount=9)))
         taken = answer(one.submit(bank.command(amount=-9, command_id="once")))
         commands = [bank.command(amount=1) for _ in range(5)]
         commands[3:3] = [bank.command(amount=-50), bank.command(amount=-9, command_id="once")]
+        commands.insert(0, bank.command(amount=1, command_id="here"))
+        commands += [bank.command(amount=-6, command_id="all")] * 2
         asked = together(bank, other, commands)
         with pytest.raises(RefusedError):
-            answer(asked.pop(3))
-        again = answer(asked.pop(3))
+            answer(asked.pop(4))
+        again = answer(asked.pop(4))
         assert (again.response, again.is_repeated) == (taken.response, True)
-        assert [answer(each).response["balance"] for each in asked] == [1, 2, 3, 4, 5]
-    assert max(ahead) == 2
+        found = [answer(each) for each in asked]
+        assert [each.response["balance"] for each in found] == [1, 2, 3, 4, 5, 6, 0, 0]
+        assert [each.is_repeated for each in found] == [False] * 7 + [True]
 
 
-def test_a_batch_that_was_given_up_leaves_no_answer_to_the_next(bank: Bank, ahead: list[int]) -> None:
-    told = iter([None, None, GivenUpError()])  # behind the second events that were sent
+def test_batches_that_were_given_up_leave_no_answer_to_the_next(bank: Bank, ahead: list[int]) -> None:
+    is_given_up: list[bool] = []
+    told: list[Outcome] = []
 
     def look(at: int | None) -> None:
-        if at is None and (error := next(told, None)) is not None:
-            raise error
+        if at == 7 and not is_given_up:  # of the second batch, while the first is under way
+            is_given_up.append(True)
+            raise GivenUpError
 
-    one = Batches(table=bank.accounts.table, handlers={"deposit": deposit}, open_session=bank.session, look=look)
+    one = Batches(
+        table=bank.accounts.table,
+        handlers={"deposit": deposit},
+        open_session=bank.session,
+        look=look,
+        tell=told.extend,
+    )
+    one.commit([bank.command(amount=1)], soon())
+    commands = [bank.command(amount=1) for _ in range(9)]
+    assert one.handle(commands[:5], soon(), 1) == 5
     with pytest.raises(GivenUpError):
-        one.commit([bank.command(amount=1) for _ in range(9)], time.monotonic() + 20)
-    found = one.commit([bank.command(amount=1) for _ in range(9)], time.monotonic() + 20)
+        one.handle(commands[5:], soon(), 6)
     one.close()
-    assert [each.version for each in found if isinstance(each, Answer)] == [*range(1, 10)]
-    assert [version for _, version, _ in bank.events()] == [*range(1, 10)]
-    assert ahead[:2] == [2, 2]
+    told.clear()
+    assert one.handle(commands, soon(), 10) == 9
+    one.finish()
+    one.close()
+    assert [each.version for each in told if isinstance(each, Answer)] == [*range(2, 11)]
+    assert [version for _, version, _ in bank.events()] == [*range(1, 11)]
 
 
-def test_what_was_sent_ahead_is_not_held_behind_slow_handlers(
+def test_a_batch_under_way_is_not_held_behind_slow_handlers(
     bank: Bank, ahead: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "HELD_S", 0.3)
     writes = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_rows_modified > 0"
     held: list[int] = []
 
@@ -479,11 +567,14 @@ def test_what_was_sent_ahead_is_not_held_behind_slow_handlers(
 
     bank.accounts.handlers["slow"] = slow
     with bank.accounts.worker() as worker:
-        monkeypatch.setattr(batches, "QUICK_S", 0.1)
-        names = ["deposit"] * 4 + ["slow"] * 8
-        asked = [worker.submit(bank.command(name, amount=1)) for name in names]
+        asked = [worker.submit(bank.command(name, amount=1)) for name in ["deposit"] * 4 + ["slow"] * 8]
         assert [answer(one).response["balance"] for one in asked] == [*range(1, 13)]
-    assert len(held) == 8 and sum(held) <= 3, "a batch that has sent something ends soon"
+        assert len(held) == 8 and sum(held) <= len(ahead), "one handler of each batch"
+        held.clear()
+        monkeypatch.setattr(batches, "QUICK_S", 0.01)
+        asked = [worker.submit(bank.command("slow", amount=1)) for _ in range(5)]
+        assert [answer(one).response["balance"] for one in asked] == [*range(13, 18)]
+    assert held == [0] * 5, "behind slow handlers none is left under way"
 
 
 @pytest.mark.parametrize("amounts", [(5, 6), (-5, 5)])
@@ -500,69 +591,67 @@ def test_an_id_that_comes_twice_in_a_batch_has_nothing_looked_up(
     assert looked_up == []
 
 
-def test_a_lock_that_is_not_given_is_waited_for_once(
-    bank: Bank, ahead: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By the first events; those that were sent behind them do not wait as long each."""
+def test_a_lock_that_is_not_given_is_waited_for_once(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the first statement; those that were sent behind it do not wait as long each."""
+    monkeypatch.setattr("viewtail.entities.event_table.BYTES_A_STATEMENT", 100)
     took: list[float] = []
-    land = Insertion.land
 
-    def timed(insertion: Insertion) -> None:
+    def timed(flight: Flight) -> None:
         began = time.monotonic()
         try:
-            land(insertion)
+            landed(flight)
         finally:
             took.append(time.monotonic() - began)
 
-    monkeypatch.setattr(Insertion, "land", timed)
-    with bank.accounts.worker() as worker, closing(bank.session()) as other:
-        answer(worker.submit(bank.command(amount=1)))
+    monkeypatch.setattr(batches, "landed", timed)
+    one = Batches(table=bank.accounts.table, handlers={"deposit": deposit}, open_session=bank.session)
+    with closing(one), closing(bank.session()) as other:
+        one.commit([bank.command(amount=1)], soon())
+        took.clear()
         with other.cursor() as cursor:
-            cursor.execute(
-                "INSERT INTO bank.account (entity_id, version, command_id, command_name, request, response, state) "
-                "SELECT entity_id, version + n, CONCAT('other', n), 'x', '1', '1', '1' FROM bank.account "
-                "JOIN (SELECT 1 AS n UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6) t"
-            )
-        asked = [worker.submit(bank.command(amount=1)) for _ in range(9)]
-        wait_for("the batch has waited", lambda: len(took) > 1)
+            cursor.execute(COPIES)
+        monkeypatch.setattr(one, "_tried_again", raises)
+        with pytest.raises(RuntimeError):
+            one.commit([bank.command(amount=1) for _ in range(9)], soon())
         other.rollback()
-        assert [answer(one).version for one in asked] == [*range(2, 11)]
-    assert 4 < took[1] < 8, "innodb_lock_wait_timeout is 5 s"
+    assert len(took) == 1 and 4 < took[0] < 8, "innodb_lock_wait_timeout is 5 s"
 
 
-@pytest.mark.parametrize("at", [1, 3, 6])
-def test_a_command_that_comes_again_in_the_midst_of_what_is_sent_ahead(bank: Bank, ahead: list[int], at: int) -> None:
+@pytest.mark.parametrize("at", [0, 1, 3, 6])
+def test_a_command_that_comes_again_in_the_midst_of_batches_under_way(bank: Bank, ahead: list[int], at: int) -> None:
     with bank.accounts.worker(hangs_after_s=60) as worker:
         first = answer(worker.submit(bank.command(amount=100, command_id="once")))
         commands = [bank.command(amount=1) for _ in range(6)]
         commands.insert(at, bank.command(amount=100, command_id="once"))
-        asked = together(bank, worker, commands)
+        asked = together(bank, worker, [*commands, commands[0]])
         assert answer(asked.pop(at)) == Answer(response=first.response, version=1, is_repeated=True)
+        last = answer(asked.pop())
+        assert last.is_repeated and last.version == (1 if at == 0 else 3)
         assert [answer(one).response["balance"] for one in asked] == [101, 102, 103, 104, 105, 106]
-    assert len(bank.events()) == 8 and max(ahead) == 2
+    assert len(bank.events()) == 8
 
 
-def test_a_session_that_is_lost_behind_events_that_were_sent_ahead(bank: Bank, ahead: list[int]) -> None:
+def test_a_session_that_is_lost_under_a_batch(bank: Bank, ahead: list[int]) -> None:
+    """In the midst of the next one's handlers."""
     killed: list[int] = []
 
     def kills(state: Any, request: Any) -> tuple[Any, Any]:
         if not killed:
-            writes = "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_rows_modified > 0"
-            ((session,),) = wait_for("what was sent ahead is written", lambda: ask(bank.server, writes))
-            killed.append(session)
-            ask(bank.server, f"KILL {session}")
+            mine = "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user = 'root'"
+            killed.extend(session for (session,) in ask(bank.server, mine))
+            for session in killed:
+                ask(bank.server, f"KILL {session}")
         return deposit(state, request)
 
     bank.accounts.handlers["kills"] = kills
-    names = ["deposit"] * 3 + ["kills"] + ["deposit"] * 3
+    names = ["deposit"] * 5 + ["kills"] + ["deposit"] * 3
     with bank.accounts.worker() as worker:
         asked = together(bank, worker, [bank.command(name, amount=1) for name in names])
-        assert [answer(one).response["balance"] for one in asked] == [*range(1, 8)]
-    assert killed and [version for _, version, _ in bank.events()] == [*range(1, 9)]
+        assert [answer(one).response["balance"] for one in asked] == [*range(1, 10)]
+    assert killed and [version for _, version, _ in bank.events()] == [*range(1, 11)]
 
 
-def test_a_slow_handler_keeps_nothing_locked(bank: Bank, ahead: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "QUICK_S", 0.2)
+def test_a_slow_handler_keeps_nothing_locked(bank: Bank, sent: list[int]) -> None:
     seen: list[list[tuple[Any, ...]]] = []
 
     def slow(state: Any, request: Any) -> tuple[Any, Any]:
@@ -575,7 +664,7 @@ def test_a_slow_handler_keeps_nothing_locked(bank: Bank, ahead: list[int], monke
         asked = together(bank, worker, [bank.command("slow", amount=1) for _ in range(5)])
         assert [answer(one).response["balance"] for one in asked] == [*range(1, 6)]
     assert len(seen) == 5 and not any(seen)
-    assert sum(ahead) == 6 and max(ahead) >= 5
+    assert sent == [1, 5]
 
 
 def test_several_handlers_that_hang_are_each_told_in_turn(bank: Bank) -> None:
@@ -751,7 +840,7 @@ def test_events_that_are_large_are_committed_a_few_at_a_time(
     bank: Bank, sent: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each with its own answer, in the order in which they came."""
-    monkeypatch.setattr(batches, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(handling, "BATCH_BYTES", 10_000)
     with bank.accounts.worker() as worker:
         asked = [worker.submit(bank.command(amount=1, note="n" * 3_000)) for _ in range(50)]
         assert [answer(one).version for one in asked] == [*range(1, 51)]

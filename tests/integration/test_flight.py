@@ -12,6 +12,7 @@ import pytest
 from servers.pipelined import Flight, Prepared
 from servers.sessions import MySQLAddress, open_session
 from stack import Server
+from tests.support.running import wait_for
 
 
 @pytest.fixture
@@ -48,6 +49,25 @@ def test_answers_come_in_the_order_of_the_statements(connection: Any) -> None:
     assert isinstance(second, pymysql.err.MySQLError) and second.args[0] == 1264
     assert rows(connection, "SELECT * FROM flight.t") == [(1, 1, "c")]
     assert flight.land() == [], "nothing is under way any more"
+
+
+def test_whether_an_answer_came_is_known_without_waiting(connection: Any) -> None:
+    flight = Flight(connection)
+    assert not flight.is_under_way and flight.has_answer(), "there is none to wait for"
+    flight.send(b"DO SLEEP(0.5)")
+    flight.send(b"DO SLEEP(0.1)")
+    flight.flush()
+    assert flight.is_under_way and not flight.has_answer()
+    wait_for("the first is over", flight.has_answer)
+    answers = flight.answers()
+    assert next(answers) == 0 and flight.is_under_way
+    assert [*answers] == [0] and not flight.is_under_way
+    flight.send(b"DO SLEEP(5)")
+    flight.flush()
+    connection._force_close()
+    assert flight.has_answer(), "that it is broken is told at once"
+    with pytest.raises(pymysql.err.MySQLError):
+        flight.land()
 
 
 def test_a_statement_of_several_packets_may_be_in_a_flight(connection: Any) -> None:

@@ -1,11 +1,13 @@
-"""Handles commands by the batch, each on the state that the one before left, and commits a batch as one transaction.
+"""Commits commands by the batch, a transaction each, while the handlers of the next batch are called.
 
 What is assumed of an entity is read at the beginning of a batch, or remembered from the one before; the table's two
 unique keys, and a look at the entities before COMMIT, decide whether it was still so at its end. If not, or where
 nobody knows whether a COMMIT came through, the batch is rolled back and begins again: what of it is recorded by then is
 answered from the record. So several owners of an entity are slower, and wrong never. Events may be archived meanwhile:
-a batch reads the table and the archive as they were at one moment. The server writes a batch's first events while
-handlers make the next.
+a batch reads the table and the archive as they were at one moment.
+
+While the server writes a batch, the handlers of the next are called, on the states that it is to leave: nothing of the
+next is sent before that COMMIT is answered, and where it came out otherwise, its handlers are called again.
 
 Few commands come twice. So a batch assumes that its commands were never handled before, and the unique key of their ids
 tells it where one was: then it begins again, and that one and those of the next second are looked up first. Two kinds
@@ -17,62 +19,64 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
-import orjson
 import pymysql
 
 from changes.errors import StoreError, StoreUnavailableError, TemporaryError, ViewtailError
+from servers.pipelined import Flight
 from servers.sessions import TEMPORARY_NUMBERS, Connection, number_of
 from viewtail.entities.archives import Archive
-from viewtail.entities.commands import (
-    Answer,
-    Command,
-    Handler,
-    HandlerFailedError,
-    UsedCommandIdError,
-    handled,
-)
+from viewtail.entities.commands import Command, Handler, HandlerFailedError
 from viewtail.entities.event_table import (
     COMMAND_KEY,
     NOT_AS_MADE,
-    NOTHING,
-    Event,
     EventTable,
-    Insertion,
     Newest,
     Recorded,
+    landed,
     read_in_one_snapshot,
 )
+from viewtail.entities.handling import NO_EVENTS, Batch, Outcome, of_archived
 from viewtail.entities.pushes import Pushes
 from viewtail.entities.remembered import Remembered
 
-Outcome: TypeAlias = "Answer | ViewtailError"
-
 _DUPLICATE = 1062
 _MADE_MEANWHILE = 1412  # a table is younger than the snapshot
-_NO_EVENTS = Newest(0, NOTHING, 1)
 _RIGHTS = frozenset({1044, 1142, 1143, 1227})
-_MOST_PAUSE_S = 1.0
+_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.005, 1.0
 LOOKED_UP_FOR_S = 1.0  # behind a command that had been handled before
-MOST_BYTES = 8 << 20  # of an event
-BATCH_BYTES = 16 << 20  # of events: a transaction ends behind the one that comes to it
-EVENTS_AHEAD = 50  # are sent while the handlers of a batch go on
-# After so long nothing more is sent ahead: what was written is locked until COMMIT. What was sent before is locked for
-# so long, and for one handler more: then the batch ends.
-QUICK_S, HELD_S = 0.05, 1.0
-_FIRST_PAUSE_S = 0.005
+# Between two handlers, the batch that is under way is looked after so often. It is waited for behind a handler that
+# took SLOW_S, and before any other is called where those of a batch took QUICK_S each.
+LOOK_EVERY_S, SLOW_S, QUICK_S = 0.0005, 0.02, 0.001
 
 
 class GivenUpError(Exception):
-    """Somebody else finishes the batch: nothing of it may be written any more."""
+    """Somebody else finishes the batches: nothing of them may be written any more."""
 
 
 class _HandledBeforeError(Exception):
     """A command of a batch that assumed that none was."""
+
+
+class _CameOutOtherwiseError(Exception):
+    """The batch on whose states another one was built: those are not so."""
+
+
+_MET = (pymysql.err.MySQLError, ViewtailError, _HandledBeforeError)
+
+
+@dataclass(eq=False, slots=True)
+class _UnderWay:
+    """A batch that the server writes."""
+
+    batch: Batch
+    until: float
+    first: int
+    flight: Flight
+    steps: Iterator[None]  # to its end; the flight has an answer before each
 
 
 @dataclass(eq=False, kw_only=True)
@@ -81,8 +85,9 @@ class Batches:
 
     Args:
         open_session: to the table's server, autocommit off.
-        look: called before a handler, with the command's place in the batch, and with None before anything is
-            written; may raise GivenUpError, or the ViewtailError that is the command's outcome.
+        look: called before a handler, with the command's place, and with None before anything is written or waited
+            for; may raise GivenUpError, or the ViewtailError that is the command's outcome.
+        tell: gets the outcomes of commands that were given to `handle`, in order.
         pushes: told around a COMMIT what it writes.
     """
 
@@ -90,20 +95,49 @@ class Batches:
     handlers: Mapping[str, Handler]
     open_session: Callable[[], Connection]
     look: Callable[[int | None], None] = lambda _: None
+    tell: Callable[[Sequence[Outcome]], None] = lambda _: None
     pushes: Pushes = field(default_factory=Pushes)
     archive: Archive = field(init=False)
     _remembered: Remembered = field(default_factory=Remembered, init=False)
     _connection: Connection | None = field(default=None, init=False)
     _looks_up_until: float = field(default=0.0, init=False)  # by the monotonic clock
+    _under_way: _UnderWay | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.archive = Archive(self.table)
 
+    def handle(self, commands: Sequence[Command], until: float, first: int) -> int:
+        """Call the handlers of commands; `tell` gets the outcomes in one of the next calls, or in `finish`.
+
+        Returns how many of them that will be: not all where their events come to BATCH_BYTES. All else is as `commit`
+        has it.
+        """
+        while True:
+            began = time.monotonic()
+            looks_up = began < self._looks_up_until
+            try:
+                batch = self._handled(commands, first, looks_up)
+                self._end_what_is_under_way()
+                self._begin(batch, until, first)
+            except _CameOutOtherwiseError:
+                continue
+            except _MET as error:
+                outcomes = self._tried_again(error, commands, until, first, looks_up)
+                self.tell(outcomes)
+                return len(outcomes)
+            if time.monotonic() - began > QUICK_S * len(batch.outcomes):
+                self.finish()
+            return len(batch.outcomes)
+
+    def finish(self) -> None:
+        """Wait until all outcomes are told. Raises GivenUpError."""
+        with suppress(_CameOutOtherwiseError):
+            self._end_what_is_under_way()
+
     def commit(
         self, commands: Sequence[Command], until: float, first: int = 0, looks_up: bool = False
     ) -> list[Outcome]:
-        """An outcome for each command, in order, or for the first ones where their events come to BATCH_BYTES, or where
-        their handlers become slow.
+        """An outcome for each command, in order, or for the first ones where their events come to BATCH_BYTES.
 
         `first` is the place that `look` is told of the first command. `looks_up`: no handler is called for what was
         handled before.
@@ -111,116 +145,87 @@ class Batches:
         A server that does not answer is asked again until the monotonic clock says `until`; a TemporaryError is the
         outcome of all then. Raises GivenUpError; any other error is an outcome of all.
         """
-        pause_s = _FIRST_PAUSE_S
-        looks_up = looks_up or time.monotonic() < self._looks_up_until
-        while True:
-            try:
-                return self._once(commands, first, looks_up)
-            except _HandledBeforeError:
-                self._roll_back(is_kept=True)
-                looks_up, self._looks_up_until = True, time.monotonic() + LOOKED_UP_FOR_S
-                continue
-            except pymysql.err.MySQLError as error:
-                self._roll_back()
-                number = number_of(error)
-                if number not in (_DUPLICATE, _MADE_MEANWHILE, *TEMPORARY_NUMBERS) and not _is_broken(error):
-                    return self._refused(commands, until, first, looks_up, error)
-                problem: ViewtailError = StoreUnavailableError(
-                    f"{self.table.name}: {number} {type(error).__name__}. Whether the command was handled is not "
-                    "known: send it again under its id"
-                )
-            except TemporaryError as error:
-                self._roll_back()
-                problem = error
-            except ViewtailError as error:
-                self._roll_back()
-                return [error] * len(commands)
-            this_pause_s = random.uniform(0, pause_s)
-            if time.monotonic() + this_pause_s > until:
-                return [problem] * len(commands)
-            time.sleep(this_pause_s)
-            looks_up = True
-            pause_s = min(_MOST_PAUSE_S, pause_s * 2)
+        self.finish()
+        try:
+            return self._once(commands, first, looks_up or time.monotonic() < self._looks_up_until)
+        except _MET as error:
+            return self._tried_again(error, commands, until, first, looks_up)
 
     def close(self) -> None:
+        """Whatever is under way is left alone."""
+        self._under_way = None
         connection, self._connection = self._connection, None
         if connection is not None and connection.open:
             with suppress(pymysql.err.MySQLError):
                 connection.close()
 
+    # -- one try --------------------------------------------------------------------------------------------------
+
     def _once(self, commands: Sequence[Command], first: int, looks_up: bool) -> list[Outcome]:
+        batch = self._handled(commands, first, looks_up)
         connection = self._session()
+        for _ in self._settled(batch, connection, Flight(connection)):
+            pass
+        return batch.outcomes
+
+    def _handled(self, commands: Sequence[Command], first: int, looks_up: bool) -> Batch:
+        """Raises _CameOutOtherwiseError where it was built on what is under way, and that failed."""
         entities = {command.entity_id for command in commands}
-        remembered = self._remembered.of(entities)
-        states = remembered | self.table.newest(connection, entities - remembered.keys())
-        assumed = {**states}
-        to_look_up = commands if looks_up else _of_archived(commands, states)
-        recorded = self._recorded(connection, to_look_up, states)
-        if to_look_up or len(remembered) < len(entities):  # it was asked
+        known = self._known(entities)
+        is_all_known = len(known) == len(entities)
+        if self._under_way is not None and (looks_up or not is_all_known or of_archived(commands, known)):
+            self._end_what_is_under_way()
+        if self._under_way is not None:
+            batch = Batch(commands, entities, known, {}, is_looked_up=False, is_remembered=True)
+            batch.call(self.handlers, lambda at: self.look(first + at), self._between())
+            return batch
+        connection = self._session()
+        known = self._remembered.of(entities)
+        assumed = known | self.table.newest(connection, entities - known.keys())
+        to_look_up = commands if looks_up else of_archived(commands, assumed)
+        recorded = self._recorded(connection, to_look_up, assumed)
+        if to_look_up or len(known) < len(entities):  # it was asked
             connection.rollback()  # what is read behind the INSERT is of a later moment
-        insertion = self.table.insertion(connection)
+        batch = Batch(commands, entities, assumed, recorded, is_looked_up=looks_up, is_remembered=bool(known))
+        batch.call(self.handlers, lambda at: self.look(first + at))
+        return batch
+
+    def _known(self, entities: set[str]) -> dict[str, Newest]:
+        """The newest events of these, as the last batches left them."""
+        known = self._remembered.of(entities)
+        if self._under_way is not None:
+            left = self._under_way.batch.states
+            known |= {entity: left[entity] for entity in entities if entity in left}
+        return known
+
+    def _settled(self, batch: Batch, connection: Connection, flight: Flight) -> Iterator[None]:
+        """Write and commit it; yields where it would wait for the flight's next answer."""
+        self.look(None)
+        newest, in_vain = batch.newest(), batch.in_vain()
         try:
-            outcomes, newest = self._written(commands, first, states, recorded, insertion)
-            self._land(insertion, is_first_time=not looks_up)
-        except BaseException:
-            if insertion.is_under_way:  # its answers would be taken for those of what comes next
-                self.close()
-            raise
-        in_vain: list[Command] = []  # and not looked up
-        if not looks_up:
-            told = zip(commands, outcomes, strict=False)
-            in_vain = [
-                one
-                for one, outcome in told
-                if not isinstance(outcome, Answer) and (one.entity_id, one.command_id) not in recorded
-            ]
-        if newest or remembered or in_vain:
+            if newest:
+                self.table.send(flight, batch.events)
+                yield
+                self._land(flight, is_first_time=not batch.is_looked_up)
+            if not (newest or batch.is_remembered or in_vain):
+                return
             if newest:
                 self.pushes.announce(newest)  # before the next question: they can be read already
-            if self._recorded(connection, in_vain, states):  # taken once: that answer counts
+            if self._recorded(connection, in_vain, batch.states):  # taken once: that answer counts
                 raise _HandledBeforeError
-            self._check_was_first(connection, entities, assumed, states, {*newest})
+            self._check_was_first(connection, batch, {*newest})
             self.look(None)
-            connection.commit()
-            if newest:
-                self.pushes.hand(newest)
-            self._remembered.keep(states)
-        return outcomes
-
-    def _written(
-        self,
-        commands: Sequence[Command],
-        first: int,
-        states: dict[str, Newest],
-        recorded: dict[tuple[str, str], Recorded],
-        insertion: Insertion,
-    ) -> tuple[list[Outcome], dict[str, int]]:
-        """The outcomes, and the version of the newest event of each entity that got one; to be landed.
-
-        While handlers are quick, the server writes the first events meanwhile.
-        """
-        outcomes: list[Outcome] = []
-        events: list[Event] = []
-        newest: dict[str, int] = {}
-        byte_count, began = 0, time.monotonic()
-
-        def send() -> None:
-            self.look(None)
-            if events:
-                insertion.send(events)
-                newest.update((event.command.entity_id, event.version) for event in events)
-                events.clear()
-
-        for at, command in enumerate(commands, first):
-            before = len(events)
-            outcomes.append(self._one(at, command, states, recorded, events))
-            byte_count += sum(event.size for event in events[before:])
-            if byte_count > BATCH_BYTES or (insertion.is_under_way and time.monotonic() - began > HELD_S):
-                break
-            if len(events) >= EVENTS_AHEAD and time.monotonic() - began < QUICK_S:
-                send()
-        send()
-        return outcomes, newest
+            flight.send(b"COMMIT")
+            flight.flush()
+            yield
+            landed(flight)
+        except BaseException:
+            if flight.is_under_way:  # its answers would be taken for those of what comes next
+                self.close()
+            raise
+        if newest:
+            self.pushes.hand(newest)
+        self._remembered.keep(batch.states)
 
     def _recorded(
         self, connection: Connection, commands: Sequence[Command], states: Mapping[str, Newest]
@@ -230,11 +235,11 @@ class Batches:
             return {}
         recorded = self.table.recorded(connection, commands)
         missing = [one for one in commands if (one.entity_id, one.command_id) not in recorded]
-        return recorded | self.archive.recorded(connection, _of_archived(missing, states))
+        return recorded | self.archive.recorded(connection, of_archived(missing, states))
 
-    def _land(self, insertion: Insertion, *, is_first_time: bool) -> None:
+    def _land(self, flight: Flight, *, is_first_time: bool) -> None:
         try:
-            insertion.land()
+            landed(flight)
         except pymysql.err.IntegrityError as error:
             is_repeated = number_of(error) == _DUPLICATE and str(error.args[-1]).endswith(f"{COMMAND_KEY}'")
             if is_repeated and is_first_time:
@@ -251,9 +256,7 @@ class Batches:
     def _check_was_first(
         self,
         connection: Connection,
-        entities: set[str],
-        assumed: Mapping[str, Newest],
-        states: Mapping[str, Newest],
+        batch: Batch,
         written: set[str],
     ) -> None:
         """Whether what was assumed of entities is so. Raises StoreUnavailableError.
@@ -264,45 +267,101 @@ class Batches:
         can be where nothing was ever archived. Of an entity that had no event, and of one that was not written, the
         newest tells: that is never archived.
         """
-        others = entities - (written & assumed.keys())
+        others = batch.entities - (written & batch.assumed.keys())
         last = self.table.last(connection, others)
-        is_so = all(last.get(entity, 0) == states.get(entity, _NO_EVENTS).version for entity in others)
+        is_so = all(last.get(entity, 0) == batch.states.get(entity, NO_EVENTS).version for entity in others)
         if is_so and self.archive.may_have_some(connection):
-            is_so = self.table.are_there(connection, {entity: newest.first for entity, newest in assumed.items()})
+            oldest = {entity: newest.first for entity, newest in batch.assumed.items()}
+            is_so = self.table.are_there(connection, oldest)
         if not is_so:
             raise StoreUnavailableError(f"{self.table.name}: others were ahead each time. Send the command again")
 
-    def _one(
-        self,
-        at: int,
-        command: Command,
-        states: dict[str, Newest],
-        recorded: dict[tuple[str, str], Recorded],
-        events: list[Event],
-    ) -> Outcome:
-        known = recorded.get((command.entity_id, command.command_id))
-        if known is not None:
-            return _again(command, known)
-        handler = self.handlers.get(command.name)
-        if handler is None:
-            return HandlerFailedError(f"nothing handles the command {command.name}; nothing was written")
-        version, state, first = states.get(command.entity_id, _NO_EVENTS)
+    # -- what is under way ----------------------------------------------------------------------------------------
+
+    def _begin(self, batch: Batch, until: float, first: int) -> None:
+        connection = self._session()
+        flight = Flight(connection)
+        self._under_way = _UnderWay(batch, until, first, flight, self._settled(batch, connection, flight))
+        with suppress(_CameOutOtherwiseError):  # it is told
+            self._advance(waits=False)
+
+    def _between(self) -> Callable[[], None]:
+        """To be called between two handlers."""
+        last = time.monotonic()
+
+        def look() -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last >= LOOK_EVERY_S:
+                self._advance(waits=now - last > SLOW_S)
+                last = time.monotonic()
+
+        return look
+
+    def _end_what_is_under_way(self) -> None:
+        """Raises _CameOutOtherwiseError."""
+        self._advance(waits=True)
+
+    def _advance(self, *, waits: bool) -> None:
+        """Do what can be done of the batch that is under way; all of it if that `waits`.
+
+        Raises _CameOutOtherwiseError where its states are not what was assumed. It is ended and told then, too.
+        """
+        one = self._under_way
+        if one is None:
+            return
+        self.look(None)
         try:
-            self.look(at)
-            response, state = handled(handler, command, state)
-        except ViewtailError as error:
-            return error
-        if len(response) + len(state) + len(command.request_text) > MOST_BYTES:
-            return HandlerFailedError(
-                f"what {command.name} was to write is larger than {MOST_BYTES >> 20} MiB; nothing was written"
-            )
-        version += 1
-        states[command.entity_id] = Newest(version, state, first)
-        recorded[command.entity_id, command.command_id] = Recorded(
-            version, command.name, command.request_text, response
-        )
-        events.append(Event(command, version, response, state))
-        return Answer(response=orjson.loads(response), version=version, is_repeated=False)
+            while waits or one.flight.has_answer():
+                next(one.steps)
+        except StopIteration:
+            self._under_way = None
+            self.tell(one.batch.outcomes)
+        except _MET as error:
+            self._under_way = None
+            self._try_again_all(error, one)
+            raise _CameOutOtherwiseError from None
+
+    def _try_again_all(self, error: Exception, one: _UnderWay) -> None:
+        commands = one.batch.commands[: len(one.batch.outcomes)]
+        outcomes = self._tried_again(error, commands, one.until, one.first, one.batch.is_looked_up)
+        while (done := len(outcomes)) < len(commands):
+            outcomes += self.commit(commands[done:], one.until, one.first + done, looks_up=True)
+        self.tell(outcomes)
+
+    # -- trying again ---------------------------------------------------------------------------------------------
+
+    def _tried_again(
+        self, error: Exception, commands: Sequence[Command], until: float, first: int, looks_up: bool
+    ) -> list[Outcome]:
+        """Behind an error that a batch met."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            if isinstance(error, _HandledBeforeError):
+                self._roll_back(is_kept=True)
+                self._looks_up_until = time.monotonic() + LOOKED_UP_FOR_S
+            else:
+                self._roll_back()
+                if isinstance(error, pymysql.err.MySQLError):
+                    if not _may_pass(error):
+                        return self._refused(commands, until, first, looks_up, error)
+                    problem: Exception = StoreUnavailableError(
+                        f"{self.table.name}: {number_of(error)} {type(error).__name__}. Whether the command was "
+                        "handled is not known: send it again under its id"
+                    )
+                else:
+                    problem = error
+                this_pause_s = random.uniform(0, pause_s)
+                is_over = time.monotonic() + this_pause_s > until or not isinstance(problem, TemporaryError)
+                if is_over and isinstance(problem, ViewtailError):
+                    return [problem] * len(commands)
+                time.sleep(this_pause_s)
+                pause_s = min(_MOST_PAUSE_S, pause_s * 2)
+            looks_up = True
+            try:
+                return self._once(commands, first, looks_up)
+            except _MET as met:
+                error = met
 
     def _refused(
         self,
@@ -347,23 +406,8 @@ class Batches:
                 self.close()
 
 
-def _again(command: Command, known: Recorded) -> Outcome:
-    """The first answer, to the same command; an error where another one has its id."""
-    request = orjson.dumps(orjson.loads(known.request), option=orjson.OPT_SORT_KEYS)
-    if (known.name, request) != (command.name, command.request_text):
-        what = "another command" if known.name != command.name else "another request"
-        return UsedCommandIdError(
-            f"command id {command.command_id} of entity {command.entity_id} is that of {what} ({known.name}, version "
-            f"{known.version}): use an id of its own for each command"
-        )
-    return Answer(response=orjson.loads(known.response), version=known.version, is_repeated=True)
-
-
-def _of_archived(commands: Sequence[Command], states: Mapping[str, Newest]) -> list[Command]:
-    """Those of entities with archived events."""
-    return [one for one in commands if states.get(one.entity_id, _NO_EVENTS).first > 1]
-
-
-def _is_broken(error: pymysql.err.MySQLError) -> bool:
-    """Whether the connection went, and so nothing is known of what was under way."""
-    return isinstance(error, pymysql.err.InterfaceError) or number_of(error) == 0
+def _may_pass(error: pymysql.err.MySQLError) -> bool:
+    """Whether the same may succeed; so where the connection went, and nothing is known of what was under way."""
+    number = number_of(error)
+    is_broken = isinstance(error, pymysql.err.InterfaceError) or number == 0
+    return is_broken or number in (_DUPLICATE, _MADE_MEANWHILE, *TEMPORARY_NUMBERS)

@@ -8,7 +8,7 @@ Of an entity the oldest events may be archived, and never the newest: its events
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
@@ -173,52 +173,36 @@ class EventTable:
             )
         )
 
-    def insertion(self, connection: Connection) -> Insertion:
-        """Of events, in the open transaction."""
+    def send(self, flight: Flight, events: Iterable[Event]) -> None:
+        """Insert them in the open transaction, in few statements. Raises PyMySQL's errors where the session is gone."""
         columns = "version, entity_id, command_id, command_name, request, response, state"
-        return Insertion(f"INSERT INTO {self.quoted} ({columns}) VALUES ".encode(), Flight(connection))
-
-
-@dataclass(slots=True, eq=False)
-class Insertion:
-    """INSERTs that the server executes while the next events are made."""
-
-    _head: bytes
-    _flight: Flight
-    is_under_way: bool = field(default=False, init=False)  # the connection can be used after `land`, or closed
-
-    def send(self, events: Iterable[Event]) -> None:
-        """In few statements. Raises PyMySQL's errors where the connection is gone."""
-        self.is_under_way = True
+        head = f"INSERT INTO {self.quoted} ({columns}) VALUES ".encode()
         rows: list[bytes] = []
         size = 0
         for event in events:
             rows.append(_literals(event))
             size += len(rows[-1])
             if size > BYTES_A_STATEMENT:
-                self._send(rows)
+                flight.send(head + b", ".join(rows))
                 rows, size = [], 0
         if rows:
-            self._send(rows)
-        self._flight.flush()
+            flight.send(head + b", ".join(rows))
+        flight.flush()
 
-    def _send(self, rows: Sequence[bytes]) -> None:
-        self._flight.send(self._head + b", ".join(rows))
 
-    def land(self) -> None:
-        """Wait until all are written. Raises PyMySQL's first error: 1062 where another writer was first.
+def landed(flight: Flight) -> None:
+    """Wait until all of it is done. Raises PyMySQL's first error: 1062 where another writer was first.
 
-        Where one waited for another's lock in vain, those behind it would, too: then they are still under way.
-        """
-        first: pymysql.err.MySQLError | None = None
-        for answer in self._flight.answers():
-            if isinstance(answer, pymysql.err.MySQLError):
-                first = first or answer
-                if number_of(answer) == _LOCKED_TOO_LONG:
-                    raise answer
-        self.is_under_way = False
-        if first is not None:
-            raise first
+    Where one waited for another's lock in vain, those behind it would, too: then they are still under way.
+    """
+    first: pymysql.err.MySQLError | None = None
+    for answer in flight.answers():
+        if isinstance(answer, pymysql.err.MySQLError):
+            first = first or answer
+            if number_of(answer) == _LOCKED_TOO_LONG:
+                raise answer
+    if first is not None:
+        raise first
 
 
 def _literals(event: Event) -> bytes:

@@ -1,9 +1,10 @@
 """Handles an entity's commands in the order in which they came, up to a thousand in one transaction.
 
-Two lanes share the entities, each a thread over a session of its own: while the server writes one's batch, the other
-calls handlers. While a batch is committed its lane's next commands wait together, so that the more callers there are,
-the more a transaction takes. A handler that hangs holds up its own command only: the thread is left alone, and another
-one goes on. No caller waits longer than the worker's patience, whatever is slow: one more thread watches over that.
+Two lanes share the entities, each a thread over a session of its own. While the server writes a lane's batch, the lane
+calls the handlers of the next one: each takes half of the commands that callers wait for, so that the more callers
+there are, the more a transaction takes. A handler that hangs holds up its own command only: the thread is left alone,
+and another one goes on. No caller waits longer than the worker's patience, whatever is slow: one more thread watches
+over that.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 
 import structlog
 
 from changes.errors import StoreUnavailableError, ViewtailError
 from servers.sessions import Connection
-from viewtail.entities.batches import Batches, GivenUpError, Outcome
+from viewtail.entities.batches import Batches, GivenUpError
 from viewtail.entities.commands import (
     Answer,
     Command,
@@ -33,12 +33,14 @@ from viewtail.entities.commands import (
     WorkerEndedError,
 )
 from viewtail.entities.event_table import EventTable
+from viewtail.entities.handling import Outcome
 from viewtail.entities.pushes import Pushes
 
 _log = structlog.get_logger("viewtail.commands")
 
 LANES = 2  # measured: with three they wait for each other more than for the server
 MOST_COMMANDS = 1_000  # of a transaction
+FEW_COMMANDS = 32  # are not divided into two batches
 HANGS_AFTER_S = 10.0
 PATIENCE_S = 30.0
 MOST_WAITING_BYTES = 64 << 20  # of requests, and _BYTES_A_COMMAND for each
@@ -63,10 +65,11 @@ class _Asked:
 
 @dataclass(eq=False)
 class _Turn:
-    """Of one thread: the batch that it is at, and since when it is in a handler."""
+    """Of one thread: the commands that it took, and since when it is in the handler of one."""
 
-    asked: list[_Asked] = field(default_factory=list)
-    at: int = 0
+    taken: list[_Asked] = field(default_factory=list)  # that no outcome is known of
+    told_count: int = 0  # of those before: the place of the first one taken
+    at: int = 0  # place of the command whose handler was called last
     since: float | None = None
     is_given_up: bool = False
     batches: Batches | None = None
@@ -81,6 +84,14 @@ class _Lane:
     most: int = MOST_COMMANDS  # fewer while their events are large
     turn: _Turn = field(default_factory=_Turn)
     thread: threading.Thread = field(init=False)
+
+    @property
+    def next_count(self) -> int:
+        """Commands that the next batch takes."""
+        if self.waiting and self.waiting[0].is_hung:
+            return 1  # it is told soon
+        half = (len(self.waiting) + len(self.turn.taken) + 1) // 2
+        return min(len(self.waiting), self.most, max(half, FEW_COMMANDS))
 
 
 class CommandWorker:
@@ -202,51 +213,68 @@ class CommandWorker:
                     raise GivenUpError
                 if at is None:
                     turn.since = None
-                elif turn.asked[at].is_hung:
-                    raise self._hung_error(turn.asked[at].command)
-                else:
-                    turn.at, turn.since = at, time.monotonic()
+                    return
+                one = turn.taken[at - turn.told_count]
+                if one.is_hung:
+                    raise self._hung_error(one.command)
+                turn.at, turn.since = at, time.monotonic()
+
+        def tell(outcomes: Sequence[Outcome]) -> None:
+            count = len(outcomes)
+            with self._lock:
+                if turn.is_given_up:
+                    raise GivenUpError
+                some, turn.taken = turn.taken[:count], turn.taken[count:]
+                turn.told_count += count
+            self._tell(zip(some, outcomes, strict=True))
 
         batches = turn.batches = Batches(
             table=self._table,
             handlers=self._handlers,
             open_session=self._open,
             look=look,
+            tell=tell,
             pushes=self._pushes,
         )
         try:
-            while self._taken(lane, turn):
+            while (some := self._taken(lane, turn)) or turn.taken:
                 try:
-                    until = max(one.until for one in turn.asked)  # the watch tells those who come before it
-                    outcomes = batches.commit([one.command for one in turn.asked], until)
+                    if some:
+                        self._handle(lane, turn, batches, some)
+                    else:
+                        batches.finish()
                 except GivenUpError:
                     return  # the thread that goes on has what is left
                 except Exception as error:
                     _log.exception("commands were not handled")
                     batches.close()
                     fault = HandlerFailedError(f"{type(error).__name__}; this is a fault in viewtail, report it")
-                    outcomes = [fault] * len(turn.asked)
-                self._put_back_what_was_cut_off(lane, turn, len(outcomes))
-                self._tell(zip(turn.asked, outcomes, strict=False))
+                    with suppress(GivenUpError):
+                        tell([fault] * len(turn.taken))
         finally:
             batches.close()
 
-    def _taken(self, lane: _Lane, turn: _Turn) -> bool:
-        """Whether there is a batch; waits for one, unless the worker was closed."""
+    def _taken(self, lane: _Lane, turn: _Turn) -> list[_Asked]:
+        """The next batch. Where none is under way it waits for one, unless the worker was closed."""
         with self._lock:
-            turn.asked, turn.since = [], None
-            while not lane.waiting and not self._is_closed:
+            turn.since = None
+            while not lane.waiting and not turn.taken and not self._is_closed:
                 lane.change.wait()
-            most = 1 if lane.waiting and lane.waiting[0].is_hung else lane.most  # it is told soon
-            turn.asked = [lane.waiting.popleft() for _ in islice(range(len(lane.waiting)), most)]
-            self._waiting_bytes -= sum(one.size for one in turn.asked)
-            return bool(turn.asked)
+            some = [lane.waiting.popleft() for _ in range(lane.next_count)]
+            turn.taken += some
+            self._waiting_bytes -= sum(one.size for one in some)
+            return some
 
-    def _put_back_what_was_cut_off(self, lane: _Lane, turn: _Turn, done: int) -> None:
-        """Where events are large, later batches read and handle fewer commands, too."""
+    def _handle(self, lane: _Lane, turn: _Turn, batches: Batches, some: Sequence[_Asked]) -> None:
+        until = max(one.until for one in some)  # the watch tells those who come before it
+        before = len(turn.taken) - len(some)
+        done = batches.handle([one.command for one in some], until, turn.told_count + before)
         with self._lock:
-            self._put_back(lane, turn.asked[done:])
-            lane.most = min(MOST_COMMANDS, 2 * (done if done < len(turn.asked) else lane.most))
+            # Where events are large, a batch is cut off; later ones read and handle fewer commands, too.
+            if rest := len(some) - done:
+                turn.taken = turn.taken[:-rest]
+                self._put_back(lane, some[done:])
+            lane.most = min(MOST_COMMANDS, 2 * (done if rest else lane.most))
 
     def _put_back(self, lane: _Lane, some: Sequence[_Asked]) -> None:
         """Before all others."""
@@ -285,9 +313,9 @@ class CommandWorker:
             if turn.since is None or time.monotonic() - turn.since < self._hangs_after_s:
                 return
             turn.is_given_up = True
-            one = turn.asked.pop(turn.at)
+            one = turn.taken.pop(turn.at - turn.told_count)
             one.is_hung = True
-            self._put_back(lane, [one, *turn.asked])  # it writes nothing, so its order does not matter
+            self._put_back(lane, [one, *turn.taken])  # it writes nothing, so its order does not matter
             self._hung.append(lane.thread)
             self._start(lane)
         _log.warning("a handler hangs, and is given up", command=one.command.name)
@@ -305,7 +333,7 @@ class CommandWorker:
         with self._lock:
             now = time.monotonic()
             for lane in self._lanes:
-                late += [one for one in (*lane.turn.asked, *lane.waiting) if one.until < now and not one.is_told]
+                late += [one for one in (*lane.turn.taken, *lane.waiting) if one.until < now and not one.is_told]
                 if any(one.until < now for one in lane.waiting):
                     lane.waiting = deque(one for one in lane.waiting if now <= one.until)
             self._waiting_bytes = sum(one.size for lane in self._lanes for one in lane.waiting)

@@ -1,0 +1,121 @@
+"""Calls the handlers of a batch of commands, each on the state that the one before left. No server is asked for it.
+
+What is assumed of the entities, and what of the commands is known to be recorded already, is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import orjson
+
+from changes.errors import ViewtailError
+from viewtail.entities.commands import Answer, Command, Handler, HandlerFailedError, UsedCommandIdError, handled
+from viewtail.entities.event_table import NOTHING, Event, Newest, Recorded
+
+Outcome: TypeAlias = "Answer | ViewtailError"
+
+MOST_BYTES = 8 << 20  # of an event
+BATCH_BYTES = 16 << 20  # of events: a transaction ends behind the one that comes to it
+NO_EVENTS = Newest(0, NOTHING, 1)
+
+
+@dataclass(eq=False, slots=True)
+class Batch:
+    """Commands, and what their handlers made of them.
+
+    Args:
+        entities: of the commands.
+        assumed: the newest event of each that has one, before any handler was called.
+        recorded: by entity and command id, what is known to have been handled before; and then what this batch does.
+        is_looked_up: all that was handled before is known.
+        is_remembered: some of what is assumed was not read for this batch.
+    """
+
+    commands: Sequence[Command]
+    entities: set[str]
+    assumed: Mapping[str, Newest]
+    recorded: dict[tuple[str, str], Recorded]
+    is_looked_up: bool
+    is_remembered: bool
+    states: dict[str, Newest] = field(init=False)  # the newest events that it leaves
+    outcomes: list[Outcome] = field(default_factory=list, init=False)  # in order, of the commands whose turn came
+    events: list[Event] = field(default_factory=list, init=False)  # to be written
+
+    def __post_init__(self) -> None:
+        self.states = {**self.assumed}
+
+    def call(
+        self, handlers: Mapping[str, Handler], look: Callable[[int], None], between: Callable[[], None] = lambda: None
+    ) -> None:
+        """Of all commands, or of the first ones whose events come to BATCH_BYTES.
+
+        `look`: called before a handler with its command's place in the batch; it may raise the ViewtailError that is
+        the outcome. `between`: called behind each.
+        """
+        byte_count = 0
+        for at, command in enumerate(self.commands):
+            before = len(self.events)
+            self.outcomes.append(self._one(at, command, handlers, look))
+            byte_count += sum(event.size for event in self.events[before:])
+            if byte_count > BATCH_BYTES:
+                break
+            between()
+
+    def newest(self) -> dict[str, int]:
+        """The version of the newest event of each entity that got one."""
+        return {event.command.entity_id: event.version for event in self.events}
+
+    def in_vain(self) -> list[Command]:
+        """Those that write nothing, and of which nobody knows whether they were handled before."""
+        if self.is_looked_up or len(self.events) == len(self.outcomes):
+            return []
+        return [
+            one
+            for one, outcome in zip(self.commands, self.outcomes, strict=False)
+            if not isinstance(outcome, Answer) and (one.entity_id, one.command_id) not in self.recorded
+        ]
+
+    def _one(self, at: int, command: Command, handlers: Mapping[str, Handler], look: Callable[[int], None]) -> Outcome:
+        known = self.recorded.get((command.entity_id, command.command_id))
+        if known is not None:
+            return _again(command, known)
+        handler = handlers.get(command.name)
+        if handler is None:
+            return HandlerFailedError(f"nothing handles the command {command.name}; nothing was written")
+        version, state, first = self.states.get(command.entity_id, NO_EVENTS)
+        try:
+            look(at)
+            response, state = handled(handler, command, state)
+        except ViewtailError as error:
+            return error
+        if len(response) + len(state) + len(command.request_text) > MOST_BYTES:
+            return HandlerFailedError(
+                f"what {command.name} was to write is larger than {MOST_BYTES >> 20} MiB; nothing was written"
+            )
+        version += 1
+        self.states[command.entity_id] = Newest(version, state, first)
+        self.recorded[command.entity_id, command.command_id] = Recorded(
+            version, command.name, command.request_text, response
+        )
+        self.events.append(Event(command, version, response, state))
+        return Answer(response=orjson.loads(response), version=version, is_repeated=False)
+
+
+def of_archived(commands: Sequence[Command], states: Mapping[str, Newest]) -> list[Command]:
+    """Those of entities with archived events."""
+    return [one for one in commands if states.get(one.entity_id, NO_EVENTS).first > 1]
+
+
+def _again(command: Command, known: Recorded) -> Outcome:
+    """The first answer, to the same command; an error where another one has its id."""
+    request = orjson.dumps(orjson.loads(known.request), option=orjson.OPT_SORT_KEYS)
+    if (known.name, request) != (command.name, command.request_text):
+        what = "another command" if known.name != command.name else "another request"
+        return UsedCommandIdError(
+            f"command id {command.command_id} of entity {command.entity_id} is that of {what} ({known.name}, version "
+            f"{known.version}): use an id of its own for each command"
+        )
+    return Answer(response=orjson.loads(known.response), version=known.version, is_repeated=True)
