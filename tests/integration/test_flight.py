@@ -53,15 +53,15 @@ def test_answers_come_in_the_order_of_the_statements(connection: Any) -> None:
 
 def test_whether_an_answer_came_is_known_without_waiting(connection: Any) -> None:
     flight = Flight(connection)
-    assert not flight.is_under_way and flight.has_answer(), "there is none to wait for"
+    assert (flight.is_under_way, flight.has_answer()) == (False, True), "there is none to wait for"
     flight.send(b"DO SLEEP(0.5)")
     flight.send(b"DO SLEEP(0.1)")
     flight.flush()
-    assert flight.is_under_way and not flight.has_answer()
+    assert (flight.is_under_way, flight.has_answer()) == (True, False)
     wait_for("the first is over", flight.has_answer)
     answers = flight.answers()
-    assert next(answers) == 0 and flight.is_under_way
-    assert [*answers] == [0] and not flight.is_under_way
+    assert (next(answers), flight.is_under_way) == (0, True)
+    assert ([*answers], flight.is_under_way) == ([0], False)
     flight.send(b"DO SLEEP(5)")
     flight.flush()
     connection._force_close()
