@@ -92,7 +92,7 @@ class World:
         self.run = Run(folder, VIEWS.replace("NAME", self.prefix), environ)
 
     def start(self) -> None:
-        self.run.start(VIEWTAIL_CLEANER__SHARE="0.05", VIEWTAIL_CLEANER__REST_S="3600")
+        self.run.start(VIEWTAIL_CLEANER__SHARE="0.5", VIEWTAIL_CLEANER__REST_S="3600")
         wait_for("a round is over", lambda: self.proven() == 13, timeout_s=200)
 
     def proven(self) -> int:

@@ -49,7 +49,7 @@ _RIGHTS = frozenset({1044, 1142, 1143, 1227})
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.005, 1.0
 LOOKED_UP_FOR_S = 1.0  # behind a command that had been handled before
 # Between two handlers, the batch that is under way is looked after so often. It is waited for behind a handler that
-# took SLOW_S, and before any other is called where those of a batch took QUICK_S each.
+# took SLOW_S; and before any other is called where those of a batch took QUICK_S each, or others write its entities.
 LOOK_EVERY_S, SLOW_S, QUICK_S = 0.0005, 0.02, 0.001
 
 
@@ -125,9 +125,14 @@ class Batches:
                 outcomes = self._tried_again(error, commands, until, first, looks_up)
                 self.tell(outcomes)
                 return len(outcomes)
-            if time.monotonic() - began > QUICK_S * len(batch.outcomes):
+            is_quick = time.monotonic() - began < QUICK_S * len(batch.outcomes)
+            if not (is_quick and self._remembered.is_worth_it):
                 self.finish()
             return len(batch.outcomes)
+
+    def has_answer(self) -> bool:
+        """Whether there is something to do for what is under way."""
+        return self._under_way is None or self._under_way.flight.has_answer()
 
     def finish(self) -> None:
         """Wait until all outcomes are told. Raises GivenUpError."""

@@ -57,11 +57,12 @@ class Batch:
         """
         byte_count = 0
         for at, command in enumerate(self.commands):
-            before = len(self.events)
+            count = len(self.events)
             self.outcomes.append(self._one(at, command, handlers, look))
-            byte_count += sum(event.size for event in self.events[before:])
-            if byte_count > BATCH_BYTES:
-                break
+            if len(self.events) > count:
+                byte_count += self.events[-1].size
+                if byte_count > BATCH_BYTES:
+                    break
             between()
 
     def newest(self) -> dict[str, int]:

@@ -25,6 +25,11 @@ class Remembered:
     _until: float = 0.0  # by the monotonic clock: what is remembered then is forgotten
     _from: float = 0.0  # nothing is remembered before
 
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether nobody else wrote the same entities a moment ago."""
+        return time.monotonic() >= self._from
+
     def of(self, entity_ids: Iterable[str]) -> dict[str, Newest]:
         """What is known of these."""
         if time.monotonic() > self._until:
@@ -34,10 +39,9 @@ class Remembered:
 
     def keep(self, newest: Mapping[str, Newest]) -> None:
         """What a batch left, that is committed."""
-        now = time.monotonic()
-        if now < self._from:
+        if not self.is_worth_it:
             return
-        self._until = now + FOR_S
+        self._until = time.monotonic() + FOR_S
         for entity, one in newest.items():
             self._forget_one(entity)
             self._newest[entity] = one

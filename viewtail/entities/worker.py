@@ -82,15 +82,16 @@ class _Lane:
     change: threading.Condition  # of the worker's one lock
     waiting: deque[_Asked] = field(default_factory=deque)
     most: int = MOST_COMMANDS  # fewer while their events are large
+    callers: float = 0  # about how many there are: so many commands waited or were taken at once a moment ago
     turn: _Turn = field(default_factory=_Turn)
     thread: threading.Thread = field(init=False)
 
-    @property
     def next_count(self) -> int:
-        """Commands that the next batch takes."""
+        """Commands that the next batch takes: half of what there is, so that the other half is its next one."""
         if self.waiting and self.waiting[0].is_hung:
             return 1  # it is told soon
-        half = (len(self.waiting) + len(self.turn.taken) + 1) // 2
+        self.callers = max(len(self.waiting) + len(self.turn.taken), 0.9 * self.callers)
+        half = int(self.callers + 1) // 2
         return min(len(self.waiting), self.most, max(half, FEW_COMMANDS))
 
 
@@ -258,9 +259,11 @@ class CommandWorker:
         """The next batch. Where none is under way it waits for one, unless the worker was closed."""
         with self._lock:
             turn.since = None
-            while not lane.waiting and not turn.taken and not self._is_closed:
-                lane.change.wait()
-            some = [lane.waiting.popleft() for _ in range(lane.next_count)]
+            while not lane.waiting and not self._is_closed:
+                if turn.taken and turn.batches is not None and turn.batches.has_answer():
+                    break
+                lane.change.wait(0.001 if turn.taken else None)
+            some = [lane.waiting.popleft() for _ in range(lane.next_count())]
             turn.taken += some
             self._waiting_bytes -= sum(one.size for one in some)
             return some
