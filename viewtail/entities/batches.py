@@ -6,8 +6,9 @@ nobody knows whether a COMMIT came through, the batch is rolled back and begins 
 answered from the record. So several owners of an entity are slower, and wrong never. Events may be archived meanwhile:
 a batch reads the table and the archive as they were at one moment.
 
-While the server writes a batch, the handlers of the next are called, on the states that it is to leave: nothing of the
-next is sent before that COMMIT is answered, and where it came out otherwise, its handlers are called again.
+While the server writes a batch, the handlers of the next are called, on the states that it is to leave, and their
+events are sent over a second session. They are committed behind it; where it came out otherwise they are rolled back,
+and their handlers are called again.
 
 Few commands come twice. So a batch assumes that its commands were never handled before, and the unique key of their ids
 tells it where one was: then it begins again, and that one and those of the next second are looked up first. Two kinds
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -70,18 +71,19 @@ _MET = (pymysql.err.MySQLError, ViewtailError, _HandledBeforeError)
 
 @dataclass(eq=False, slots=True)
 class _UnderWay:
-    """A batch that the server writes."""
+    """A batch whose events were sent."""
 
     batch: Batch
     until: float
     first: int
+    which: int  # of the sessions
     flight: Flight
-    steps: Iterator[None]  # to its end; the flight has an answer before each
+    steps: Generator[None]  # to its end; the flight has an answer before each
 
 
 @dataclass(eq=False, kw_only=True)
 class Batches:
-    """Of one thread, over a session of its own.
+    """Of one thread, over two sessions of its own; the second is opened where batches follow each other.
 
     Args:
         open_session: to the table's server, autocommit off.
@@ -99,9 +101,10 @@ class Batches:
     pushes: Pushes = field(default_factory=Pushes)
     archive: Archive = field(init=False)
     _remembered: Remembered = field(default_factory=Remembered, init=False)
-    _connection: Connection | None = field(default=None, init=False)
+    _sessions: list[Connection | None] = field(default_factory=lambda: [None, None], init=False)
     _looks_up_until: float = field(default=0.0, init=False)  # by the monotonic clock
     _under_way: _UnderWay | None = field(default=None, init=False)
+    _behind: _UnderWay | None = field(default=None, init=False)  # sent while that is ended
 
     def __post_init__(self) -> None:
         self.archive = Archive(self.table)
@@ -117,11 +120,11 @@ class Batches:
             looks_up = began < self._looks_up_until
             try:
                 batch = self._handled(commands, first, looks_up)
-                self._end_what_is_under_way()
-                self._begin(batch, until, first)
+                self._send(batch, until, first)
             except _CameOutOtherwiseError:
                 continue
             except _MET as error:
+                self.finish()
                 outcomes = self._tried_again(error, commands, until, first, looks_up)
                 self.tell(outcomes)
                 return len(outcomes)
@@ -158,18 +161,16 @@ class Batches:
 
     def close(self) -> None:
         """Whatever is under way is left alone."""
-        self._under_way = None
-        connection, self._connection = self._connection, None
-        if connection is not None and connection.open:
-            with suppress(pymysql.err.MySQLError):
-                connection.close()
+        self._under_way = self._behind = None
+        self._remembered = Remembered()
+        for which in range(len(self._sessions)):
+            self._close_session(which)
 
     # -- one try --------------------------------------------------------------------------------------------------
 
     def _once(self, commands: Sequence[Command], first: int, looks_up: bool) -> list[Outcome]:
         batch = self._handled(commands, first, looks_up)
-        connection = self._session()
-        for _ in self._settled(batch, connection, Flight(connection)):
+        for _ in self._settled(batch, 0, Flight(self._session(0))):
             pass
         return batch.outcomes
 
@@ -184,7 +185,7 @@ class Batches:
             batch = Batch(commands, entities, known, {}, is_looked_up=False, is_remembered=True)
             batch.call(self.handlers, lambda at: self.look(first + at), self._between())
             return batch
-        connection = self._session()
+        connection = self._session(0)
         known = self._remembered.of(entities)
         assumed = known | self.table.newest(connection, entities - known.keys())
         to_look_up = commands if looks_up else of_archived(commands, assumed)
@@ -203,14 +204,16 @@ class Batches:
             known |= {entity: left[entity] for entity in entities if entity in left}
         return known
 
-    def _settled(self, batch: Batch, connection: Connection, flight: Flight) -> Iterator[None]:
-        """Write and commit it; yields where it would wait for the flight's next answer."""
-        self.look(None)
+    def _settled(self, batch: Batch, which: int, flight: Flight) -> Generator[None]:
+        """Send, write and commit it; yields when it is sent, and where it would wait for the flight's next answer."""
+        connection = self._session(which)
         newest, in_vain = batch.newest(), batch.in_vain()
         try:
+            self.look(None)
             if newest:
                 self.table.send(flight, batch.events)
-                yield
+            yield
+            if newest:
                 self._land(flight, is_first_time=not batch.is_looked_up)
             if not (newest or batch.is_remembered or in_vain):
                 return
@@ -226,7 +229,7 @@ class Batches:
             landed(flight)
         except BaseException:
             if flight.is_under_way:  # its answers would be taken for those of what comes next
-                self.close()
+                self._close_session(which)
             raise
         if newest:
             self.pushes.hand(newest)
@@ -251,12 +254,18 @@ class Batches:
                 raise _HandledBeforeError from None
             raise
 
-    def _session(self) -> Connection:
-        if self._connection is None or not self._connection.open:
-            self._remembered = Remembered()
-            self._connection = self.open_session()
-            read_in_one_snapshot(self._connection)
-        return self._connection
+    def _session(self, which: int) -> Connection:
+        found = self._sessions[which]
+        if found is None or not found.open:
+            found = self._sessions[which] = self.open_session()
+            read_in_one_snapshot(found)
+        return found
+
+    def _close_session(self, which: int) -> None:
+        found, self._sessions[which] = self._sessions[which], None
+        if found is not None and found.open:
+            with suppress(pymysql.err.MySQLError):
+                found.close()
 
     def _check_was_first(
         self,
@@ -283,10 +292,15 @@ class Batches:
 
     # -- what is under way ----------------------------------------------------------------------------------------
 
-    def _begin(self, batch: Batch, until: float, first: int) -> None:
-        connection = self._session()
-        flight = Flight(connection)
-        self._under_way = _UnderWay(batch, until, first, flight, self._settled(batch, connection, flight))
+    def _send(self, batch: Batch, until: float, first: int) -> None:
+        """Have it under way, behind what is. Raises _CameOutOtherwiseError where that did."""
+        which = 0 if self._under_way is None else 1 - self._under_way.which
+        flight = Flight(self._session(which))
+        sent = _UnderWay(batch, until, first, which, flight, self._settled(batch, which, flight))
+        next(sent.steps)
+        self._behind = sent
+        self._end_what_is_under_way()
+        self._under_way, self._behind = sent, None
         with suppress(_CameOutOtherwiseError):  # it is told
             self._advance(waits=False)
 
@@ -324,8 +338,19 @@ class Batches:
             self.tell(one.batch.outcomes)
         except _MET as error:
             self._under_way = None
+            self._roll_back_session(one.which)
+            self._drop_what_is_behind()
             self._try_again_all(error, one)
             raise _CameOutOtherwiseError from None
+
+    def _drop_what_is_behind(self) -> None:
+        """Its events are numbered behind what was not committed."""
+        one, self._behind = self._behind, None
+        if one is not None:
+            with suppress(pymysql.err.MySQLError):
+                one.flight.land()
+            one.steps.close()
+            self._roll_back_session(one.which)
 
     def _try_again_all(self, error: Exception, one: _UnderWay) -> None:
         commands = one.batch.commands[: len(one.batch.outcomes)]
@@ -403,12 +428,16 @@ class Batches:
         """`is_kept`: it is no sign that others write the same entities."""
         if not is_kept:
             self._remembered.forget()
-        connection = self._connection
-        if connection is not None and connection.open:
+        for which in range(len(self._sessions)):
+            self._roll_back_session(which)
+
+    def _roll_back_session(self, which: int) -> None:
+        found = self._sessions[which]
+        if found is not None and found.open:
             try:
-                connection.rollback()
+                found.rollback()
             except pymysql.err.MySQLError:
-                self.close()
+                self._close_session(which)
 
 
 def _may_pass(error: pymysql.err.MySQLError) -> bool:
