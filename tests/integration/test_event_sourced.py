@@ -447,7 +447,7 @@ def behind_one_that_hangs(bank: Bank, worker: CommandWorker, commands: Sequence[
 
 
 def test_batches_are_built_on_those_under_way(bank: Bank, ahead: list[int]) -> None:
-    """While the server waits for a lock, the next batch's handlers are called, and nothing of it is written."""
+    """While the server waits for a lock, the next batch's handlers are called, and nothing of it is committed."""
     called: list[int] = []
 
     def notes(state: Any, request: Any) -> tuple[Any, Any]:
@@ -460,11 +460,12 @@ def test_batches_are_built_on_those_under_way(bank: Bank, ahead: list[int]) -> N
         with other.cursor() as cursor:
             cursor.execute(COPIES)
         asked = behind_one_that_hangs(bank, worker, [bank.command("notes", amount=1) for _ in range(4)])
-        wait_for("handlers behind it are called", lambda: called)
-        assert not any(one.done() for one in asked) and ahead == [1, 1]
+        wait_for("what handlers behind it made is sent", lambda: ahead == [1, 1, 3])
+        assert not any(one.done() for one in asked)
         other.rollback()
         assert [answer(one).version for one in asked] == [2, 3, 4, 5, 6]
-    assert called == [1, 1, 1, 1] and [version for _, version, _ in bank.events()] == [1, 2, 3, 4, 5, 6]
+    assert len(called) >= 4, "more where the server took that for a deadlock"
+    assert [version for _, version, _ in bank.events()] == [1, 2, 3, 4, 5, 6]
 
 
 def test_where_another_owner_was_first_the_next_batch_is_handled_again(bank: Bank, ahead: list[int]) -> None:

@@ -7,8 +7,8 @@ answered from the record. So several owners of an entity are slower, and wrong n
 a batch reads the table and the archive as they were at one moment.
 
 While the server writes a batch, the handlers of the next are called, on the states that it is to leave, and their
-events are sent over a second session. They are committed behind it; where it came out otherwise they are rolled back,
-and their handlers are called again.
+events are sent over another session. They are committed in turn; where one came out otherwise, those behind it are
+rolled back, and their handlers are called again.
 
 Few commands come twice. So a batch assumes that its commands were never handled before, and the unique key of their ids
 tells it where one was: then it begins again, and that one and those of the next second are looked up first. Two kinds
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -48,6 +49,7 @@ _DUPLICATE = 1062
 _MADE_MEANWHILE = 1412  # a table is younger than the snapshot
 _RIGHTS = frozenset({1044, 1142, 1143, 1227})
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.005, 1.0
+MOST_UNDER_WAY = 1  # batches, while the handlers of another one are called
 LOOKED_UP_FOR_S = 1.0  # behind a command that had been handled before
 # Between two handlers, the batch that is under way is looked after so often. It is waited for behind a handler that
 # took SLOW_S; and before any other is called where those of a batch took QUICK_S each, or others write its entities.
@@ -63,7 +65,7 @@ class _HandledBeforeError(Exception):
 
 
 class _CameOutOtherwiseError(Exception):
-    """The batch on whose states another one was built: those are not so."""
+    """A batch on whose states another one was built: those are not so."""
 
 
 _MET = (pymysql.err.MySQLError, ViewtailError, _HandledBeforeError)
@@ -75,7 +77,6 @@ class _UnderWay:
 
     batch: Batch
     until: float
-    first: int
     which: int  # of the sessions
     flight: Flight
     steps: Generator[None]  # to its end; the flight has an answer before each
@@ -83,7 +84,7 @@ class _UnderWay:
 
 @dataclass(eq=False, kw_only=True)
 class Batches:
-    """Of one thread, over two sessions of its own; the second is opened where batches follow each other.
+    """Of one thread, over sessions of its own: one, and MOST_UNDER_WAY more once batches follow each other.
 
     Args:
         open_session: to the table's server, autocommit off.
@@ -101,10 +102,9 @@ class Batches:
     pushes: Pushes = field(default_factory=Pushes)
     archive: Archive = field(init=False)
     _remembered: Remembered = field(default_factory=Remembered, init=False)
-    _sessions: list[Connection | None] = field(default_factory=lambda: [None, None], init=False)
+    _sessions: list[Connection | None] = field(default_factory=lambda: [None] * (1 + MOST_UNDER_WAY), init=False)
     _looks_up_until: float = field(default=0.0, init=False)  # by the monotonic clock
-    _under_way: _UnderWay | None = field(default=None, init=False)
-    _behind: _UnderWay | None = field(default=None, init=False)  # sent while that is ended
+    _under_way: deque[_UnderWay] = field(default_factory=deque, init=False)  # each on the states of those before
 
     def __post_init__(self) -> None:
         self.archive = Archive(self.table)
@@ -120,7 +120,7 @@ class Batches:
             looks_up = began < self._looks_up_until
             try:
                 batch = self._handled(commands, first, looks_up)
-                self._send(batch, until, first)
+                self._send(batch, until)
             except _CameOutOtherwiseError:
                 continue
             except _MET as error:
@@ -135,12 +135,12 @@ class Batches:
 
     def has_answer(self) -> bool:
         """Whether there is something to do for what is under way."""
-        return self._under_way is None or self._under_way.flight.has_answer()
+        return not self._under_way or self._under_way[0].flight.has_answer()
 
     def finish(self) -> None:
         """Wait until all outcomes are told. Raises GivenUpError."""
         with suppress(_CameOutOtherwiseError):
-            self._end_what_is_under_way()
+            self._end_all_but(0)
 
     def commit(
         self, commands: Sequence[Command], until: float, first: int = 0, looks_up: bool = False
@@ -161,7 +161,7 @@ class Batches:
 
     def close(self) -> None:
         """Whatever is under way is left alone."""
-        self._under_way = self._behind = None
+        self._under_way.clear()
         self._remembered = Remembered()
         for which in range(len(self._sessions)):
             self._close_session(which)
@@ -178,12 +178,11 @@ class Batches:
         """Raises _CameOutOtherwiseError where it was built on what is under way, and that failed."""
         entities = {command.entity_id for command in commands}
         known = self._known(entities)
-        is_all_known = len(known) == len(entities)
-        if self._under_way is not None and (looks_up or not is_all_known or of_archived(commands, known)):
-            self._end_what_is_under_way()
-        if self._under_way is not None:
-            batch = Batch(commands, entities, known, {}, is_looked_up=False, is_remembered=True)
-            batch.call(self.handlers, lambda at: self.look(first + at), self._between())
+        if looks_up or len(known) < len(entities) or of_archived(commands, known):
+            self._end_all_but(0)
+        if self._under_way:
+            batch = Batch(commands, first, entities, known, {}, is_looked_up=False, is_remembered=True)
+            batch.call(self.handlers, self.look, self._between())
             return batch
         connection = self._session(0)
         known = self._remembered.of(entities)
@@ -192,15 +191,15 @@ class Batches:
         recorded = self._recorded(connection, to_look_up, assumed)
         if to_look_up or len(known) < len(entities):  # it was asked
             connection.rollback()  # what is read behind the INSERT is of a later moment
-        batch = Batch(commands, entities, assumed, recorded, is_looked_up=looks_up, is_remembered=bool(known))
-        batch.call(self.handlers, lambda at: self.look(first + at))
+        batch = Batch(commands, first, entities, assumed, recorded, is_looked_up=looks_up, is_remembered=bool(known))
+        batch.call(self.handlers, self.look)
         return batch
 
     def _known(self, entities: set[str]) -> dict[str, Newest]:
         """The newest events of these, as the last batches left them."""
         known = self._remembered.of(entities)
-        if self._under_way is not None:
-            left = self._under_way.batch.states
+        for one in self._under_way:
+            left = one.batch.states
             known |= {entity: left[entity] for entity in entities if entity in left}
         return known
 
@@ -292,17 +291,16 @@ class Batches:
 
     # -- what is under way ----------------------------------------------------------------------------------------
 
-    def _send(self, batch: Batch, until: float, first: int) -> None:
-        """Have it under way, behind what is. Raises _CameOutOtherwiseError where that did."""
-        which = 0 if self._under_way is None else 1 - self._under_way.which
+    def _send(self, batch: Batch, until: float) -> None:
+        """Have it under way, behind what is."""
+        taken = {one.which for one in self._under_way}
+        which = next(each for each in range(len(self._sessions)) if each not in taken)
         flight = Flight(self._session(which))
-        sent = _UnderWay(batch, until, first, which, flight, self._settled(batch, which, flight))
+        sent = _UnderWay(batch, until, which, flight, self._settled(batch, which, flight))
         next(sent.steps)
-        self._behind = sent
-        self._end_what_is_under_way()
-        self._under_way, self._behind = sent, None
-        with suppress(_CameOutOtherwiseError):  # it is told
-            self._advance(waits=False)
+        self._under_way.append(sent)
+        with suppress(_CameOutOtherwiseError):  # then this one is told, too
+            self._end_all_but(MOST_UNDER_WAY)
 
     def _between(self) -> Callable[[], None]:
         """To be called between two handlers."""
@@ -317,47 +315,50 @@ class Batches:
 
         return look
 
-    def _end_what_is_under_way(self) -> None:
-        """Raises _CameOutOtherwiseError."""
-        self._advance(waits=True)
+    def _end_all_but(self, count: int) -> None:
+        """The first ones, until so many are left. Raises _CameOutOtherwiseError."""
+        while len(self._under_way) > count:
+            self._advance(waits=True)
 
     def _advance(self, *, waits: bool) -> None:
-        """Do what can be done of the batch that is under way; all of it if that `waits`.
+        """Do what can be done of what is under way; all of the first batch if that `waits`.
 
-        Raises _CameOutOtherwiseError where its states are not what was assumed. It is ended and told then, too.
+        Raises _CameOutOtherwiseError where its states are not what was assumed. All are ended and told then, too.
         """
-        one = self._under_way
-        if one is None:
-            return
-        self.look(None)
-        try:
-            while waits or one.flight.has_answer():
-                next(one.steps)
-        except StopIteration:
-            self._under_way = None
-            self.tell(one.batch.outcomes)
-        except _MET as error:
-            self._under_way = None
-            self._roll_back_session(one.which)
-            self._drop_what_is_behind()
-            self._try_again_all(error, one)
-            raise _CameOutOtherwiseError from None
+        count = len(self._under_way)
+        if count:
+            self.look(None)
+        while self._under_way and len(self._under_way) == count:
+            one = self._under_way[0]
+            try:
+                while waits or one.flight.has_answer():
+                    next(one.steps)
+                return
+            except StopIteration:
+                self._under_way.popleft()
+                self.tell(one.batch.outcomes)
+            except _MET as error:
+                self._try_all_again(error)
+                raise _CameOutOtherwiseError from None
 
-    def _drop_what_is_behind(self) -> None:
-        """Its events are numbered behind what was not committed."""
-        one, self._behind = self._behind, None
-        if one is not None:
+    def _try_all_again(self, error: Exception) -> None:
+        """The first met that; the others are numbered behind what it does not commit."""
+        all_of_it = [*self._under_way]
+        self._under_way.clear()
+        self._roll_back_session(all_of_it[0].which)  # the others may wait for its locks
+        for one in all_of_it[1:]:
             with suppress(pymysql.err.MySQLError):
                 one.flight.land()
             one.steps.close()
             self._roll_back_session(one.which)
-
-    def _try_again_all(self, error: Exception, one: _UnderWay) -> None:
-        commands = one.batch.commands[: len(one.batch.outcomes)]
-        outcomes = self._tried_again(error, commands, one.until, one.first, one.batch.is_looked_up)
-        while (done := len(outcomes)) < len(commands):
-            outcomes += self.commit(commands[done:], one.until, one.first + done, looks_up=True)
-        self.tell(outcomes)
+        for one in all_of_it:
+            commands = one.batch.commands[: len(one.batch.outcomes)]
+            outcomes: list[Outcome] = []
+            if one is all_of_it[0]:
+                outcomes = self._tried_again(error, commands, one.until, one.batch.first, one.batch.is_looked_up)
+            while (done := len(outcomes)) < len(commands):
+                outcomes += self.commit(commands[done:], one.until, one.batch.first + done)
+            self.tell(outcomes)
 
     # -- trying again ---------------------------------------------------------------------------------------------
 

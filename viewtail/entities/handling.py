@@ -27,6 +27,7 @@ class Batch:
     """Commands, and what their handlers made of them.
 
     Args:
+        first: the place of the first command.
         entities: of the commands.
         assumed: the newest event of each that has one, before any handler was called.
         recorded: by entity and command id, what is known to have been handled before; and then what this batch does.
@@ -35,6 +36,7 @@ class Batch:
     """
 
     commands: Sequence[Command]
+    first: int
     entities: set[str]
     assumed: Mapping[str, Newest]
     recorded: dict[tuple[str, str], Recorded]
@@ -52,11 +54,11 @@ class Batch:
     ) -> None:
         """Of all commands, or of the first ones whose events come to BATCH_BYTES.
 
-        `look`: called before a handler with its command's place in the batch; it may raise the ViewtailError that is
+        `look`: called before a handler with its command's place; it may raise the ViewtailError that is
         the outcome. `between`: called behind each.
         """
         byte_count = 0
-        for at, command in enumerate(self.commands):
+        for at, command in enumerate(self.commands, self.first):
             count = len(self.events)
             self.outcomes.append(self._one(at, command, handlers, look))
             if len(self.events) > count:

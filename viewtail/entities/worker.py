@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import ceil
 
 import structlog
 
 from changes.errors import StoreUnavailableError, ViewtailError
 from servers.sessions import Connection
-from viewtail.entities.batches import Batches, GivenUpError
+from viewtail.entities.batches import MOST_UNDER_WAY, Batches, GivenUpError
 from viewtail.entities.commands import (
     Answer,
     Command,
@@ -55,22 +56,18 @@ class _Asked:
     command: Command
     future: Future[Answer] | asyncio.Future[Answer]
     until: float  # by the monotonic clock: its caller hears by then
+    size: int  # bytes
     is_told: bool = False
     is_hung: bool = False  # its handler was given up; what is left is to look whether it was handled before
-
-    @property
-    def size(self) -> int:
-        return len(self.command.request_text) + _BYTES_A_COMMAND
 
 
 @dataclass(eq=False)
 class _Turn:
-    """Of one thread: the commands that it took, and since when it is in the handler of one."""
+    """Of one thread: the commands that it took, and the one whose handler it is in."""
 
     taken: list[_Asked] = field(default_factory=list)  # that no outcome is known of
     told_count: int = 0  # of those before: the place of the first one taken
-    at: int = 0  # place of the command whose handler was called last
-    since: float | None = None
+    called: tuple[int, float] | None = None  # the place of the command whose handler is called, and since when
     is_given_up: bool = False
     batches: Batches | None = None
 
@@ -87,12 +84,12 @@ class _Lane:
     thread: threading.Thread = field(init=False)
 
     def next_count(self) -> int:
-        """Commands that the next batch takes: half of what there is, so that the other half is its next one."""
+        """Commands that the next batch takes: a part of what there is, while other parts are under way."""
         if self.waiting and self.waiting[0].is_hung:
             return 1  # it is told soon
         self.callers = max(len(self.waiting) + len(self.turn.taken), 0.9 * self.callers)
-        half = int(self.callers + 1) // 2
-        return min(len(self.waiting), self.most, max(half, FEW_COMMANDS))
+        part = ceil(self.callers / (1 + MOST_UNDER_WAY))
+        return min(len(self.waiting), self.most, max(part, FEW_COMMANDS))
 
 
 class CommandWorker:
@@ -152,7 +149,8 @@ class CommandWorker:
 
     def _take(self, command: Command, future: Future[Answer] | asyncio.Future[Answer]) -> None:
         """Settle the future one day. It is of this thread, or of its event loop."""
-        one = _Asked(command, future, time.monotonic() + self._patience_s)
+        size = len(command.request_text) + _BYTES_A_COMMAND
+        one = _Asked(command, future, time.monotonic() + self._patience_s, size)
         lane = self._lanes[hash(command.entity_id) % LANES]
         with self._lock:
             error = self._why_not_taken(one)
@@ -209,16 +207,16 @@ class CommandWorker:
 
     def _run(self, lane: _Lane, turn: _Turn) -> None:
         def look(at: int | None) -> None:
-            with self._lock:
-                if turn.is_given_up:
-                    raise GivenUpError
-                if at is None:
-                    turn.since = None
-                    return
+            if at is None:
+                with self._lock:
+                    turn.called = None
+            else:  # for each command: without the lock, for which other threads would be waited for
                 one = turn.taken[at - turn.told_count]
                 if one.is_hung:
                     raise self._hung_error(one.command)
-                turn.at, turn.since = at, time.monotonic()
+                turn.called = at, time.monotonic()
+            if turn.is_given_up:
+                raise GivenUpError
 
         def tell(outcomes: Sequence[Outcome]) -> None:
             count = len(outcomes)
@@ -258,7 +256,7 @@ class CommandWorker:
     def _taken(self, lane: _Lane, turn: _Turn) -> list[_Asked]:
         """The next batch. Where none is under way it waits for one, unless the worker was closed."""
         with self._lock:
-            turn.since = None
+            turn.called = None
             while not lane.waiting and not self._is_closed:
                 if turn.taken and turn.batches is not None and turn.batches.has_answer():
                     break
@@ -312,16 +310,17 @@ class CommandWorker:
 
     def _give_up_what_hangs(self, lane: _Lane) -> None:
         with self._lock:
-            turn = lane.turn
-            if turn.since is None or time.monotonic() - turn.since < self._hangs_after_s:
+            turn, called = lane.turn, lane.turn.called
+            if called is None or time.monotonic() - called[1] < self._hangs_after_s:
                 return
             turn.is_given_up = True
-            one = turn.taken.pop(turn.at - turn.told_count)
-            one.is_hung = True
-            self._put_back(lane, [one, *turn.taken])  # it writes nothing, so its order does not matter
+            hung = turn.taken[called[0] - turn.told_count]
+            hung.is_hung = True
+            # It writes nothing, so its order does not matter.
+            self._put_back(lane, [hung, *(one for one in turn.taken if one is not hung)])
             self._hung.append(lane.thread)
             self._start(lane)
-        _log.warning("a handler hangs, and is given up", command=one.command.name)
+        _log.warning("a handler hangs, and is given up", command=hung.command.name)
         if turn.batches is not None:
             turn.batches.close()  # its thread writes nothing any more, and may never end
 
