@@ -597,10 +597,10 @@ def test_a_lock_that_is_not_given_is_waited_for_once(bank: Bank, monkeypatch: py
     monkeypatch.setattr("viewtail.entities.event_table.BYTES_A_STATEMENT", 100)
     took: list[float] = []
 
-    def timed(flight: Flight) -> None:
+    def timed(flight: Flight, *, asked: bool = False) -> pymysql.err.MySQLError | None:
         began = time.monotonic()
         try:
-            landed(flight)
+            return landed(flight, asked=asked)
         finally:
             took.append(time.monotonic() - began)
 

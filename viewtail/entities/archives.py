@@ -67,6 +67,16 @@ class Archive:
             self._events = None if name is None else EventTable(name)
         return self._events
 
+    @property
+    def question(self) -> bytes:
+        """A statement without a result, for `has_none`."""
+        return f"DO (SELECT 1 FROM {places_of(self.table)} LIMIT 1)".encode()
+
+    @staticmethod
+    def has_none(error: pymysql.err.MySQLError | None) -> bool:
+        """Whether no event of the table was archived before the question met this error."""
+        return error is not None and number_of(error) == _NO_TABLE
+
     def may_have_some(self, connection: Connection) -> bool:
         """Whether any event may be archived; True too for a user who may not ask."""
         try:

@@ -104,6 +104,7 @@ class Batches:
     _remembered: Remembered = field(default_factory=Remembered, init=False)
     _sessions: list[Connection | None] = field(default_factory=lambda: [None] * (1 + MOST_UNDER_WAY), init=False)
     _looks_up_until: float = field(default=0.0, init=False)  # by the monotonic clock
+    _has_no_archive: bool = field(default=True, init=False)  # as far as is known
     _under_way: deque[_UnderWay] = field(default_factory=deque, init=False)  # each on the states of those before
 
     def __post_init__(self) -> None:
@@ -207,20 +208,28 @@ class Batches:
         """Send, write and commit it; yields when it is sent, and where it would wait for the flight's next answer."""
         connection = self._session(which)
         newest, in_vain = batch.newest(), batch.in_vain()
+        others = batch.entities - (newest.keys() & batch.assumed.keys())
+        # Where that is all that is read, it goes with the events. What else is read must be read behind the COMMIT of
+        # the batch before, and all that a transaction reads is of one moment.
+        asked = self._has_no_archive and not (in_vain or others)
         try:
             self.look(None)
             if newest:
                 self.table.send(flight, batch.events)
+            if asked:
+                flight.send(self.archive.question)
+            flight.flush()
             yield
-            if newest:
-                self._land(flight, is_first_time=not batch.is_looked_up)
+            is_none_archived = self._land(flight, asked=asked, is_first_time=not batch.is_looked_up)
             if not (newest or batch.is_remembered or in_vain):
                 return
             if newest:
                 self.pushes.announce(newest)  # before the next question: they can be read already
             if self._recorded(connection, in_vain, batch.states):  # taken once: that answer counts
                 raise _HandledBeforeError
-            self._check_was_first(connection, batch, {*newest})
+            if not is_none_archived:
+                self._has_no_archive &= not asked
+                self._check_was_first(connection, batch, others)
             self.look(None)
             flight.send(b"COMMIT")
             flight.flush()
@@ -244,9 +253,10 @@ class Batches:
         missing = [one for one in commands if (one.entity_id, one.command_id) not in recorded]
         return recorded | self.archive.recorded(connection, of_archived(missing, states))
 
-    def _land(self, flight: Flight, *, is_first_time: bool) -> None:
+    def _land(self, flight: Flight, *, asked: bool, is_first_time: bool) -> bool:
+        """Whether it was asked and is known that nothing was archived before the events were written."""
         try:
-            landed(flight)
+            return self.archive.has_none(landed(flight, asked=asked))
         except pymysql.err.IntegrityError as error:
             is_repeated = number_of(error) == _DUPLICATE and str(error.args[-1]).endswith(f"{COMMAND_KEY}'")
             if is_repeated and is_first_time:
@@ -266,21 +276,15 @@ class Batches:
             with suppress(pymysql.err.MySQLError):
                 found.close()
 
-    def _check_was_first(
-        self,
-        connection: Connection,
-        batch: Batch,
-        written: set[str],
-    ) -> None:
+    def _check_was_first(self, connection: Connection, batch: Batch, others: set[str]) -> None:
         """Whether what was assumed of entities is so. Raises StoreUnavailableError.
 
         The unique keys let one owner of an entity through. But where another one was first, and its events were
         archived before this transaction wrote, they found nothing; nor do they find a command that was archived since
         its entity was remembered. Both take an entity's oldest event away, for the oldest are archived first; neither
-        can be where nothing was ever archived. Of an entity that had no event, and of one that was not written, the
-        newest tells: that is never archived.
+        can be where nothing was ever archived. Of the `others`, those that had no event and those that were not
+        written, the newest tells: that is never archived.
         """
-        others = batch.entities - (written & batch.assumed.keys())
         last = self.table.last(connection, others)
         is_so = all(last.get(entity, 0) == batch.states.get(entity, NO_EVENTS).version for entity in others)
         if is_so and self.archive.may_have_some(connection):

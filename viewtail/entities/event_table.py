@@ -187,22 +187,27 @@ class EventTable:
                 rows, size = [], 0
         if rows:
             flight.send(head + b", ".join(rows))
-        flight.flush()
 
 
-def landed(flight: Flight) -> None:
+def landed(flight: Flight, *, asked: bool = False) -> pymysql.err.MySQLError | None:
     """Wait until all of it is done. Raises PyMySQL's first error: 1062 where another writer was first.
 
     Where one waited for another's lock in vain, those behind it would, too: then they are still under way.
+    Where the last statement only `asked`, its error is raised by none, and returned.
     """
     first: pymysql.err.MySQLError | None = None
+    last: pymysql.err.MySQLError | None = None
     for answer in flight.answers():
-        if isinstance(answer, pymysql.err.MySQLError):
-            first = first or answer
-            if number_of(answer) == _LOCKED_TOO_LONG:
-                raise answer
+        error = answer if isinstance(answer, pymysql.err.MySQLError) else None
+        if asked and not flight.is_under_way:
+            last = error
+        elif error is not None:
+            first = first or error
+            if number_of(error) == _LOCKED_TOO_LONG:
+                raise error
     if first is not None:
         raise first
+    return last
 
 
 def _literals(event: Event) -> bytes:
