@@ -42,12 +42,14 @@ class Remembered:
         if not self.is_worth_it:
             return
         self._until = time.monotonic() + FOR_S
+        kept = self._newest
         for entity, one in newest.items():
-            self._forget_one(entity)
-            self._newest[entity] = one
-            self._bytes += len(one.state) + _BYTES_AN_ENTITY
+            before = kept.pop(entity, None)  # the last ones are forgotten last
+            self._bytes += len(one.state) + (_BYTES_AN_ENTITY if before is None else -len(before.state))
+            kept[entity] = one
         while self._bytes > MOST_BYTES:
-            self._forget_one(next(iter(self._newest)))
+            first = next(iter(kept))
+            self._bytes -= len(kept.pop(first).state) + _BYTES_AN_ENTITY
 
     def forget(self) -> None:
         """It was not so any more: while others write the same entities, nothing is worth remembering."""
@@ -57,8 +59,3 @@ class Remembered:
     def _drop(self) -> None:
         self._newest.clear()
         self._bytes = 0
-
-    def _forget_one(self, entity: str) -> None:
-        before = self._newest.pop(entity, None)
-        if before is not None:
-            self._bytes -= len(before.state) + _BYTES_AN_ENTITY
