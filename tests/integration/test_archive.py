@@ -202,6 +202,36 @@ def test_a_command_that_is_handled_and_archived_meanwhile_takes_effect_once(bank
     assert events == [(1,)]
 
 
+def test_batches_that_follow_each_other_are_right_where_their_entity_is_archived_meanwhile(bank: OldBank) -> None:
+    told: list[Any] = []
+    batch = batches(bank)
+    batch.tell = told.extend
+    places = iter(range(0, 1_000, 2))
+
+    def handle(*numbers: int) -> None:
+        commands = [sent(entity, number) for number in numbers for entity in ("e1", "other")]
+        assert batch.handle(commands, soon(), next(places)) == len(commands)
+
+    handle(500)
+    handle(501)
+    handle(502)
+    batch.finish()
+    archived_at_once(bank)
+    handle(503)
+    handle(504, 501)
+    handle(505)
+    batch.finish()
+    batch.close()
+    assert [one.is_repeated for one in told] == [False] * 10 + [True] * 2 + [False] * 2
+    versions = [one.version for one in told[1::2]]
+    assert versions == [1, 2, 3, 4, 5, 2, 6]
+    both = (
+        "(SELECT entity_id, version FROM bank.account UNION ALL SELECT entity_id, version FROM bank.account_archive) e"
+    )
+    ((count, different),) = ask(bank.server, f"SELECT COUNT(*), COUNT(DISTINCT entity_id, version) FROM {both}")
+    assert count == different == len(bank.all) + 12
+
+
 def refuses(*_: Any) -> Any:
     raise Refusal("not any more")
 

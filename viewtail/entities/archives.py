@@ -18,12 +18,11 @@ from changes.errors import StoreError
 from servers.sessions import Connection, number_of, quote, value_of
 from viewtail.entities import archive_files
 from viewtail.entities.commands import Command
-from viewtail.entities.event_table import EventTable, Newest, Recorded
+from viewtail.entities.event_table import NO_TABLE, EventTable, Newest, Recorded
 
 TABLE, FILE = "table", "file"  # kinds of places
 WRITING, WRITTEN, WHOLE = "writing", "written", "whole"  # states of a file
 IN_FILE = "archived_in"  # column of the archive table: the id of a file, NULL where the row itself is all
-_NO_TABLE = 1146
 _DENIED = frozenset({1142, 1143})  # also of a table that is not there
 
 
@@ -61,21 +60,26 @@ class Archive:
             try:
                 name = value_of(connection, f"SELECT place FROM {places_of(self.table)} WHERE kind = '{TABLE}'")
             except pymysql.err.MySQLError as error:
-                if number_of(error) != _NO_TABLE:
+                if number_of(error) != NO_TABLE:
                     raise
                 return None
             self._events = None if name is None else EventTable(name)
         return self._events
 
     @property
+    def is_known(self) -> bool:
+        """Whether there is one, as far as was asked."""
+        return self._events is not None
+
+    @property
     def question(self) -> bytes:
         """A statement without a result, for `has_none`."""
-        return f"DO (SELECT 1 FROM {places_of(self.table)} LIMIT 1)".encode()
+        return f"SELECT 1 FROM {places_of(self.table)} LIMIT 1 INTO @viewtail_archived".encode()  # DO would lock
 
     @staticmethod
     def has_none(error: pymysql.err.MySQLError | None) -> bool:
         """Whether no event of the table was archived before the question met this error."""
-        return error is not None and number_of(error) == _NO_TABLE
+        return error is not None and number_of(error) == NO_TABLE
 
     def may_have_some(self, connection: Connection) -> bool:
         """Whether any event may be archived; True too for a user who may not ask."""

@@ -7,8 +7,9 @@ answered from the record. So several owners of an entity are slower, and wrong n
 a batch reads the table and the archive as they were at one moment.
 
 While the server writes a batch, the handlers of the next are called, on the states that it is to leave, and their
-events are sent over another session. They are committed in turn; where one came out otherwise, those behind it are
-rolled back, and their handlers are called again.
+events are sent over another session as soon as that COMMIT was sent: earlier, each might wait for the other's locks.
+They are committed in turn; where the first came out otherwise, the next is rolled back, and its handlers are called
+again.
 
 Few commands come twice. So a batch assumes that its commands were never handled before, and the unique key of their ids
 tells it where one was: then it begins again, and that one and those of the next second are looked up first. Two kinds
@@ -49,7 +50,6 @@ _DUPLICATE = 1062
 _MADE_MEANWHILE = 1412  # a table is younger than the snapshot
 _RIGHTS = frozenset({1044, 1142, 1143, 1227})
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.005, 1.0
-MOST_UNDER_WAY = 1  # batches, while the handlers of another one are called
 LOOKED_UP_FOR_S = 1.0  # behind a command that had been handled before
 # Between two handlers, the batch that is under way is looked after so often. It is waited for behind a handler that
 # took SLOW_S; and before any other is called where those of a batch took QUICK_S each, or others write its entities.
@@ -79,12 +79,13 @@ class _UnderWay:
     until: float
     which: int  # of the sessions
     flight: Flight
-    steps: Generator[None]  # to its end; the flight has an answer before each
+    steps: Generator[bool]  # to its end, each whether COMMIT was sent; the flight has an answer before each
+    is_committing: bool = False
 
 
 @dataclass(eq=False, kw_only=True)
 class Batches:
-    """Of one thread, over sessions of its own: one, and MOST_UNDER_WAY more once batches follow each other.
+    """Of one thread, over two sessions of its own; the second is opened once batches follow each other.
 
     Args:
         open_session: to the table's server, autocommit off.
@@ -102,10 +103,10 @@ class Batches:
     pushes: Pushes = field(default_factory=Pushes)
     archive: Archive = field(init=False)
     _remembered: Remembered = field(default_factory=Remembered, init=False)
-    _sessions: list[Connection | None] = field(default_factory=lambda: [None] * (1 + MOST_UNDER_WAY), init=False)
+    _sessions: list[Connection | None] = field(default_factory=lambda: [None, None], init=False)
     _looks_up_until: float = field(default=0.0, init=False)  # by the monotonic clock
     _has_no_archive: bool = field(default=True, init=False)  # as far as is known
-    _under_way: deque[_UnderWay] = field(default_factory=deque, init=False)  # each on the states of those before
+    _under_way: deque[_UnderWay] = field(default_factory=deque, init=False)  # one, or two while the first is ended
 
     def __post_init__(self) -> None:
         self.archive = Archive(self.table)
@@ -117,8 +118,7 @@ class Batches:
         has it.
         """
         while True:
-            began = time.monotonic()
-            looks_up = began < self._looks_up_until
+            looks_up = time.monotonic() < self._looks_up_until
             try:
                 batch = self._handled(commands, first, looks_up)
                 self._send(batch, until)
@@ -129,10 +129,19 @@ class Batches:
                 outcomes = self._tried_again(error, commands, until, first, looks_up)
                 self.tell(outcomes)
                 return len(outcomes)
-            is_quick = time.monotonic() - began < QUICK_S * len(batch.outcomes)
-            if not (is_quick and self._remembered.is_worth_it):
+            if batch.took_s > QUICK_S * len(batch.outcomes) or not self._remembered.is_worth_it:
                 self.finish()
             return len(batch.outcomes)
+
+    @property
+    def under_way_count(self) -> int:
+        """Commands whose events were sent, and whose outcomes were not told."""
+        return sum(len(one.batch.outcomes) for one in self._under_way)
+
+    def go_on(self) -> None:
+        """Do what can be done without waiting. Raises GivenUpError."""
+        with suppress(_CameOutOtherwiseError):
+            self._advance(waits=False)
 
     def has_answer(self) -> bool:
         """Whether there is something to do for what is under way."""
@@ -171,12 +180,17 @@ class Batches:
 
     def _once(self, commands: Sequence[Command], first: int, looks_up: bool) -> list[Outcome]:
         batch = self._handled(commands, first, looks_up)
-        for _ in self._settled(batch, 0, Flight(self._session(0))):
+        connection = self._session(0)
+        for _ in self._settled(batch, 0, connection, Flight(connection)):
             pass
         return batch.outcomes
 
     def _handled(self, commands: Sequence[Command], first: int, looks_up: bool) -> Batch:
         """Raises _CameOutOtherwiseError where it was built on what is under way, and that failed."""
+        self.look(None)
+        if self._under_way and not all(map(_is_open, self._sessions)):
+            self._end_all_but(0)
+            self._open_session(1)
         entities = {command.entity_id for command in commands}
         known = self._known(entities)
         if looks_up or len(known) < len(entities) or of_archived(commands, known):
@@ -185,7 +199,7 @@ class Batches:
             batch = Batch(commands, first, entities, known, {}, is_looked_up=False, is_remembered=True)
             batch.call(self.handlers, self.look, self._between())
             return batch
-        connection = self._session(0)
+        connection = self._open_session(0)
         known = self._remembered.of(entities)
         assumed = known | self.table.newest(connection, entities - known.keys())
         to_look_up = commands if looks_up else of_archived(commands, assumed)
@@ -204,9 +218,8 @@ class Batches:
             known |= {entity: left[entity] for entity in entities if entity in left}
         return known
 
-    def _settled(self, batch: Batch, which: int, flight: Flight) -> Generator[None]:
-        """Send, write and commit it; yields when it is sent, and where it would wait for the flight's next answer."""
-        connection = self._session(which)
+    def _settled(self, batch: Batch, which: int, connection: Connection, flight: Flight) -> Generator[bool]:
+        """Send, write and commit it; yields where it would wait for the flight's answers, whether COMMIT was sent."""
         newest, in_vain = batch.newest(), batch.in_vain()
         others = batch.entities - (newest.keys() & batch.assumed.keys())
         # Where that is all that is read, it goes with the events. What else is read must be read behind the COMMIT of
@@ -219,7 +232,7 @@ class Batches:
             if asked:
                 flight.send(self.archive.question)
             flight.flush()
-            yield
+            yield False
             is_none_archived = self._land(flight, asked=asked, is_first_time=not batch.is_looked_up)
             if not (newest or batch.is_remembered or in_vain):
                 return
@@ -228,12 +241,12 @@ class Batches:
             if self._recorded(connection, in_vain, batch.states):  # taken once: that answer counts
                 raise _HandledBeforeError
             if not is_none_archived:
-                self._has_no_archive &= not asked
+                self._has_no_archive &= not (asked or self.archive.is_known)
                 self._check_was_first(connection, batch, others)
             self.look(None)
             flight.send(b"COMMIT")
             flight.flush()
-            yield
+            yield True
             landed(flight)
         except BaseException:
             if flight.is_under_way:  # its answers would be taken for those of what comes next
@@ -264,10 +277,19 @@ class Batches:
             raise
 
     def _session(self, which: int) -> Connection:
+        """Raises PyMySQL's error where it was lost."""
         found = self._sessions[which]
         if found is None or not found.open:
-            found = self._sessions[which] = self.open_session()
+            raise pymysql.err.InterfaceError(0, "the session was lost")
+        return found
+
+    def _open_session(self, which: int) -> Connection:
+        found = self._sessions[which]
+        if found is None or not found.open:
+            self._remembered = Remembered()  # the server may be another one
+            found = self.open_session()
             read_in_one_snapshot(found)
+            self._sessions[which] = found
         return found
 
     def _close_session(self, which: int) -> None:
@@ -296,15 +318,18 @@ class Batches:
     # -- what is under way ----------------------------------------------------------------------------------------
 
     def _send(self, batch: Batch, until: float) -> None:
-        """Have it under way, behind what is."""
-        taken = {one.which for one in self._under_way}
-        which = next(each for each in range(len(self._sessions)) if each not in taken)
-        flight = Flight(self._session(which))
-        sent = _UnderWay(batch, until, which, flight, self._settled(batch, which, flight))
+        """Have it under way, behind what is. Raises _CameOutOtherwiseError where that did."""
+        self.look(None)
+        while self._under_way and not self._under_way[0].is_committing:
+            self._advance(waits=True)
+        which = 1 - self._under_way[0].which if self._under_way else 0
+        connection = self._session(which)
+        flight = Flight(connection)
+        sent = _UnderWay(batch, until, which, flight, self._settled(batch, which, connection, flight))
         next(sent.steps)
         self._under_way.append(sent)
         with suppress(_CameOutOtherwiseError):  # then this one is told, too
-            self._end_all_but(MOST_UNDER_WAY)
+            self._end_all_but(1)
 
     def _between(self) -> Callable[[], None]:
         """To be called between two handlers."""
@@ -313,9 +338,13 @@ class Batches:
         def look() -> None:
             nonlocal last
             now = time.monotonic()
-            if now - last >= LOOK_EVERY_S:
-                self._advance(waits=now - last > SLOW_S)
-                last = time.monotonic()
+            if now - last < LOOK_EVERY_S:
+                return
+            if now - last > SLOW_S:
+                self._end_all_but(0)
+            else:
+                self._advance(waits=False)
+            last = time.monotonic()
 
         return look
 
@@ -325,7 +354,7 @@ class Batches:
             self._advance(waits=True)
 
     def _advance(self, *, waits: bool) -> None:
-        """Do what can be done of what is under way; all of the first batch if that `waits`.
+        """Do what can be done of the first batch that is under way; if that `waits`, until COMMIT is sent or answered.
 
         Raises _CameOutOtherwiseError where its states are not what was assumed. All are ended and told then, too.
         """
@@ -336,7 +365,9 @@ class Batches:
             one = self._under_way[0]
             try:
                 while waits or one.flight.has_answer():
-                    next(one.steps)
+                    one.is_committing = next(one.steps)
+                    if one.is_committing and waits:
+                        return
                 return
             except StopIteration:
                 self._under_way.popleft()
@@ -352,7 +383,7 @@ class Batches:
         self._roll_back_session(all_of_it[0].which)  # the others may wait for its locks
         for one in all_of_it[1:]:
             with suppress(pymysql.err.MySQLError):
-                one.flight.land()
+                landed(one.flight)
             one.steps.close()
             self._roll_back_session(one.which)
         for one in all_of_it:
@@ -450,3 +481,7 @@ def _may_pass(error: pymysql.err.MySQLError) -> bool:
     number = number_of(error)
     is_broken = isinstance(error, pymysql.err.InterfaceError) or number == 0
     return is_broken or number in (_DUPLICATE, _MADE_MEANWHILE, *TEMPORARY_NUMBERS)
+
+
+def _is_open(session: Connection | None) -> bool:
+    return session is not None and session.open

@@ -22,6 +22,8 @@ from viewtail.entities.commands import MOST_COMMAND_ID, MOST_ENTITY_ID, MOST_NAM
 
 BYTES_A_STATEMENT = 1 << 20  # of JSON, and one event more: below any server's max_allowed_packet
 NOT_AS_MADE = frozenset({1049, 1054, 1146})  # MySQL's numbers: no such database, column, table
+NO_TABLE = 1146
+NOT_TO_BE_ASKED = frozenset({NO_TABLE, 1044, 1142, 1143})
 _LOCKED_TOO_LONG = 1205
 NOTHING = b"null"  # the state of an entity without events
 KEY, VERSION = "entity_id", "version"  # columns that name an event
@@ -193,14 +195,14 @@ def landed(flight: Flight, *, asked: bool = False) -> pymysql.err.MySQLError | N
     """Wait until all of it is done. Raises PyMySQL's first error: 1062 where another writer was first.
 
     Where one waited for another's lock in vain, those behind it would, too: then they are still under way.
-    Where the last statement only `asked`, its error is raised by none, and returned.
+    Where the last statement only `asked` for a table that is missing, or is not for this user, that error is returned.
     """
     first: pymysql.err.MySQLError | None = None
     last: pymysql.err.MySQLError | None = None
     for answer in flight.answers():
         error = answer if isinstance(answer, pymysql.err.MySQLError) else None
-        if asked and not flight.is_under_way:
-            last = error
+        if asked and error is not None and not flight.is_under_way and number_of(error) in NOT_TO_BE_ASKED:
+            last = error  # all others may have ended the transaction
         elif error is not None:
             first = first or error
             if number_of(error) == _LOCKED_TOO_LONG:

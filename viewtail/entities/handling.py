@@ -5,6 +5,7 @@ What is assumed of the entities, and what of the commands is known to be recorde
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -45,6 +46,7 @@ class Batch:
     states: dict[str, Newest] = field(init=False)  # the newest events that it leaves
     outcomes: list[Outcome] = field(default_factory=list, init=False)  # in order, of the commands whose turn came
     events: list[Event] = field(default_factory=list, init=False)  # to be written
+    took_s: float = field(default=0.0, init=False)  # by handlers, and what was done between them
 
     def __post_init__(self) -> None:
         self.states = {**self.assumed}
@@ -57,7 +59,7 @@ class Batch:
         `look`: called before a handler with its command's place; it may raise the ViewtailError that is
         the outcome. `between`: called behind each.
         """
-        byte_count = 0
+        byte_count, began = 0, time.monotonic()
         for at, command in enumerate(self.commands, self.first):
             count = len(self.events)
             self.outcomes.append(self._one(at, command, handlers, look))
@@ -66,6 +68,7 @@ class Batch:
                 if byte_count > BATCH_BYTES:
                     break
             between()
+        self.took_s = time.monotonic() - began
 
     def newest(self) -> dict[str, int]:
         """The version of the newest event of each entity that got one."""

@@ -23,7 +23,7 @@ import structlog
 
 from changes.errors import StoreUnavailableError, ViewtailError
 from servers.sessions import Connection
-from viewtail.entities.batches import MOST_UNDER_WAY, Batches, GivenUpError
+from viewtail.entities.batches import Batches, GivenUpError
 from viewtail.entities.commands import (
     Answer,
     Command,
@@ -46,6 +46,7 @@ HANGS_AFTER_S = 10.0
 PATIENCE_S = 30.0
 MOST_WAITING_BYTES = 64 << 20  # of requests, and _BYTES_A_COMMAND for each
 MOST_HUNG = 20  # threads in handlers that were given up
+_LOOK_EVERY_S = 0.001  # for more commands and for the server's answer, while a batch is under way
 _BYTES_A_COMMAND = 1 << 10  # about what a command without a request takes
 
 
@@ -84,11 +85,11 @@ class _Lane:
     thread: threading.Thread = field(init=False)
 
     def next_count(self) -> int:
-        """Commands that the next batch takes: a part of what there is, while other parts are under way."""
+        """Commands that the next batch takes: half of what there is, so that the other half is its next one."""
         if self.waiting and self.waiting[0].is_hung:
             return 1  # it is told soon
         self.callers = max(len(self.waiting) + len(self.turn.taken), 0.9 * self.callers)
-        part = ceil(self.callers / (1 + MOST_UNDER_WAY))
+        part = ceil(self.callers / 2)
         return min(len(self.waiting), self.most, max(part, FEW_COMMANDS))
 
 
@@ -236,31 +237,37 @@ class CommandWorker:
             pushes=self._pushes,
         )
         try:
-            while (some := self._taken(lane, turn)) or turn.taken:
+            while (some := self._taken(lane, turn, batches)) or turn.taken:
                 try:
                     if some:
                         self._handle(lane, turn, batches, some)
-                    else:
+                    elif lane.callers <= FEW_COMMANDS:
                         batches.finish()
+                    else:
+                        batches.go_on()
                 except GivenUpError:
                     return  # the thread that goes on has what is left
                 except Exception as error:
                     _log.exception("commands were not handled")
+                    count = batches.under_way_count  # may be committed
                     batches.close()
                     fault = HandlerFailedError(f"{type(error).__name__}; this is a fault in viewtail, report it")
-                    with suppress(GivenUpError):
+                    try:
+                        tell([self._silent()] * count)
                         tell([fault] * len(turn.taken))
+                    except GivenUpError:
+                        return
         finally:
             batches.close()
 
-    def _taken(self, lane: _Lane, turn: _Turn) -> list[_Asked]:
+    def _taken(self, lane: _Lane, turn: _Turn, batches: Batches) -> list[_Asked]:
         """The next batch. Where none is under way it waits for one, unless the worker was closed."""
         with self._lock:
             turn.called = None
             while not lane.waiting and not self._is_closed:
-                if turn.taken and turn.batches is not None and turn.batches.has_answer():
-                    break
-                lane.change.wait(0.001 if turn.taken else None)
+                if turn.taken and (lane.callers <= FEW_COMMANDS or batches.has_answer()):
+                    break  # to finish them
+                lane.change.wait(_LOOK_EVERY_S if turn.taken else None)
             some = [lane.waiting.popleft() for _ in range(lane.next_count())]
             turn.taken += some
             self._waiting_bytes -= sum(one.size for one in some)
@@ -339,11 +346,13 @@ class CommandWorker:
                 if any(one.until < now for one in lane.waiting):
                     lane.waiting = deque(one for one in lane.waiting if now <= one.until)
             self._waiting_bytes = sum(one.size for lane in self._lanes for one in lane.waiting)
-        silent = StoreUnavailableError(
-            f"{self._table.name}: no answer within {self._patience_s:g} s. Whether the command was handled is not "
-            "known: send it again under its id"
-        )
+        silent = self._silent(f"no answer within {self._patience_s:g} s. ")
         self._tell((one, silent) for one in late)
+
+    def _silent(self, what: str = "") -> StoreUnavailableError:
+        return StoreUnavailableError(
+            f"{self._table.name}: {what}Whether the command was handled is not known: send it again under its id"
+        )
 
 
 def _settle_all(told: Sequence[tuple[asyncio.Future[Answer], Outcome]]) -> None:
