@@ -677,6 +677,35 @@ def test_a_session_that_is_lost_under_a_batch(bank: Bank, ahead: list[int], whic
     assert killed and [version for _, version, _ in bank.events()] == [*range(1, 21)]
 
 
+def test_a_commit_without_an_answer_while_the_next_batch_is_written(
+    bank: Bank, ahead: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one is rolled back, and handled again behind what became of the first."""
+    lost: list[int] = []
+    send = EventTable.send
+
+    with bank.accounts.worker() as worker:
+        answer(worker.submit(bank.command(amount=1)))
+        with_both_sessions(worker)
+        lane = next(lane for lane in worker._lanes if lane.turn.batches and lane.turn.batches._sessions[0])
+
+        def breaks(table: EventTable, flight: Flight, events: Collection[Event]) -> None:
+            send(table, flight, events)
+            assert lane.turn.batches is not None
+            if (before := lane.turn.batches._under_way) and not lost:
+                assert before[0].is_committing
+                lost.append(len(events))
+                flight.flush()
+                lane.turn.batches._sessions[before[0].which]._force_close()  # type: ignore[union-attr]
+
+        monkeypatch.setattr(EventTable, "send", breaks)
+        began = time.monotonic()
+        asked = together(bank, worker, [bank.command(amount=1) for _ in range(6)])
+        assert [answer(one).version for one in asked] == [*range(3, 9)]
+        assert time.monotonic() - began < 4, "nothing waits for locks of what is not committed"
+    assert lost and [version for _, version, _ in bank.events()] == [*range(1, 9)]
+
+
 def test_a_question_that_ended_the_transaction_has_the_batch_tried_again(
     bank: Bank, sent: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,7 +74,7 @@ class Archive:
     @property
     def question(self) -> bytes:
         """A statement without a result, for `has_none`."""
-        return f"SELECT 1 FROM {places_of(self.table)} LIMIT 1 INTO @viewtail_archived".encode()  # DO would lock
+        return f"SELECT 1 FROM {places_of(self.table)} LIMIT 1 INTO @viewtail_archived".encode()
 
     @staticmethod
     def has_none(error: pymysql.err.MySQLError | None) -> bool:

@@ -1,7 +1,7 @@
 """Commits commands by the batch, a transaction each, while the handlers of the next batch are called.
 
 What is assumed of an entity is read at the beginning of a batch, or remembered from the one before; the table's two
-unique keys, and a look at the entities before COMMIT, decide whether it was still so at its end. If not, or where
+unique keys, and a look before COMMIT at what these do not see, decide whether it was still so at its end. If not, or where
 nobody knows whether a COMMIT came through, the batch is rolled back and begins again: what of it is recorded by then is
 answered from the record. So several owners of an entity are slower, and wrong never. Events may be archived meanwhile:
 a batch reads the table and the archive as they were at one moment.
@@ -222,8 +222,8 @@ class Batches:
         """Send, write and commit it; yields where it would wait for the flight's answers, whether COMMIT was sent."""
         newest, in_vain = batch.newest(), batch.in_vain()
         others = batch.entities - (newest.keys() & batch.assumed.keys())
-        # Where that is all that is read, it goes with the events. What else is read must be read behind the COMMIT of
-        # the batch before, and all that a transaction reads is of one moment.
+        # Where nothing else is read, that question goes with the events. What is read must be read behind the COMMIT of
+        # the batch before, and all that a transaction reads is of one moment: that of its first SELECT.
         asked = self._has_no_archive and not (in_vain or others)
         try:
             self.look(None)
@@ -377,15 +377,14 @@ class Batches:
                 raise _CameOutOtherwiseError from None
 
     def _try_all_again(self, error: Exception) -> None:
-        """The first met that; the others are numbered behind what it does not commit."""
+        """The first met that; the other's events are numbered behind what it does not commit, and rolled back too."""
         all_of_it = [*self._under_way]
         self._under_way.clear()
-        self._roll_back_session(all_of_it[0].which)  # the others may wait for its locks
+        self._roll_back_session(all_of_it[0].which)  # the other may wait for its locks
         for one in all_of_it[1:]:
             with suppress(pymysql.err.MySQLError):
                 landed(one.flight)
             one.steps.close()
-            self._roll_back_session(one.which)
         for one in all_of_it:
             commands = one.batch.commands[: len(one.batch.outcomes)]
             outcomes: list[Outcome] = []

@@ -1,6 +1,7 @@
 """The newest events that the last batches of a worker left, so that the next one does not read them again.
 
-Nothing rests on it: what was taken from here is compared with the table before a batch is committed.
+Nothing rests on it: the table's unique keys refuse an event that is not the next one of its entity, and what they do
+not see is compared with the table before a batch is committed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _BYTES_AN_ENTITY = 512  # about what one takes, beside its state
 
 @dataclass(eq=False, slots=True)
 class Remembered:
-    """Of one session; whoever opens another one begins with none."""
+    """Of one lane; whoever opens a session begins with none."""
 
     _newest: dict[str, Newest] = field(default_factory=dict)
     _bytes: int = 0
