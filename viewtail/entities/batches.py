@@ -1,10 +1,10 @@
 """Commits commands by the batch, a transaction each, while the handlers of the next batch are called.
 
 What is assumed of an entity is read at the beginning of a batch, or remembered from the one before; the table's two
-unique keys, and a look before COMMIT at what these do not see, decide whether it was still so at its end. If not, or where
-nobody knows whether a COMMIT came through, the batch is rolled back and begins again: what of it is recorded by then is
-answered from the record. So several owners of an entity are slower, and wrong never. Events may be archived meanwhile:
-a batch reads the table and the archive as they were at one moment.
+unique keys, and a look before COMMIT at what these do not see, decide whether it was still so at its end. If not, or
+where nobody knows whether a COMMIT came through, the batch is rolled back and begins again: what of it is recorded by
+then is answered from the record. So several owners of an entity are slower, and wrong never. Events may be archived
+meanwhile: a batch reads the table and the archive as they were at one moment.
 
 While the server writes a batch, the handlers of the next are called, on the states that it is to leave, and their
 events are sent over another session as soon as that COMMIT was sent: earlier, each might wait for the other's locks.
