@@ -180,8 +180,7 @@ class Batches:
 
     def _once(self, commands: Sequence[Command], first: int, looks_up: bool) -> list[Outcome]:
         batch = self._handled(commands, first, looks_up)
-        connection = self._session(0)
-        for _ in self._settled(batch, 0, connection, Flight(connection)):
+        for _ in self._settled(batch, 0, Flight(self._session(0))):
             pass
         return batch.outcomes
 
@@ -218,8 +217,9 @@ class Batches:
             known |= {entity: left[entity] for entity in entities if entity in left}
         return known
 
-    def _settled(self, batch: Batch, which: int, connection: Connection, flight: Flight) -> Generator[bool]:
+    def _settled(self, batch: Batch, which: int, flight: Flight) -> Generator[bool]:
         """Send, write and commit it; yields where it would wait for the flight's answers, whether COMMIT was sent."""
+        connection = self._session(which)
         newest, in_vain = batch.newest(), batch.in_vain()
         others = batch.entities - (newest.keys() & batch.assumed.keys())
         # Where nothing else is read, that question goes with the events. What is read must be read behind the COMMIT of
@@ -323,9 +323,8 @@ class Batches:
         while self._under_way and not self._under_way[0].is_committing:
             self._advance(waits=True)
         which = 1 - self._under_way[0].which if self._under_way else 0
-        connection = self._session(which)
-        flight = Flight(connection)
-        sent = _UnderWay(batch, until, which, flight, self._settled(batch, which, connection, flight))
+        flight = Flight(self._session(which))
+        sent = _UnderWay(batch, until, which, flight, self._settled(batch, which, flight))
         next(sent.steps)
         self._under_way.append(sent)
         with suppress(_CameOutOtherwiseError):  # then this one is told, too

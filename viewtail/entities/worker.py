@@ -241,7 +241,7 @@ class CommandWorker:
                 try:
                     if some:
                         self._handle(lane, turn, batches, some)
-                    elif lane.callers <= FEW_COMMANDS:
+                    elif self._is_closed or lane.callers <= FEW_COMMANDS:
                         batches.finish()
                     else:
                         batches.go_on()
