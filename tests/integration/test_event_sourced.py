@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -455,6 +455,17 @@ def with_both_sessions(worker: CommandWorker) -> None:
         lane.turn.batches._open_session(1)
 
 
+@contextmanager
+def another_owner_under_way(bank: Bank, which: str = "") -> Iterator[tuple[CommandWorker, Connection]]:
+    """A worker whose entity has one event, and a session that wrote the next ones (COPIES) and has not ended."""
+    with bank.accounts.worker(hangs_after_s=60) as worker, closing(bank.session()) as other:
+        answer(worker.submit(bank.command(amount=1)))
+        with_both_sessions(worker)
+        with other.cursor() as cursor:
+            cursor.execute(COPIES + which)
+        yield worker, other
+
+
 def behind_one_that_hangs(bank: Bank, worker: CommandWorker, commands: Sequence[Command]) -> list[Future[Answer]]:
     """That is the batch before, alone."""
     first = worker.submit(bank.command("hangs"))
@@ -473,11 +484,7 @@ def test_batches_are_built_on_those_under_way(bank: Bank, ahead: list[int]) -> N
         return deposit(state, request)
 
     bank.accounts.handlers["notes"] = notes
-    with bank.accounts.worker(hangs_after_s=60) as worker, closing(bank.session()) as other:
-        answer(worker.submit(bank.command(amount=1)))
-        with_both_sessions(worker)
-        with other.cursor() as cursor:
-            cursor.execute(COPIES)
+    with another_owner_under_way(bank) as (worker, other):
         asked = behind_one_that_hangs(bank, worker, [bank.command("notes", amount=1) for _ in range(4)])
         wait_for("handlers behind it are called", lambda: len(called) == 3)
         assert not any(one.done() for one in asked) and ahead == [1, 1]
@@ -495,11 +502,7 @@ def test_where_another_owner_was_first_the_next_batch_is_handled_again(bank: Ban
         return deposit(state, request)
 
     bank.accounts.handlers["notes"] = notes
-    with bank.accounts.worker(hangs_after_s=60) as worker, closing(bank.session()) as other:
-        answer(worker.submit(bank.command(amount=1)))
-        with_both_sessions(worker)
-        with other.cursor() as cursor:
-            cursor.execute(f"{COPIES} WHERE n = 1")
+    with another_owner_under_way(bank, " WHERE n = 1") as (worker, other):
         asked = behind_one_that_hangs(bank, worker, [bank.command("notes", amount=1) for _ in range(2)])
         wait_for("both are handled", lambda: len(states) == 2)
         other.commit()
