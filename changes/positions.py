@@ -18,7 +18,11 @@ class Position(Protocol):
 
     @property
     def version(self) -> int:
-        """Orders positions of one source as the stream does."""
+        """Of the newest change up to here; never falls along the stream."""
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Orders positions of one source as the stream does: several may be of one version."""
 
     def to_text(self) -> str:
         """One line, for offsets and witnesses; the source's `ReadPosition` is the inverse."""

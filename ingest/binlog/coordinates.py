@@ -37,8 +37,13 @@ class BinlogPosition:
 
     @property
     def version(self) -> int:
-        """Orders positions of one source as the stream does."""
+        """The epoch is in it, so it orders positions too."""
         return base_version(self.epoch, file_number(self.file)) | self.end >> 4
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """As a Position's."""
+        return (self.version,)
 
     @property
     def seen(self) -> str:

@@ -24,6 +24,11 @@ class KafkaPosition:
     before_filling: int = 0  # offset of the next message
 
     @property
+    def order(self) -> tuple[int, ...]:
+        """As a Position's: rows that fill a topic, and progress, move the offset and no version."""
+        return self.epoch, self.version, self.offset
+
+    @property
     def shown(self) -> int:
         """The offset up to which views show the topic, those that are being filled apart."""
         return max(self.offset, self.before_filling)

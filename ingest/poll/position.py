@@ -34,6 +34,11 @@ class PollPosition:
     def version(self) -> int:
         return self.epoch << _BITS | self.batch
 
+    @property
+    def order(self) -> tuple[int, ...]:
+        """As a Position's."""
+        return (self.version,)
+
     def ids(self, table: str) -> Ids | None:
         """Those of a table that were delivered; None: its reading has not begun."""
         found = self.tables.get(table)

@@ -3,7 +3,8 @@
 A write is applied by the server only if its version is above the document's; a delete is a document as well (the
 flag `viewtail_deleted`), since Elasticsearch forgets its own deletes after a minute. Requests of one `write` run side
 by side: each key is in it once, and versions order the rest. A pipeline's witness is a hidden document in each index;
-it moves at most once a second and at `close`, so after a kill a pipeline may read a second's changes again.
+it moves at most once a second and at `close`, and the offset behind it (offsets.py): after a kill a pipeline may read a
+second's changes again.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class ElasticsearchSink(GuardedSink):
         self._encoders: dict[str, Encode] = {}  # of the views that the store did not refuse
         self._marks: dict[str, _Mark | None] = {}
         self._taken: dict[str, dict[Key, Held]] = {}  # by view, what is to be taken away
-        self._unkept: Position | None = None  # durable, but not in the witness yet
+        self.unkept: Position | None = None  # durable, but not in the witness yet
+        self.kept: Position | None = None  # the last one that this put into the witness
         self._kept_at = float("-inf")
         self._is_ready = False
 
@@ -85,7 +87,7 @@ class ElasticsearchSink(GuardedSink):
         """Connect, make indices and aliases, and read the witnesses of the views that have theirs."""
         self._is_ready = False
         self._taken = {}  # the write that it was for failed, and no other brings what comes in its place
-        self._unkept = None  # the store may be another one by now; what it has kept is for `witness` to say
+        self.unkept = self.kept = None  # the store may be another one by now; what it has kept is for `witness` to say
         if self._client is None:
             self._client = self._open()
         if self._pool is None:
@@ -114,7 +116,7 @@ class ElasticsearchSink(GuardedSink):
                 self._replace(client, view, found, behind)
             letters += self._send(client, self._chunks(writes, letters))
         if upto is not None:
-            self._unkept = upto
+            self.unkept = upto
             if time.monotonic() - self._kept_at >= WITNESS_EVERY_S:
                 self._keep(client)
         return letters
@@ -149,7 +151,7 @@ class ElasticsearchSink(GuardedSink):
         if not self._marks:
             return offset
         kept = [mark.position for mark in self._marks.values() if mark is not None]
-        return min(kept, key=lambda position: position.version) if kept else None
+        return min(kept, key=lambda position: position.order) if kept else None
 
     def mark_writes(self, view: str) -> int | None:
         """The largest sequence number among all shards' documents."""
@@ -295,17 +297,17 @@ class ElasticsearchSink(GuardedSink):
         Each moves only from where this sink knows it: an index restored from a snapshot has an older one, which must
         stay to tell of the loss, so that the server refuses (409), and `prepare` and `witness` look again.
         """
-        upto = self._unkept
+        upto = self.unkept
         if upto is None:
             return
-        behind = [name for name, mark in self._marks.items() if mark is None or mark.position.version < upto.version]
+        behind = [name for name, mark in self._marks.items() if mark is None or mark.position.order < upto.order]
         if behind:
             lines = list(chain.from_iterable(self._witness_lines(name, upto) for name in behind))
             with _unrefused("moving the witness"):
                 answers = ask_bulk(client, _WITNESS_TARGET, b"\n".join(lines) + b"\n", len(behind))
             for name, answer in zip(behind, answers, strict=True):
                 self._marks[name] = _moved(answer, upto)
-        self._unkept = None
+        self.unkept, self.kept = None, upto
         self._kept_at = time.monotonic()
 
     def _witness_lines(self, view: str, upto: Position) -> tuple[bytes, bytes]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
 
     from changes.findings import Finding
+    from offsets import OffsetStore
     from projectors.stores.access import Access
     from projectors.stores.elasticsearch.sink import ElasticsearchSink
     from projectors.stores.elasticsearch.swapping import AliasSwapping
@@ -107,6 +108,15 @@ class ElasticsearchStore(Store):
         from projectors.stores.elasticsearch.sink import ElasticsearchSink
 
         return ElasticsearchSink(access.section.client, views, name=pipeline, read_position=access.read_position)
+
+    def with_offsets(
+        self, access: Access, views: Sequence[BoundView], pipeline: str
+    ) -> tuple[ElasticsearchSink, OffsetStore]:
+        """The offset follows the sink's witness."""
+        from projectors.stores.elasticsearch.offsets import FollowingOffsets
+
+        sink = self.sink(access, views, pipeline)
+        return sink, FollowingOffsets(access.background_offsets(pipeline), sink)
 
     def no_copies(self, view: View) -> str:
         return ""

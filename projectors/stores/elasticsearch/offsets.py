@@ -1,0 +1,57 @@
+"""The offset of a pipeline whose store's witness trails behind: it never goes ahead of that.
+
+A store that has less than the offset says has lost something, and recovery treats it so. A process that was killed
+between two moves of the witness has lost nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from changes.errors import ViewtailError
+from changes.positions import Position
+from offsets import OffsetStore, Taken
+from projectors.stores.elasticsearch.sink import ElasticsearchSink
+
+
+class FollowingOffsets:
+    """An OffsetStore that saves what `sink` wrote when its witness has moved there, and everything else at once."""
+
+    def __init__(self, offsets: OffsetStore, sink: ElasticsearchSink) -> None:
+        self._offsets = offsets
+        self._sink = sink
+        self._late: Position | None = None  # the witness has not come there
+
+    def take(self) -> Taken:
+        self._late = None
+        return self._offsets.take()
+
+    def save(self, position: Position) -> None:
+        self._late = position if position == self._sink.unkept else None
+        if self._late is None:
+            self._offsets.save(position)
+
+    def settle(self) -> None:
+        """Move the witness, and save where that is; nothing where the store had to be prepared again meanwhile."""
+        late, self._late = self._late, None
+        if late is not None:
+            if self._sink.unkept is not None:
+                self._sink.settle()
+            if late == self._sink.kept:
+                self._offsets.save(late)
+        self._offsets.settle()
+
+    def confirm(self) -> None:
+        self.settle()
+        self._offsets.confirm()
+
+    def save_rows(self) -> None:
+        self._offsets.save_rows()
+
+    def close(self) -> None:
+        with suppress(ViewtailError):  # the offset stays where it is: a little more is read again
+            self.settle()
+        self._offsets.close()
+
+    def abandon(self) -> None:
+        self._offsets.abandon()
