@@ -57,9 +57,12 @@ def fetch_rows(
     session: Any = connection  # its insides have no types
     with _reading(session):
         # Through PyMySQL up to the last column definition: it knows about closed connections and refusals.
-        session._execute_command(COMMAND.COM_QUERY, sql)
-        if last is not None and last.is_again(session, sql):
-            return []
+        if last is None:
+            session._execute_command(COMMAND.COM_QUERY, sql)
+        else:
+            last.send(session, sql)
+            if last.is_again(session, sql):
+                return []
         _check_count(session._read_packet().read_length_encoded_integer(), columns)
         form = tuple(_form_of(session._read_packet().get_all_data()) for _ in columns)
         session._read_packet()  # EOF

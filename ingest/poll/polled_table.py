@@ -53,14 +53,18 @@ class PolledTable:
     _final: int = 0  # up to here nobody was left at the last look: what there is the next SELECT sees
     _last: LastAnswer = field(default_factory=LastAnswer, init=False)  # mostly nothing is new
     _given: LastAnswer = field(default_factory=LastAnswer, init=False)  # which id is the next
+    _upto: int = field(default=-1, init=False)
+    _newer: str = field(default="", init=False)  # the SELECT of what is above that id
     _form: Form | None = field(default=None, init=False)  # of its rows, when their columns were as described
     _columns: tuple[Column, ...] = field(init=False)
+    _selected: tuple[Column, ...] = field(init=False)
     _select: str = field(init=False)
 
     def __post_init__(self) -> None:
         table, names = self.table, self.followed.columns
         self._columns = tuple(column for column in table.columns if column.name in names)
-        self._select = f"SELECT {select_list((self.order, *self._columns))} FROM {quote(table.schema, table.name)}"
+        self._selected = (self.order, *self._columns)
+        self._select = f"SELECT {select_list(self._selected)} FROM {quote(table.schema, table.name)}"
 
     @property
     def name(self) -> str:
@@ -94,6 +98,8 @@ class PolledTable:
     def _missing(self, connection: Connection) -> list[Row]:
         """Rows whose ids were not read: the first ones, up to MOST_ROWS or MOST_BYTES."""
         assert self.ids is not None
+        if not self.waits:
+            return self._fetched(connection, self._above(self.ids.top))
         order = quote(self.order.name)
         wanted = [f"{order} BETWEEN {low} AND {high}" for low, high in self.ids.gaps()]
         wanted.append(f"{order} > {self.ids.top}")
@@ -112,18 +118,25 @@ class PolledTable:
             _execute(connection, "COMMIT")
         return rows
 
+    def _above(self, top: int) -> str:
+        """The SELECT of a pass that no lower id is waited for in; the same text while nothing comes."""
+        if self._upto != top:
+            order = quote(self.order.name)
+            where = f"WHERE {order} > {top} ORDER BY {order} LIMIT {MOST_ROWS}"
+            self._upto, self._newer = top, f"{self._select} {where}"
+        return self._newer
+
     def _fetched(self, connection: Connection, statement: str) -> list[Row]:
         """Rows with their ids. Raises TablesChangedError where their columns are not any more as they were described.
 
         The rows of such an answer are not read: as what they were, they could be rounded or decoded wrongly.
         """
+        return fetch_rows(connection, statement, self._selected, MOST_BYTES, self._see, self._last)
 
-        def look(form: Form) -> None:
-            if self._form not in (None, form):
-                raise _changed(self.name)
-            self._form = form
-
-        return fetch_rows(connection, statement, (self.order, *self._columns), MOST_BYTES, look, self._last)
+    def _see(self, form: Form) -> None:
+        if self._form not in (None, form):
+            raise _changed(self.name)
+        self._form = form
 
     def look(self, connection: Connection, writers: Writers) -> None:
         """Who is there now, that may have got an id up to the largest that was delivered. After `read`."""

@@ -139,6 +139,17 @@ def test_a_server_that_does_not_answer_is_not_waited_for(session: pymysql.Connec
     assert not session.open
 
 
+def test_nor_where_it_answered_the_same_statement_before(session: pymysql.Connection[Any]) -> None:
+    last, statement = Watched(), "SELECT SLEEP(@seconds)"
+    run(session, "SET @seconds = 0")
+    assert [last.ask(session, statement) for _ in range(3)] == [((0,),)] * 3
+    run(session, "SET @seconds = 5")
+    with pytest.raises(pymysql.err.OperationalError, match=r"2013.*TimeoutError"):
+        last.ask(session, statement)
+    assert last.told == [False, True, True]
+    assert not session.open
+
+
 def test_rows_that_are_new_are_fetched_whatever_there_was_before(session: pymysql.Connection[Any]) -> None:
     last = Watched()
     run(session, "INSERT INTO mark VALUES ('a', '')")
