@@ -111,7 +111,7 @@ class Archive:
         event_id, state, number = found
         if number is not None:
             state = self._filed(connection, event_id, number)
-        return Newest(version, state.encode(), version)
+        return version, state.encode(), version
 
     def files(self, connection: Connection) -> list[str]:
         """Paths of all that hold events, or held them before they were restored."""

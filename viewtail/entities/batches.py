@@ -36,6 +36,7 @@ from viewtail.entities.commands import Command, Handler, HandlerFailedError
 from viewtail.entities.event_table import (
     COMMAND_KEY,
     NOT_AS_MADE,
+    Event,
     EventTable,
     Newest,
     Recorded,
@@ -205,7 +206,8 @@ class Batches:
         recorded = self._recorded(connection, to_look_up, assumed)
         if to_look_up or len(known) < len(entities):  # it was asked
             connection.rollback()  # what is read behind the INSERT is of a later moment
-        batch = Batch(commands, first, entities, assumed, recorded, is_looked_up=looks_up, is_remembered=bool(known))
+        handled: dict[tuple[str, str], Recorded | Event] = {**recorded}
+        batch = Batch(commands, first, entities, assumed, handled, is_looked_up=looks_up, is_remembered=bool(known))
         batch.call(self.handlers, self.look)
         return batch
 
@@ -308,9 +310,9 @@ class Batches:
         written, the newest tells: that is never archived.
         """
         last = self.table.last(connection, others)
-        is_so = all(last.get(entity, 0) == batch.states.get(entity, NO_EVENTS).version for entity in others)
+        is_so = all(last.get(entity, 0) == batch.states.get(entity, NO_EVENTS)[0] for entity in others)
         if is_so and self.archive.may_have_some(connection):
-            oldest = {entity: newest.first for entity, newest in batch.assumed.items()}
+            oldest = {entity: first for entity, (_, _, first) in batch.assumed.items()}
             is_so = self.table.are_there(connection, oldest)
         if not is_so:
             raise StoreUnavailableError(f"{self.table.name}: others were ahead each time. Send the command again")

@@ -115,7 +115,10 @@ class EventSourced:
                     found = found or Archive(self.table).at(connection, entity_id, version)
             except pymysql.err.MySQLError as error:
                 raise self._error(error) from None
-        return None if found is None else State(orjson.loads(found.state), found.version)
+        if found is None:
+            return None
+        at, state, _ = found
+        return State(orjson.loads(state), at)
 
     def _error(self, error: pymysql.err.MySQLError) -> ViewtailError:
         if number_of(error) in NOT_AS_MADE:

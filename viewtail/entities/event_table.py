@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 import pymysql
@@ -30,16 +30,14 @@ KEY, VERSION = "entity_id", "version"  # columns that name an event
 COMMAND_KEY = "entity_command"  # the unique key of (entity_id, command_id)
 
 
-class Newest(NamedTuple):
-    """Of an entity; version 0 where it has no events."""
-
-    version: int
-    state: bytes  # JSON
-    first: int  # version of its oldest event that is in the table: those below are archived
+# An event of an entity: its version, 0 where there is none; the state then, as JSON; and the version of the entity's
+# oldest event that is in the table, those below being archived. A plain tuple, since a worker makes and keeps ten
+# thousand a second: Python's garbage collector looks at each object of a class again and again, and not at these.
+Newest: TypeAlias = tuple[int, bytes, int]
 
 
 class Recorded(NamedTuple):
-    """What a command did, when it was handled."""
+    """What a command did, when it was handled; an Event says so too."""
 
     version: int
     name: str
@@ -54,6 +52,14 @@ class Event(NamedTuple):
     version: int
     response: bytes
     state: bytes
+
+    @property
+    def name(self) -> str:
+        return self.command.name
+
+    @property
+    def request(self) -> bytes:
+        return self.command.request_text
 
     @property
     def size(self) -> int:
@@ -118,7 +124,7 @@ class EventTable:
             "ON e.entity_id = n.entity_id AND e.version = n.version",
             list(entity_ids),
         )
-        return {entity: Newest(version, state.encode(), first) for entity, version, state, first in rows}
+        return {entity: (version, state.encode(), first) for entity, version, state, first in rows}
 
     def at(self, connection: Connection, entity_id: str, version: int) -> Newest | None:
         """The state that an entity had at a version; None where no such event is in the table."""
@@ -127,7 +133,7 @@ class EventTable:
             f"SELECT version, state FROM {self.quoted} WHERE entity_id = %s AND version = %s",
             [entity_id, version],
         ):
-            return Newest(found, state.encode(), found)
+            return found, state.encode(), found
         return None
 
     def recorded(self, connection: Connection, commands: Sequence[Command]) -> dict[tuple[str, str], Recorded]:

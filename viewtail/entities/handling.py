@@ -20,7 +20,7 @@ Outcome: TypeAlias = "Answer | ViewtailError"
 
 MOST_BYTES = 8 << 20  # of an event
 BATCH_BYTES = 16 << 20  # of events: a transaction ends behind the one that comes to it
-NO_EVENTS = Newest(0, NOTHING, 1)
+NO_EVENTS: Newest = (0, NOTHING, 1)
 
 
 @dataclass(eq=False, slots=True)
@@ -40,7 +40,7 @@ class Batch:
     first: int
     entities: set[str]
     assumed: Mapping[str, Newest]
-    recorded: dict[tuple[str, str], Recorded]
+    recorded: dict[tuple[str, str], Recorded | Event]
     is_looked_up: bool
     is_remembered: bool
     states: dict[str, Newest] = field(init=False)  # the newest events that it leaves
@@ -102,20 +102,19 @@ class Batch:
                 f"what {command.name} was to write is larger than {MOST_BYTES >> 20} MiB; nothing was written"
             )
         version += 1
-        self.states[command.entity_id] = Newest(version, state, first)
-        self.recorded[command.entity_id, command.command_id] = Recorded(
-            version, command.name, command.request_text, response
-        )
-        self.events.append(Event(command, version, response, state))
+        event = Event(command, version, response, state)
+        self.states[command.entity_id] = version, state, first
+        self.recorded[command.entity_id, command.command_id] = event
+        self.events.append(event)
         return Answer(response=orjson.loads(response), version=version, is_repeated=False)
 
 
 def of_archived(commands: Sequence[Command], states: Mapping[str, Newest]) -> list[Command]:
     """Those of entities with archived events."""
-    return [one for one in commands if states.get(one.entity_id, NO_EVENTS).first > 1]
+    return [one for one in commands if states.get(one.entity_id, NO_EVENTS)[2] > 1]
 
 
-def _again(command: Command, known: Recorded) -> Outcome:
+def _again(command: Command, known: Recorded | Event) -> Outcome:
     """The first answer, to the same command; an error where another one has its id."""
     request = orjson.dumps(orjson.loads(known.request), option=orjson.OPT_SORT_KEYS)
     if (known.name, request) != (command.name, command.request_text):

@@ -46,11 +46,10 @@ class Remembered:
         kept = self._newest
         for entity, one in newest.items():
             before = kept.pop(entity, None)  # the last ones are forgotten last
-            self._bytes += len(one.state) + (_BYTES_AN_ENTITY if before is None else -len(before.state))
+            self._bytes += _size(one) - (0 if before is None else _size(before))
             kept[entity] = one
         while self._bytes > MOST_BYTES:
-            first = next(iter(kept))
-            self._bytes -= len(kept.pop(first).state) + _BYTES_AN_ENTITY
+            self._bytes -= _size(kept.pop(next(iter(kept))))
 
     def forget(self) -> None:
         """It was not so any more: while others write the same entities, nothing is worth remembering."""
@@ -60,3 +59,8 @@ class Remembered:
     def _drop(self) -> None:
         self._newest.clear()
         self._bytes = 0
+
+
+def _size(newest: Newest) -> int:
+    _, state, _ = newest
+    return len(state) + _BYTES_AN_ENTITY
