@@ -23,7 +23,7 @@ import stack.mysql
 import stack.redis
 from stack.server import Server
 from tests.support import halves, slices
-from tests.support.promised import PAGE, PromisedTests, is_full, named_in
+from tests.support.promised import LEFT, PAGE, PromisedTests, is_full
 from tests.support.small_disk import SmallDisk
 
 # A shell's background job ignores Ctrl-C, and so would every program started here: none could be interrupted.
@@ -70,11 +70,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("VIEWTAIL_TEST_WHOLE") or not is_full(config):
         return
-    left = slices.left_for_other_days(items, named_in(PAGE))
+    left = slices.left_for_other_days(items)
     if left:
         config.hook.pytest_deselected(items=left)
         without = {*left}
         items[:] = [item for item in items if item not in without]
+        config.stash[LEFT] = frozenset(map(slices.test_of, left)) - {*map(slices.test_of, items)}
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ from typing import IO, Any
 import pytest
 
 from tests.support import slices
-from tests.support.promised import PAGE, is_full, missing_from, tell_missing
+from tests.support.promised import LEFT, PAGE, is_full, missing_from, tell_missing
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 HALVES = ("first", "second")
@@ -83,6 +83,7 @@ class Half:
             "counts": {name: len(stats.get(name, ())) for name in (*_NAMES, _LEFT)},
             "passed": [report.nodeid for report in stats.get("passed", ())],
             "failed": [report.nodeid for name in ("failed", "error") for report in stats.get(name, ())],
+            "left": sorted(config.stash.get(LEFT, ())),
         }
         self._outcome.write_text(json.dumps(outcome))
 
@@ -169,7 +170,8 @@ def _outcome(file: Path) -> dict[str, Any]:
 def _missing(outcomes: list[dict[str, Any]]) -> int:
     passed = {name for outcome in outcomes for name in outcome.get("passed", ())}
     failed = {name for outcome in outcomes for name in outcome.get("failed", ())}
-    missing = missing_from(PAGE, passed, failed)
+    left = {name for outcome in outcomes for name in outcome.get("left", ())}
+    missing = missing_from(PAGE, passed, failed, left)
     tell_missing(PAGE, missing, print)
     return int(pytest.ExitCode.TESTS_FAILED) if missing else 0
 

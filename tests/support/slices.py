@@ -1,7 +1,7 @@
 """The part that a run of all tests takes of what is long by nature; a make target takes the whole.
 
 Each day takes another part, so that some days take everything. Which one it was stands in the ids of the tests, and
-`VIEWTAIL_TEST_SLICE=N` takes it again. The tests that docs/failures.md names are run every day.
+`VIEWTAIL_TEST_SLICE=N` takes it again.
 """
 
 from __future__ import annotations
@@ -10,22 +10,26 @@ import os
 import time
 import zlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import pytest
 
 T = TypeVar("T")
 # The tests in these folders take turns: each is run on one day of so many. Not those that take a part of their own by
-# the day's number, or they would meet the same parts again and again: they are here with 1, or in docs/failures.md.
+# the day's number, or they would meet the same parts again and again: they are here with 1.
 TURNS = {
     "tests/faults/test_convergence.py": 1,
     "tests/faults/test_planted_bugs.py": 1,
     "tests/faults/test_archive_faults.py": 1,
     "tests/faults/test_killed_commands.py": 1,
-    "tests/acceptance/": 3,
-    "tests/faults/": 3,
-    "tests/integration/": 2,
+    "tests/faults/test_fleet_schedules.py": 1,
+    "tests/faults/test_polling_faults.py": 1,
+    "tests/faults/test_topic_schedules.py": 1,
+    "tests/acceptance/": 4,
+    "tests/faults/": 4,
+    "tests/integration/": 3,
+    "tests/contract/": 2,
 }
 SECONDS_A_DAY = 86_400
 NUMBER = int(os.environ.get("VIEWTAIL_TEST_SLICE") or time.time() // SECONDS_A_DAY)
@@ -45,13 +49,11 @@ def seeds(count: int, whole: int, variable: str) -> list[int]:
     return of(range(1, 1 + whole), count)
 
 
-def left_for_other_days(
-    items: Sequence[pytest.Item], every_day: Collection[str], number: int = NUMBER
-) -> list[pytest.Item]:
+def left_for_other_days(items: Sequence[pytest.Item], number: int = NUMBER) -> list[pytest.Item]:
     """What a run of all tests leaves out, of `items` in the order of their files.
 
-    Where tests take turns (TURNS), those whose turn it is not, but for those named in `every_day`
-    ('tests/FILE.py::test_name'). Of a test that is marked `one_in(N)`, all cases but one in N, and at least one stays.
+    Where tests take turns (TURNS), those whose turn it is not. Of a test that is marked `one_in(N)`, all cases but one
+    in N, and at least one stays.
 
     Which ones depends on the day, and on the name. Tests that are marked `one_in(N, of="file")` take no turns, and the
     name is the file's: they share what they are tried on, one after another.
@@ -60,11 +62,11 @@ def left_for_other_days(
     for item in items:
         marker = item.get_closest_marker("one_in")
         count, of = (1, "test") if marker is None else (marker.args[0], marker.kwargs.get("of"))
-        cases.setdefault(_test_of(item), []).append((item, count, of == "file"))
+        cases.setdefault(test_of(item), []).append((item, count, of == "file"))
     left, seen = [], Counter[str]()
     for test, found in cases.items():
         file, turn, is_shared = test.partition("::")[0], number, found[0][2]
-        if test not in every_day and not is_shared:
+        if not is_shared:
             days = next((days for name, days in TURNS.items() if file.startswith(name)), 1)
             turn, at = divmod(number + zlib.crc32(file.encode()) + seen[file], days)
             seen[file] += 1
@@ -76,5 +78,6 @@ def left_for_other_days(
     return left
 
 
-def _test_of(item: pytest.Item) -> str:
+def test_of(item: pytest.Item) -> str:
+    """The name of its test, without that of the case: 'tests/FILE.py::test_name'."""
     return item.nodeid.partition("[")[0]

@@ -88,7 +88,10 @@ def test_a_failure_in_either_half_fails(failing: str, plan: dict[str, object], t
     assert " error" in output or "outcome" in plan
 
 
-@pytest.mark.parametrize(("outcome", "code"), [(FAILED, 1), ({**PASSED, "passed": []}, 1), (NAMED, 0)])
+LEFT = {**PASSED, "passed": [], "left": ["tests/b.py::test_b"]}
+
+
+@pytest.mark.parametrize(("outcome", "code"), [(FAILED, 1), ({**PASSED, "passed": []}, 1), (NAMED, 0), (LEFT, 0)])
 def test_a_named_test_that_passed_in_neither_half_fails(outcome: dict[str, object], code: int, tmp_path: Path) -> None:
     process = started(tmp_path, {"outcome": PASSED}, {"outcome": outcome})
     output, _ = process.communicate(timeout=30)

@@ -46,7 +46,7 @@ def test_each_case_has_its_day_and_each_day_has_some_of_every_test() -> None:
     alone = [_Case("tests/a.py::test_alone", 3)]
     run: list[set[str]] = []
     for number in range(100, 106):
-        left = slices.left_for_other_days([*every, *matrix, *few, *alone], (), number)  # type: ignore[list-item]
+        left = slices.left_for_other_days([*every, *matrix, *few, *alone], number)  # type: ignore[list-item]
         taken = {item.nodeid for item in [*every, *matrix, *few, *alone]} - {item.nodeid for item in left}
         assert {"tests/a.py::test_every", "tests/a.py::test_alone"} <= taken
         assert len([name for name in taken if "matrix" in name]) in (2, 3)
@@ -60,35 +60,33 @@ def test_of_tests_that_share_what_they_are_tried_on_a_day_takes_all() -> None:
     matrix = [_Case(f"tests/a.py::test_{test}[{at}]", 3, "file") for test in range(20) for at in range(3)]
     days = []
     for number in range(3):
-        left = slices.left_for_other_days(matrix, (), number)  # type: ignore[arg-type]
+        left = slices.left_for_other_days(matrix, number)  # type: ignore[arg-type]
         days.append({item.nodeid.partition("[")[2] for item in matrix if item not in left})
     assert sorted(map(sorted, days)) == [["0]"], ["1]"], ["2]"]]
 
 
-def test_of_files_whose_tests_take_turns_each_has_its_day_and_what_is_promised_every_day() -> None:
-    file = "tests/faults/test_x.py"
-    turns = [_Case(f"{file}::test_{at}{case}", None) for at in range(7) for case in ("[a]", "[b]")]
-    promised = [_Case(f"{file}::test_promised[{at}]", 2) for at in range(2)]
+def test_of_files_whose_tests_take_turns_each_has_its_day() -> None:
+    turns = [_Case(f"tests/faults/test_x.py::test_{at}{case}", None) for at in range(9) for case in ("[a]", "[b]")]
     shared = [_Case(f"tests/acceptance/test_y.py::test_{at}", 3, "file") for at in range(4)]
+    every_day = [_Case("tests/faults/test_convergence.py::test_seeds", None)]
     elsewhere = [_Case(f"tests/unit/test_z.py::test_{at}", None) for at in range(4)]
     run = []
-    for number in range(50, 56):
-        items = [*turns, *promised, *shared, *elsewhere]
-        left = slices.left_for_other_days(items, {f"{file}::test_promised"}, number)  # type: ignore[arg-type]
+    for number in range(50, 58):
+        items = [*turns, *shared, *every_day, *elsewhere]
+        left = slices.left_for_other_days(items, number)  # type: ignore[arg-type]
         taken = {item.nodeid for item in items if item not in left}
-        assert taken >= {item.nodeid for item in [*shared, *elsewhere]}
-        assert len([name for name in taken if "promised" in name]) == 1
+        assert taken >= {item.nodeid for item in [*every_day, *elsewhere]}
         of_turns = {item.nodeid for item in turns} & taken
-        assert len(of_turns) in (4, 6), "two or three of seven tests, with both cases"
+        assert len(of_turns) in (4, 6), "two or three of nine tests, with both cases"
         run.append(of_turns)
-    assert run[:3] == run[3:] and sum(map(len, run[:3])) == len(turns) and len(set.union(*run[:3])) == len(turns)
+    assert run[:4] == run[4:] and sum(map(len, run[:4])) == len(turns) and len(set.union(*run[:4])) == len(turns)
 
 
 def test_each_case_of_a_test_that_takes_turns_has_its_day() -> None:
     cases = [_Case(f"tests/faults/test_x.py::test_cases[{at}]", 3) for at in range(6)]
     run: set[str] = set()
-    for number in range(9):
-        left = slices.left_for_other_days(cases, (), number)  # type: ignore[arg-type]
+    for number in range(12):
+        left = slices.left_for_other_days(cases, number)  # type: ignore[arg-type]
         taken = {item.nodeid for item in cases if item not in left}
         assert len(taken) in (0, 2)
         run |= taken
