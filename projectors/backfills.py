@@ -86,7 +86,8 @@ class Backfills:
         return False
 
     def _note(self, error: ViewtailError) -> None:
-        _log.warning("backfills wait", error=str(error))
+        if str(error) != self._own.backfill_error:  # once, however many views meet it, and how often
+            _log.warning("backfills wait", error=str(error))
         self._own.backfill_error = str(error)
         self._errors.append(error)
 

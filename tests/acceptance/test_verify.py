@@ -193,6 +193,17 @@ def test_what_was_replayed_halted_or_lost_is_proven_no_more_until_a_pass_proves_
     assert world.verify()["code"] == 0 and proven(world) == views
 
 
+def test_who_waits_for_a_replay_is_told_what_keeps_it(world: World) -> None:
+    world.run.stop()
+    replay = world.run.background("replay", "redis:card", "--yes", "--wait")
+    try:
+        wait_for("it says so", lambda: "; pipeline redis is down" in replay.errors_so_far(), timeout_s=30)
+    finally:
+        world.run.start()
+    assert replay.wait(60) == 0
+    assert world.verify("redis:card")["code"] == 0
+
+
 def test_without_a_running_viewtail_what_changed_since_is_behind_and_the_rest_is_wrong(world: World) -> None:
     world.run.stop()
     try:

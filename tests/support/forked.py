@@ -148,6 +148,10 @@ class Background:
     def returncode(self) -> int | None:
         return self._process.returncode
 
+    def errors_so_far(self) -> str:
+        """What it printed to standard error by now, and goes on printing behind."""
+        return os.pread(self._errors.fileno(), 1 << 20, 0).decode(errors="replace")
+
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """What it printed to both, when it has ended."""
         self.wait(timeout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -109,19 +109,31 @@ def _wait(deployment: Deployment, marked: Collection[str]) -> bool:
     with progress("backfill", "rows") as say:
         try:
             while True:
-                shown = [view for one in deployment.pipelines_now().values() for view in one.views]
-                of_them = [view for view in shown if view.name in marked]
+                pipelines = deployment.pipelines_now().values()
+                of_them = [view for one in pipelines for view in one.views if view.name in marked]
                 for view in of_them:
                     if view.state in (State.HALTED, State.PAUSED):
                         print(f"{view.name}: {view.state}: {view.reason}", file=sys.stderr)
                         return False
                 if all(view.state == State.FILLED for view in of_them):
                     return True
-                say(sum(view.row_count for view in of_them), sum(view.row_estimate for view in of_them))
+                trouble = _trouble(pipelines, marked)
+                estimate = sum(view.row_estimate for view in of_them)
+                say(sum(view.row_count for view in of_them), 0 if trouble else estimate, trouble)
                 time.sleep(LOOK_EVERY_S)
         except KeyboardInterrupt:
             print_remark("the running viewtail goes on with it; watch it: viewtail status")
             raise
+
+
+def _trouble(pipelines: Iterable[PipelineStatus], marked: Collection[str]) -> str:
+    """What keeps pipelines of these views, in words behind their progress; '' where nothing does."""
+    found = ""
+    for one in pipelines:
+        is_waited_for = any(view.name in marked and view.state != State.FILLED for view in one.views)
+        if is_waited_for and one.state != "running":
+            found += f"; pipeline {one.name} is {one.state}{f': {one.error}' if one.error else ''}"
+    return found
 
 
 def replay_new_history(config: Path | None) -> int:
