@@ -185,15 +185,18 @@ class Comparison:
         """Whether what the store holds is what is expected. Raises what `form_of` raises."""
         if held.fault:
             return False
-        return self._is_archived(held, expected.writes.get(key)) or held.content == self._form(key, expected)
+        return self._is_archived(expected.writes.get(key)) or held.content == self._form(key, expected)
 
-    def _is_archived(self, held: Held, write: Write | None) -> bool:
-        """Whether the row that the view shows may have been archived: it is in the view for good."""
-        return self.view.view.entity.append_only and (write is None or (held.version or 0) > write[0])
+    def _is_archived(self, write: Write | None) -> bool:
+        """Whether the row that the view shows may have been archived: it is in the view for good.
+
+        Not where an older row is there: old rows are archived. The newer one was deleted, or versions began again.
+        """
+        return self.view.view.entity.append_only and write is None
 
     def _is_above(self, held: Held, write: Write | None, watermark: int) -> bool:
         """Whether no history explains its version. Of a version column, only its row says what it may be."""
-        if held.version is None or self._is_archived(held, write):
+        if held.version is None or self._is_archived(write):
             return False
         if self.view.view.entity.version is None:
             return held.version > watermark
@@ -209,7 +212,8 @@ class Comparison:
         if held.fault:
             why = held.fault
         elif is_above:
-            why += "; its version is above all that there were"
+            is_of_stream = self.view.view.entity.version is None
+            why += "; its version is above " + ("all that there were" if is_of_stream else "that of the newest row")
         return Found(
             key=key,
             name=self.name_of(key),

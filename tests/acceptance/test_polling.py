@@ -118,3 +118,32 @@ def test_a_column_that_changes_its_type_is_shown_as_it_is_then_without_a_restart
     wait_for("all is well", polled.run.is_well)
     done = polled.run.command("verify")
     assert done.returncode == 0, done
+
+
+def test_entities_whose_versions_began_again_are_found_and_repaired(
+    mysql_server: Server, redis_server: Server, tmp_path: Path
+) -> None:
+    """An older row beside what a view shows is no archiving, which takes old rows away."""
+    with polling(mysql_server, redis_server, tmp_path, settings={"VIEWTAIL_CLEANER__SHARE": "0"}) as polled:
+        wait_for("they are filled", polled.is_equal)
+        for version in (2, 3, 4):
+            polled.add("account.1", version, version * 1_000)
+        wait_for("they follow", polled.is_equal)
+        ask(polled.mysql, "TRUNCATE bank.account")
+        wait_for("they halt", lambda: "viewtail verify --repair" in polled.run.command("status").stdout)
+        polled.add("account.1", 1, 7)
+        assert polled.run.command("replay", "--all", "--yes", "--wait").returncode == 0
+        views = ["mysql:account_by_balance", "redis:account"]
+        verified = polled.run.command("verify", "--json")
+        found = {
+            one["view"]: [entity["key"] for entity in one["entities"]] for one in json.loads(verified.stdout)["views"]
+        }
+        assert (verified.returncode, found) == (1, dict.fromkeys(views, ["account.1"]))
+        for view in views:
+            why = polled.run.command("why", view, "account.1", "--json")
+            assert (why.returncode, json.loads(why.stdout)["verdict"]) == (1, "wrong"), why.stdout
+        assert polled.run.command("verify", "--repair").returncode == 0
+        assert polled.differences() == {}
+        polled.add("account.1", 2, 8)
+        wait_for("they follow again", lambda: polled.differences() == {})
+        assert polled.run.command("verify").returncode == 0
