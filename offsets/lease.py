@@ -29,6 +29,7 @@ _log = structlog.get_logger("viewtail.lease")
 
 SESSION_TIMEOUT_S = 6
 RENEW_EVERY_S = 1.5
+ASK_FOR_S = 5  # one question for a lease that another owner has
 TRYING_WITHIN_S = 20.0  # a pipeline that cannot start tries, and reports, every few seconds
 MAX_MARKS = 64  # sessions of an owner that the next one finds; it has about ten
 
@@ -78,7 +79,7 @@ class Lease:
             if self._connection is None or not self._connection.open:
                 self._connection = self._open()
                 self._ask(f"SET SESSION wait_timeout = {SESSION_TIMEOUT_S}")
-            if self._ask("SELECT GET_LOCK(%s, %s)", self._name, timeout_s) != 1:
+            if not self._is_got_within(timeout_s):
                 return False
             self._end_sessions_of_the_last_owner()
         except pymysql.err.MySQLError as error:
@@ -89,6 +90,13 @@ class Lease:
         self._renewing = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._renewing.start()
         return True
+
+    def _is_got_within(self, timeout_s: int) -> bool:
+        """In rounds that the session's time limit does not end."""
+        for waited_s in range(0, max(timeout_s, 1), ASK_FOR_S):
+            if self._ask("SELECT GET_LOCK(%s, %s)", self._name, min(ASK_FOR_S, timeout_s - waited_s)) == 1:
+                return True
+        return False
 
     def check(self) -> None:
         """Raises FencedError when the lease went; the fence would find it out too, but later."""

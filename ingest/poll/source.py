@@ -209,8 +209,8 @@ class _Reading:
             if table in self.tables and table.begins_again(connection):
                 reason = (
                     f"the ids of {table.name} begin again: it was truncated, or made anew. Rows that come under ids "
-                    "which were read before cannot be told from those. To read all that it has now: viewtail replay. Where "
-                    "versions began again too, views then have higher ones: viewtail verify --repair"
+                    "which were read before cannot be told from those. To read all that it has now: viewtail replay. "
+                    "Where versions began again too, views then have higher ones: viewtail verify --repair"
                 )
                 self._leave(table.followed, [table.name], reason)
 

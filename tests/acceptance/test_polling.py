@@ -138,7 +138,7 @@ def test_entities_whose_versions_began_again_are_found_and_repaired(
         found = {
             one["view"]: [entity["key"] for entity in one["entities"]] for one in json.loads(verified.stdout)["views"]
         }
-        assert (verified.returncode, found) == (1, dict.fromkeys(views, ["account.1"]))
+        assert (verified.returncode, found) == (1, {view: ["account.1"] for view in views})
         for view in views:
             why = polled.run.command("why", view, "account.1", "--json")
             assert (why.returncode, json.loads(why.stdout)["verdict"]) == (1, "wrong"), why.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from changes.pipelines import PipelineId
 from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
-from offsets.lease import Lease
+from offsets.lease import ASK_FOR_S, Lease
 from offsets.mysql import MySQLOffsets, OwnSession, saved_position
 from operations import status
 from projectors.dead_letters import DeadLetters
@@ -114,6 +115,22 @@ def test_each_has_a_lease_of_its_own(tables: Tables) -> None:
         held[2].check()
     finally:
         for lease in (*held, second):
+            lease.release()
+
+
+def test_a_lease_is_waited_for_longer_than_a_session_waits_for_an_answer(tables: Tables) -> None:
+    patient = replace(tables.address, io_timeout_s=ASK_FOR_S + 1.0)
+    first = Lease(tables.open, tables.database, DEFAULT.name)
+    second = Lease(lambda: open_session(patient, role="store"), tables.database, DEFAULT.name)
+    try:
+        assert first.acquire(0)
+        began = time.monotonic()
+        assert not second.acquire(ASK_FOR_S + 3)
+        assert ASK_FOR_S + 2.5 < time.monotonic() - began < ASK_FOR_S + 6
+        first.release()
+        assert second.acquire(0)
+    finally:
+        for lease in (first, second):
             lease.release()
 
 
