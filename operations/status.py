@@ -197,12 +197,17 @@ def _pipeline(
     position = None if text is None else read_position(text)
     details = {} if position is None else position.details()
     paused = pauses.pause_of(pause)
+    lag_s = (lag_ms or 0) / 1000
+    if paused is not None and state == PAUSED:
+        lag_s = paused.lag_s
+    elif not is_run:
+        lag_s += float(ago or 0)  # a change that came right behind its last report waits since then
     return PipelineStatus(
         name=name,
         state=(state or "starting") if is_run else "down",
         position=None if position is None else str(position),
         gtid=details.get("gtid"),
-        lag_s=paused.lag_s if paused is not None and state == PAUSED else (lag_ms or 0) / 1000,
+        lag_s=lag_s,
         rows_per_second=(rate or 0) if is_run else 0,
         applied_row_count=applied or 0,
         reconnect_count=reconnects or 0,

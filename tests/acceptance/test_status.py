@@ -143,6 +143,8 @@ def test_status_says_how_it_is_before_during_and_after_a_run(shop: Shop) -> None
     assert "no viewtail runs this pipeline, though one did" in " ".join(killed.stdout.split())
     shop.sql("UPDATE viewtail.pipeline_status SET updated_at = updated_at - INTERVAL 2 MINUTE")
     assert "Start one: viewtail run" in shop.viewtail("status").stdout
+    (down,) = json.loads(shop.viewtail("status", "--json").stdout)["pipelines"]
+    assert down["state"] == "down" and 120 < down["lag_s"] < 180, "as old as what may wait"
 
 
 def test_a_declared_view_that_no_run_has_seen_is_told(shop: Shop) -> None:

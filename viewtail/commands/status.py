@@ -122,7 +122,7 @@ def _lag_s(one: PipelineStatus, waiting: int | None, age_s: float | None) -> flo
     """As the source says; else as the pipeline does."""
     if age_s is not None:
         return age_s
-    return 0.0 if one.state == PAUSED and waiting == 0 else one.lag_s
+    return 0.0 if one.state in (PAUSED, "down") and waiting == 0 else one.lag_s
 
 
 def _says_its_lag(one: PipelineStatus) -> bool:
