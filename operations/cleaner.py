@@ -249,7 +249,8 @@ class Cleaner:
 
     def _mend(self, beside: Beside, comparison: Comparison, suspects: Sequence[Key], kind: str) -> None:
         beside.check()
-        found = [one for one in comparison.settle(suspects).found if not one.held.is_foreign]
+        settled = comparison.settle(suspects)
+        found = [one for one in settled.found if not (one.held.is_foreign or one.may_be_archiving)]
         if not found:
             return
         unexplained = {one.key: one.held for one in found if one.is_unexplained}
@@ -342,7 +343,7 @@ class Cleaner:
                 beside.session, self.deployment.database, KIND, view, "in the background", beside.view.fingerprint
             )
             verify = Verify(
-                beside=beside, run=run, pace=pace, is_repair=True, spares_foreign=True, save_every_s=SAVE_EVERY_S
+                beside=beside, run=run, pace=pace, is_repair=True, is_unasked=True, save_every_s=SAVE_EVERY_S
             )
             done = verify.execute()
             forget_but_last(beside.session, self.deployment.database, KIND, view, KEPT_RUNS)

@@ -99,7 +99,8 @@ class Verify:
 
     Args:
         is_repair: write what is wrong through the guard, and compare it again.
-        spares_foreign: nothing is written in the place of another program's value; its key is parked.
+        is_unasked: nobody asked for the repair. Nothing is written in the place of another program's value; its key is
+            parked. No version is lowered where a newer row may have been archived.
         share: of the table that is compared; 1.0: all of it.
         say: is called with the counts and the estimate of rows, now and then.
         found: is called with each entity that differs for good, and whether it was mended.
@@ -110,7 +111,7 @@ class Verify:
     run: Run
     pace: Pace
     is_repair: bool = False
-    spares_foreign: bool = False
+    is_unasked: bool = False
     share: float = 1.0
     say: Callable[[Counts, int], None] = lambda *_: None
     found: Callable[[Found, bool], None] = lambda *_: None
@@ -296,10 +297,11 @@ class Verify:
             self.beside.check()
         self.run.progress["watermark"] = max(self.run.progress["watermark"], settled.watermark)
         self._note(settled)
-        spared = [one.key for one in settled.found if self.spares_foreign and one.held.is_foreign]
+        spared = [one.key for one in settled.found if self.is_unasked and (one.held.is_foreign or one.may_be_archiving)]
         writable = [one for one in settled.found if one.key not in spared]
         mended = set() if writer is None else self._mend(comparison, writer, writable)
-        if spared and writer is not None:  # the store refuses them, which parks them, as it does the pipeline's writes
+        # The store refuses another program's, which parks them, as it does the pipeline's writes; its guard the others.
+        if spared and writer is not None:
             writer.of_keys(spared, self.beside.now())
         for one in settled.found:
             self.found(one, one.key in mended)

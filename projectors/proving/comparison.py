@@ -52,6 +52,7 @@ class Found:
     why: str  # in words
     is_unexplained: bool  # no history gave it the version or the form that it has: the guard may keep it for ever
     held: Held
+    may_be_archiving: bool = False  # of an append-only view: a newer row may have been archived before older ones
     row_version: int | None = None  # that its row is written with; None: nothing says that it is written
 
 
@@ -185,18 +186,28 @@ class Comparison:
         """Whether what the store holds is what is expected. Raises what `form_of` raises."""
         if held.fault:
             return False
-        return self._is_archived(expected.writes.get(key)) or held.content == self._form(key, expected)
+        return self._is_archived(held, expected.writes.get(key)) or held.content == self._form(key, expected)
 
-    def _is_archived(self, write: Write | None) -> bool:
+    def _is_archived(self, held: Held, write: Write | None) -> bool:
         """Whether the row that the view shows may have been archived: it is in the view for good.
 
-        Not where an older row is there: old rows are archived. The newer one was deleted, or versions began again.
+        Not where the rows of a key are one history and an older one is there: old rows are archived first. The newer
+        one was deleted, or versions began again.
         """
-        return self.view.view.entity.append_only and write is None
+        if not self.view.view.entity.append_only:
+            return False
+        return write is None or ((held.version or 0) > write[0] and not self._is_one_history)
+
+    @property
+    def _is_one_history(self) -> bool:
+        """Whether no two rows of a key have one version, so that they are of one entity."""
+        table, entity = self.view.table, self.view.view.entity
+        names = {*(entity.key or table.primary_key), entity.version}
+        return any({*unique} == names for unique in (table.primary_key, *table.unique_keys))
 
     def _is_above(self, held: Held, write: Write | None, watermark: int) -> bool:
         """Whether no history explains its version. Of a version column, only its row says what it may be."""
-        if held.version is None or self._is_archived(write):
+        if held.version is None or self._is_archived(held, write):
             return False
         if self.view.view.entity.version is None:
             return held.version > watermark
@@ -222,6 +233,7 @@ class Comparison:
             why=why,
             is_unexplained=is_above or held.fault != "",
             held=held,
+            may_be_archiving=is_above and self.view.view.entity.append_only,
             row_version=None if write is None else write[0],
         )
 

@@ -124,7 +124,8 @@ def test_entities_whose_versions_began_again_are_found_and_repaired(
     mysql_server: Server, redis_server: Server, tmp_path: Path
 ) -> None:
     """An older row beside what a view shows is no archiving, which takes old rows away."""
-    with polling(mysql_server, redis_server, tmp_path, settings={"VIEWTAIL_CLEANER__SHARE": "0"}) as polled:
+    always = {"VIEWTAIL_CLEANER__SHARE": "0.5", "VIEWTAIL_CLEANER__REST_S": "0.1"}
+    with polling(mysql_server, redis_server, tmp_path, settings=always) as polled:
         wait_for("they are filled", polled.is_equal)
         for version in (2, 3, 4):
             polled.add("account.1", version, version * 1_000)
@@ -133,6 +134,7 @@ def test_entities_whose_versions_began_again_are_found_and_repaired(
         wait_for("they halt", lambda: "viewtail verify --repair" in polled.run.command("status").stdout)
         polled.add("account.1", 1, 7)
         assert polled.run.command("replay", "--all", "--yes", "--wait").returncode == 0
+        wait_for("the cleaner has looked", lambda: "the cleaner left entities as they are" in polled.run.log)
         views = ["mysql:account_by_balance", "redis:account"]
         verified = polled.run.command("verify", "--json")
         found = {

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from changes.tables import Column, Kind, Table
 from changes.writes import Key
@@ -12,7 +15,7 @@ from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison, Difference, Settled
 from projectors.stores import Held, ViewReader
 from projectors.stores.redis.views import RedisHash
-from projectors.views import Entity
+from projectors.views import BoundView, Entity
 
 KEY: Key = (1,)
 ID = Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False)
@@ -43,14 +46,22 @@ class OneRow:
         return [(1, "right")]
 
 
-def settled(holds: Callable[[], Iterator[Held]]) -> Settled:
+class NewestRow:
+    """Of a table of events: the row of the key whose version is 3."""
+
+    def having(self, *_: object) -> list[tuple[str, int, int]]:
+        return [("right", 1, 3)]
+
+
+def settled(holds: Callable[[], Iterator[Held]], view: BoundView | None = None, rows: Any = None) -> Settled:
     """Of one suspect, with a watermark of version 10, 20, 30 ... between two looks."""
     table = Table(schema="shop", name="user", columns=(ID, NAME), primary_key=("id",))
-    (view,) = bind([RedisHash("user", Entity("shop.user"), fields=["name"])], lambda *_: table)
+    (plain,) = bind([RedisHash("user", Entity("shop.user"), fields=["name"])], lambda *_: table)
+    view = plain if view is None else view
     versions = iter(range(10, 1000, 10))
     comparison = Comparison(
         view=view,
-        rows=OneRow(),  # type: ignore[arg-type]
+        rows=OneRow() if rows is None else rows,  # type: ignore[arg-type]
         reader=Scripted(holds()),
         projections=Projections([view], followed_tables([view])),
         now=lambda: next(versions),
@@ -108,3 +119,29 @@ def test_a_version_above_the_watermark_that_came_behind_it_is_the_streams() -> N
         yield Held(1000, ("right",))
 
     assert settled(holds) == Settled(watermark=20)
+
+
+@pytest.mark.parametrize("is_one_history", [True, False])
+def test_an_older_row_beside_what_an_append_only_view_shows_is_no_archiving_in_one_history(
+    is_one_history: bool,
+) -> None:
+    """Where a key has rows of several entities, the newest one of the key may be archived before others."""
+    owner = replace(ID, name="owner")
+    version = replace(ID, name="version")
+    table = Table(
+        schema="bank",
+        name="event",
+        columns=(ID, NAME, owner, version),
+        primary_key=("id",),
+        unique_keys=(("version", "owner"),) if is_one_history else (("name", "version"),),
+    )
+    entity = Entity("bank.event", key="owner", version="version", append_only=True)
+    (view,) = bind([RedisHash("event", entity, fields=["name"])], lambda *_: table)
+
+    def holds() -> Iterator[Held]:
+        while True:
+            yield Held(1 << 50, ("of an event that is gone",))
+
+    found = settled(holds, view, NewestRow()).found
+    told = [(one.difference, one.is_unexplained, one.may_be_archiving) for one in found]
+    assert told == ([(Difference.WRONG, True, True)] if is_one_history else [])

@@ -131,7 +131,7 @@ def _trouble(pipelines: Iterable[PipelineStatus], marked: Collection[str]) -> st
     found = ""
     for one in pipelines:
         is_waited_for = any(view.name in marked and view.state != State.FILLED for view in one.views)
-        if is_waited_for and one.state != "running":
+        if is_waited_for and (one.state != "running" or one.error):
             found += f"; pipeline {one.name} is {one.state}{f': {one.error}' if one.error else ''}"
     return found
 

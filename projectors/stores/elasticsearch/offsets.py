@@ -36,10 +36,17 @@ class FollowingOffsets:
         late, self._late = self._late, None
         if late is not None:
             if self._sink.unkept is not None:
-                self._sink.settle()
+                self._move_witness()
             if late == self._sink.kept:
                 self._offsets.save(late)
         self._offsets.settle()
+
+    def _move_witness(self) -> None:
+        try:
+            self._sink.settle()
+        except ViewtailError:
+            self._sink.unkept = None  # at an end nobody waits for a second try
+            raise
 
     def confirm(self) -> None:
         self.settle()

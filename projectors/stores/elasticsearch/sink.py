@@ -3,8 +3,8 @@
 A write is applied by the server only if its version is above the document's; a delete is a document as well (the
 flag `viewtail_deleted`), since Elasticsearch forgets its own deletes after a minute. Requests of one `write` run side
 by side: each key is in it once, and versions order the rest. A pipeline's witness is a hidden document in each index;
-it moves at most once a second and at `close`, and the offset behind it (offsets.py): after a kill a pipeline may read a
-second's changes again.
+it moves at most once a second, with watermarks and at `close`, and the offset behind it (offsets.py): after a kill a
+pipeline may read a second's changes again.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ class ElasticsearchSink(GuardedSink):
         """Connect, make indices and aliases, and read the witnesses of the views that have theirs."""
         self._is_ready = False
         self._taken = {}  # the write that it was for failed, and no other brings what comes in its place
+        self._keep_what_was_late()
         self.unkept = self.kept = None  # the store may be another one by now; what it has kept is for `witness` to say
         if self._client is None:
             self._client = self._open()
@@ -309,6 +310,15 @@ class ElasticsearchSink(GuardedSink):
                 self._marks[name] = _moved(answer, upto)
         self.unkept, self.kept = None, upto
         self._kept_at = time.monotonic()
+
+    def _keep_what_was_late(self) -> None:
+        """Before all is looked at again: a store that has kept all must not look as if it had lost what was late.
+
+        One that lost something refuses, or has no witness to be moved.
+        """
+        if self._client is not None and self.unkept is not None and None not in self._marks.values():
+            with suppress(ViewtailError):
+                self._keep(self._client)
 
     def _witness_lines(self, view: str, upto: Position) -> tuple[bytes, bytes]:
         mark = self._marks[view]
