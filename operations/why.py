@@ -158,7 +158,8 @@ class Why:
             return _unfilled(keeper, view)
         if letter is not None or name in expected.parked:
             reason = letter.reason if letter is not None else "the row cannot be projected or stored"
-            return Verdict.PARKED, reason, f"viewtail replay {view} --key {quoted}"
+            again = "it is parked again until the row, or the view's declaration, is corrected"
+            return Verdict.PARKED, f"{reason}; {again}", f"viewtail replay {view} --key {quoted}"
         if (late := self._late(keeper, pipeline)) is not None:
             return Verdict.BEHIND, *late
         settled = comparison.settle([key])
