@@ -1,7 +1,7 @@
 """kill -9 at each named step of a rebuild, a swap, a rollback and an abort: the same command finishes.
 
-Every kind of view goes through all of them. A run of all tests kills each at a third of the steps, other ones each day,
-and at every step some kind; `make rebuilds` kills each kind at every step.
+Every kind of view goes through all of them. A run of all tests, when their turn comes, kills each at a third of the
+steps, other ones each time, and at every step some kind; `make rebuilds` kills each kind at every step.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _case(kind: str) -> Any:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_every_step_kills_some_kind_each_day_and_every_kind_within_three(number: int) -> None:
+def test_every_step_kills_some_kind_in_each_part_and_every_kind_within_three(number: int) -> None:
     for at in range(len(STEPS)):
         assert any(at in steps_of(kind, number) for kind in KINDS), at
     for kind in KINDS:

@@ -26,9 +26,9 @@ TURNS = {
     "tests/faults/test_fleet_schedules.py": 1,
     "tests/faults/test_polling_faults.py": 1,
     "tests/faults/test_topic_schedules.py": 1,
-    "tests/acceptance/": 4,
-    "tests/faults/": 4,
-    "tests/integration/": 3,
+    "tests/acceptance/": 5,
+    "tests/faults/": 5,
+    "tests/integration/": 4,
     "tests/contract/": 2,
 }
 SECONDS_A_DAY = 86_400
