@@ -49,6 +49,8 @@ class FollowingOffsets:
             raise
 
     def confirm(self) -> None:
+        if self._late is not None and self._sink.unkept is not None:
+            self._sink.settle()  # where it fails, the sink keeps what is late when it is prepared again
         self.settle()
         self._offsets.confirm()
 
