@@ -43,6 +43,8 @@ class Scene:
         self.view = self.store.person
         self.index = f"viewtail-{self.view.view.name}"
         self.client = self.store.client()
+        with closing(self.store.sink(self.view)) as patient:  # a node that just started may take long for an index
+            patient.prepare()
         self.sink = self.new_sink()
         self.sink.prepare()
 
