@@ -17,7 +17,8 @@ import pytest
 
 T = TypeVar("T")
 # The tests in these folders take turns: each is run on one day of so many. Not those that take a part of their own by
-# the day's number, or they would meet the same parts again and again: they are here with 1.
+# the day's number, or they would meet the same parts again and again: they are here with 1. (The three parts of
+# faults/test_rebuild_faults.py and the days of its turn have no factor in common, so that it meets each.)
 TURNS = {
     "tests/faults/test_convergence.py": 1,
     "tests/faults/test_planted_bugs.py": 1,
