@@ -164,7 +164,8 @@ How it is measured:
 - The table has one view, in the store that is measured, and three rounds before the first do not count.
 - A push is timed from the moment at which the caller of a command has its answer, at 300 commands a second, until
   another process sees the row. The pipelines look every 10 s meanwhile. The store's own write is an HSET, the guarded
-  upsert of an index table, or the PUT of a document, at the same rate.
+  upsert of an index table, or the PUT of a document, at the same rate, from the moment at which it is sent until such a
+  process sees it.
 - Puts and bare INSERTs alternate one by one, and so do get_all and bare SELECTs. An entity has some 400 bytes of JSON.
   Its indexes are looked at, at 300 puts a second, from the end of `put` until both of two indexes have it.
 - Live, the 60 s are as many slices as rounds, the bare loop and ours by turns. A second thread looks for each row

@@ -1,9 +1,9 @@
 """Pushes: how soon a view with push=True shows what a worker of event-sourced entities has committed.
 
-Beside it stands the store's own write of one row, by a client that does nothing else, at the same rate. The pipelines
-look at the table every 10 s, so that what is seen sooner was pushed. `python -m bench.pushing STORE MYSQL_PORT
-STORE_PORT SECONDS FIRST` is the process with the worker, and `look STORE PORT` that of a reader; each prints one line
-of JSON.
+Beside it stands the store's own write of one row, by a client that does nothing else, at the same rate. Both are looked
+for by another process, whose own time is in both. The pipelines look at the table every 10 s, so that what is seen
+sooner was pushed. `python -m bench.pushing STORE MYSQL_PORT STORE_PORT SECONDS FIRST` is the process with the worker,
+and `look STORE PORT pushed|bare` that of a reader; each prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pymysql
@@ -30,6 +30,7 @@ TITLES = {"mysql": "MySQL", "redis": "Redis", "elasticsearch": "Elasticsearch"}
 _EVERY_S = 10  # between two looks of the pollers
 _MOST = 2.0  # times the store's own write
 _WITHIN_S = 60.0
+_BEGINS_WITHIN_S = 1.0  # the reader, and the sessions of who writes: both begin with a row
 _WARM_ROUNDS = 3  # Java compiles what it runs often
 _VIEWS = {
     "mysql": 'IndexTable("account_by_command", account, value="command_id", push=True)',
@@ -89,49 +90,78 @@ class Pushing:
 def main() -> None:
     what, *rest = sys.argv[1:]
     if what == "look":
-        _look(rest[0], int(rest[1]))
+        _look(_views(rest[0], int(rest[1]))[rest[2]])
         return
     mysql_port, store_port, seconds, first = rest
     port = int(mysql_port if what == "mysql" else store_port)
-    write, _ = _hands(what, port)
-    count, began = int(float(seconds) * live.RATE), int(first)
-    written = _written_ms(write, range(began, began + count))
-    with (
-        EventSourced(TABLE, {"handle": lambda _, request: (request, request)}).worker() as worker,
-        _reader(what, port) as reader,
-    ):
-        assert reader.stdin is not None
-        committed: dict[int, float] = {}
-
-        def command(number: int) -> None:
-            worker.submit(Command(entity_id=str(number), command_id="1", name="handle", request=number)).result(30)
-            committed[number] = time.perf_counter()
-            reader.stdin.write(f"{number}\n")
-            reader.stdin.flush()
-
-        command(began - 1)
-        time.sleep(1)  # it opens its sessions with the first
-        live.on_a_clock(command, count, began, {})
-        seen = json.loads(reader.communicate(timeout=_WITHIN_S)[0])
-    pushed = [(seen[str(row)] - committed[row]) * 1000 for row in range(began, began + count)]
+    count = int(float(seconds) * live.RATE)
+    rows = range(int(first), int(first) + count)
+    written, pushed = _written(what, port, rows), _pushed(what, port, rows)
     print(json.dumps({"pushed_ms": live.latency(pushed).p99_ms, "written_ms": live.latency(written).p99_ms}))
 
 
-@contextlib.contextmanager
-def _reader(store: str, port: int) -> Iterator[subprocess.Popen[str]]:
-    """Whoever reads the view is another process; killed at the end."""
-    command = [sys.executable, "-m", "bench.pushing", "look", store, str(port)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+def _pushed(store: str, port: int, rows: range) -> list[float]:
+    """Milliseconds from the answer of each command until its entity is seen."""
+    with (
+        EventSourced(TABLE, {"handle": lambda _, request: (request, request)}).worker() as worker,
+        _Reader(store, port, "pushed") as reader,
+    ):
+
+        def command(number: int) -> None:
+            worker.submit(Command(entity_id=str(number), command_id="1", name="handle", request=number)).result(30)
+            reader.look_for(number)
+
+        command(rows.start - 1)
+        time.sleep(_BEGINS_WITHIN_S)
+        live.on_a_clock(command, len(rows), rows.start, {})
+        return reader.delays(rows)
 
 
-def _look(store: str, port: int) -> None:
-    """Prints when each entity was seen whose number comes on standard input: perf_counter is the machine's."""
-    _, is_there = _hands(store, port)
+def _written(store: str, port: int, rows: range) -> list[float]:
+    """Milliseconds from the moment at which each row is sent until it is seen."""
+    write = _writer(store, port)
+    with _Reader(store, port, "bare") as reader:
+
+        def send(row: int) -> None:
+            reader.look_for(row)
+            write(row)
+
+        send(rows.start - 1)
+        time.sleep(_BEGINS_WITHIN_S)
+        live.on_a_clock(send, len(rows), rows.start, {})
+        return reader.delays(rows)
+
+
+class _Reader:
+    """Another process, which looks for each row from the moment at which it is told to; killed at the end."""
+
+    def __init__(self, store: str, port: int, which: str) -> None:
+        self._command = [sys.executable, "-m", "bench.pushing", "look", store, str(port), which]
+        self._since: dict[int, float] = {}
+
+    def __enter__(self) -> _Reader:
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdin is not None
+        self._asks = self._process.stdin
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def look_for(self, row: int) -> None:
+        self._since[row] = time.perf_counter()
+        self._asks.write(f"{row}\n")
+        self._asks.flush()
+
+    def delays(self, rows: range) -> list[float]:
+        """Milliseconds; every row is seen once this returns."""
+        seen = json.loads(self._process.communicate(timeout=_WITHIN_S)[0])
+        return [(seen[str(row)] - self._since[row]) * 1000 for row in rows]
+
+
+def _look(is_there: Callable[[int], bool]) -> None:
+    """Prints when each row was seen whose number comes on standard input: perf_counter is the machine's."""
     seen = {}
     for line in sys.stdin:
         while not is_there(int(line)):
@@ -140,50 +170,49 @@ def _look(store: str, port: int) -> None:
     print(json.dumps(seen))
 
 
-def _hands(store: str, port: int) -> tuple[Callable[[int], object], Callable[[int], bool]]:
-    """What writes a row as the sink would, and what sees the view of an entity."""
+def _writer(store: str, port: int) -> Callable[[int], object]:
+    """Writes a row as the sink would."""
     if store == "redis":
         client = redis.Redis(port=port)
-        return (
-            lambda row: client.hset(f"bare:{row}", mapping={"command_id": "1", "_version": str(row)}),
-            lambda entity: bool(client.exists(f"account:{entity}")),
-        )
+        return lambda row: client.hset(f"bare:{row}", mapping={"command_id": "1", "_version": str(row)})
     if store == "elasticsearch":
-        pool = urllib3.HTTPConnectionPool("127.0.0.1", port)
-        headers = {"Content-Type": "application/json"}
+        pool, headers = urllib3.HTTPConnectionPool("127.0.0.1", port), {"Content-Type": "application/json"}
 
         def to_elasticsearch(row: int) -> None:
             answer = pool.request("PUT", f"/bare/_doc/{row}", body=b'{"command_id":"1"}', headers=headers)
             assert answer.status < 300, answer.status
 
-        return (
-            to_elasticsearch,
-            lambda entity: pool.request("GET", f"/account/_doc/{entity}?_source=false").status == 200,
-        )
+        return to_elasticsearch
     cursor = pymysql.connect(host="127.0.0.1", port=port, user="root", autocommit=True).cursor()
+    return lambda row: cursor.execute(live.guarded(row, "1"))
 
-    def is_there(entity: int) -> bool:
+
+def _views(store: str, port: int) -> dict[str, Callable[[int], bool]]:
+    """Whether the view shows an entity that was pushed, and whether a row is there that was written bare."""
+    if store == "redis":
+        client = redis.Redis(port=port)
+        return {
+            "pushed": lambda entity: bool(client.exists(f"account:{entity}")),
+            "bare": lambda row: bool(client.exists(f"bare:{row}")),
+        }
+    if store == "elasticsearch":
+        pool = urllib3.HTTPConnectionPool("127.0.0.1", port)
+        return {
+            "pushed": lambda entity: pool.request("GET", f"/account/_doc/{entity}?_source=false").status == 200,
+            "bare": lambda row: pool.request("GET", f"/bare/_doc/{row}?_source=false").status == 200,
+        }
+    looking = pymysql.connect(host="127.0.0.1", port=port, user="root", autocommit=True).cursor()
+
+    def has(table: str, column: str, value: object) -> bool:
         with contextlib.suppress(pymysql.err.MySQLError):
-            looking.execute(f"SELECT 1 FROM viewtail.account_by_command WHERE entity_id = '{entity}'")
+            looking.execute(f"SELECT 1 FROM {table} WHERE {column} = %s", (value,))
             return looking.fetchone() is not None
         return False
 
-    looking = pymysql.connect(host="127.0.0.1", port=port, user="root", autocommit=True).cursor()
-    return lambda row: cursor.execute(live.guarded(row, "1")), is_there
-
-
-def _written_ms(write: Callable[[int], object], rows: range) -> list[float]:
-    """How long each took on the same clock; of one that waited for the write before it, since it was due."""
-    began, took = time.perf_counter(), list[float]()
-    for at, row in enumerate(rows):
-        due = began + at / live.RATE
-        is_late = time.perf_counter() > due
-        while (wait := due - time.perf_counter()) > 0:
-            time.sleep(wait)
-        asked = due if is_late else time.perf_counter()
-        write(row)
-        took.append((time.perf_counter() - asked) * 1000)
-    return took
+    return {
+        "pushed": lambda entity: has("viewtail.account_by_command", "entity_id", str(entity)),
+        "bare": lambda row: has("bench.bare", "id", row),
+    }
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ one version the pipeline has the last word. So nothing depends on a push. What i
 store is away, comes with the pipeline; what a projection or a store refuses is parked there.
 
 Reading takes as long as a fast store's write, and the disk keeps a COMMIT waiting meanwhile. So rows are announced
-before their COMMIT, and read then, uncommitted; they are written once it has come through.
+before their COMMIT, and read then, uncommitted; they are written once it has come through. Where a store takes writes
+without keeping their sender waiting, whoever hands them over sends them: to wake this thread takes as long as a fast
+store's write, too.
 
 Nothing is ever taken away from these views (`append_only`): a row that was read may be written whatever became of its
 table meanwhile, and no lock is needed against TRUNCATE and its like.
@@ -18,6 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -101,6 +104,23 @@ class _Made:
     read_at: float  # monotonic
 
 
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """Writes that are sent as soon as their rows are handed over."""
+
+    made: _Made
+    send: Callable[[], None]
+    until: float  # monotonic
+
+
+class _Taken(NamedTuple):
+    """By the thread."""
+
+    handed: Mapping[Any, int]
+    sent: _Made | None  # of what was handed over, where that was sent already
+    coming: Sequence[Mapping[Any, int]]  # announced
+
+
 class _Kept(NamedTuple):
     """A view as a pipeline keeps it."""
 
@@ -141,6 +161,9 @@ class Pusher:
         self._handed: Mapping[Any, int] | None = None  # all that waits, where it was handed over at once
         self._coming: deque[Mapping[Any, int]] = deque(maxlen=ANNOUNCED_AT_ONCE)
         self._ahead: deque[_Made] = deque(maxlen=ANNOUNCED_AT_ONCE)  # of what was announced last
+        self._ready: _Ready | None = None  # while the thread has nothing to do: the sink is whoever's hands over
+        self._next: _Ready | None = None  # the thread's own
+        self._sent: _Made | None = None
         self._dropped = 0
         self._is_away = self._is_closed = False
         self._deployment: Deployment | None = None
@@ -168,9 +191,18 @@ class Pusher:
             if self._is_away or self._is_closed or len(self._waiting) + len(newest) > MOST_WAITING:
                 self._dropped += len(newest)
                 return
+            if self._ready is not None and self._ready.made.newest is newest:
+                self._send(self._ready)
             self._handed = None if self._waiting else newest
             self._waiting.update(newest)
             self._change.notify()
+
+    def _send(self, ready: _Ready) -> None:
+        self._ready = None
+        if time.monotonic() < ready.until:
+            with suppress(Exception):  # the thread meets it as well
+                ready.send()
+                self._sent = ready.made
 
     def close(self) -> None:
         """Push what waits, within CLOSED_WITHIN_S; what is left by then is the pipeline's."""
@@ -192,7 +224,7 @@ class Pusher:
                 taken = self._taken()
                 if taken is None:
                     break
-                self._handle(*taken)
+                self._handle(taken)
                 continue
             except ViewtailError as error:
                 problem = error
@@ -206,34 +238,44 @@ class Pusher:
             attempt += 1
         self._give_up()
 
-    def _taken(self) -> tuple[Mapping[Any, int], list[Mapping[Any, int]]] | None:
-        """What was handed over and what was announced; neither where it is time to ask again; None at the end."""
+    def _taken(self) -> _Taken | None:
+        """What is to be done; nothing where it is time to ask again; None at the end."""
+        ready, self._next = self._next, None
         with self._change:
             self._is_away = False
             if not self._waiting and not self._coming and not self._is_closed:
                 is_idle = time.monotonic() - self._handed_at > ASK_WITHIN_S
+                self._ready = ready
                 self._change.wait(None if is_idle else ASK_EVERY_S)
+            self._ready = None
             if self._is_closed and not self._waiting:
                 return None
             handed = self._waiting if self._handed is None else self._handed
             self._waiting, self._handed = {}, None
+            sent, self._sent = self._sent, None
             coming = [one for one in self._coming if one is not handed]
             self._coming.clear()
         if handed:
             self._handed_at = time.monotonic()
-        return handed, coming
+        return _Taken(handed, sent, coming)
 
-    def _handle(self, handed: Mapping[Any, int], coming: Sequence[Mapping[Any, int]]) -> None:
+    def _handle(self, taken: _Taken) -> None:
         """Asking comes behind a push, where it keeps nobody waiting, unless that was long ago."""
-        if not (handed or coming) or time.monotonic() - self._asked_at > 2 * ASK_EVERY_S:
+        handed = taken.handed
+        if handed:
+            failpoints.reach(failpoints.PUSH_STEP)
+        if taken.sent is not None:
+            handed = self._settled(taken.sent, handed)
+        if not (taken.handed or taken.coming) or time.monotonic() - self._asked_at > 2 * ASK_EVERY_S:
             self._ask()
         if handed and self._opened is not None:
             self._push(handed)
-        if handed and time.monotonic() - self._asked_at > ASK_EVERY_S:
+        if taken.handed and time.monotonic() - self._asked_at > ASK_EVERY_S:
             self._ask()
-        for one in coming:
+        for one in taken.coming:
             if self._opened is not None:
                 self._ahead.append(self._made(one))
+        self._next = self._readied() if taken.coming else None
         self._say_what_was_dropped()
 
     def _rests(self, error: ViewtailError, attempt: int) -> bool:
@@ -260,6 +302,7 @@ class Pusher:
     def _give_up(self) -> None:
         opened, self._opened = self._opened, None
         self._ahead.clear()
+        self._next = self._sent = None
         session, self._session = self._session, None
         source, self._source = self._source, None
         self._is_bound = False
@@ -282,7 +325,7 @@ class Pusher:
         views, marks = [view for view, _ in allowed], [mark for _, mark in allowed]
         if self._opened is not None and self._opened.marks == marks:
             return
-        opened, self._opened = self._opened, None
+        opened, self._opened, self._next = self._opened, None, None
         self._ahead.clear()
         if opened is not None:
             opened.sink.close()
@@ -354,8 +397,24 @@ class Pusher:
 
     # -- pushing --------------------------------------------------------------------------------------------------
 
+    def _readied(self) -> _Ready | None:
+        """What was announced last, where nothing is in its way."""
+        if self._opened is None or not self._ahead or not self._ahead[-1].is_whole or not self._ahead[-1].writes:
+            return None
+        made = self._ahead[-1]
+        send = self._opened.sink.sender(made.writes)
+        until = min(made.read_at + WRITTEN_WITHIN_S, self._asked_at + 2 * ASK_EVERY_S)
+        return None if send is None else _Ready(made, send, until)
+
+    def _settled(self, sent: _Made, handed: Mapping[Any, int]) -> Mapping[Any, int]:
+        """What is left of `handed` once these have come to the store."""
+        assert self._opened is not None, "it is this thread that would have closed it"
+        if sent in self._ahead:
+            self._ahead.remove(sent)
+        self._opened.sink.push(sent.writes)
+        return {key: version for key, version in handed.items() if sent.newest.get(key) != version}
+
     def _push(self, handed: Mapping[Any, int]) -> None:
-        failpoints.reach(failpoints.PUSH_STEP)
         ahead = next((one for one in self._ahead if one.newest is handed), None)
         if ahead is not None:
             self._ahead.remove(ahead)

@@ -160,6 +160,14 @@ class GuardedSink(WitnessedSink, Protocol):
         """
         self.write(writes, None)
 
+    def sender(self, writes: Sequence[ViewWrites]) -> Callable[[], None] | None:
+        """What sends these writes without waiting; any thread may call it once. None where the store has none.
+
+        Once it was called, the `push` of the same object waits for the answer; nothing else is asked in between. It may
+        raise what a socket does: that `push` sends them, then.
+        """
+        return None
+
     def mark_writes(self, view: str) -> int | None:
         """A mark for `keys_below`: what this sink writes from now on can be told from what was there before.
 

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgpack
@@ -67,6 +67,13 @@ _WAITED_FOR = (  # redis-py cuts the word off the text for those that it has a c
 )
 
 
+class _Sent(NamedTuple):
+    """Writes whose answers were not read yet."""
+
+    writes: Sequence[ViewWrites]
+    answers: Sequence[tuple[str, Sequence[Item]]]  # by command, its view and its rows
+
+
 class RedisSink(GuardedSink):
     """The Redis views of the pipeline `name` of the deployment whose own tables are in `database`.
 
@@ -97,6 +104,7 @@ class RedisSink(GuardedSink):
         self._connection: Any = None  # of redis-py's pool, for this sink alone
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
+        self._sent: _Sent | None = None
         self._written: dict[str, NameSums] = {}  # by view, since `mark_writes`
         self._mark = b""  # what the witness's key holds, as far as this sink knows
         self._had_witness = False  # when `missing` was asked last
@@ -121,15 +129,40 @@ class RedisSink(GuardedSink):
             try:
                 letters = self._apply(writes)
             except exceptions.NoScriptError:
-                # SCRIPT FLUSH, or a restarted server. Writing once more what was applied changes nothing.
-                self._drop()
-                self._connect()
-                self._load_scripts()
-                letters = self._apply(writes)
+                letters = self._again(writes)
             if upto is not None:
                 self._move_witness(upto.to_text().encode())
                 self._lead()
             return letters
+
+    def sender(self, writes: Sequence[ViewWrites]) -> Callable[[], None] | None:
+        """Of few rows: what an idle connection takes at once."""
+        letters: list[Parked] = []
+        commands = [
+            (of.view, *one) for of in writes for one in self._commands(of.view, list(of.writes.items()), letters)
+        ]
+        packed = b"".join(command for _, command, _ in commands)
+        if letters or self._moves or len(packed) > BYTES_TOGETHER or self._connection is None:
+            return None
+        connection, answers = self._connection, [(view, items) for view, _, items in commands]
+
+        def send() -> None:
+            connection.send_packed_command((packed,), check_health=False)
+            self._sent = _Sent(writes, answers)
+
+        return send
+
+    def push(self, writes: Sequence[ViewWrites]) -> None:
+        sent, self._sent = self._sent, None
+        if sent is None or sent.writes is not writes:
+            self.write(writes, None)
+            return
+        with self._mapped("writing"):
+            try:
+                for view, items in sent.answers:
+                    self._settle(view, items, [])  # what is refused is the pipeline's to park
+            except exceptions.NoScriptError:
+                self._again(writes)
 
     def missing(self) -> frozenset[str]:
         """All views when Redis has no witness: it is new, or lost everything."""
@@ -336,6 +369,13 @@ class RedisSink(GuardedSink):
             self._settle(*waiting.popleft(), letters)
         return letters
 
+    def _again(self, writes: Sequence[ViewWrites]) -> list[Parked]:
+        """After SCRIPT FLUSH, or a restart of the server. Writing once more what was applied changes nothing."""
+        self._drop()
+        self._connect()
+        self._load_scripts()
+        return self._apply(writes)
+
     def _commands(
         self, view: str, items: Sequence[Item], letters: list[Parked]
     ) -> Iterator[tuple[bytes, Sequence[Item]]]:
@@ -398,6 +438,7 @@ class RedisSink(GuardedSink):
         """Close the connection: answers that were not read must not be taken for later ones."""
         connection, self._connection = self._connection, None
         self._unsent, self._unsent_bytes = [], 0
+        self._sent = None
         if connection is not None and self._client is not None:
             connection.disconnect()
             self._client.connection_pool.release(connection)
