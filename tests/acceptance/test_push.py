@@ -107,6 +107,34 @@ def _written(worker: CommandWorker) -> list[tuple[str, int]]:
     return found
 
 
+def test_redis_has_what_is_committed_before_the_thread_that_pushes_wakes_up(bank: Pushed) -> None:
+    assert bank.run.stop() == 0
+    with bank.accounts.worker() as worker:
+        bank.send(worker, "ada", 1)
+        bank.wait_until_shown("ada", 1, 1)
+        pushers: Any = worker._pushes._pushing
+        (pusher,) = (one for one in pushers if one._store.name == "redis")
+        handle, wakes = pusher._handle, threading.Event()
+
+        def handle_later(taken: Any) -> None:
+            if taken.handed:
+                wakes.wait(30)
+            handle(taken)
+
+        pusher._handle = handle_later
+        was_shown = []
+        for entity in ("bob", "cem", "dan", "eve"):  # a quick COMMIT may be before its rows were read
+            bank.send(worker, entity, 1)
+            with suppress(AssertionError):
+                wait_for("Redis has it", lambda: bank.document(entity) is not None, 1)  # noqa: B023
+            was_shown.append(bank.document(entity) is not None)
+            wakes.set()
+            bank.wait_until_shown(entity, 1, 1)
+            wakes.clear()
+        assert sum(was_shown) >= 2, was_shown
+        wakes.set()
+
+
 def test_a_worker_that_is_closed_pushes_what_it_committed(bank: Pushed) -> None:
     assert bank.run.stop() == 0
     with bank.accounts.worker() as worker:

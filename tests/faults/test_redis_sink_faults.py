@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -74,6 +75,52 @@ def scene(server: Server) -> Iterator[Scene]:
     found = Scene(server)
     yield found
     found.sink.close()
+
+
+def test_what_was_sent_ahead_is_waited_for_by_its_push_alone(scene: Scene) -> None:
+    writes = [ViewWrites(scene.view.id, {(1,): Write(5, ("sent", "n"))})]
+    send = scene.sink.sender(writes)
+    assert send is not None
+    assert scene.emails() == {}, "nothing is sent yet"
+    send()
+    scene.sink.push(writes)
+    assert scene.emails() == {(1,): "sent"}
+    calls = scene.client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert calls == 1, "once is enough"
+    scene.write({(1,): Write(6, ("later", "n"))})
+    assert scene.emails() == {(1,): "later"}, "no answer was left for the next one"
+
+
+def test_what_could_not_be_sent_ahead_is_sent_by_its_push(scene: Scene) -> None:
+    writes = [ViewWrites(scene.view.id, {(1,): Write(5, ("sent", "n"))})]
+    send = scene.sink.sender(writes)
+    assert send is not None
+    scene.client.client_kill_filter(_type="normal", skipme=True)
+    time.sleep(0.1)
+    with contextlib.suppress(redis.ConnectionError):
+        send()  # the first bytes may still leave
+    with contextlib.suppress(StoreUnavailableError):
+        scene.sink.push(writes)
+    scene.sink.prepare()
+    scene.sink.push(writes)
+    assert scene.emails() == {(1,): "sent"}
+
+
+def test_scripts_that_were_flushed_before_rows_were_sent_ahead_are_loaded_again(scene: Scene) -> None:
+    writes = [ViewWrites(scene.view.id, {(1,): Write(5, ("sent", "n"))})]
+    send = scene.sink.sender(writes)
+    assert send is not None
+    scene.client.script_flush()
+    send()
+    scene.sink.push(writes)
+    assert scene.emails() == {(1,): "sent"}
+
+
+def test_what_an_idle_connection_may_not_take_at_once_is_not_sent_ahead(scene: Scene) -> None:
+    most = {(key,): Write(5, ("x" * 200, "n")) for key in range(100)}
+    assert scene.sink.sender([ViewWrites(scene.view.id, most)]) is None
+    scene.sink.close()
+    assert scene.sink.sender([ViewWrites(scene.view.id, {(1,): Write(5, ("sent", "n"))})]) is None
 
 
 def test_a_hung_server_is_given_up_after_the_timeout_and_used_again_when_it_wakes(scene: Scene) -> None:

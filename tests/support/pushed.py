@@ -168,10 +168,11 @@ def held(worker: CommandWorker) -> Iterator[None]:
             is_over.wait(30)
             push(handed)
 
-        pusher._push = waits
+        pusher._push, pusher._send = waits, lambda _: None
     try:
         yield
     finally:
         for pusher, push in zip(pushers, before, strict=True):
             pusher._push = push
+            del pusher._send
         is_over.set()
