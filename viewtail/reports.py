@@ -28,6 +28,7 @@ from projectors.view_states import State
 _log = structlog.get_logger("viewtail.worker")
 
 REPORT_EVERY_S = 0.5
+REPORT_IDLE_EVERY_S = 1.0  # while nothing is written: waking up is most of what an idle process costs
 SAVE_REPORT_EVERY_S = 5.0  # while rows flow; on a change of state at once, else only now and then
 SAVE_IDLE_REPORT_EVERY_S = 60.0
 IS_WAITING_S = 1.0  # above this lag it is not idle, though nothing was written: the store hangs
@@ -95,7 +96,7 @@ class Reporter:
         collected_at = last_at = time.monotonic()
         last_count = 0
         while True:
-            is_last = self._stop.wait(REPORT_EVERY_S)
+            is_last = self._stop.wait(REPORT_EVERY_S if self._rate else REPORT_IDLE_EVERY_S)
             now = time.monotonic()
             if now - collected_at > COLLECT_GARBAGE_EVERY_S:
                 gc.collect()
