@@ -11,7 +11,7 @@ import redis
 import urllib3
 
 from bench import live
-from bench.lines import TURNS, Line, Told, median
+from bench.lines import Line, Told, median
 from bench.measured import processor_s
 from bench.operators import STORES, forget
 from bench.setting import ROWS_A_TRANSACTION, Setting, Sizes, prepare, say, until, write_bulk_rows
@@ -22,6 +22,8 @@ COST = 0.05  # of drain speed and of live latency
 LONGEST_S = 120.0
 OFF = "the cleaner off"
 DRAINS = 5  # with it and without, in a round
+TURNS = 6  # of live changes likewise: the machine's speed drifts by more than what is looked for
+WARM_TURNS = 2  # before the first round: Java compiles what it runs often, which live changes of a cold server wait for
 _LIVE_FROM = 100_000_000
 
 
@@ -46,6 +48,9 @@ class Cleaning:
             self._next = 0
             with live.worker(off, store):
                 self._drained(off, store)  # fills the view, and the table with what the cleaner goes round
+            say(f"the cleaner, {store}, to warm up")
+            for setting in (on, off) * WARM_TURNS:
+                self._live(setting, store)
             drain = Line(f"drain of {self._drained_rows:,} rows with the cleaner: {store}", "rows/s", OFF, 1 - COST)
             p50 = Line(f"live with the cleaner, p50: {store}", "ms", OFF, 1 + COST)
             p99 = Line(f"live with the cleaner, p99: {store}", "ms", OFF, 1 + COST)
@@ -54,9 +59,7 @@ class Cleaning:
                 say(f"the cleaner, {store}, round {number + 1} of {self.rounds}")
                 settings = (on, off) if number % 2 else (off, on)
                 self._drains(drain, settings, store, on)
-                with_it, without = self._live_by_turns(settings, store, on)
-                p50.add(with_it.p50_ms, without.p50_ms)
-                p99.add(with_it.p99_ms, without.p99_ms)
+                self._live_by_turns(p50, p99, settings, store, on)
             share = self._share(on, store) - self._share(off, store)
             self.told.append(median(f"share of one core at work: {store}", "%", [share], MOST_SHARE))
             with live.worker(self.setting, store):
@@ -103,12 +106,13 @@ class Cleaning:
         look = live.looker(setting, store, STORES[store][1])
         return until(f"{store}: row {row:,} is in the view", lambda: look(row), LONGEST_S)
 
-    def _live_by_turns(self, settings: Sequence[Setting], store: str, on: Setting) -> tuple[live.Latency, live.Latency]:
-        """With the cleaner, and without, of all rows of a round but those of a process's first seconds."""
-        found: dict[bool, list[float]] = {True: [], False: []}
-        for setting in [*settings] * TURNS:
-            found[setting is on] += self._live(setting, store)
-        return live.latency(found[True]), live.latency(found[False])
+    def _live_by_turns(self, p50: Line, p99: Line, settings: Sequence[Setting], store: str, on: Setting) -> None:
+        """Pairs, and another one is first in each."""
+        for number in range(TURNS):
+            order = reversed(settings) if number % 2 else settings
+            found = {setting is on: live.latency(self._live(setting, store)) for setting in order}
+            p50.add(found[True].p50_ms, found[False].p50_ms)
+            p99.add(found[True].p99_ms, found[False].p99_ms)
 
     def _live(self, setting: Setting, store: str) -> list[float]:
         seconds = self.sizes.live_s / self.rounds / TURNS + live.WARM_S

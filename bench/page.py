@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bench import decode, live, starts
-from bench.cleaning import DRAINS
+from bench.cleaning import DRAINS, WARM_TURNS
+from bench.cleaning import TURNS as LIVE_TURNS
 from bench.commands import CALLERS_OF_MANY, MANY
 from bench.lines import TURNS, Line, Told, table
 from bench.projecting import FAKE_BATCH_S
@@ -148,8 +149,9 @@ How it is measured:
   longest read has a goal is that of `rebuild --rollback`, which does nothing else; the other longest read is one of
   the whole rebuild.
 - Drains with the cleaner and without alternate, {drains} of each in a round, and the ratio is the median of those of
-  pairs: MySQL flushes and purges what earlier ones wrote, so that two of the same differ by a third. Live changes of a
-  process's first {warm_s:.0f} s do not count.
+  pairs: MySQL flushes and purges what earlier ones wrote, so that two of the same differ by a third. Live changes
+  alternate likewise, {turns_live} of each in a round, since the machine's speed drifts; {warm_turns} of each come
+  before the first round, as Java is slow at first, and those of a process's first {warm_s:.0f} s do not count.
 - The cleaner never rests while its cost is measured (`cleaner.rest_s = 0`). Its share of a core is the processor time
   of the pipeline's process while nothing changes, less that of one without a cleaner.
 - A row is damaged with the store's own commands, under its version, right after it was written.
@@ -186,6 +188,8 @@ def page(written: str, measured: Mapping[str, str]) -> str:
         full_rows=FULL_ROWS,
         still_s=STILL_S,
         drains=DRAINS,
+        turns_live=LIVE_TURNS,
+        warm_turns=WARM_TURNS,
         warm_s=live.WARM_S,
         fake_ms=FAKE_BATCH_S * 1000,
         many=MANY,
