@@ -32,7 +32,8 @@ NUMBER_TEXTS: dict[Kind, Callable[[Any], str]] = {  # in keys, and in Redis hash
 # --- Rendered keys ---
 
 ENCODED = {ord("%"): "%25", ord("{"): "%7B", ord("}"): "%7D", ord(":"): "%3A"}
-_DECODED = {"25": "%", "7B": "{", "7D": "}", "3A": ":"}
+_LINE_ENDS = {ord("\t"): "%09", ord("\n"): "%0A", ord("\r"): "%0D"}
+_DECODED = {text[1:]: chr(code) for code, text in (ENCODED | _LINE_ENDS).items()}
 _SPECIAL = re.compile("[%{}:]")
 
 
@@ -55,6 +56,11 @@ def key_renderer(columns: Sequence[Column]) -> Callable[[Key], str]:
 
 def _encode(text: str) -> str:
     return text if text.isalnum() or not _SPECIAL.search(text) else text.translate(ENCODED)
+
+
+def in_a_line(rendered: str) -> str:
+    """A rendered key where a tab or the end of a line would be taken for something else; `parse_key` reads it, too."""
+    return rendered.translate(_LINE_ENDS)
 
 
 def parse_key(text: str, columns: Sequence[Column]) -> Key:

@@ -5,6 +5,7 @@ The views were bound to the tables, so they work; the user may find better ones.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from projectors.stores.registry import STORES
 MAX_TABLES_LOOKED_AT = 200
 MAX_INDEXED_LENGTH = 500  # characters; four bytes each, and the key, fit into an index
 FIELDS_SHOWN = 4
+MOST_OTHERS = 20  # tables that are named besides
 
 _SYSTEM = ("mysql", "information_schema", "performance_schema", "sys", "ndbinfo")
 _PLAIN = (Kind.INTEGER, Kind.DECIMAL, Kind.TEXT, Kind.ENUM, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP)
@@ -48,24 +50,28 @@ def _names(connection: pymysql.Connection[Any], query: str, *arguments: object) 
         return [str(name) for (name,) in cursor.fetchall()]
 
 
-def choose(connection: pymysql.Connection[Any], schema: str) -> Choice:
-    """The table that examples are best shown on. Raises MisuseError when none can have a view."""
+def choose(connection: pymysql.Connection[Any], schema: str) -> tuple[Choice, list[str]]:
+    """The table that examples are best shown on, and the others that can have views. Raises MisuseError without any."""
     best: tuple[int, Choice] | None = None
+    found = []
     for name in _table_names(connection, schema):
         try:
             table = describe(connection, schema, name)
         except DeclarationError:
             continue
         choice = _choice(table, _indexed(connection, table))
+        if not _can_be_viewed(choice):
+            continue
+        found.append(table.full_name)
         score = 4 * choice.is_looked_up + 2 * (choice.indexed is not None) + len(choice.searched)
-        if _can_be_viewed(choice) and (best is None or score > best[0]):
+        if best is None or score > best[0]:
             best = (score, choice)
     if best is None:
         raise MisuseError(
             f"no table of {schema} can have a view: each needs a primary key and a column that viewtail reads; "
             "say another --schema, or write views.py by hand"
         )
-    return best[1]
+    return best[1], [name for name in found if name != best[1].table.full_name]
 
 
 def _table_names(connection: pymysql.Connection[Any], schema: str) -> list[str]:
@@ -125,7 +131,7 @@ def examples(choice: Choice) -> list[Example]:
     return [example for store in STORES if (example := store.example(choice)) is not None]
 
 
-def views_py(choice: Choice, stores: Sequence[str]) -> str:
+def views_py(choice: Choice, others: Sequence[str], stores: Sequence[str]) -> str:
     """The text of views.py; views of stores without an address are there as comments."""
     classes = sorted({"Entity", *(type(example.view).__name__ for example in examples(choice))})
     lines = [
@@ -138,6 +144,7 @@ def views_py(choice: Choice, stores: Sequence[str]) -> str:
         "",
         f"# A canonical table; its rows are known by their primary key ({', '.join(choice.table.primary_key)}).",
         f"entity = Entity({choice.table.full_name!r})",
+        *_comment_on(others),
         "",
         "views = [",
     ]
@@ -148,3 +155,15 @@ def views_py(choice: Choice, stores: Sequence[str]) -> str:
             variable = f"VIEWTAIL_{example.view.store.upper()}__URL"
             lines += [f"    # {example.comment} (set {variable} first)", f"    # {example.declaration}"]
     return "\n".join([*lines, "]", ""])
+
+
+def _comment_on(others: Sequence[str]) -> list[str]:
+    if not others:
+        return []
+    more = [f"and {len(others) - MOST_OTHERS} more"] if len(others) > MOST_OTHERS else []
+    text = (
+        f"Other tables that can have views, each as an Entity of its own: {', '.join([*others[:MOST_OTHERS], *more])}"
+    )
+    return textwrap.wrap(
+        text, 110, initial_indent="# ", subsequent_indent="# ", break_long_words=False, break_on_hyphens=False
+    )

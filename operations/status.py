@@ -172,7 +172,7 @@ def as_one(views: Sequence[ViewStatus]) -> ViewStatus:
         reason=next((one.reason for one in views if one.reason), None),
         row_count=sum(one.row_count for one in views),
         row_estimate=max(one.row_estimate for one in views),
-        filled_percent=min((one.filled_percent or 0.0 for one in views), default=None),
+        filled_percent=None if worst.filled_percent is None else min(one.filled_percent or 0.0 for one in views),
         rows_per_second=max(one.rows_per_second for one in views),
         eta_s=max((one.eta_s for one in views if one.eta_s is not None), default=None),
         parked=sum(one.parked for one in views),

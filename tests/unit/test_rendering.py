@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from changes.errors import MisuseError
 from changes.rendering import (
     OPTIONAL_FIELD_TYPES,
+    in_a_line,
     integer_parser,
     json_value,
     key_renderer,
@@ -133,6 +134,14 @@ def test_keys_look_as_the_design_says() -> None:
     key = (7, b"\x00\xff", "a:{b}%", "2024-01-02 03:04:05")
     assert render_key(key, columns) == "7:00ff:a%3A%7Bb%7D%25:2024-01-02 03%3A04%3A05"
     assert parse_key("1.5", [column(Kind.DECIMAL, scale=3)]) == (Decimal("1.500"),)
+
+
+def test_a_key_in_a_line_of_output_is_taken_where_it_is_typed_again() -> None:
+    columns = [column(Kind.TEXT), column(Kind.TEXT)]
+    key = ("a\tb\r\n", "%09")
+    shown = in_a_line(render_key(key, columns))
+    assert shown == "a%09b%0D%0A:%2509"
+    assert parse_key(shown, columns) == key
 
 
 def test_redis_gets_plain_numbers_and_raw_bytes() -> None:

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from operations.fleet import Fleet
-from operations.status import PipelineStatus, ViewStatus
+from offsets.members import Member
+from operations.fleet import Fleet, Noted
+from operations.status import PipelineStatus, ViewStatus, as_one
 from projectors.rebuilds import Rebuild, Stage
-from viewtail.commands.status import Findings, remarks
+from viewtail.commands.status import Findings, as_owned, remarks
 
 VIEW = "mysql:people"
 COPY = Rebuild(
@@ -57,3 +58,21 @@ def test_a_copy_that_is_being_dropped_is_not_offered_for_a_way_back() -> None:
 @pytest.mark.parametrize(("state", "is_well"), [("new", True), ("filling", True), ("filled", True), ("halted", False)])
 def test_a_view_that_is_being_backfilled_is_no_fault(state: str, is_well: bool) -> None:
     assert found(0.0, state, None).is_well is is_well
+
+
+@pytest.mark.parametrize(("is_silent", "state"), [(True, "starting"), (False, "running")])
+def test_what_a_process_said_that_is_gone_is_not_taken_for_the_next_one_s(is_silent: bool, state: str) -> None:
+    (said,) = found(0.0).pipelines
+    member = Member(name="host:1", store="mysql", is_in_group=False, started_at="", is_silent=is_silent)
+    shown = as_owned(said, Noted(members=[member]))
+    assert (shown.state, shown.rows_per_second) == (state, 0 if is_silent else 1)
+    for other in (replace(said, state="down"), replace(said, state="paused"), replace(said, owner="host:2")):
+        assert as_owned(other, Noted(members=[member])) == other
+
+
+def test_how_much_of_a_halted_view_is_filled_is_not_told() -> None:
+    filled = replace(view(VIEW, "filled"), filled_percent=100.0)
+    filling = replace(view(VIEW, "filling"), filled_percent=40.0)
+    assert as_one([filled, view(VIEW, "halted")]).filled_percent is None
+    assert as_one([filled, filling]).filled_percent == 40.0
+    assert as_one([filled]).filled_percent == 100.0

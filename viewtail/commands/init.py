@@ -28,11 +28,14 @@ def init(config: Path | None, *, source: str | None, schema: str | None, is_forc
             f"{' and '.join(present)} would be overwritten, so nothing was written. Move away what is there, "
             "go to another directory, or overwrite it with --force"
         )
-    choice = _look(loaded, schema)
+    choice, others = _look(loaded, schema)
     stores = [store.name for store in STORES if store.default_address or loaded.section(store).url]
-    _write(views, first_views.views_py(choice, stores), 0o644)
+    _write(views, first_views.views_py(choice, others, stores), 0o644)
     _write(toml, _toml(loaded, source), 0o600)
     print(f"{views}: views of {choice.table.full_name}, as examples; edit them")
+    if others:
+        more = "1 more table" if len(others) == 1 else f"{len(others)} more tables"
+        print(f"{views}: names {more} that can have views")
     print(f"{toml}: settings, readable by you alone")
     print("next: viewtail check", file=sys.stderr)
     return 0
@@ -50,7 +53,7 @@ def _settings(toml: Path, source: str | None) -> settings.Settings:
     return settings.load(toml if toml.exists() else None, environ)
 
 
-def _look(loaded: settings.Settings, schema: str | None) -> Choice:
+def _look(loaded: settings.Settings, schema: str | None) -> tuple[Choice, list[str]]:
     address = loaded.source_address()
     own = (loaded.store_database, loaded.source.database)
     with asking(address, role="source") as connection:

@@ -105,7 +105,7 @@ def _seen(
     fleet = as_fleet(noted, shared)
     known = [
         replace(
-            one,
+            as_owned(one, noted),
             waiting=waiting.get(one.name),
             lag_s=_lag_s(one, waiting.get(one.name), ages.get(one.name)),
             owner=fleet.owners[one.name].process if one.name in fleet.owners else one.owner,
@@ -116,6 +116,14 @@ def _seen(
     return Findings(
         pipelines=known, fleet=fleet, source_error=source_error, risk=risk, keeps_s=keeps_s, not_run=[], retired=[]
     )
+
+
+def as_owned(one: PipelineStatus, noted: Noted) -> PipelineStatus:
+    """What a process said that is gone, of a pipeline that another one has by now, is not true any more."""
+    silent = {member.name for member in noted.members if member.is_silent}
+    if one.state in ("down", PAUSED) or one.owner not in silent:
+        return one
+    return replace(one, state="starting", rows_per_second=0, error=None)
 
 
 def _lag_s(one: PipelineStatus, waiting: int | None, age_s: float | None) -> float:

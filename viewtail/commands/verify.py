@@ -13,6 +13,7 @@ from zlib import crc32
 
 from changes.errors import DeclarationError, MisuseError, StopRequested, ViewtailError, once
 from changes.positions import Position
+from changes.rendering import in_a_line
 from changes.writes import Key
 from operations.lowered import Lowered
 from operations.runs import Run
@@ -210,11 +211,12 @@ def _print(report: Report, options: Options) -> None:
         done = "repaired" if one.key in repaired else ("would be written again" if options.is_repair else "")
         if one.name in report.lowered:
             done += f", its version was lowered: {report.lowered[one.name]}"
-        print("\t".join([report.view, one.name, one.difference.value, one.why, *([done] if done else [])]))
+        print("\t".join([report.view, in_a_line(one.name), one.difference.value, one.why, *([done] if done else [])]))
     for name in report.parked:
-        print("\t".join([report.view, name, "parked", _of_parked(report, name)]))
+        print("\t".join([report.view, in_a_line(name), "parked", _of_parked(report, name)]))
     for name in report.foreign:
-        print("\t".join([report.view, name, "foreign", "viewtail did not write it, and leaves it alone; delete it"]))
+        what = "viewtail did not write it, and leaves it alone; delete it"
+        print("\t".join([report.view, in_a_line(name), "foreign", what]))
     if report.misled:
         print("\t".join([report.view, "", MISLED, report.misled]))
     print(f"{report.view}: {_verdict(report)}, {counts.rows:,} rows compared in {report.took_s:.1f} s{_more(report)}")
@@ -222,7 +224,7 @@ def _print(report: Report, options: Options) -> None:
 
 def _of_parked(report: Report, name: str) -> str:
     """What tells why; without a dead letter a replay makes one."""
-    quoted = shlex.quote(name)
+    quoted = shlex.quote(in_a_line(name))
     if name in report.lettered:
         return f"viewtail dead-letters show {report.view} {quoted}"
     return f"its dead letter is gone; to try it again: viewtail replay {report.view} --key {quoted}"
