@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -20,6 +19,7 @@ from changes.versions import parts_of
 from changes.writes import Key
 from ingest import History, TimedSource
 from offsets.mysql import transaction
+from operations.looked_back import moment, notes, place_of
 from operations.status import PipelineStatus
 from projectors.proving.beside import Beside, Keeper
 from projectors.proving.changed_keys import Change, LookBack, Looked
@@ -233,7 +233,7 @@ class Why:
         if PipelineId.parse(pipeline.name).source != DEFAULT_SOURCE:
             _, number, position = parts_of(held.version)
             return f"file {number}:{position}"  # of the server that the topic is fed from, whose names are not known
-        return _place_of(held.version, pipeline.position)
+        return place_of(held.version, pipeline.position)
 
     @property
     def _has_column(self) -> bool:
@@ -259,39 +259,8 @@ class Why:
             raise
         except ViewtailError as error:
             return Looked(), f"not looked for: {once(error)}"
-        return looked, "; ".join(self._notes(looked, held))
-
-    def _notes(self, looked: Looked, held: Held) -> Iterator[str]:
-        mib = max(1, round(looked.byte_count / 2**20))
-        stretch = f"the last {mib:,} MiB of the binlog, since {_moment(looked.begun_us)} UTC"
-        if looked.last is None and looked.back_to is not None:
-            yield f"no change in {stretch}" + (", which is all that the source has" if looked.is_all else "")
-        reason = f": {looked.failure}" if looked.failure else ""
-        if looked.stopped_at is not None and not looked.is_sure:
-            upto = "" if looked.back_to is None else f", up to {looked.back_to},"
-            reason = reason or f": reading took {READ_FOR_S:.0f} s"
-            yield f"what is behind {looked.stopped_at}{upto} was not looked at{reason}"
-        elif reason or (looked.last is None and not looked.is_all and looked.stopped_at is None):
-            yield f"{'the binlog' if looked.back_to is None else 'what is older'} was not looked at{reason}"
-        if looked.unreadable_upto >= 0 and not looked.is_sure:
-            place = _place_of(looked.unreadable_upto, str(looked.back_to or looked.stopped_at))
-            yield f"up to about {place} the table was another one, or was emptied, which is no change of a row"
-        is_seen = looked.back_to is not None and looked.back_to.version <= (held.version or 0)
-        is_seen = is_seen and (held.version or 0) > looked.unreadable_upto
-        if is_seen and looked.shown is None and not self._has_column:
-            is_older = looked.last is not None and looked.last.version > (held.version or 0)
-            shown = "what the view shows is older, and" if is_older else "the view has it"
-            yield (
-                f"{shown} from a backfill"
-                if held.content is not None
-                else "a backfill found no value, or somebody took it away"
-            )
-
-
-def _place_of(version: int, near: str) -> str:
-    """As an operator writes it, in the binlog that `near` is a place of."""
-    _, number, position = parts_of(version)
-    return f"{near.rpartition(':')[0].rpartition('.')[0]}.{number:06d}:{position}"
+        told = notes(looked, held, within_s=READ_FOR_S, has_version_column=self._has_column)
+        return looked, "; ".join(told)
 
 
 def _is_equal(comparison: Comparison, key: Key, expected: Expected, held: Held) -> bool:
@@ -319,10 +288,4 @@ def _well(key: Key, expected: Expected, *, has_row: bool, besides: str) -> tuple
 
 
 def _committed(change: Change | None) -> str | None:
-    return None if change is None else _moment(change.origin.committed_us)
-
-
-def _moment(committed_us: int) -> str | None:
-    if not committed_us:
-        return None
-    return datetime.fromtimestamp(committed_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    return None if change is None else moment(change.origin.committed_us)
