@@ -123,6 +123,11 @@ def session_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: st
     return kind(f"{where} does not answer: {number} {said}. viewtail tries again by itself; is the server up?")
 
 
+def lacks_rights(error: pymysql.err.MySQLError) -> bool:
+    """Whether the server refused a statement since the user's grants do not cover it."""
+    return number_of(error) in NO_RIGHTS
+
+
 def mend_of_denial(error: pymysql.err.MySQLError) -> str | None:
     """What to do where the server refused for want of rights, a sentence; None where that is not why.
 
@@ -131,6 +136,7 @@ def mend_of_denial(error: pymysql.err.MySQLError) -> str | None:
     return _DENIALS.get(number_of(error))
 
 
+NO_RIGHTS = frozenset({1044, 1142, 1143, 1227})  # to a database, a table, a column; a global privilege
 _NO_DATABASE = 1049
 _MISSING_DATABASE = "Create that database, or name another in the settings."
 
@@ -141,12 +147,9 @@ _EXPIRED = "The password has expired; give the user a new one."
 
 # Numbers of MySQL and of MariaDB. Trying again helps with none of them.
 _DENIALS = {
-    1044: _GRANTS,  # a database
+    **dict.fromkeys(NO_RIGHTS, _GRANTS),
     1045: _LOGIN,
     1130: "Create the user for the host that viewtail connects from.",
-    1142: _GRANTS,  # a table
-    1143: _GRANTS,  # a column
-    1227: _GRANTS,  # a global privilege
     1370: _GRANTS,  # a routine
     1698: _LOGIN,
     1820: _EXPIRED,

@@ -17,12 +17,11 @@ from changes.errors import SourceError
 from changes.findings import Finding, fail, ok, warn
 from ingest import Tables
 from ingest.canonical.foreign_keys import cascading_keys
-from ingest.canonical.tables import is_denial
 from ingest.watermarks import watermark_checks
 from servers.asking import findings
 from servers.facts import MARIADB, MYSQL, ServerFacts, facts_of
 from servers.privileges import Privileges, account
-from servers.sessions import Connection, MySQLAddress, quote
+from servers.sessions import Connection, MySQLAddress, lacks_rights, quote
 
 DAY_S = 86_400
 MIN_PACKET = 16 << 20
@@ -167,7 +166,7 @@ def _may_select(connection: Connection, schema: str, table: str) -> bool | None:
     except pymysql.err.MySQLError as error:
         if error.args[:1] in [(ER.BAD_DB_ERROR,), (ER.NO_SUCH_TABLE,)]:
             return None
-        if not is_denial(error):
+        if not lacks_rights(error):
             raise
         return False
     return True

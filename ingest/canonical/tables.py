@@ -13,14 +13,13 @@ from typing import Any
 
 import pymysql
 import pymysql.cursors
-from pymysql.constants import ER
 
 from changes.errors import DeclarationError
 from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table, is_pattern, matches
 from ingest.canonical.rows import source_error, user_of
 from ingest.charsets import READABLE
 from servers.facts import facts_of
-from servers.sessions import Connection, number_of, quote
+from servers.sessions import Connection, lacks_rights, quote
 
 _TYPES = {
     Kind.INTEGER: "tinyint smallint mediumint int bigint year bit",
@@ -32,7 +31,6 @@ _TYPES = {
 _KINDS = {name: kind for kind, names in _TYPES.items() for name in names.split()} | {
     kind.value: kind for kind in Kind if kind not in (*_TYPES, Kind.UNSUPPORTED)
 }
-_DENIED = (ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR)
 _OLD_NAMES = {"utf8": "utf8mb3"}  # before MySQL 8.0.30, and MariaDB
 
 
@@ -249,13 +247,8 @@ def is_denied(connection: Connection, schema: str, name: str, columns: Iterable[
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT {wanted} FROM {quote(schema, name)} LIMIT 0")
     except pymysql.err.MySQLError as error:
-        return is_denial(error)
+        return lacks_rights(error)
     return False
-
-
-def is_denial(error: pymysql.err.MySQLError) -> bool:
-    """Whether the server refused to show a table, for want of rights."""
-    return number_of(error) in _DENIED
 
 
 def row_estimates(connection: Connection, tables: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:

@@ -15,7 +15,7 @@ from typing import Any
 import pymysql
 
 from changes.errors import StoreError
-from servers.sessions import Connection, number_of, quote, value_of
+from servers.sessions import Connection, lacks_rights, number_of, quote, value_of
 from viewtail.entities import archive_files
 from viewtail.entities.commands import Command
 from viewtail.entities.event_table import NO_TABLE, EventTable, Newest, Recorded
@@ -23,7 +23,6 @@ from viewtail.entities.event_table import NO_TABLE, EventTable, Newest, Recorded
 TABLE, FILE = "table", "file"  # kinds of places
 WRITING, WRITTEN, WHOLE = "writing", "written", "whole"  # states of a file
 IN_FILE = "archived_in"  # column of the archive table: the id of a file, NULL where the row itself is all
-_DENIED = frozenset({1142, 1143})  # also of a table that is not there
 
 
 def places_of(table: EventTable) -> str:
@@ -86,7 +85,7 @@ class Archive:
         try:
             return self.events(connection) is not None
         except pymysql.err.MySQLError as error:
-            if number_of(error) not in _DENIED:
+            if not lacks_rights(error):  # also where the table is not there
                 raise
             return True
 

@@ -30,7 +30,7 @@ import pymysql
 
 from changes.errors import StoreError, StoreUnavailableError, TemporaryError, ViewtailError
 from servers.pipelined import Flight
-from servers.sessions import TEMPORARY_NUMBERS, Connection, number_of
+from servers.sessions import TEMPORARY_NUMBERS, Connection, lacks_rights, number_of
 from viewtail.entities.archives import Archive
 from viewtail.entities.commands import Command, Handler, HandlerFailedError
 from viewtail.entities.event_table import (
@@ -49,7 +49,6 @@ from viewtail.entities.remembered import Remembered
 
 _DUPLICATE = 1062
 _MADE_MEANWHILE = 1412  # a table is younger than the snapshot
-_RIGHTS = frozenset({1044, 1142, 1143, 1227})
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.005, 1.0
 LOOKED_UP_FOR_S = 1.0  # behind a command that had been handled before
 # Between two handlers, the batch that is under way is looked after so often. It is waited for behind a handler that
@@ -438,7 +437,7 @@ class Batches:
         error: pymysql.err.MySQLError,
     ) -> list[Outcome]:
         """MySQL takes something of the batch never: one by one, so that the others are not kept up."""
-        if number_of(error) in _RIGHTS:
+        if lacks_rights(error):
             what = (
                 f"{self.table.name}: {number_of(error)} access denied. GRANT SELECT, INSERT on it, and SELECT on its "
                 "archive where it has one (docs/entities.md)"

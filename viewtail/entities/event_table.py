@@ -17,13 +17,13 @@ import pymysql
 from changes.errors import MisuseError
 from servers.facts import ServerFacts
 from servers.pipelined import Flight
-from servers.sessions import Connection, number_of, quote
+from servers.sessions import NO_RIGHTS, Connection, number_of, quote
 from viewtail.entities.commands import MOST_COMMAND_ID, MOST_ENTITY_ID, MOST_NAME, Command
 
 BYTES_A_STATEMENT = 1 << 20  # of JSON, and one event more: below any server's max_allowed_packet
 NOT_AS_MADE = frozenset({1049, 1054, 1146})  # MySQL's numbers: no such database, column, table
 NO_TABLE = 1146
-NOT_TO_BE_ASKED = frozenset({NO_TABLE, 1044, 1142, 1143})
+NOT_TO_BE_ASKED = NO_RIGHTS | {NO_TABLE}
 _LOCKED_TOO_LONG = 1205
 NOTHING = b"null"  # the state of an entity without events
 KEY, VERSION = "entity_id", "version"  # columns that name an event

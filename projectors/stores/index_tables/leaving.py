@@ -18,7 +18,7 @@ from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Tr
 from projectors.views import BoundView
 from servers.facts import facts_of
 from servers.literals import one_of, selected
-from servers.sessions import Connection, number_of, quote, value_of
+from servers.sessions import Connection, lacks_rights, number_of, quote, value_of
 
 _COUNTED = 1_000_000  # rows; more of them are not worth the wait
 _LOCK_WAIT = 1205
@@ -164,6 +164,6 @@ def _mapped(doing: str) -> Iterator[None]:
                 f"{doing} waited {DDL_WAIT_S} s for a session that uses the table. End that session's transaction "
                 "(SHOW PROCESSLIST), then run the command again"
             ) from None
-        if number in (1044, 1142):
+        if lacks_rights(error):
             raise StoreError(f"{doing} is not allowed ({number}). Grant what `viewtail check` lists") from None
         raise StoreUnavailableError(f"{doing} failed with MySQL error {number}. Run the command again") from None
