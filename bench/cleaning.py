@@ -23,7 +23,7 @@ LONGEST_S = 120.0
 OFF = "the cleaner off"
 DRAINS = 5  # with it and without, in a round
 TURNS = 6  # of live changes likewise: the machine's speed drifts by more than what is looked for
-WARM_TURNS = 2  # before the first round: Java compiles what it runs often, which live changes of a cold server wait for
+WARM_TURNS = 2  # before the first round: live changes wait while Java compiles what Elasticsearch runs often
 _LIVE_FROM = 100_000_000
 
 

@@ -79,9 +79,9 @@ Where a line of these misses its goal on a machine of two cores:
   event into three indexes, and checks its JSON twice. The quicker the disk syncs, the more does one command a
   transaction, and the less is there to gain. How many a second there are is the machine's speed, as the bare INSERTs
   show that stand beside.
-- Pushes: a row is read again before its COMMIT, and written when it has come through, by a thread of its own. Where all
-  cores are busy, it is the thread that waits: Redis alone needs a third of a millisecond for its write. Elasticsearch
-  stops for 30 to 100 ms now and then, and what is pushed meanwhile waits for that.
+- Pushes: a row is read again before its COMMIT, and written when it has come through. For MySQL and Elasticsearch a
+  thread of its own does that. Where all cores are busy, it is the thread that waits. Elasticsearch stops for 30 to
+  100 ms now and then, and what is pushed meanwhile waits for that.
 - An idle poller looks at each table ten times a second, and twice at its watermarks. A larger `poll_s` makes it
   cheaper.
 

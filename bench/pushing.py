@@ -109,7 +109,7 @@ def _pushed(store: str, port: int, rows: range) -> list[float]:
 
         def command(number: int) -> None:
             worker.submit(Command(entity_id=str(number), command_id="1", name="handle", request=number)).result(30)
-            reader.look_for(number)
+            reader.look_for(number, time.perf_counter())
 
         command(rows.start - 1)
         time.sleep(_BEGINS_WITHIN_S)
@@ -149,10 +149,11 @@ class _Reader:
         self._process.kill()
         self._process.wait()
 
-    def look_for(self, row: int) -> None:
-        self._since[row] = time.perf_counter()
+    def look_for(self, row: int, since: float | None = None) -> None:
+        """`since`: what its delay is counted from, by perf_counter; None: from the return of this."""
         self._asks.write(f"{row}\n")
         self._asks.flush()
+        self._since[row] = time.perf_counter() if since is None else since
 
     def delays(self, rows: range) -> list[float]:
         """Milliseconds; every row is seen once this returns."""

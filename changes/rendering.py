@@ -63,6 +63,11 @@ def in_a_line(rendered: str) -> str:
     return rendered.translate(_LINE_ENDS)
 
 
+def out_of_a_line(text: str) -> str:
+    """The rendered key that `in_a_line` made `text` of; one that it left as it was stays so."""
+    return re.sub("%0([9AaDd])", lambda found: _DECODED[f"0{found[1].upper()}"], text)
+
+
 def parse_key(text: str, columns: Sequence[Column]) -> Key:
     """The key that `render_key` made `text` of.
 

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from changes.errors import MisuseError
-from changes.rendering import parse_key, render_key
+from changes.rendering import in_a_line, parse_key, render_key
 from changes.tables import Column
 from changes.writes import Key
 from offsets.pauses import MOST_REASON
@@ -130,11 +130,13 @@ class OwnTraces:
         more = _MORE.search(texts)
         tokens = texts[: more.start() if more else len(texts)].split(", ")
         kept = [ERASED if self._is_named(token) else token for token in tokens]
-        if is_cut and self._rendered.startswith(kept[-1]):
+        forms = (self._rendered, in_a_line(self._rendered))
+        if is_cut and any(form.startswith(kept[-1]) for form in forms):
             kept[-1] = ERASED
         if kept == tokens:
             # A key with a comma in it was taken apart.
-            found = re.sub(rf"(?:^|(?<=, )){re.escape(self._rendered)}(?=, | and | \(|$)", lambda _: ERASED, named)
+            either = "|".join(map(re.escape, forms))
+            found = re.sub(rf"(?:^|(?<=, ))(?:{either})(?=, | and | \(|$)", lambda _: ERASED, named)
             return head + (named if found == named else _DIGEST.sub("", found))
         return head + ", ".join(kept) + (more[0] if more else "")
 

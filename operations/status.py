@@ -167,14 +167,15 @@ def _age_s(one: PipelineStatus) -> float:
 def as_one(views: Sequence[ViewStatus]) -> ViewStatus:
     """One view of several pipelines: as it is where it is least well. One of them backfilled it for all."""
     worst = max(views, key=lambda one: _FROM_WELL.index(one.state))
+    is_not_told = worst.filled_percent is None
     return replace(
         worst,
         reason=next((one.reason for one in views if one.reason), None),
         row_count=sum(one.row_count for one in views),
         row_estimate=max(one.row_estimate for one in views),
-        filled_percent=None if worst.filled_percent is None else min(one.filled_percent or 0.0 for one in views),
+        filled_percent=None if is_not_told else min(one.filled_percent or 0.0 for one in views),
         rows_per_second=max(one.rows_per_second for one in views),
-        eta_s=max((one.eta_s for one in views if one.eta_s is not None), default=None),
+        eta_s=None if is_not_told else max((one.eta_s for one in views if one.eta_s is not None), default=None),
         parked=sum(one.parked for one in views),
         proven_through=None if any(one.proven_through is None for one in views) else worst.proven_through,
     )

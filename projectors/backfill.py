@@ -145,7 +145,7 @@ class Backfill:
         if record.rows_a_second:
             self._pace = Pace(record.rows_a_second, self.stop)
         self.vitals.row_count, self._kept_count = record.row_count, record.kept_count
-        if self.vitals.state != "filling":  # else it is tried again
+        if not is_resumed or self.vitals.state != "filling":  # else it is tried again, perhaps for a while
             _log.info("backfilling", view=self.view.id, rows_before=record.row_count, about=self.vitals.row_estimate)
         self.vitals.state = "filling"
         return record, is_resumed

@@ -114,7 +114,7 @@ class _Ready:
 
 
 class _Taken(NamedTuple):
-    """By the thread."""
+    """What the thread is to do next."""
 
     handed: Mapping[Any, int]
     sent: _Made | None  # of what was handed over, where that was sent already
@@ -161,7 +161,7 @@ class Pusher:
         self._handed: Mapping[Any, int] | None = None  # all that waits, where it was handed over at once
         self._coming: deque[Mapping[Any, int]] = deque(maxlen=ANNOUNCED_AT_ONCE)
         self._ahead: deque[_Made] = deque(maxlen=ANNOUNCED_AT_ONCE)  # of what was announced last
-        self._ready: _Ready | None = None  # while the thread has nothing to do: the sink is whoever's hands over
+        self._ready: _Ready | None = None  # while the thread has nothing to do: whoever hands over has the sink
         self._next: _Ready | None = None  # the thread's own
         self._sent: _Made | None = None
         self._dropped = 0
@@ -200,9 +200,9 @@ class Pusher:
     def _send(self, ready: _Ready) -> None:
         self._ready = None
         if time.monotonic() < ready.until:
-            with suppress(Exception):  # the thread meets it as well
+            self._sent = ready.made
+            with suppress(Exception):  # the thread meets it: it waits for the answer
                 ready.send()
-                self._sent = ready.made
 
     def close(self) -> None:
         """Push what waits, within CLOSED_WITHIN_S; what is left by then is the pipeline's."""

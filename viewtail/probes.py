@@ -16,7 +16,7 @@ from projectors.view_states import State
 from viewtail.logs import masked
 
 LIVE_WITHIN_S = 30.0  # the supervisor's loop turns twice a second
-HEARD_WITHIN_S = 5.0  # a pipeline reports twice a second
+HEARD_WITHIN_S = 5.0  # a pipeline reports once or twice a second
 _WELL = ("running", STANDBY, PAUSED)  # what is paused is so on purpose
 
 

@@ -28,7 +28,7 @@ from projectors.view_states import State
 _log = structlog.get_logger("viewtail.worker")
 
 REPORT_EVERY_S = 0.5
-REPORT_IDLE_EVERY_S = 1.0  # while nothing is written: waking up is most of what an idle process costs
+REPORT_IDLE_EVERY_S = 1.0  # while it runs and nothing is written: waking up is most of what an idle process costs
 SAVE_REPORT_EVERY_S = 5.0  # while rows flow; on a change of state at once, else only now and then
 SAVE_IDLE_REPORT_EVERY_S = 60.0
 IS_WAITING_S = 1.0  # above this lag it is not idle, though nothing was written: the store hangs
@@ -94,9 +94,9 @@ class Reporter:
 
     def run(self) -> None:
         collected_at = last_at = time.monotonic()
-        last_count = 0
+        last_count, is_idle = 0, False
         while True:
-            is_last = self._stop.wait(REPORT_EVERY_S if self._rate else REPORT_IDLE_EVERY_S)
+            is_last = self._stop.wait(REPORT_IDLE_EVERY_S if is_idle else REPORT_EVERY_S)
             now = time.monotonic()
             if now - collected_at > COLLECT_GARBAGE_EVERY_S:
                 gc.collect()
@@ -104,8 +104,10 @@ class Reporter:
             own = self.own
             count = own.pipeline.vitals.write_count if own else 0
             self._rate = max(0, int((count - last_count) / max(now - last_at, 0.001)))
+            is_idle = count == last_count
             last_count, last_at = count, now
             line = self._line()
+            is_idle = is_idle and line["state"] == "running"
             try:
                 tell(self._report_to, line)
             except OSError:

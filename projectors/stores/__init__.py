@@ -163,8 +163,8 @@ class GuardedSink(WitnessedSink, Protocol):
     def sender(self, writes: Sequence[ViewWrites]) -> Callable[[], None] | None:
         """What sends these writes without waiting; any thread may call it once. None where the store has none.
 
-        Once it was called, the `push` of the same object waits for the answer; nothing else is asked in between. It may
-        raise what a socket does: that `push` sends them, then.
+        Once it was called, the `push` of the same object is the next thing that is asked: it waits for the answer. The
+        call may raise what a socket does; that `push` raises StoreUnavailableError, then.
         """
         return None
 

@@ -493,7 +493,7 @@ def test_init_writes_files_that_check_and_run_take_as_they_are(deployed: Deploye
     assert "RedisHash('user', entity, fields=['name', 'email', 'is_active', 'amount'])" in written
     assert "SearchIndex('user', entity, fields={'name': 'text', 'email': 'text'})" in written
     assert f"# Other tables that can have views, each as an Entity of its own: {SCHEMA}.member" in written
-    assert "views.py: names 1 more table that can have views" in done.stdout
+    assert "views.py: 1 more table can have views" in done.stdout
     assert running.command("check").returncode == 0
 
 

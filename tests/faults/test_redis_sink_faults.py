@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import socket
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -91,19 +91,31 @@ def test_what_was_sent_ahead_is_waited_for_by_its_push_alone(scene: Scene) -> No
     assert scene.emails() == {(1,): "later"}, "no answer was left for the next one"
 
 
-def test_what_could_not_be_sent_ahead_is_sent_by_its_push(scene: Scene) -> None:
+def test_what_could_not_be_sent_ahead_makes_its_push_begin_anew(scene: Scene) -> None:
     writes = [ViewWrites(scene.view.id, {(1,): Write(5, ("sent", "n"))})]
     send = scene.sink.sender(writes)
     assert send is not None
-    scene.client.client_kill_filter(_type="normal", skipme=True)
-    time.sleep(0.1)
-    with contextlib.suppress(redis.ConnectionError):
-        send()  # the first bytes may still leave
-    with contextlib.suppress(StoreUnavailableError):
-        scene.sink.push(writes)
+    scene.sink._connection._sock.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(redis.ConnectionError):
+        send()
+    with pytest.raises(StoreUnavailableError, match="the connection broke"):
+        scene.sink.push(writes)  # whatever became of the server must be looked at first
+    assert scene.emails() == {}
     scene.sink.prepare()
     scene.sink.push(writes)
     assert scene.emails() == {(1,): "sent"}
+
+
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_another_one_s(scene: Scene) -> None:
+    send = scene.sink.sender([ViewWrites(scene.view.id, {(1,): Write(5, ("sent", "n"))})])
+    assert send is not None
+    send()
+    others = [ViewWrites(scene.view.id, {(2,): Write(5, ("other", "n"))})]
+    with pytest.raises(StoreUnavailableError):
+        scene.sink.push(others)
+    scene.sink.prepare()
+    scene.sink.push(others)
+    assert scene.emails() == {(1,): "sent", (2,): "other"}
 
 
 def test_scripts_that_were_flushed_before_rows_were_sent_ahead_are_loaded_again(scene: Scene) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 import redis
 
@@ -79,6 +80,10 @@ class Pushed:
 
     def send(self, worker: CommandWorker, entity: str, amount: int = 1, **more: Any) -> Answer:
         return worker.submit(self.command(entity, amount, **more)).result(20)
+
+    def client(self) -> pymysql.Connection[Any]:
+        """A session beside the worker's."""
+        return pymysql.connect(host="127.0.0.1", port=self.mysql.port, user="root")
 
     def wait_until_filled(self) -> None:
         """All views, by pipelines that run."""

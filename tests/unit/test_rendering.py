@@ -17,6 +17,7 @@ from changes.rendering import (
     integer_parser,
     json_value,
     key_renderer,
+    out_of_a_line,
     parse_key,
     render_key,
     row_value,
@@ -142,6 +143,7 @@ def test_a_key_in_a_line_of_output_is_taken_where_it_is_typed_again() -> None:
     shown = in_a_line(render_key(key, columns))
     assert shown == "a%09b%0D%0A:%2509"
     assert parse_key(shown, columns) == key
+    assert out_of_a_line(shown) == render_key(key, columns), "where keys are looked for as they are kept"
 
 
 def test_redis_gets_plain_numbers_and_raw_bytes() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from changes.errors import MisuseError
+from changes.rendering import out_of_a_line
 from offsets.mysql import OwnSession
 from operations.dead_letters import DeadLetterTable, Letter
 from viewtail import shards
@@ -39,7 +40,7 @@ def show(config: Path | None, name: str, key: str, *, as_json: bool) -> int:
     """Print all that is known of one key's letter; the exit code is 1 when it has none."""
     with _table(config) as table:
         view = table.view_named(name)
-        letters = table.of_keys(view, [key])
+        letters = table.of_keys(view, [out_of_a_line(key)])
     if not letters:
         _say_none(view, [key])
         return 1
@@ -75,8 +76,9 @@ def drop(config: Path | None, name: str, keys: Sequence[str], *, is_yes: bool) -
     """Forget letters; the exit code is 1 when a key that was named has none."""
     with _table(config) as table:
         view = table.view_named(name)
-        letters = table.of_keys(view, keys)
-        missing = sorted(set(keys) - {letter.key for letter in letters})
+        named = [out_of_a_line(key) for key in keys]
+        letters = table.of_keys(view, named)
+        missing = sorted(set(named) - {letter.key for letter in letters})
         if letters:
             question = (
                 f"{len(letters):,} dead letters of {view} are forgotten. The view keeps what it has for those keys, "

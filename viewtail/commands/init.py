@@ -35,7 +35,7 @@ def init(config: Path | None, *, source: str | None, schema: str | None, is_forc
     print(f"{views}: views of {choice.table.full_name}, as examples; edit them")
     if others:
         more = "1 more table" if len(others) == 1 else f"{len(others)} more tables"
-        print(f"{views}: names {more} that can have views")
+        print(f"{views}: {more} can have views: see the comment there")
     print(f"{toml}: settings, readable by you alone")
     print("next: viewtail check", file=sys.stderr)
     return 0

@@ -92,6 +92,7 @@ def _seen(
     shared: Sequence[Sharer] | None = None
     keeps_s: float | None = None
     source_error = risk = None
+    pipelines = [as_owned(one, noted) for one in pipelines]
     try:
         access = loaded.source_access()
         risk = kind.risk(access)
@@ -105,7 +106,7 @@ def _seen(
     fleet = as_fleet(noted, shared)
     known = [
         replace(
-            as_owned(one, noted),
+            one,
             waiting=waiting.get(one.name),
             lag_s=_lag_s(one, waiting.get(one.name), ages.get(one.name)),
             owner=fleet.owners[one.name].process if one.name in fleet.owners else one.owner,
@@ -119,11 +120,16 @@ def _seen(
 
 
 def as_owned(one: PipelineStatus, noted: Noted) -> PipelineStatus:
-    """What a process said that is gone, of a pipeline that another one has by now, is not true any more."""
+    """As it is where another process has it by now than the one that reported last: that one's word counts no more.
+
+    One that holds its lease, and whose reporter is silent, is another process's that has not noted itself yet.
+    """
+    owner = as_fleet(noted, None).owners.get(one.name)
+    is_of_another = owner is not None and owner.process != one.owner
     silent = {member.name for member in noted.members if member.is_silent}
-    if one.state in ("down", PAUSED) or one.owner not in silent:
+    if one.state in ("down", PAUSED) or not (is_of_another or (one.state == "running" and one.owner in silent)):
         return one
-    return replace(one, state="starting", rows_per_second=0, error=None)
+    return replace(one, state="starting", rows_per_second=0, error=None, reported_s_ago=None)
 
 
 def _lag_s(one: PipelineStatus, waiting: int | None, age_s: float | None) -> float:

@@ -45,6 +45,7 @@ from projectors.views import BoundView
 ROWS_A_SCRIPT = 100  # Redis serves nobody else meanwhile: about 0.3 ms
 SCRIPTS_UNDER_WAY = 16  # sent before the first answer is read; answers are a few bytes
 BYTES_A_SCRIPT = 8 << 20
+ROWS_SENT_AHEAD = 100  # of more, what is packed is too long as a rule
 BYTES_TOGETHER = 8 << 10  # twice as much at most is sent at once, which is what Redis reads at once
 MAX_COMMAND_BYTES = 500_000_000  # a single row; Redis takes 512 MB (proto-max-bulk-len)
 KEYS_A_SCAN = 1_000
@@ -72,6 +73,7 @@ class _Sent(NamedTuple):
 
     writes: Sequence[ViewWrites]
     answers: Sequence[tuple[str, Sequence[Item]]]  # by command, its view and its rows
+    is_whole: bool  # all bytes were sent
 
 
 class RedisSink(GuardedSink):
@@ -137,27 +139,33 @@ class RedisSink(GuardedSink):
 
     def sender(self, writes: Sequence[ViewWrites]) -> Callable[[], None] | None:
         """Of few rows: what an idle connection takes at once."""
+        if self._moves or sum(len(of_view.writes) for of_view in writes) > ROWS_SENT_AHEAD:
+            return None
         letters: list[Parked] = []
         commands = [
             (of.view, *one) for of in writes for one in self._commands(of.view, list(of.writes.items()), letters)
         ]
-        packed = b"".join(command for _, command, _ in commands)
-        if letters or self._moves or len(packed) > BYTES_TOGETHER or self._connection is None:
+        packed, connection = b"".join(command for _, command, _ in commands), self._connection
+        if letters or len(packed) > BYTES_TOGETHER or connection is None:
             return None
-        connection, answers = self._connection, [(view, items) for view, _, items in commands]
+        answers = [(view, items) for view, _, items in commands]
 
         def send() -> None:
+            self._sent = _Sent(writes, answers, is_whole=False)
             connection.send_packed_command((packed,), check_health=False)
-            self._sent = _Sent(writes, answers)
+            self._sent = _Sent(writes, answers, is_whole=True)
 
         return send
 
     def push(self, writes: Sequence[ViewWrites]) -> None:
         sent, self._sent = self._sent, None
-        if sent is None or sent.writes is not writes:
+        if sent is None:
             self.write(writes, None)
             return
         with self._mapped("writing"):
+            if not sent.is_whole or sent.writes is not writes:
+                # redis-py would connect again by itself, to a server that may have lost what it had.
+                raise exceptions.ConnectionError("the connection broke")
             try:
                 for view, items in sent.answers:
                     self._settle(view, items, [])  # what is refused is the pipeline's to park
