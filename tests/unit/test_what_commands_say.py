@@ -13,9 +13,7 @@ from changes.errors import MisuseError, ViewtailError
 from changes.tables import Column, Kind, Table
 from operations.runs import Run
 from operations.verify import Verify
-from operations.why import Why
 from projectors.binding import bind
-from projectors.proving.changed_keys import Looked
 from viewtail import Entity, RedisJson
 from viewtail.commands.replay_keys import _keys_of
 from viewtail.commands.verify import Options, _print
@@ -57,18 +55,6 @@ def test_a_parked_key_without_a_dead_letter_is_not_looked_for_there(capsys: pyte
         "redis:card\t7\tparked\tits dead letter is gone; to try it again: viewtail replay redis:card --key 7",
         "redis:card\ta b\tparked\tviewtail dead-letters show redis:card 'a b'",
     ]
-
-
-@pytest.mark.parametrize(
-    ("last", "note"),
-    [(20, "what the view shows is older, and from a backfill"), (5, "the view has it from a backfill")],
-)
-def test_a_view_has_no_change_from_a_backfill_that_is_newer_than_what_it_shows(last: int, note: str) -> None:
-    beside: Any = SimpleNamespace(view=SimpleNamespace(view=SimpleNamespace(entity=SimpleNamespace(version=None))))
-    one = Why(beside=beside, status=dict, history=lambda: None)
-    looked = Looked(last=SimpleNamespace(version=last), back_to=SimpleNamespace(version=1))  # type: ignore[arg-type]
-    held: Any = SimpleNamespace(version=10, content={"name": "a"})
-    assert list(one._notes(looked, held)) == [note]
 
 
 def test_a_command_that_another_one_runs_now_is_no_misuse() -> None:
