@@ -10,6 +10,7 @@ from bench.cleaning import TURNS as LIVE_TURNS
 from bench.commands import CALLERS_OF_MANY, MANY
 from bench.lines import TURNS, Line, Told, table
 from bench.projecting import FAKE_BATCH_S
+from bench.pushing import WRITERS
 from bench.topics import FULL_ROWS, STILL_S
 
 MOST_MIB = 150
@@ -167,7 +168,7 @@ How it is measured:
 - A push is timed from the moment at which the caller of a command has its answer, at 300 commands a second, until
   another process sees the row. The pipelines look every 10 s meanwhile. The store's own write is an HSET, the guarded
   upsert of an index table, or the PUT of a document, at the same rate, from the moment at which it is sent until such a
-  process sees it.
+  process sees it; PUTs go over {writers} connections, since one is not enough for the rate.
 - Puts and bare INSERTs alternate one by one, and so do get_all and bare SELECTs. An entity has some 400 bytes of JSON.
   Its indexes are looked at, at 300 puts a second, from the end of `put` until both of two indexes have it.
 - Live, the 60 s are as many slices as rounds, the bare loop and ours by turns. A second thread looks for each row
@@ -188,6 +189,7 @@ def page(written: str, measured: Mapping[str, str]) -> str:
         full_rows=FULL_ROWS,
         still_s=STILL_S,
         drains=DRAINS,
+        writers=WRITERS["elasticsearch"],
         turns_live=LIVE_TURNS,
         warm_turns=WARM_TURNS,
         warm_s=live.WARM_S,

@@ -27,9 +27,9 @@ TURNS = {
     "tests/faults/test_fleet_schedules.py": 1,
     "tests/faults/test_polling_faults.py": 1,
     "tests/faults/test_topic_schedules.py": 1,
-    "tests/acceptance/": 5,
-    "tests/faults/": 5,
-    "tests/integration/": 4,
+    "tests/acceptance/": 7,
+    "tests/faults/": 7,
+    "tests/integration/": 5,
     "tests/contract/": 2,
 }
 SECONDS_A_DAY = 86_400
