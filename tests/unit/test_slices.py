@@ -71,7 +71,8 @@ def test_of_files_whose_tests_take_turns_each_has_its_day() -> None:
     every_day = [_Case("tests/faults/test_convergence.py::test_seeds", None)]
     elsewhere = [_Case(f"tests/unit/test_z.py::test_{at}", None) for at in range(4)]
     run = []
-    for number in range(50, 60):
+    days = slices.TURNS["tests/faults/"]
+    for number in range(50, 50 + 2 * days):
         items = [*turns, *shared, *every_day, *elsewhere]
         left = slices.left_for_other_days(items, number)  # type: ignore[arg-type]
         taken = {item.nodeid for item in items if item not in left}
@@ -79,13 +80,14 @@ def test_of_files_whose_tests_take_turns_each_has_its_day() -> None:
         of_turns = {item.nodeid for item in turns} & taken
         assert len(of_turns) in (2, 4), "one or two of nine tests, with both cases"
         run.append(of_turns)
-    assert run[:5] == run[5:] and sum(map(len, run[:5])) == len(turns) and len(set.union(*run[:5])) == len(turns)
+    once = run[:days]
+    assert once == run[days:] and sum(map(len, once)) == len(turns) and len(set.union(*once)) == len(turns)
 
 
 def test_each_case_of_a_test_that_takes_turns_has_its_day() -> None:
     cases = [_Case(f"tests/faults/test_x.py::test_cases[{at}]", 3) for at in range(6)]
     run: set[str] = set()
-    for number in range(15):
+    for number in range(3 * slices.TURNS["tests/faults/"]):
         left = slices.left_for_other_days(cases, number)  # type: ignore[arg-type]
         taken = {item.nodeid for item in cases if item not in left}
         assert len(taken) in (0, 2)
