@@ -67,7 +67,8 @@ def test_what_a_process_said_that_is_gone_is_not_taken_for_the_next_one_s() -> N
     owned = Owned(
         pipeline="mysql", fence=1, present_fence=1, process="host:1", taken_at="", taken_s_ago=9.0, gave_up_s_ago=None
     )
-    silent, taken = replace(member, is_silent=True), replace(owned, process="host:2", fence=2, present_fence=2)
+    silent = replace(member, is_silent=True)
+    taken = replace(owned, process="host:2", fence=2, present_fence=2, taken_s_ago=0.5)
     assert as_owned(said, Noted(members=[member], owned=[owned])) == said
     # It died, and who has the lease now has not noted that yet; or has, and did not report yet.
     for noted in (Noted(members=[silent], owned=[owned]), Noted(members=[member], owned=[taken])):
@@ -75,6 +76,9 @@ def test_what_a_process_said_that_is_gone_is_not_taken_for_the_next_one_s() -> N
         assert (shown.state, shown.rows_per_second, shown.error) == ("starting", 0, None)
         assert as_owned(replace(said, state="down"), noted).state == "down"
         assert as_owned(replace(said, state="paused"), noted).state == "paused"
+    # The one that reports cannot take it; who had it before said nothing since.
+    refused = replace(said, state="halted", error="REPLICATION SLAVE is missing")
+    assert as_owned(refused, Noted(members=[member], owned=[replace(taken, taken_s_ago=60.0)])) == refused
     # Nobody has it while its process tries again, and the last one's word is all there is.
     died = replace(said, state="retrying", error="no answer")
     assert as_owned(died, Noted(members=[silent], owned=[owned])) == died

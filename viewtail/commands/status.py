@@ -120,12 +120,12 @@ def _seen(
 
 
 def as_owned(one: PipelineStatus, noted: Noted) -> PipelineStatus:
-    """As it is where another process has it by now than the one that reported last: that one's word counts no more.
+    """As it is where another process took it since the last report: the word of the one before counts no more.
 
     One that holds its lease, and whose reporter is silent, is another process's that has not noted itself yet.
     """
     owner = as_fleet(noted, None).owners.get(one.name)
-    is_of_another = owner is not None and owner.process != one.owner
+    is_of_another = owner is not None and owner.process != one.owner and owner.taken_s_ago < (one.reported_s_ago or 0.0)
     silent = {member.name for member in noted.members if member.is_silent}
     if one.state in ("down", PAUSED) or not (is_of_another or (one.state == "running" and one.owner in silent)):
         return one
