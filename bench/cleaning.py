@@ -22,7 +22,7 @@ COST = 0.05  # of drain speed and of live latency
 LONGEST_S = 120.0
 OFF = "the cleaner off"
 DRAINS = 5  # with it and without, in a round
-TURNS = 6  # of live changes likewise: the machine's speed drifts by more than what is looked for
+LIVE_TURNS = 6  # of live changes likewise: the machine's speed drifts by more than what is looked for
 WARM_TURNS = 2  # before the first round: live changes wait while Java compiles what Elasticsearch runs often
 _LIVE_FROM = 100_000_000
 
@@ -108,14 +108,14 @@ class Cleaning:
 
     def _live_by_turns(self, p50: Line, p99: Line, settings: Sequence[Setting], store: str, on: Setting) -> None:
         """Pairs, and another one is first in each."""
-        for number in range(TURNS):
+        for number in range(LIVE_TURNS):
             order = reversed(settings) if number % 2 else settings
             found = {setting is on: live.latency(self._live(setting, store)) for setting in order}
             p50.add(found[True].p50_ms, found[False].p50_ms)
             p99.add(found[True].p99_ms, found[False].p99_ms)
 
     def _live(self, setting: Setting, store: str) -> list[float]:
-        seconds = self.sizes.live_s / self.rounds / TURNS + live.WARM_S
+        seconds = self.sizes.live_s / self.rounds / LIVE_TURNS + live.WARM_S
         first, look = _LIVE_FROM + self._next, live.looker(setting, store, STORES[store][1])
         self._next += int(seconds * live.RATE)
         with live.worker(setting, store):

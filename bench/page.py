@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bench import decode, live, starts
-from bench.cleaning import DRAINS, WARM_TURNS
-from bench.cleaning import TURNS as LIVE_TURNS
+from bench.cleaning import DRAINS, LIVE_TURNS, WARM_TURNS
 from bench.commands import CALLERS_OF_MANY, MANY
 from bench.lines import TURNS, Line, Told, table
 from bench.projecting import FAKE_BATCH_S

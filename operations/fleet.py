@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -56,12 +57,22 @@ class Fleet:
     last_takeover: Takeover | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Noted:
     """What viewtail's own tables say."""
 
     members: Sequence[members.Member] = ()
     owned: Sequence[Owned] = ()
+
+    @cached_property
+    def owners(self) -> Mapping[str, Owned]:
+        """By pipeline, the present one."""
+        return {one.pipeline: one for one in self.owned if one.fence == one.present_fence and one.gave_up_s_ago is None}
+
+    @cached_property
+    def silent(self) -> frozenset[str]:
+        """The names of those that died, hang or are cut off."""
+        return frozenset(one.name for one in self.members if one.is_silent)
 
 
 def read(connection: pymysql.Connection[Any], database: str) -> Noted:
@@ -76,7 +87,7 @@ def read(connection: pymysql.Connection[Any], database: str) -> Noted:
 
 def fleet(noted: Noted, shared: Sequence[Sharer] | None) -> Fleet:
     """`shared` is what the source says of its group; None where it was not asked, or did not answer."""
-    present = {one.pipeline: one for one in noted.owned if one.fence == one.present_fence and one.gave_up_s_ago is None}
+    present = noted.owners
     found = [_member(one, present.values(), shared) for one in noted.members]
     known = {one.name for one in noted.members}
     for sharer in shared or ():

@@ -104,10 +104,10 @@ class Reporter:
             own = self.own
             count = own.pipeline.vitals.write_count if own else 0
             self._rate = max(0, int((count - last_count) / max(now - last_at, 0.001)))
-            is_idle = count == last_count
+            is_unchanged = count == last_count
             last_count, last_at = count, now
             line = self._line()
-            is_idle = is_idle and line["state"] == "running"
+            is_idle = is_unchanged and line["state"] == "running"
             try:
                 tell(self._report_to, line)
             except OSError:

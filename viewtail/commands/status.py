@@ -124,10 +124,9 @@ def as_owned(one: PipelineStatus, noted: Noted) -> PipelineStatus:
 
     One that holds its lease, and whose reporter is silent, is another process's that has not noted itself yet.
     """
-    owner = as_fleet(noted, None).owners.get(one.name)
+    owner = noted.owners.get(one.name)
     is_of_another = owner is not None and owner.process != one.owner and owner.taken_s_ago < (one.reported_s_ago or 0.0)
-    silent = {member.name for member in noted.members if member.is_silent}
-    if one.state in ("down", PAUSED) or not (is_of_another or (one.state == "running" and one.owner in silent)):
+    if one.state in ("down", PAUSED) or not (is_of_another or (one.state == "running" and one.owner in noted.silent)):
         return one
     return replace(one, state="starting", rows_per_second=0, error=None, reported_s_ago=None)
 
