@@ -78,7 +78,7 @@ class Lease:
         try:
             if self._connection is None or not self._connection.open:
                 self._connection = self._open()
-                self._ask(f"SET SESSION wait_timeout = {SESSION_TIMEOUT_S}")
+                self._ask(f"SET SESSION wait_timeout = {SESSION_TIMEOUT_S}, autocommit = 1")  # as `looking` does
             if not self._is_got_within(timeout_s):
                 return False
             self._end_sessions_of_the_last_owner()

@@ -44,6 +44,8 @@ def transaction(session: Session, doing: str) -> Iterator[Any]:
     """A cursor; commit at the end, rollback on an error, the connection given up on an error of the server."""
     connection = session()
     try:
+        if connection.get_autocommit():
+            connection.begin()
         yield connection.cursor()
         connection.commit()
     except pymysql.err.MySQLError as error:
@@ -53,6 +55,21 @@ def transaction(session: Session, doing: str) -> Iterator[Any]:
         with suppress(pymysql.err.MySQLError):  # the connection is gone, and the transaction with it
             connection.rollback()
         raise
+
+
+@contextmanager
+def reading(session: Session, doing: str) -> Iterator[Any]:
+    """A cursor for one SELECT. A session for looks (`looking`) is asked for no COMMIT, which costs as much again."""
+    connection = session()
+    if not connection.get_autocommit():
+        with transaction(lambda: connection, doing) as cursor:
+            yield cursor
+        return
+    try:
+        yield connection.cursor()
+    except pymysql.err.MySQLError as error:
+        connection.close()
+        raise unavailable(error, doing) from None
 
 
 class MySQLOffsets:
@@ -172,8 +189,11 @@ class MySQLOffsets:
 
 
 def check_fence(cursor: Any, owner: Owner) -> None:
-    """Lock the pipeline's row and raise FencedError when somebody else has taken it."""
-    cursor.execute(f"SELECT name, fence FROM {owner.table} WHERE id = %s FOR UPDATE", (owner.id,))
+    """Lock the pipeline's row against another owner, and raise FencedError when somebody has taken it already.
+
+    The lock is shared: other threads of this owner take the same one with their rows, and must not wait for a COMMIT.
+    """
+    cursor.execute(f"SELECT name, fence FROM {owner.table} WHERE id = %s LOCK IN SHARE MODE", (owner.id,))
     row = cursor.fetchone()
     name, fence = row or (f"number {owner.id}", None)
     if fence != owner.fence:
@@ -310,6 +330,21 @@ class BackgroundOffsets:
         except ViewtailError as error:
             with self._wake:
                 self._error = error
+
+
+def looking(open_: Session) -> Session:
+    """Opens sessions for whoever looks again and again, all day: each statement is a transaction, unless told so."""
+
+    def opened() -> Connection:
+        connection = open_()
+        try:
+            connection.autocommit(True)
+        except pymysql.err.MySQLError as error:
+            connection.close()
+            raise unavailable(error, "opening a session") from None
+        return connection
+
+    return opened
 
 
 class OwnSession:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from offsets.mysql import Session, transaction
+from offsets.mysql import Session, reading, transaction
 from servers.sessions import quote
 
 MOST_REASON = 1000  # characters that are kept of a reason
@@ -58,7 +58,7 @@ def pause_of(columns: Sequence[Any]) -> Pause | None:
 
 def of(session: Session, database: str, pipeline: str) -> Pause | None:
     """The pause of a pipeline; None while it is not paused."""
-    with transaction(session, "asking whether the pipeline is paused") as cursor:
+    with reading(session, "asking whether the pipeline is paused") as cursor:
         cursor.execute(f"SELECT {OF_PIPELINE} FROM {quote(database, 'pipeline')} p WHERE p.name = %s", (pipeline,))
         row = cursor.fetchone()
     return None if row is None else pause_of(row)

@@ -11,15 +11,16 @@ What was asked for is in MySQL, so each of these may be cut off, and goes on whe
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from changes.errors import MisuseError, StopRequested, ViewtailError
 from changes.pipelines import PipelineId
 from offsets.mysql import OwnSession, Session
-from operations import replay, status
+from operations import replay
 from operations.dead_letters import DeadLetterTable
 from operations.runs import COMPARISON, Run
 from operations.status import PipelineStatus, ViewStatus
@@ -32,7 +33,8 @@ from projectors.stores.registry import store_of
 from projectors.view_states import KnownView, known_views
 from projectors.views import BoundView, View, view_of
 
-LOOK_EVERY_S = 0.5
+LOOK_EVERY_S = (0.5, 2.0)  # first, and at most: each look is work for the server that live changes go to
+LOOKS_SHARE = 0.05  # of the time that it has taken, between two looks
 SHOWN = 5  # entities in a sentence
 SWAP_AGAIN_S = 10.0  # after one that could not be done: the pipeline restarts for each
 
@@ -102,6 +104,7 @@ class Operation:
     view: BoundView
     say: Say
     stop: threading.Event
+    _began_at: float = field(default_factory=time.monotonic)
 
     def rebuild(
         self, proof: Proof, started_by: str, *, keep_s: int, is_held: bool, is_hurried: bool = False
@@ -154,7 +157,7 @@ class Operation:
                 rebuilds.decline(self.view.id)
             rebuilds.ask(self.view.id, {Stage.BUILDING, Stage.KEPT}, Stage.DROPPING)
             while self.view.id in rebuilds.read():
-                self._wait(pipeline, "dropping", None)
+                self._wait("dropping", pipeline, self.deployment.pipelines_now().get(pipeline))
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -188,7 +191,8 @@ class Operation:
                 return now
             self._require_kept(now)
             self._require_not_paused(rebuilds)
-            found = self._status(pipeline, one.copy_id)
+            of_pipeline = self.deployment.pipelines_now().get(pipeline)
+            found = _view_of(of_pipeline, one.copy_id)
             if found is not None and found.state == "filled":
                 return now
             if found is not None and found.state == "halted":
@@ -196,7 +200,7 @@ class Operation:
                     f"the copy beside view {self.view.id} is halted: {found.reason}. Readers have the view as it was. "
                     f"Mend that, drop the copy (viewtail rebuild {self.view.id} --abort) and begin again"
                 )
-            self._wait(pipeline, "building", found)
+            self._wait("building", pipeline, of_pipeline, found)
 
     def _require_kept(self, one: Rebuild) -> None:
         if one.stage is Stage.DROPPING:
@@ -244,7 +248,7 @@ class Operation:
     def _settled(self, rebuilds: Rebuilds, pipeline: str, one: Rebuild) -> Rebuild:
         """The rebuild when nothing is asked for any more."""
         while one.stage in (Stage.SWAPPING, Stage.RETURNING, Stage.MOVING):
-            self._wait(pipeline, "swapping", None)
+            self._wait("swapping", pipeline, self.deployment.pipelines_now().get(pipeline))
             one = self._now(rebuilds, one)
         return one
 
@@ -271,19 +275,19 @@ class Operation:
             )
         return found
 
-    def _wait(self, pipeline: str, stage: str, copy: ViewStatus | None) -> None:
-        remark = _trouble(pipeline, self.deployment.pipelines_now().get(pipeline))
-        self.say(Progress(stage=stage, copy=copy, remark=remark))
-        self._pause(LOOK_EVERY_S)
+    def _wait(self, stage: str, pipeline: str, now: PipelineStatus | None, copy: ViewStatus | None = None) -> None:
+        self.say(Progress(stage=stage, copy=copy, remark=_trouble(pipeline, now)))
+        least_s, most_s = LOOK_EVERY_S
+        self._pause(min(max(least_s, LOOKS_SHARE * (time.monotonic() - self._began_at)), most_s))
 
     def _pause(self, seconds: float) -> None:
         if self.stop.wait(seconds):
             raise StopRequested
 
-    def _status(self, pipeline: str, name: str) -> ViewStatus | None:
-        of_pipeline: PipelineStatus | None = self.deployment.pipelines_now().get(pipeline)
-        views: Sequence[status.ViewStatus] = () if of_pipeline is None else of_pipeline.views
-        return next((one for one in views if one.name == name), None)
+
+def _view_of(pipeline: PipelineStatus | None, name: str) -> ViewStatus | None:
+    views: Sequence[ViewStatus] = () if pipeline is None else pipeline.views
+    return next((one for one in views if one.name == name), None)
 
 
 def _trouble(pipeline: str, now: PipelineStatus | None) -> str | None:

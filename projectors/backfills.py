@@ -18,7 +18,7 @@ import structlog
 from changes.errors import AnotherServerError, FencedError, StopRequested, ViewtailError, place_of
 from changes.retrying import reaction_to
 from ingest.canonical.chunks import CHUNK_BYTES
-from offsets.mysql import OwnSession
+from offsets.mysql import OwnSession, looking
 from projectors import copies, log_fill
 from projectors.ownership import Ownership
 from projectors.rebuilds import ASKED, Rebuild, Rebuilds, Stage
@@ -50,7 +50,7 @@ class Backfills:
         self.has_caught_up = False  # views that were held back may follow from now on
 
     def run(self) -> None:
-        own, session = self._own, OwnSession(self._own.deployment.open_store)
+        own, session = self._own, OwnSession(looking(self._own.deployment.open_store))
         rebuilds = Rebuilds(session, own.deployment.database, own.identity.name)
         attempt = 0
         while not self._ending.is_set():

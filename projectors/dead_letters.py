@@ -19,7 +19,7 @@ import structlog
 from changes.rendering import key_renderer
 from changes.versions import MAX_VERSION
 from changes.writes import Parked, ViewWrites
-from offsets.mysql import Session, transaction
+from offsets.mysql import Session, reading, transaction
 from projectors.views import BoundView
 from servers.sessions import quote
 
@@ -86,7 +86,7 @@ class DeadLetters:
         """Of the letters in the table: another one when some were added or removed."""
         if not self._ids:
             return ()
-        with transaction(self._session, "looking at the dead letters") as cursor:
+        with reading(self._session, "looking at the dead letters") as cursor:
             cursor.execute(f"SELECT COUNT(*), MAX(last_at), MAX(first_at) FROM {self._table} {self._ours}", self._which)
             found: tuple[object, ...] = cursor.fetchone()
         return found

@@ -14,7 +14,7 @@ from typing import Any
 
 from changes.errors import ViewtailError
 from offsets import Owner, migrations
-from offsets.mysql import Session, check_fence, transaction
+from offsets.mysql import Session, check_fence, reading, transaction
 from projectors.binding import made_by
 from projectors.view_states import Event, State, ViewStates
 from projectors.views import BoundView, Move, copy_id, view_of
@@ -89,8 +89,9 @@ class Rebuilds:
 
     def read(self) -> dict[str, Rebuild]:
         """By view, those that have a copy beside the live one."""
-        with self._transaction("reading rebuilds") as cursor:
-            return {one.view: one for one in _read(cursor, self._table, self._view, f"r.pipeline_id = {self._id}")}
+        number = self._id
+        with reading(self._session, "reading rebuilds") as cursor:
+            return {one.view: one for one in _read(cursor, self._table, self._view, f"r.pipeline_id = {number}")}
 
     def is_paused(self, view: str) -> bool:
         """Whether an operator paused the view, or a copy beside it is: an earlier viewtail swapped paused ones."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from changes.pipelines import PipelineId
-from offsets.mysql import Session, transaction
+from offsets.mysql import Session, reading
 from projectors.view_life import ViewLife
 from projectors.view_states import BackfillProgress, Event, State
 from servers.sessions import quote
@@ -81,7 +81,7 @@ class Siblings:
                 life.states.begin_backfill(view, version, 0, "")
 
     def _records(self, session: Session, names: Collection[str]) -> list[_Record]:
-        with transaction(session, "reading the views of sibling pipelines") as cursor:
+        with reading(session, "reading the views of sibling pipelines") as cursor:
             return records_of(cursor, self.database, names)
 
 

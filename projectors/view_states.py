@@ -18,7 +18,7 @@ from changes.errors import DeclarationError, StopRequested
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from offsets import Owner, migrations
 from offsets.lease import is_held
-from offsets.mysql import Session, check_fence, transaction
+from offsets.mysql import Session, check_fence, reading, transaction
 from projectors.binding import declaration_hash, earlier_fingerprint
 from projectors.stores.leaving import Place
 from projectors.stores.registry import store_of
@@ -277,7 +277,10 @@ class ViewStates:
 
     def read_all(self, views: Collection[str]) -> dict[str, ViewRecord]:
         """By id, those of these views that have a row."""
-        with self._transaction("reading views") as cursor:
+        if not views:
+            return {}
+        _ = self.pipeline_id  # asked for by itself
+        with reading(self._session, "reading views") as cursor:
             return self._records(cursor, views)
 
     def _records(self, cursor: Any, views: Collection[str]) -> dict[str, ViewRecord]:
@@ -427,8 +430,8 @@ class BackfillProgress:
     def _owned(self) -> Iterator[Any]:
         """A cursor of a transaction that is committed only for the owner."""
         with transaction(self.session, "saving a backfill's progress") as cursor:
-            check_fence(cursor, self.owner)
             yield cursor
+            check_fence(cursor, self.owner)  # last: while this lock is held, the pipeline's offset cannot move
 
 
 def _version_kind(view: BoundView) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from changes.pipelines import PipelineId
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
 from offsets.lease import lock_name
-from offsets.mysql import MySQLOffsets, OwnSession, transaction
+from offsets.mysql import MySQLOffsets, OwnSession, looking, transaction
 from operations.runs import past
 from projectors import whole_replays
 from projectors.rebuilds import Rebuilds
@@ -269,3 +269,28 @@ def test_replays_that_were_asked_for_at_one_moment_are_over_together(scene: Scen
     with transaction(session, "looking") as cursor:
         cursor.execute(f"SELECT state, ended_at IS NULL FROM {scene.database}.operator_run")
         assert cursor.fetchall() == (("done", 0), ("done", 0))
+
+
+def test_a_session_for_looks_reads_without_a_commit_and_writes_whole_transactions(scene: Scene) -> None:
+    session = OwnSession(looking(scene.open))
+    looks = scene.states.on(session)
+
+    def commits() -> int:
+        with session().cursor() as cursor:
+            cursor.execute("SHOW SESSION STATUS LIKE 'Com_commit'")
+            return int(cursor.fetchone()[1])
+
+    scene.put("filled")
+    before = commits()
+    assert looks.read_all([scene.view.id])[scene.view.id].state is State.FILLED
+    scene.put("paused")
+    assert looks.read_all([scene.view.id])[scene.view.id].state is State.PAUSED, "each look is of its moment"
+    assert commits() == before
+    with suppress(ZeroDivisionError), transaction(session, "failing between two statements") as cursor:
+        cursor.execute(f"UPDATE {scene.database}.view SET state = 'halted'")
+        _ = 1 / 0
+    assert looks.read_all([scene.view.id])[scene.view.id].state is State.PAUSED
+    with transaction(session, "writing") as cursor:
+        cursor.execute(f"UPDATE {scene.database}.view SET state = 'filled'")
+    assert scene.states.read_all([scene.view.id])[scene.view.id].state is State.FILLED
+    assert commits() == before + 1

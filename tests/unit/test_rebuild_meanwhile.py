@@ -54,28 +54,27 @@ class _Rebuilds:
 
 
 class _Operation(Operation):
-    """Over such rebuilds. `is_filled`: the copy is, at the first look already."""
+    """Over such rebuilds."""
 
     rebuilds: _Rebuilds
-    is_filled: bool
     waits: int
 
     @contextmanager
     def _rebuilds(self) -> Iterator[tuple[Any, str]]:
         yield self.rebuilds, "mysql"
 
-    def _status(self, pipeline: str, name: str) -> Any:
-        return SimpleNamespace(state="filled") if self.is_filled else None
-
-    def _wait(self, *_: object) -> None:
+    def _pause(self, seconds: float) -> None:
         self.waits += 1
-        assert self.waits < 10, "it waits for what does not come"
+        assert 0 < seconds < 3 and self.waits < 10, "it waits for what does not come"
 
 
 def operation(found: Sequence[Rebuild | None], live: int, *, is_filled: bool) -> _Operation:
     view: Any = SimpleNamespace(id=VIEW)
-    one = _Operation(deployment=SimpleNamespace(), view=view, say=lambda _: None, stop=threading.Event())  # type: ignore[arg-type]
-    one.rebuilds, one.is_filled, one.waits = _Rebuilds(found, live), is_filled, 0
+    copy = SimpleNamespace(name=f"{VIEW}~2", state="filled" if is_filled else "backfilling")
+    pipeline = SimpleNamespace(state="running", paused=None, error=None, views=[copy])
+    deployment = SimpleNamespace(pipelines_now=lambda: {"mysql": pipeline})
+    one = _Operation(deployment=deployment, view=view, say=lambda _: None, stop=threading.Event())  # type: ignore[arg-type]
+    one.rebuilds, one.waits = _Rebuilds(found, live), 0
     return one
 
 

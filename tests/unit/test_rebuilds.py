@@ -153,10 +153,9 @@ def test_a_previous_one_whose_columns_are_gone_leaves_the_present_one_alone() ->
 def test_who_waits_for_a_rebuild_is_told_why_nothing_happens(now: dict[str, str], told: str | None) -> None:
     said: list[Any] = []
     pipelines = {"redis": SimpleNamespace(**{"paused": None, "error": None, **now})} if now else {}
-    deployment: Any = SimpleNamespace(pipelines_now=lambda: pipelines)
     view: Any = SimpleNamespace(id="redis:pkg")
-    one = Operation(deployment=deployment, view=view, say=said.append, stop=threading.Event())
+    one = Operation(deployment=SimpleNamespace(), view=view, say=said.append, stop=threading.Event())
     one.stop.set()  # it does not wait for long
     with pytest.raises(StopRequested):
-        one._wait("redis", "building", None)
+        one._wait("building", "redis", pipelines.get("redis"))  # type: ignore[arg-type]
     assert said[0].remark is None if told is None else said[0].remark.endswith(told)

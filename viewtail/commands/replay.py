@@ -116,7 +116,7 @@ def _wait(deployment: Deployment, marked: Collection[str]) -> bool:
                         print(f"{view.name}: {view.state}: {view.reason}", file=sys.stderr)
                         return False
                 if all(view.state == State.FILLED for view in of_them):
-                    return True
+                    break
                 trouble = _trouble(pipelines, marked)
                 estimate = sum(view.row_estimate for view in of_them)
                 say(sum(view.row_count for view in of_them), 0 if trouble else estimate, trouble)
@@ -124,6 +124,10 @@ def _wait(deployment: Deployment, marked: Collection[str]) -> bool:
         except KeyboardInterrupt:
             print_remark("the running viewtail goes on with it; watch it: viewtail status")
             raise
+    for name in marked:
+        shown = sum(view.row_count for view in of_them if view.name == name)
+        print(f"{name}: backfilled. Rows that it shows: {shown:,}")
+    return True
 
 
 def _trouble(pipelines: Iterable[PipelineStatus], marked: Collection[str]) -> str:

@@ -40,6 +40,7 @@ from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
 from projectors.views import BoundView
 
 MAX_HITS = 10_000  # index.max_result_window, which viewtail leaves as it is
+LONGEST_QUERY = 10_000  # characters
 KEYS_A_PAGE = 1_000
 IDS_A_PAGE = 3_000  # of a sweep without the documents
 SEARCHED_FROM = 500  # keys; fewer are got at once, as they are now
@@ -162,9 +163,12 @@ class DocumentReader(ViewReader):
         """The documents that match `query`, a simple_query_string: words, "phrases", prefix*, -without, this | that.
 
         Every word must be found, each in any of `fields` (name or name^boost; by default all text and keyword fields).
-        Pages count from 1. Raises MisuseError too.
+        Pages count from 1. Raises MisuseError too, for a query of more than LONGEST_QUERY characters without asking:
+        a node may be busy for a minute before it refuses a hundred thousand words.
         """
         _check_page(page, size)
+        if len(query) > LONGEST_QUERY:
+            raise MisuseError(f"a query of {len(query):,} characters; the longest may have {LONGEST_QUERY:,}")
         words = {"query": query, "fields": self._searched(fields), "lenient": True, "default_operator": "and"}
         wanted = {"from": (page - 1) * size, "size": size, "version": True, "track_total_hits": True}
         body = {"query": {"simple_query_string": words}, **wanted}
