@@ -73,7 +73,10 @@ def search(
     size: int = 10,
     settings: Settings | None = None,
 ) -> SearchPage:
-    """One page of the documents of a SearchIndex view that match a simple query string, best first."""
+    """One page of the documents of a SearchIndex view that match a simple query string, best first.
+
+    A query has at most 10,000 characters; a longer one raises MisuseError.
+    """
     from viewtail.reading import open_reader
 
     return open_reader(view, settings).search(query, fields=fields, page=page, size=size)
