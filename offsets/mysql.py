@@ -59,7 +59,7 @@ def transaction(session: Session, doing: str) -> Iterator[Any]:
 
 @contextmanager
 def reading(session: Session, doing: str) -> Iterator[Any]:
-    """A cursor for one SELECT. A session for looks (`looking`) is asked for no COMMIT, which costs as much again."""
+    """A cursor for one SELECT. On a session for looks (`looking`) it sends no COMMIT, which would double the cost."""
     connection = session()
     if not connection.get_autocommit():
         with transaction(lambda: connection, doing) as cursor:
@@ -333,7 +333,7 @@ class BackgroundOffsets:
 
 
 def looking(open_: Session) -> Session:
-    """Opens sessions for whoever looks again and again, all day: each statement is a transaction, unless told so."""
+    """Opens sessions for whoever looks again and again, all day. Outside `transaction` each statement is one."""
 
     def opened() -> Connection:
         connection = open_()

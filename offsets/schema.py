@@ -144,6 +144,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`rebuild` (
   `note` VARCHAR(2000) NULL COMMENT 'why what was asked for last could not be done',
   `is_hurried` TINYINT(1) NOT NULL DEFAULT 0 COMMENT 'the copy is filled and compared at full speed',
   `moved_upto` BIGINT UNSIGNED NULL COMMENT 'version up to which the copy was whole that is moved into place',
+  `moved_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'entities that were moved, as of some seconds ago',
   `started_by` VARCHAR(255) NOT NULL COMMENT 'user and host of the command',
   `keep_s` INT UNSIGNED NOT NULL COMMENT 'how long the other copy is kept after a swap, seconds',
   `started_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when it was asked for',

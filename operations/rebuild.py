@@ -86,8 +86,9 @@ class Progress:
     """How far a rebuild is."""
 
     stage: str  # building, verifying, swapping, dropping
-    copy: ViewStatus | None  # None: the pipeline's process has not begun it
+    copy: ViewStatus | None  # that is filled, or moved into place; None: the pipeline's process has not begun it
     remark: str | None  # what it waits for
+    moved_count: int | None = None  # entities, of copies that change places one entity after the other
 
 
 Say = Callable[[Progress], None]
@@ -104,7 +105,7 @@ class Operation:
     view: BoundView
     say: Say
     stop: threading.Event
-    _began_at: float = field(default_factory=time.monotonic)
+    _began_at: float = field(default_factory=time.monotonic, init=False)
 
     def rebuild(
         self, proof: Proof, started_by: str, *, keep_s: int, is_held: bool, is_hurried: bool = False
@@ -248,7 +249,11 @@ class Operation:
     def _settled(self, rebuilds: Rebuilds, pipeline: str, one: Rebuild) -> Rebuild:
         """The rebuild when nothing is asked for any more."""
         while one.stage in (Stage.SWAPPING, Stage.RETURNING, Stage.MOVING):
-            self._wait("swapping", pipeline, self.deployment.pipelines_now().get(pipeline))
+            now = self.deployment.pipelines_now().get(pipeline)
+            if one.stage is Stage.MOVING:
+                self._wait("swapping", pipeline, now, _view_of(now, self.view.id), one.moved_count)
+            else:
+                self._wait("swapping", pipeline, now)
             one = self._now(rebuilds, one)
         return one
 
@@ -275,8 +280,15 @@ class Operation:
             )
         return found
 
-    def _wait(self, stage: str, pipeline: str, now: PipelineStatus | None, copy: ViewStatus | None = None) -> None:
-        self.say(Progress(stage=stage, copy=copy, remark=_trouble(pipeline, now)))
+    def _wait(
+        self,
+        stage: str,
+        pipeline: str,
+        now: PipelineStatus | None,
+        copy: ViewStatus | None = None,
+        moved_count: int | None = None,
+    ) -> None:
+        self.say(Progress(stage=stage, copy=copy, remark=_trouble(pipeline, now), moved_count=moved_count))
         least_s, most_s = LOOK_EVERY_S
         self._pause(min(max(least_s, LOOKS_SHARE * (time.monotonic() - self._began_at)), most_s))
 

@@ -9,6 +9,7 @@ projectors/rebuilds.py; each step can be done again, so an owner that was killed
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import closing, suppress
@@ -36,6 +37,8 @@ from projectors.views import BoundView, view_of
 from servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.rebuild")
+
+NOTE_MOVED_EVERY_S = 2.0
 
 
 class Deployment(Protocol):
@@ -356,6 +359,26 @@ def _drop_one(swapping: Swapping, copies: _Copies, one: Rebuild) -> None:
     copies.rebuilds.dropped(one, _drop(swapping, copies.live(one), copies.copy(one)))
 
 
+class _Moved:
+    """Counts the entities that were moved, those before a restart too, and notes it now and then."""
+
+    def __init__(self, rebuilds: Rebuilds, view: str, pace: Pace) -> None:
+        self._rebuilds, self._view, self._pace = rebuilds, view, pace
+        one = rebuilds.read().get(view)
+        self._count = 0 if one is None else one.moved_count
+        self._noted_at = time.monotonic()
+
+    def after(self, count: int) -> None:
+        """A step moved so many; returns when the next one may begin."""
+        self._count += count
+        now = time.monotonic()
+        if now - self._noted_at > NOTE_MOVED_EVERY_S:
+            self._noted_at = now
+            with suppress(ViewtailError):  # it tells how far it is, and nothing else
+                self._rebuilds.note_moved(self._view, self._count)
+        self._pace.after(count)
+
+
 @dataclass(eq=False, kw_only=True)
 class Mover:
     """Moves the entities of copies that change places one after the other, beside a pipeline that writes both.
@@ -391,12 +414,12 @@ class Mover:
         swapping = self.store.swapping(self.deployment.access(self.store))
         assert isinstance(swapping, GradualSwapping), "it has begun to"
         pace = self.gives_way(former) or Pace(0, self.stop)
-        pace.begin()
-        with closing(swapping):
-            if not swapping.move(former, self.stop, pace.after):
-                return False
-        with closing(OwnSession(self.deployment.open_store)) as session:
+        with closing(swapping), closing(OwnSession(self.deployment.open_store)) as session:
             rebuilds = Rebuilds(session, self.deployment.database, self.pipeline)
+            moved = _Moved(rebuilds, former.view.id, pace)
+            pace.begin()
+            if not swapping.move(former, self.stop, moved.after):
+                return False
             rebuilds.moved(former.view.id)
         self.wake.set()
         _log.info("the copy is whole in its place", view=former.view.id)

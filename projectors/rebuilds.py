@@ -57,6 +57,7 @@ class Rebuild:
     keep_s: int
     kept_s: float | None  # how long the copy beside is kept from now on
     upto: int | None = None  # of copies that are moved; see `Move`
+    moved_count: int = 0  # entities that were moved, as of some seconds ago
     is_hurried: bool = False  # its copy does not give way to live changes
     is_paused: bool = False  # an operator paused the view, so readers keep what they have: nothing is swapped
 
@@ -237,7 +238,7 @@ class Rebuilds:
                 )
             cursor.execute(
                 f"UPDATE {self._table} SET copy = %s, note = NULL, compared = NULL, declined = NULL, "
-                f"stage = '{Stage.KEPT if upto is None else Stage.MOVING}', moved_upto = %s, "
+                f"stage = '{Stage.KEPT if upto is None else Stage.MOVING}', moved_upto = %s, moved_count = 0, "
                 "swapped_at = CURRENT_TIMESTAMP(6), kept_until = IF(%s, "
                 "COALESCE(kept_until, CURRENT_TIMESTAMP(6) + INTERVAL keep_s SECOND), CURRENT_TIMESTAMP(6)) "
                 f"WHERE view_name = %s AND pipeline_id = {self._id}",
@@ -245,6 +246,15 @@ class Rebuilds:
             )
             if one.copy < one.live:  # an operator went back
                 self._decline(cursor, one.view, self._declaration(cursor, one.view), former)
+
+    def note_moved(self, view: str, count: int) -> None:
+        """So many entities of two copies that change places were moved so far."""
+        with self._transaction("noting how many entities were moved") as cursor:
+            cursor.execute(
+                f"UPDATE {self._table} SET moved_count = %s WHERE view_name = %s AND pipeline_id = {self._id} "
+                f"AND stage = '{Stage.MOVING}'",
+                (count, view),
+            )
 
     def moved(self, view: str) -> None:
         """The entities of two copies that change places are all moved."""
@@ -297,15 +307,15 @@ def _move(
 
 
 # Columns that an earlier version's table lacks until `run` adds them, and what stands for them.
-_NEW = {"compared": "NULL", "moved_upto": "NULL", "is_hurried": "0"}
+_NEW = {"compared": "NULL", "moved_upto": "NULL", "moved_count": "0", "is_hurried": "0"}
 
 
 def _read(cursor: Any, rebuilds: str, views: str, which: str, present: Collection[str] = _NEW.keys()) -> list[Rebuild]:
-    compared, upto, hurried = (f"r.{name}" if name in present else without for name, without in _NEW.items())
+    compared, upto, moved, hurried = (f"r.{name}" if name in present else without for name, without in _NEW.items())
     cursor.execute(
         f"SELECT r.view_name, COALESCE(v.copy, 1), r.copy, r.stage, r.is_automatic, "
         f"COALESCE(c.state = '{State.FILLED}' AND c.loss_count = {compared}, 0), r.note, r.started_by, r.keep_s, "
-        f"TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6, {upto}, {hurried}, "
+        f"TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6, {upto}, {moved}, {hurried}, "
         f"COALESCE(v.state = '{State.PAUSED}', 0) OR COALESCE(c.state = '{State.PAUSED}', 0) "
         f"FROM {rebuilds} r LEFT JOIN {views} v ON v.name = r.view_name AND v.pipeline_id = r.pipeline_id "
         f"LEFT JOIN {views} c ON c.name = CONCAT(r.view_name, '~', r.copy) AND c.pipeline_id = r.pipeline_id "
@@ -327,6 +337,7 @@ def _rebuild(row: tuple[Any, ...]) -> Rebuild:
         keep_s,
         kept_s,
         upto,
+        moved_count,
         is_hurried,
         is_paused,
     ) = row
@@ -342,6 +353,7 @@ def _rebuild(row: tuple[Any, ...]) -> Rebuild:
         keep_s=keep_s,
         kept_s=None if kept_s is None else float(kept_s),
         upto=upto,
+        moved_count=moved_count,
         is_hurried=bool(is_hurried),
         is_paused=bool(is_paused),
     )

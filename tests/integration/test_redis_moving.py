@@ -41,3 +41,24 @@ def test_a_foreign_value_in_the_place_of_a_tombstone_does_not_hold_a_move_up(cli
     assert client.hget("v:1", "name") == b"new" and client.hget("{v:1}:1", "name") == b"old"
     assert client.lrange("{v:2}:t", 0, -1) == [b"of somebody else"]
     assert client.get("{v:3}:t") == client.get("{v:3}:1t") == VERSION.encode()
+
+
+def test_what_only_the_former_copy_has_is_found_behind_the_rest(client: Any) -> None:
+    both, former_alone = range(150), range(150, 400)
+    for number in (*both, *former_alone):
+        client.hset(f"v:{number}", mapping={"_version": VERSION, "name": "old"})
+    for number in both:
+        client.hset(f"{{v:{number}}}:2", mapping={"_version": VERSION, "name": "new"})
+    live, coming = hashes("v:{id}", copy=1), hashes("v:{id}", copy=2, is_beside=True)
+    swapping, steps = KeySwapping(client, "viewtail"), list[int]()
+    swapping.swap(live, coming, 9)
+    former = replace(live, is_beside=True, move=Move(copy=2, former=1, upto=9))
+    scripts = client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
+    assert swapping.move(former, threading.Event(), steps.append)
+    assert sum(steps) == len(both), "each entity of the copy that comes is counted once"
+    assert all(client.hget(f"v:{number}", "name") == b"new" for number in both)
+    assert not any(client.exists(f"v:{number}") for number in former_alone)
+    assert {client.get(f"{{v:{number}}}:t") for number in former_alone} == {b"0" * 18 + b"9"}
+    assert all(client.hget(f"{{v:{number}}}:1", "name") == b"old" for number in (*both, *former_alone))
+    scripts = client.info("commandstats")["cmdstat_evalsha"]["calls"] - scripts
+    assert scripts < 15 + 25 + 20, "no script runs again for what was moved"

@@ -10,15 +10,15 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.errors import StopRequested
+from changes.errors import FencedError, StopRequested
 from changes.pipelines import PipelineId
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
 from offsets.lease import lock_name
-from offsets.mysql import MySQLOffsets, OwnSession, looking, transaction
+from offsets.mysql import MySQLOffsets, OwnSession, check_fence, looking, transaction
 from operations.runs import past
 from projectors import whole_replays
-from projectors.rebuilds import Rebuilds
+from projectors.rebuilds import Rebuilds, Stage
 from projectors.view_states import BEING_DROPPED, TRANSITIONS, BackfillProgress, Event, State, ViewStates, move
 from projectors.views import BoundView
 from servers.sessions import MySQLAddress, open_session
@@ -238,6 +238,22 @@ def test_a_replay_is_done_when_a_filled_copy_took_the_place_of_the_view(scene: S
     assert told(scene) == ["done"]
 
 
+def test_how_many_entities_were_moved_is_noted_until_the_next_swap(scene: Scene) -> None:
+    session, view = OwnSession(scene.open), scene.view.id
+    rebuilds = Rebuilds(session, scene.database, PipelineId.of("redis").name)
+    rebuilds.begin(view, "ada@desk", 60)
+    rebuilds.note_moved(view, 5)
+    assert rebuilds.read()[view].moved_count == 0, "none is moved before the swap"
+    rebuilds.swapped(rebuilds.read()[view], scene.owner, 950, is_kept=True)
+    rebuilds.note_moved(view, 7)
+    assert (rebuilds.read()[view].stage, rebuilds.read()[view].moved_count) == (Stage.MOVING, 7)
+    rebuilds.moved(view)
+    rebuilds.note_moved(view, 9)
+    assert (rebuilds.read()[view].stage, rebuilds.read()[view].moved_count) == (Stage.KEPT, 7)
+    rebuilds.swapped(rebuilds.read()[view], scene.owner, 990, is_kept=True)
+    assert rebuilds.read()[view].moved_count == 0
+
+
 def test_the_pipeline_that_kept_a_view_before_it_moved_to_a_topic_keeps_no_replay_waiting(scene: Scene) -> None:
     name = PipelineId("shop.user", 0, "redis").name
     session = OwnSession(scene.open)
@@ -294,3 +310,29 @@ def test_a_session_for_looks_reads_without_a_commit_and_writes_whole_transaction
         cursor.execute(f"UPDATE {scene.database}.view SET state = 'filled'")
     assert scene.states.read_all([scene.view.id])[scene.view.id].state is State.FILLED
     assert commits() == before + 1
+
+
+def test_a_backfill_of_a_stale_owner_saves_nothing(scene: Scene) -> None:
+    progress = BackfillProgress(OwnSession(scene.open), scene.database, scene.owner, scene.view.id, "id")
+    scene.put("filling")
+    progress.save((4,), 4, 3)
+    offsets = MySQLOffsets(
+        OwnSession(scene.open), scene.database, PipelineId.of("redis").name, read_position=BinlogPosition.from_text
+    )
+    offsets.take()
+    for work in (lambda: progress.save((5,), 5, 4), lambda: progress.finish(950, 4), progress.commit_rows):
+        with pytest.raises(FencedError):
+            work()
+    record = scene.states.read_all([scene.view.id])[scene.view.id]
+    assert (record.state, record.last_key, record.row_count) == (State.BACKFILLING, (4,), 4)
+
+
+def test_who_compares_the_fence_keeps_another_owner_waiting_and_no_other_thread_of_this_one(scene: Scene) -> None:
+    row = f"SELECT fence FROM {scene.database}.pipeline WHERE id = {scene.owner.id}"
+    with transaction(OwnSession(scene.open), "a chunk") as chunk, closing(scene.open()) as other:
+        check_fence(chunk, scene.owner)
+        with other.cursor() as cursor:
+            cursor.execute(f"{row} FOR SHARE NOWAIT")
+            assert cursor.fetchone() == (scene.owner.fence,)
+            with pytest.raises(pymysql.err.OperationalError, match="NOWAIT"):
+                cursor.execute(f"{row} FOR UPDATE NOWAIT")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from changes.errors import MisuseError, ViewtailError
 from operations.rebuild import Operation, _trouble
 from projectors.rebuilds import Rebuild, Stage
+from viewtail.commands.rebuild import _told
 
 VIEW = "mysql:people"
 
@@ -104,6 +106,18 @@ def test_a_former_copy_that_goes_behind_the_swap_is_no_error() -> None:
     assert (done.live, done.copy, done.stage) == (2, 1, Stage.ENDED)
     assert one.rebuilds.asked == [Stage.SWAPPING]
     assert rebuilt(operation([BUILDING, at(Stage.DROPPING, 2, 1)], 2, is_filled=True)).live == 2
+
+
+def test_who_waits_while_entities_change_places_is_told_how_many_have() -> None:
+    moving = [replace(MOVING, upto=9, moved_count=count) for count in (0, 700)]
+    one = operation([BUILDING, BUILDING, *moving, None], 2, is_filled=True)
+    said: list[Any] = []
+    one.say = said.append
+    shown = SimpleNamespace(name=VIEW, state="filled", row_count=1200, row_estimate=1000)
+    one.deployment.pipelines_now()["mysql"].views.append(shown)
+    assert rebuilt(one).live == 2
+    assert [now.moved_count for now in said] == [0, 700]
+    assert _told(said[-1]) == "swapping: 700 of about 1,200 entities are in their place"
 
 
 def test_a_comparison_that_a_swap_cut_off_is_the_end() -> None:

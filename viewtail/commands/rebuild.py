@@ -136,7 +136,8 @@ class _Bar:
         self._remarks.say(now.remark)
         copy = now.copy
         total = None if copy is None else max(copy.row_count, copy.row_estimate) or None
-        self._bar.update(self._task, total=total, completed=0 if copy is None else copy.row_count, told=_told(now))
+        done = (0 if copy is None else copy.row_count) if now.moved_count is None else now.moved_count
+        self._bar.update(self._task, total=total, completed=done, told=_told(now))
 
 
 class _Lines:
@@ -157,6 +158,8 @@ def _told(now: operation.Progress) -> str:
     copy = now.copy
     if copy is None:
         return now.stage
+    if now.moved_count is not None:
+        return f"{now.stage}: {now.moved_count:,} of about {copy.row_count:,} entities are in their place"
     left = "" if copy.eta_s is None else f", {copy.eta_s:.0f} s left"
     rows = f"{copy.row_count:,} of about {copy.row_estimate:,} rows"
     return f"{now.stage}, {copy.state}: {rows}, {copy.rows_per_second:,.0f}/s{left}"

@@ -111,6 +111,9 @@ def _wait(deployment: Deployment, marked: Collection[str]) -> bool:
             while True:
                 pipelines = deployment.pipelines_now().values()
                 of_them = [view for one in pipelines for view in one.views if view.name in marked]
+                if gone := sorted({*marked} - {view.name for view in of_them}):
+                    print(f"{', '.join(gone)}: no pipeline keeps it any more", file=sys.stderr)
+                    return False
                 for view in of_them:
                     if view.state in (State.HALTED, State.PAUSED):
                         print(f"{view.name}: {view.state}: {view.reason}", file=sys.stderr)
@@ -125,8 +128,8 @@ def _wait(deployment: Deployment, marked: Collection[str]) -> bool:
             print_remark("the running viewtail goes on with it; watch it: viewtail status")
             raise
     for name in marked:
-        shown = sum(view.row_count for view in of_them if view.name == name)
-        print(f"{name}: backfilled. Rows that it shows: {shown:,}")
+        shown = sum(view.row_count for view in of_them if view.name == name)  # 0 too where nobody counted them
+        print(f"{name}: backfilled{f'. Rows that it shows: {shown:,}' if shown else ''}")
     return True
 
 

@@ -243,7 +243,7 @@ def _of_rebuild(one: Rebuild, found: Findings) -> str:
     stage = f"{one.stage}, and being compared with its table" if one.copy_id in found.comparing else one.stage
     what = f"{one.copy_id} is the copy beside view {one.view}, {stage}, asked for by {one.started_by}.{note}{kept}"
     if one.move is not None:
-        return f"{what} Readers get the other copy entity by entity; the view is up to date meanwhile"
+        return f"{what} Readers get the other copy entity by entity, {one.moved_count:,} so far; both are up to date"
     if one.is_paused and one.stage is not Stage.DROPPING:
         return f"{what} The view is paused, so nothing is swapped. First: viewtail resume {one.view}"
     if one.stage is Stage.DROPPING:

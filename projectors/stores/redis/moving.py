@@ -152,7 +152,7 @@ class Moves:
         assert view.move is not None
         live = replace(view, copy=view.move.copy, is_beside=False)
         places = (live, replace(live, is_beside=True), replace(live, copy=view.move.former, is_beside=True))
-        self.live, self.coming, self._former = map(RedisKeys, places)
+        self.live, self.coming, self.former = map(RedisKeys, places)
         self.mark = mark_of(view.view.id, database)
         self.id = f"{view.move.copy}:{view.move.former}"
         tombstone = "" if takes_equal_versions(view) else f"{view.move.upto:0{WIDTH}d}"
@@ -164,7 +164,7 @@ class Moves:
 
     def evaluated(self, keys: Sequence[Key]) -> tuple[list[str], tuple[str, ...]]:
         """KEYS and ARGV of the script for these entities."""
-        places = (self.live, self.coming, self._former)
+        places = (self.live, self.coming, self.former)
         names = [self.mark, *(name for key in keys for place in places for name in place.names(key))]
         return names, self._arguments
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -26,6 +26,7 @@ from projectors.views import BoundView
 
 KEYS_A_SHORT_SCAN = 100  # which this process reads without giving way
 ENTITIES_A_SCRIPT = 10  # Redis serves nobody else meanwhile
+ENTITIES_A_LOOK = 100  # each is a command of its own
 ENTITIES_A_DROP = 50
 READ_WITHIN_S = 1.0  # so long after it read a pointer may a reader come for the keys
 
@@ -62,20 +63,37 @@ class KeySwapping(GradualSwapping):
             return leading_ is not None and self._client.get(leading_.pointer) == str(beside.copy).encode()
 
     def move(self, beside: BoundView, stop: threading.Event, rest: Callable[[int], None]) -> bool:
-        """Every key that the copy has which comes; then those that it lacks."""
+        """Every entity that the copy has which comes; then those that it lacks."""
         moves = Moves(beside, self._database)
         move = self._client.register_script(moves.script)
         with _unavailable("moving two copies"):
-            for place in (moves.coming, moves.live):
-                for some in _some(self._entities(place), ENTITIES_A_SCRIPT):
-                    if stop.is_set():
-                        return False
+            for some, count in self._steps(moves):
+                if stop.is_set():
+                    return False
+                if some:
                     names, arguments = moves.evaluated(some)
                     move(names, arguments)
                     failpoints.reach(failpoints.SWAP_STEP)
-                    rest(len(some))
+                rest(count)
             self._client.set(moves.mark, DONE, ex=DONE_FOR_S)
         return True
+
+    def _steps(self, moves: Moves) -> Iterator[tuple[list[Key], int]]:
+        """Entities that one script is to move, and how many of them are moved by that for the first time."""
+        for some in _some(self._entities(moves.coming), ENTITIES_A_SCRIPT):
+            yield some, len(some)
+        for looked_at in _some(self._entities(moves.live), ENTITIES_A_LOOK):
+            lacked = self._not_moved(moves, looked_at)
+            yield lacked[:ENTITIES_A_SCRIPT], 0  # a step at least, for the look
+            for at in range(ENTITIES_A_SCRIPT, len(lacked), ENTITIES_A_SCRIPT):
+                yield lacked[at : at + ENTITIES_A_SCRIPT], 0
+
+    def _not_moved(self, moves: Moves, keys: Sequence[Key]) -> list[Key]:
+        """Those of which nothing lies where former content goes. Of what was moved something does, until all is."""
+        pipeline = self._client.pipeline(transaction=False)
+        for key in keys:
+            pipeline.exists(*moves.former.names(key))
+        return [key for key, is_moved in zip(keys, pipeline.execute(), strict=True) if not is_moved]
 
     def drop(self, live: BoundView, beside: BoundView) -> None:
         """Delete its keys; those that a pointer led to once nobody is led there any more."""
