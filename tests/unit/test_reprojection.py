@@ -69,7 +69,7 @@ def made(version: str | None) -> tuple[Reprojection, Sink]:
     (view,) = bind(
         [RedisHash("user", Entity("shop.user", version=version), fields=["name"], where=where)], lambda *_: TABLE
     )
-    sink, session = Sink(), SimpleNamespace(cursor=lambda: None, commit=lambda: None)
+    sink, session = Sink(), SimpleNamespace(cursor=lambda: None, commit=lambda: None, get_autocommit=lambda: False)
     held = {(4,): Held(40, ("old",)), (9,): NOTHING_HELD}
     return Reprojection(
         view=view,
