@@ -22,7 +22,7 @@ import structlog
 
 from changes.errors import FencedError, StoreUnavailableError, ViewtailError, place_of
 from changes.retrying import HALTED, RETRYING
-from offsets.mysql import Session, unavailable
+from offsets.mysql import Session, looking, unavailable
 from servers.sessions import Connection, value_of
 
 _log = structlog.get_logger("viewtail.lease")
@@ -62,7 +62,7 @@ class Lease:
     """
 
     def __init__(self, open_: Callable[[], pymysql.Connection[Any]], database: str, pipeline: str) -> None:
-        self._open = open_
+        self._open = looking(open_)
         self._name = lock_name(database, pipeline)
         self._pipeline = pipeline
         self._connection: pymysql.Connection[Any] | None = None
@@ -78,7 +78,7 @@ class Lease:
         try:
             if self._connection is None or not self._connection.open:
                 self._connection = self._open()
-                self._ask(f"SET SESSION wait_timeout = {SESSION_TIMEOUT_S}, autocommit = 1")  # as `looking` does
+                self._ask(f"SET SESSION wait_timeout = {SESSION_TIMEOUT_S}")
             if not self._is_got_within(timeout_s):
                 return False
             self._end_sessions_of_the_last_owner()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import pymysql
@@ -40,14 +40,16 @@ def unavailable(error: pymysql.err.MySQLError, doing: str) -> StoreUnavailableEr
 
 
 @contextmanager
-def transaction(session: Session, doing: str) -> Iterator[Any]:
+def transaction(session: Session, doing: str, *, is_one_read: bool = False) -> Iterator[Any]:
     """A cursor; commit at the end, rollback on an error, the connection given up on an error of the server."""
     connection = session()
+    has_autocommit = connection.get_autocommit()
     try:
-        if connection.get_autocommit():
+        if has_autocommit and not is_one_read:
             connection.begin()
         yield connection.cursor()
-        connection.commit()
+        if not (has_autocommit and is_one_read):
+            connection.commit()
     except pymysql.err.MySQLError as error:
         connection.close()
         raise unavailable(error, doing) from None
@@ -57,19 +59,9 @@ def transaction(session: Session, doing: str) -> Iterator[Any]:
         raise
 
 
-@contextmanager
-def reading(session: Session, doing: str) -> Iterator[Any]:
+def reading(session: Session, doing: str) -> AbstractContextManager[Any]:
     """A cursor for one SELECT. On a session for looks (`looking`) it sends no COMMIT, which would double the cost."""
-    connection = session()
-    if not connection.get_autocommit():
-        with transaction(lambda: connection, doing) as cursor:
-            yield cursor
-        return
-    try:
-        yield connection.cursor()
-    except pymysql.err.MySQLError as error:
-        connection.close()
-        raise unavailable(error, doing) from None
+    return transaction(session, doing, is_one_read=True)
 
 
 class MySQLOffsets:

@@ -430,7 +430,7 @@ class BackfillProgress:
     def _owned(self) -> Iterator[Any]:
         """A cursor of a transaction that is committed only for the owner."""
         with transaction(self.session, "saving a backfill's progress") as cursor:
-            # First: the pipeline's thread may halt this view while a batch of it holds that row.
+            # The pipeline's row first: its thread may halt this view while a batch of it holds that row.
             check_fence(cursor, self.owner)
             yield cursor
 

@@ -84,8 +84,7 @@ class KeySwapping(GradualSwapping):
             yield some, len(some)
         for looked_at in _some(self._entities(moves.live), ENTITIES_A_LOOK):
             lacked = self._not_moved(moves, looked_at)
-            yield lacked[:ENTITIES_A_SCRIPT], 0  # a step at least, for the look
-            for at in range(ENTITIES_A_SCRIPT, len(lacked), ENTITIES_A_SCRIPT):
+            for at in range(0, max(1, len(lacked)), ENTITIES_A_SCRIPT):  # the look is a step where it finds nothing
                 yield lacked[at : at + ENTITIES_A_SCRIPT], 0
 
     def _not_moved(self, moves: Moves, keys: Sequence[Key]) -> list[Key]:
