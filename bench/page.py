@@ -64,7 +64,8 @@ Where a line of these misses its goal:
   it never rests between two rounds; by default it does for five minutes. While the pipeline drains, it does nothing;
   what two drains differ by is the machine.
 - During a rebuild each live change is written to both copies, and while Redis keys move, to both names of a key. Before
-  it a slow change takes 1 to 2 ms, so the second write, and a chunk of 100 rows or its comparison, is seen at once.
+  it a slow change takes 1 to 2 ms, so the second write, and a chunk of 256 rows (100 in Redis and Elasticsearch) or its
+  comparison, is seen at once.
 - A rebuild gives way to live changes, so it takes many times as long as a backfill. Redis keys are moved ten entities a
   step beside the pipeline; a view with `{{generation}}` in its template moves nothing. `viewtail rebuild
   --hurry` turns the bargain round.

@@ -31,7 +31,7 @@ from projectors.backfill import Backfill, BackfillVitals
 from projectors.binding import bind
 from projectors.dead_letters import DeadLetters
 from projectors.every_change import projections_for
-from projectors.pace import GIVING_WAY_ROWS, GivingWay
+from projectors.pace import GivingWay
 from projectors.pipeline import Pipeline
 from projectors.projection import NewestOnly, Projections, followed_tables
 from projectors.proving.cascades import Cascades, followed_parents
@@ -167,7 +167,7 @@ class Ownership:
                 stop=self.stop,
                 only=view.condition,
                 cells=view.cells,
-                chunk_rows=most_rows if gives_way is None else min(most_rows, GIVING_WAY_ROWS),
+                chunk_rows=most_rows if gives_way is None else min(most_rows, store.giving_way_rows),
                 chunk_bytes=chunk_bytes,
             ),
             projections=projections_for(store, [view], followed_tables([view])),

@@ -18,9 +18,8 @@ MAX_REPLICA_LAG_S = 5.0
 LOOK_EVERY_S = 1.0
 _WAIT_S = 0.5
 
-# Of work that gives way. Each chunk is a transaction, and rows of the pipeline wait behind it: so it is short, and most
-# of the time there is none (measured: bench/operators.py, docs/performance.md).
-GIVING_WAY_ROWS = 100  # of a chunk
+# Of work that gives way. Each chunk is a transaction, and rows of the pipeline wait behind it: so it is short
+# (Store.giving_way_rows), and most of the time there is none (measured: bench/operators.py, docs/performance.md).
 REST = 2.0  # times as long as a chunk took
 MOST_RESTED_S = 1.0
 LIVE_WITHIN_S = 1.0  # a pipeline that had no change for so long does not mind

@@ -432,6 +432,7 @@ class Store(ABC):
     has_search: ClassVar[bool] = False  # its readers find documents by a query
     typed_place: ClassVar[str] = ""  # what holds columns of the table's types, and widens with them
     needs_place: ClassVar[bool] = False  # a view's name alone does not tell where it is
+    giving_way_rows: ClassVar[int] = 100  # of a chunk beside live traffic: more at once, and live changes wait longer
 
     @abstractmethod
     def problems(self, view: BoundView) -> Iterable[str]:

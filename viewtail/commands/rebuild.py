@@ -16,9 +16,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from changes.errors import StopRequested
 from offsets.pauses import this_person
 from operations import rebuild as operation
-from projectors.pace import GIVING_WAY_ROWS, GivingWay, Pace
+from projectors.pace import GivingWay, Pace
 from projectors.proving.beside import Beside
 from projectors.rebuilds import Rebuild, Stage
+from projectors.stores.registry import store_of
 from projectors.views import BoundView
 from viewtail import declarations
 from viewtail.commands.agreeing import agreed
@@ -88,7 +89,8 @@ def _prove(
     deployment: Deployment, copy: BoundView, stop: threading.Event, *, is_hurried: bool, accepts_parked: bool = False
 ) -> Sequence[str]:
     """A whole pass of `viewtail verify` over the copy, which writes nothing."""
-    most_rows, pace = (0, Pace(0, stop)) if is_hurried else (GIVING_WAY_ROWS, GivingWay(stop=stop))
+    gives_way_rows = store_of(copy.view).giving_way_rows
+    most_rows, pace = (0, Pace(0, stop)) if is_hurried else (gives_way_rows, GivingWay(stop=stop))
     with Beside(deployment, copy, stop, print_remark, chunk_rows=most_rows) as beside:
         if not accepts_parked and (parked := operation.parked_alone(beside)):
             return parked  # known at once; the comparison takes long

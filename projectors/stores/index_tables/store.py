@@ -47,6 +47,7 @@ class IndexTablesStore(Store):
     default_address = "the source"
     has_own_tables = True
     typed_place = "index table"
+    giving_way_rows = 256  # one statement; 100 are ten, and keep live changes waiting longer
 
     def problems(self, view: BoundView) -> Iterable[str]:
         from projectors.stores.index_tables.places import shape_of
