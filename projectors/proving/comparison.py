@@ -202,8 +202,8 @@ class Comparison:
     def _is_one_history(self) -> bool:
         """Whether no two rows of a key have one version, so that they are of one entity."""
         table, entity = self.view.table, self.view.view.entity
-        names = {*(entity.key or table.primary_key), entity.version}
-        return any({*unique} == names for unique in (table.primary_key, *table.unique_keys))
+        names = {*(entity.key or table.primary_key), entity.version, *dict(entity.only)}
+        return any(unique and names.issuperset(unique) for unique in (table.primary_key, *table.unique_keys))
 
     def _is_above(self, held: Held, write: Write | None, watermark: int) -> bool:
         """Whether no history explains its version. Of a version column, only its row says what it may be."""

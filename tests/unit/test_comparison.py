@@ -49,8 +49,11 @@ class OneRow:
 class NewestRow:
     """Of a table of events: the row of the key whose version is 3."""
 
-    def having(self, *_: object) -> list[tuple[str, int, int]]:
-        return [("right", 1, 3)]
+    def __init__(self, row: tuple[Any, ...]) -> None:
+        self._row = row
+
+    def having(self, *_: object) -> list[tuple[Any, ...]]:
+        return [self._row]
 
 
 def settled(holds: Callable[[], Iterator[Held]], view: BoundView | None = None, rows: Any = None) -> Settled:
@@ -121,9 +124,19 @@ def test_a_version_above_the_watermark_that_came_behind_it_is_the_streams() -> N
     assert settled(holds) == Settled(watermark=20)
 
 
-@pytest.mark.parametrize("is_one_history", [True, False])
+@pytest.mark.parametrize(
+    ("key", "only", "unique", "is_one_history"),
+    [
+        ("id", None, (), True),  # by the primary key
+        ("owner", None, ("version", "owner"), True),
+        ("owner", {"name": "right"}, ("owner", "name", "version"), True),
+        ("owner", None, ("owner", "name", "version"), False),
+        ("owner", None, ("name", "version"), False),
+        ("owner", None, (), False),
+    ],
+)
 def test_an_older_row_beside_what_an_append_only_view_shows_is_no_archiving_in_one_history(
-    is_one_history: bool,
+    key: str, only: dict[str, str] | None, unique: tuple[str, ...], is_one_history: bool
 ) -> None:
     """Where a key has rows of several entities, the newest one of the key may be archived before others."""
     owner = replace(ID, name="owner")
@@ -132,16 +145,16 @@ def test_an_older_row_beside_what_an_append_only_view_shows_is_no_archiving_in_o
         schema="bank",
         name="event",
         columns=(ID, NAME, owner, version),
-        primary_key=("id",),
-        unique_keys=(("version", "owner"),) if is_one_history else (("name", "version"),),
+        primary_key=("id",) if key == "id" else (),
+        unique_keys=(unique,) if unique else (("id",),),
     )
-    entity = Entity("bank.event", key="owner", version="version", append_only=True)
+    entity = Entity("bank.event", key=key, version="version", append_only=True, only=only)
     (view,) = bind([RedisHash("event", entity, fields=["name"])], lambda *_: table)
 
     def holds() -> Iterator[Held]:
         while True:
             yield Held(1 << 50, ("of an event that is gone",))
 
-    found = settled(holds, view, NewestRow()).found
+    found = settled(holds, view, NewestRow((1, "right", 3) if key == "id" else ("right", 1, 3))).found
     told = [(one.difference, one.is_unexplained, one.may_be_archiving) for one in found]
     assert told == ([(Difference.WRONG, True, True)] if is_one_history else [])
