@@ -17,10 +17,10 @@ import structlog
 
 from changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
 from changes.pipelines import PipelineId
-from changes.retrying import STANDBY, STOPPED, reaction_to
+from changes.retrying import HALTED, RETRYING, STANDBY, STOPPED, reaction_to
 from offsets import pauses
 from offsets.lease import Lease
-from offsets.mysql import OwnSession
+from offsets.mysql import OwnSession, Session
 from operations.check import tables_of
 from operations.cleaner import Cleaner
 from operations.new_declarations import NewDeclarations
@@ -41,6 +41,7 @@ _log = structlog.get_logger("viewtail.worker")
 
 STANDBY_ROUND_S = 1
 LOOK_EVERY_S = 1.0  # whether a paused pipeline is resumed
+TELL_AGAIN_S = 60.0  # of the same trouble, in the log
 
 
 class Worker:
@@ -63,6 +64,7 @@ class Worker:
         self._fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self._views: tuple[str, ...] = ()  # the ids of those that are kept
         self._held_back: frozenset[str] = frozenset()  # views, when the pipeline is taken next
+        self._told, self._told_at = "", 0.0  # why it stopped, as the log has it
 
     def run(self) -> None:
         """Until `stop` is set. Raises MisuseError for what the user must change."""
@@ -87,7 +89,9 @@ class Worker:
         if isinstance(error, HistoryGoneError) and self._views:
             text += f". Views that need it: {', '.join(self._views)}"
         is_expected = attempt > 1 or reaction.state == STANDBY
-        (_log.warning if is_expected else _log.error)("pipeline stopped", error=text, state=reaction.state)
+        if text != self._told or time.monotonic() - self._told_at > TELL_AGAIN_S:
+            (_log.warning if is_expected else _log.error)("pipeline stopped", error=text, state=reaction.state)
+            self._told, self._told_at = text, time.monotonic()
         self.reporter.say(reaction.state, text)
         if reaction.state != STANDBY:  # what the new owner reports is left alone
             self.reporter.save()
@@ -163,11 +167,14 @@ class Worker:
         backfills, cleaner, mover = Backfills(own), self._cleaner(deployment, own), self._mover(deployment, own)
         new = NewDeclarations(deployment=deployment, own=own, is_busy=partial(_is_behind, own))
         self.reporter.own = own
-        is_said = self.reporter.state == "running"  # it is taken again, and changes wait
-        self.reporter.say("running", None)
-        if not is_said:
-            self.reporter.save()
-        lease.look = own.look
+        if self.reporter.state in (HALTED, RETRYING):  # by the attempt before: what ended that may end this at once
+            lease.look = partial(self._look_first, own, lease)
+        else:
+            is_said = self.reporter.state == "running"  # it is taken again, and changes wait
+            self.reporter.say("running", None)
+            if not is_said:
+                self.reporter.save()
+            lease.look = own.look
         threads = [
             threading.Thread(target=backfills.run, name="backfill", daemon=True),
             threading.Thread(target=cleaner.run, name="cleaner", daemon=True),
@@ -204,6 +211,12 @@ class Worker:
         if own.is_paused and following is None:  # resumed, it goes on from the offset with the views of that time
             following = replace(deployment, views=own.bound_views())
         return following
+
+    def _look_first(self, own: Ownership, lease: Lease, session: Session) -> None:
+        """At the first renewal of a lease; whatever ended the attempt before did not end this one by then."""
+        self.reporter.say("running", None)  # its own thread saves that
+        lease.look = own.look
+        own.look(session)
 
     def _cleaner(self, deployment: Deployment, own: Ownership) -> Cleaner:
         """Of an ownership; topics are published again as a whole, so there is nothing to clean in them."""

@@ -197,5 +197,6 @@ class PollKind(SourceKind):
         for schema, table in tables:
             on = on_database(schema) if is_pattern(table) else quote(schema, table)
             yield f"GRANT SELECT ON {on} TO {account(address)};"
-        yield f"-- MySQL: GRANT SELECT ON performance_schema.* TO {account(address)};"
-        yield f"-- MariaDB: INSTALL SONAME 'metadata_lock_info'; GRANT PROCESS ON *.* TO {account(address)};"
+        yield f"GRANT SELECT ON performance_schema.* TO {account(address)};"
+        instead = f"INSTALL SONAME 'metadata_lock_info'; GRANT PROCESS ON *.* TO {account(address)};"
+        yield f"-- On MariaDB in place of the last one: {instead}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,17 +48,30 @@ def test_where_the_locks_cannot_be_read_run_refuses_and_goes_on_once_they_can(po
     wait_for("they are filled", polled.is_equal)
     ask(polled.mysql, "REVOKE SELECT ON performance_schema.* FROM poller")
     assert polled.run.stop() == 0
+    said_before = len(polled.run.log)
     polled.run.start()
     polled.add("account.1", 2, 1_000)
     said = "polling cannot tell who may still bring a row"
     wait_for("it refuses", lambda: said in polled.run.command("status").stdout)
+    reported = "SELECT state FROM viewtail.pipeline_status"
+    wait_for("both pipelines halt", lambda: ask(polled.mysql, reported) == [("halted",)] * 2)
+    until, seen = time.monotonic() + 5, set[object]()
+    while time.monotonic() < until:  # each tries again meanwhile
+        seen |= set(ask(polled.mysql, reported))
+        time.sleep(0.01)
+    assert seen == {("halted",)}
+    assert polled.run.log.count('"event":"pipeline stopped"', said_before) == 2
     assert not polled.is_equal(), "a row was read without a word about those before it"
     done = polled.run.command("check", "--json")
     (locks,) = (one for one in json.loads(done.stdout)["findings"] if one["what"] == "who may still bring a row")
     assert done.returncode == 1 and locks["level"] == "fail"
     assert "Grant SELECT on performance_schema.*" in locks["mend"]
     assert "VIEWTAIL_SOURCE__POLL_WAIT_S" in locks["mend"]
-    ask(polled.mysql, "GRANT SELECT ON performance_schema.* TO poller")
+    printed = polled.run.command("check", "--print-grants").stdout.splitlines()
+    grants = [line for line in printed if line.startswith("GRANT") and "'poller'" in line]
+    ask(polled.mysql, "REVOKE ALL, GRANT OPTION FROM poller")
+    for grant in grants:
+        ask(polled.mysql, grant)
     wait_for("they follow", polled.is_equal)
 
 
