@@ -18,6 +18,7 @@ import structlog
 
 from changes.batches import Watermark
 from changes.errors import StopRequested, StoreUnavailableError, ViewtailError
+from changes.repeating import Repeats
 from offsets.lease import lock_name
 from offsets.mysql import OwnSession, Session, transaction
 from projectors.watermarks import ASKED, WatermarkPlace, Watermarks
@@ -31,6 +32,7 @@ _FORGET_EVERY_S = 60.0
 _ATTEMPTS = 5
 _LOOK_EVERY_S = (0.002, 0.1)  # first, and at most
 _SAY_AFTER_S = 10.0  # that a pipeline does not pass
+_SAY_AGAIN_S = 30.0
 _AGAIN_AFTER_S = 1.0  # first
 _WRITE_AGAIN_AFTER_S = 15.0  # the note may be lost: its writer was killed
 
@@ -99,7 +101,7 @@ class AskedWatermarks(Watermarks):
         open_store: a session on the server of viewtail's own tables, which are in `database`.
         pipelines: the ids of the pipelines to wait for; asked each time.
         trouble: why one of them passes nothing now, or None; asked when it takes long.
-        say: is told such a reason, once.
+        say: is told such a reason, and the same one again after a while.
         is_visible_needed: whether `is_visible` is to be asked: then the watermark row is this process's alone.
     """
 
@@ -122,7 +124,7 @@ class AskedWatermarks(Watermarks):
         self._database = database
         self._passed_table = quote(database, "watermark_passed")
         self._pipelines, self._trouble, self._say = pipelines, trouble, say
-        self._said: str | None = None
+        self._troubles = Repeats(_SAY_AGAIN_S)
         self._locked: Connection | None = None  # that holds the lock on the row's number
 
     def write(self, before: Callable[[str], None] = lambda _: None) -> str:
@@ -199,6 +201,5 @@ class AskedWatermarks(Watermarks):
 
     def _say_why(self) -> None:
         why = self._trouble()
-        if why is not None and why != self._said:
+        if why is not None and self._troubles.is_due(why):
             self._say(why)
-        self._said = why

@@ -17,6 +17,7 @@ import structlog
 
 from changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
 from changes.pipelines import PipelineId
+from changes.repeating import Repeats
 from changes.retrying import HALTED, RETRYING, STANDBY, STOPPED, reaction_to
 from offsets import pauses
 from offsets.lease import Lease
@@ -64,7 +65,7 @@ class Worker:
         self._fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self._views: tuple[str, ...] = ()  # the ids of those that are kept
         self._held_back: frozenset[str] = frozenset()  # views, when the pipeline is taken next
-        self._told, self._told_at = "", 0.0  # why it stopped, as the log has it
+        self._troubles = Repeats(TELL_AGAIN_S)
 
     def run(self) -> None:
         """Until `stop` is set. Raises MisuseError for what the user must change."""
@@ -89,9 +90,8 @@ class Worker:
         if isinstance(error, HistoryGoneError) and self._views:
             text += f". Views that need it: {', '.join(self._views)}"
         is_expected = attempt > 1 or reaction.state == STANDBY
-        if text != self._told or time.monotonic() - self._told_at > TELL_AGAIN_S:
+        if self._troubles.is_due(text):
             (_log.warning if is_expected else _log.error)("pipeline stopped", error=text, state=reaction.state)
-            self._told, self._told_at = text, time.monotonic()
         self.reporter.say(reaction.state, text)
         if reaction.state != STANDBY:  # what the new owner reports is left alone
             self.reporter.save()

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from changes.errors import StopRequested
+from changes.repeating import Repeats
 from offsets.pauses import this_person
 from operations import rebuild as operation
 from projectors.pace import GivingWay, Pace
@@ -30,6 +31,7 @@ from viewtail.interpreter import tune_command
 from viewtail.signals import on_stop
 
 SAY_EVERY_S = 5.0
+REMARK_AGAIN_S = 30.0
 STOPPED = 130
 
 
@@ -115,27 +117,16 @@ def _progress(view: BoundView) -> Iterator[operation.Say]:
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield _Bar(bar, bar.add_task(view.id, total=None, told=""), _Remarks())
-
-
-class _Remarks:
-    """Each remark once."""
-
-    def __init__(self) -> None:
-        self._last: str | None = None
-
-    def say(self, remark: str | None) -> None:
-        if remark != self._last:
-            print_remark(remark)
-        self._last = remark
+        yield _Bar(bar, bar.add_task(view.id, total=None, told=""))
 
 
 class _Bar:
-    def __init__(self, bar: Progress, task: TaskID, remarks: _Remarks) -> None:
-        self._bar, self._task, self._remarks = bar, task, remarks
+    def __init__(self, bar: Progress, task: TaskID) -> None:
+        self._bar, self._task, self._remarks = bar, task, Repeats(REMARK_AGAIN_S)
 
     def __call__(self, now: operation.Progress) -> None:
-        self._remarks.say(now.remark)
+        if self._remarks.is_due(now.remark):
+            print_remark(now.remark)
         copy = now.copy
         total = None if copy is None else max(copy.row_count, copy.row_estimate) or None
         done = (0 if copy is None else copy.row_count) if now.moved_count is None else now.moved_count
@@ -146,11 +137,12 @@ class _Lines:
     """Plain lines: each stage, and how far it is now and then."""
 
     def __init__(self, view: BoundView) -> None:
-        self._view, self._remarks = view, _Remarks()
+        self._view, self._remarks = view, Repeats(REMARK_AGAIN_S)
         self._stage, self._said_at = "", 0.0
 
     def __call__(self, now: operation.Progress) -> None:
-        self._remarks.say(now.remark)
+        if self._remarks.is_due(now.remark):
+            print_remark(now.remark)
         if now.stage != self._stage or time.monotonic() - self._said_at > SAY_EVERY_S:
             self._stage, self._said_at = now.stage, time.monotonic()
             print_remark(f"{self._view.id}: {_told(now)}")
