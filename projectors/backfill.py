@@ -68,7 +68,7 @@ class Backfill:
     stop: threading.Event
     vitals: BackfillVitals
     gives_way: GivingWay | None = None  # where readers have another copy, and nobody waits for this one
-    _kept_count: int = 0  # of the rows that were read, those that the view shows
+    _kept_count: int = 0  # rows written of those that were read, one a key and chunk
     _parking: Parking = field(init=False)
     _pace: Pace | None = None
     _swept: GuardedSink | None = None  # the sink, where the view may have keys that the table has no longer

@@ -134,7 +134,7 @@ class ViewRecord:
     last_key: tuple[Any, ...] | None  # of the table's paging key, in the last row of the last finished chunk
     row_order: str  # in which its rows were read; '' where none was kept
     row_count: int  # read by the backfill
-    kept_count: int  # of these, those that the view shows
+    kept_count: int  # rows written of these, one a key and chunk
     incarnation: str  # of the store, when the backfill began
     rows_a_second: int = 0  # at most so many are read; 0: no limit
     proven_s: float | None = None  # Unix time through which it was compared with its table, and equal
@@ -398,7 +398,7 @@ class BackfillProgress:
         """A store that has a witness of version `end` or above has every row of the backfill.
 
         Args:
-            kept_count: rows that the view shows; None: nobody counted.
+            kept_count: rows that were written; None: nobody counted.
         """
         with self._ending(kept_count) as cursor:
             self._finish(cursor, self.owner.id, end, kept_count)

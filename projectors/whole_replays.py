@@ -120,7 +120,7 @@ class Ending:
 
         Args:
             row_count: rows that were read.
-            kept_count: of these, those that the view shows; None: nobody counted.
+            kept_count: rows that were written of them, one a key and chunk; None: nobody counted.
         """
         if not self._numbers:
             return
@@ -136,7 +136,7 @@ class Ending:
         progress, words = {"parked": parked}, "filled from its topic, which counts no rows"
         if kept_count is not None:
             progress |= {"entities": row_count, "shown": kept_count}
-            words = f"{row_count:,} rows read: {kept_count:,} shown"
+            words = f"{row_count:,} rows read: {kept_count:,} written"
         _end(self.cursor, self.database, self._numbers, "done", progress, f"{words}, {parked:,} parked")
 
 

@@ -148,7 +148,7 @@ def test_entities_whose_versions_began_again_are_found_and_repaired(
         wait_for("they halt", lambda: "viewtail verify --repair" in polled.run.command("status").stdout)
         polled.add("account.1", 1, 7)
         replayed = polled.run.command("replay", "--all", "--yes", "--wait")
-        assert replayed.returncode == 0 and "redis:account: backfilled. Rows that it shows: 1\n" in replayed.stdout
+        assert replayed.returncode == 0 and "redis:account: backfilled. Rows written: 1\n" in replayed.stdout
         wait_for("the cleaner has looked", lambda: "the cleaner left entities as they are" in polled.run.log)
         views = ["mysql:account_by_balance", "redis:account"]
         verified = polled.run.command("verify", "--json")

@@ -67,7 +67,7 @@ def test_a_replay_is_recorded_when_it_begins_and_done_with_its_counts_when_the_v
     with shop.running():
         shop.until_filled()
     (one,) = shop.newest()
-    assert (one["state"], one["result"]) == ("done", f"{ROWS:,} rows read: {ROWS:,} shown, 0 parked")
+    assert (one["state"], one["result"]) == ("done", f"{ROWS:,} rows read: {ROWS:,} written, 0 parked")
     assert one["progress"] == {"entities": ROWS, "shown": ROWS, "parked": 0}
     assert one["ended_at"] is not None
     with shop.running():
@@ -95,7 +95,7 @@ def test_a_replay_that_another_one_or_a_halt_cuts_off_says_so(shop: RecordedShop
         shop.until_filled()
     third, second = shop.newest(2)
     assert second["state"] == "stopped" and "until then: the view is halted: " in second["result"]
-    assert (third["state"], third["result"]) == ("done", f"{ROWS:,} rows read: {ROWS:,} shown, 0 parked")
+    assert (third["state"], third["result"]) == ("done", f"{ROWS:,} rows read: {ROWS:,} written, 0 parked")
 
 
 def test_a_new_history_is_recorded_as_a_replay_of_each_view(shop: RecordedShop) -> None:

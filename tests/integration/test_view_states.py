@@ -183,7 +183,7 @@ def test_a_replay_is_over_when_every_pipeline_of_the_view_has_filled_it(scene: S
             return list(cursor.fetchall())
 
     first, second = (BackfillProgress(session, scene.database, owner, scene.view.id, "id") for owner in owners)
-    for kept, said in ((5, "3 rows read: 5 shown, 0 parked"), (None, "filled from its topic, which counts no rows")):
+    for kept, said in ((5, "3 rows read: 5 written, 0 parked"), (None, "filled from its topic, which counts no rows")):
         scene.put("filling")
         with transaction(session, "marking") as cursor:
             whole_replays.begin(cursor, scene.database, scene.view.id, "the whole view")

@@ -128,8 +128,8 @@ def _wait(deployment: Deployment, marked: Collection[str]) -> bool:
             print_remark("the running viewtail goes on with it; watch it: viewtail status")
             raise
     for name in marked:
-        shown = sum(view.row_count for view in of_them if view.name == name)  # 0 too where nobody counted them
-        print(f"{name}: backfilled{f'. Rows that it shows: {shown:,}' if shown else ''}")
+        written = sum(view.row_count for view in of_them if view.name == name)  # 0 too where nobody counted them
+        print(f"{name}: backfilled{f'. Rows written: {written:,}' if written else ''}")
     return True
 
 
