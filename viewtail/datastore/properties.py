@@ -51,21 +51,35 @@ def plain(value: object) -> Any:
 
 
 def indexed(value: object, kind: str) -> str | int | None:
-    """What an index holds of a property's value; None where it holds nothing of it. Raises ValueError for lists."""
+    """What an index holds of a property's value; None for none. Raises ValueError for what it cannot hold."""
     if value is None:
         return None
     if isinstance(value, list | dict):
         raise ValueError("a property that is a list or an object is not indexed")  # noqa: TRY004
     if KINDS[kind] is int:
-        is_number = isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
-        return value if is_number else None  # type: ignore[return-value]
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"a property that is a {kind} in the index is an integer, not {_json_kind(value)}")
+        if not -(1 << 63) <= value < 1 << 63:
+            raise ValueError(f"a property that is a {kind} in the index has 64 bits at most")
+        return value
     return text_of(value)[:LONGEST_TEXT]
 
 
 def values_of(properties: Mapping[str, str], entity: Mapping[str, Any]) -> tuple[str | int, ...] | None:
-    """What an index over these properties holds of an entity; None where it lacks one. Raises ValueError for lists."""
-    found = tuple(indexed(entity.get(name), kind) for name, kind in properties.items())
-    return None if None in found else found  # type: ignore[return-value]
+    """What an index over these properties holds of an entity; None where it lacks one. Raises what `indexed` does."""
+    found = []
+    for name, kind in properties.items():
+        try:
+            found.append(indexed(entity.get(name), kind))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return None if None in found else tuple(found)  # type: ignore[arg-type]
+
+
+def _json_kind(value: object) -> str:
+    if isinstance(value, bool):
+        return "a truth value"
+    return "a number with a fraction" if isinstance(value, float) else "a text"
 
 
 def text_of(value: object) -> str:
