@@ -26,6 +26,10 @@ from viewtail.shards import NotOneShardError, Sharded
 _NO_VIEWS = "Write one with `viewtail init`, or say where the views are: VIEWTAIL_VIEWS=MODULE:ATTRIBUTE"
 
 
+class NoModuleError(DeclarationError):
+    """Where the views should be there is no module at all."""
+
+
 def configured(config: Path | None) -> tuple[settings.Settings, list[View]]:
     """The settings of a command, and the views that they name. Raises SettingsError, DeclarationError.
 
@@ -141,7 +145,7 @@ def _module(module: str, name: str, mend: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(error.name + ".")):
-            raise DeclarationError(
+            raise NoModuleError(
                 f"there is no module {module}, where {name} should be: {Path.cwd()} has no "
                 f"{module.replace('.', '/')}.py. {mend}"
             ) from None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from changes.errors import DeclarationError, MisuseError, nearest
+from changes.errors import MisuseError, nearest
 
 if TYPE_CHECKING:
     from projectors.views import View
@@ -97,10 +97,13 @@ def parts(config: Path | None) -> list[Part]:
 
 
 def _sharded(loaded: Settings) -> Sharded | None:
+    """Raises DeclarationError: a mistake in views.py, which may name the servers, is told before their absence."""
+    from viewtail import declarations
+
     try:
         return _named(loaded)
-    except DeclarationError:
-        return None  # whoever needs the views says what is wrong
+    except declarations.NoModuleError:
+        return None  # whoever needs the views says so
 
 
 def _named(loaded: Settings) -> Sharded | None:

@@ -183,6 +183,8 @@ class LookBack:
         names = [column.name for column in self.view.key]
         events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
         for one in events:
+            if one.kind == DELETE and self.view.view.entity.append_only:
+                continue  # of an archived row, no change of the entity
             at = [one.followed.columns.index(name) for name in names]
             belongs = self.view.belongs(one.followed.columns)
             rows = one.rows if belongs is None else [row for row in one.rows if belongs(row)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,9 @@ def test_views_stay_right_while_events_are_archived_and_come_back(
         assert done.returncode == 0, done.stderr
         assert len(bank.live()) == 4
         is_right(("replay", "by_command", "--wait"), ("rebuild", "by_command"))
+        found = json.loads(bank.run.command("why", "by_command", "e2", "--json").stdout)
+        changes = {"binlog": "insert", "poll": None}  # the rows that were archived since are no change of the entity
+        assert (found["last_change"] or {"op": None})["op"] == changes[mode], found
         with bank.accounts.worker() as worker:
             assert worker.submit(sent("e1", 300)).result(60).is_repeated
             worker.submit(sent("e1", 400)).result(60)

@@ -101,6 +101,15 @@ def test_a_mistake_in_views_py_is_told_with_its_line_where_a_deployment_is_named
         shards.load(None)
 
 
+def test_a_mistake_in_views_py_is_told_by_commands_that_need_no_views(capsys: pytest.CaptureFixture[str]) -> None:
+    """It may name the servers: that the settings name none is no mistake, perhaps."""
+    Path("views.py").write_text("from viewtail import Entity\nspread = Entity(\n")
+    for command in (["status"], ["dead-letters", "list"], ["pause", "--all"]):
+        with pytest.raises(SystemExit) as ended:
+            main.main(command)
+        assert ended.value.code == 2 and "views.py:2: " in capsys.readouterr().err
+
+
 def test_an_address_of_the_source_beside_a_spread_declaration_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     Path("viewtail.toml").write_text('views = "views:spread"\n[source]\nurl = "mysql://one"')
     with pytest.raises(SystemExit) as ended:
