@@ -36,7 +36,7 @@ class DeclarationError(MisuseError):
     """A view in views.py cannot work; names the view, the column and what to change."""
 
 
-RETRIES = "viewtail tries again by itself"  # in messages of temporary errors
+RETRIES = "`viewtail run` tries again by itself"  # in messages of temporary errors
 
 
 class TemporaryError(ViewtailError):

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pymysql
 from pymysql.constants import CLIENT
 
-from changes.errors import SourceUnavailableError, StoreError, StoreUnavailableError, ViewtailError
+from changes.errors import RETRIES, SourceUnavailableError, StoreError, StoreUnavailableError, ViewtailError
 
 Connection: TypeAlias = "pymysql.Connection[Any]"
 
@@ -120,7 +120,7 @@ def session_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: st
             "the certificate must be signed by that authority and name this host"
         )
     kind = SourceUnavailableError if role == "source" else StoreUnavailableError
-    return kind(f"{where} does not answer: {number} {said}. viewtail tries again by itself; is the server up?")
+    return kind(f"{where} does not answer: {number} {said}. {RETRIES}; is the server up?")
 
 
 def lacks_rights(error: pymysql.err.MySQLError) -> bool:

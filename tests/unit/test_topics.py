@@ -283,7 +283,7 @@ def test_an_address_that_is_none_is_refused_without_repeating_it(address: str, s
 def test_an_error_of_the_client_is_one_to_wait_for_or_one_that_says_what_to_do() -> None:
     away = failed(KafkaException(KafkaError(KafkaError._TRANSPORT)), "publishing")
     assert isinstance(away, StoreUnavailableError)
-    assert "viewtail tries again by itself" in str(away)
+    assert "`viewtail run` tries again by itself" in str(away)
     late = failed(TimeoutError(), "asking")
     assert isinstance(late, StoreUnavailableError)
     assert "asking failed: no answer in time" in str(late)

@@ -16,7 +16,7 @@ from typing import Any
 
 from elasticsearch import Elasticsearch
 
-from changes.errors import StoreError, StoreUnavailableError, ViewtailError
+from changes.errors import RETRIES, StoreError, StoreUnavailableError, ViewtailError
 from changes.writes import Parked
 from projectors.stores import Item, parked
 from projectors.stores.elasticsearch.index import mapping_of
@@ -178,7 +178,7 @@ def ask_bulk(client: Elasticsearch, target: str, body: bytes, count: int) -> lis
     if not is_whole:
         raise StoreUnavailableError(
             f"Elasticsearch: the answer to a bulk request does not say what became of each of its {count} items. "
-            "viewtail tries again by itself; does a proxy between them cut answers short?"
+            f"{RETRIES}; does a proxy between them cut answers short?"
         )
     return found
 

@@ -18,7 +18,7 @@ import orjson
 import structlog
 from elasticsearch import Elasticsearch
 
-from changes.errors import DeclarationError, StoreUnavailableError
+from changes.errors import RETRIES, DeclarationError, StoreUnavailableError
 from changes.rendering import OPTIONAL_FIELD_TYPES, search_mapping
 from projectors.stores import PlaceRefusedError
 from projectors.stores.elasticsearch.requests import Refused, ask
@@ -92,7 +92,7 @@ def make_ready(client: Elasticsearch, view: BoundView) -> None:
         if refused.status == 404 or refused.kind == "validation_exception":
             # Somebody deleted it meanwhile, or the cluster has no room for another shard.
             raise StoreUnavailableError(
-                f"{index.names.label}: no index can be created or changed now: {said} viewtail tries again by itself"
+                f"{index.names.label}: no index can be created or changed now: {said} {RETRIES}"
             ) from None
         raise PlaceRefusedError(
             f"{index.names.label}: creating or changing its index failed: {said} Fix the cause in Elasticsearch"
@@ -192,7 +192,7 @@ class _Index:
             if refused.kind == "resource_already_exists_exception":
                 raise _ThereAlreadyError(
                     f"{self.names.label}: the index {index} came while it was being created: by an earlier request of "
-                    "viewtail's, which took Elasticsearch long, or by another program. viewtail tries again by itself"
+                    f"viewtail's, which took Elasticsearch long, or by another program. {RETRIES}"
                 ) from None
             if refused.status == 400 and refused.kind in _ABOUT_THE_MAPPING:
                 raise DeclarationError(

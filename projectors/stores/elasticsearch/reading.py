@@ -21,7 +21,7 @@ from urllib.parse import quote
 import orjson
 from elasticsearch import Elasticsearch
 
-from changes.errors import MisuseError, StoreError, StoreUnavailableError, ViewtailError
+from changes.errors import RETRIES, MisuseError, StoreError, StoreUnavailableError, ViewtailError
 from changes.writes import Key, Write
 from projectors.stores import (
     MOST_FOREIGN,
@@ -250,7 +250,7 @@ def last_sequence_number(client: Elasticsearch, name: str) -> int:
     largest = {"size": 0, "track_total_hits": False, "aggs": {"last": {"max": {"field": "_seq_no"}}}}
     found = ask(client, "reading sequence numbers", "POST", f"{path(name)}/_search", largest)
     if found["timed_out"] or found["_shards"]["failed"]:
-        raise StoreUnavailableError("Elasticsearch: a shard did not answer; viewtail tries again by itself")
+        raise StoreUnavailableError(f"Elasticsearch: a shard did not answer; {RETRIES}")
     last = found["aggregations"]["last"]["value"]
     return -1 if last is None else int(last)
 
@@ -286,9 +286,7 @@ def present_documents(
             hits = found["hits"]["hits"]
             point = found.get("pit_id", point)
             if found["timed_out"] or found["_shards"]["failed"]:
-                raise StoreUnavailableError(
-                    "Elasticsearch: a sweep's page is not whole; viewtail tries again by itself"
-                )
+                raise StoreUnavailableError(f"Elasticsearch: a sweep's page is not whole; {RETRIES}")
             page = [(key(hit["_id"]), hit) for hit in hits]
             if foreign is not None:
                 foreign += [hit["_id"] for one, hit in page if one is None][: MOST_FOREIGN - len(foreign)]
@@ -299,7 +297,7 @@ def present_documents(
     except Refused as refused:
         # Gone in between: the index, or the point in time after a long pause or a restart.
         raise StoreUnavailableError(
-            f"Elasticsearch: sweeping {view.id} failed: {refused.status} {refused.kind}. viewtail tries again by itself"
+            f"Elasticsearch: sweeping {view.id} failed: {refused.status} {refused.kind}. {RETRIES}"
         ) from None
     finally:
         if point is not None:

@@ -14,7 +14,7 @@ from elastic_transport import TransportError
 from elasticsearch import ApiError, Elasticsearch, UnsupportedProductError
 from elasticsearch.serializer import CompatibilityModeJsonSerializer
 
-from changes.errors import StoreError, StoreUnavailableError, ViewtailError
+from changes.errors import RETRIES, StoreError, StoreUnavailableError, ViewtailError
 
 JSON = "application/vnd.elasticsearch+json; compatible-with=9"
 NDJSON = "application/vnd.elasticsearch+x-ndjson; compatible-with=9"
@@ -58,7 +58,7 @@ def ask(
     if not isinstance(answer, dict):
         # Elasticsearch answers nothing else: it is a proxy's page, or an answer whose head was cut short.
         raise StoreUnavailableError(
-            f"Elasticsearch: {doing} failed: the answer is not a JSON object. viewtail tries again by itself; does a "
+            f"Elasticsearch: {doing} failed: the answer is not a JSON object. {RETRIES}; does a "
             "proxy between them answer in its place, or cut answers short?"
         )
     return answer
@@ -78,7 +78,7 @@ def send(client: Elasticsearch, doing: str, method: str, target: str, body: Any 
         raise trouble(refused.status, refused.kind, refused.reason, doing) or refused from None
     except TransportError as error:
         raise StoreUnavailableError(
-            f"Elasticsearch: {doing} failed: {_short(error)}. viewtail tries again by itself; is the server up?"
+            f"Elasticsearch: {doing} failed: {_short(error)}. {RETRIES}; is the server up?"
         ) from None
 
 
@@ -97,9 +97,9 @@ def trouble(status: int, kind: str, reason: str, doing: str) -> ViewtailError | 
             "viewtail.* and on the names of its views"
         )
     if status in _RETRYABLE:
-        return OverloadedError(f"{said}. viewtail tries again by itself; see GET /_cluster/health if it stays so")
+        return OverloadedError(f"{said}. {RETRIES}; see GET /_cluster/health if it stays so")
     if status >= 500:
-        return StoreUnavailableError(f"{said}. viewtail tries again by itself; the server's log says what is wrong")
+        return StoreUnavailableError(f"{said}. {RETRIES}; the server's log says what is wrong")
     return None
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import pymysql
 from pymysql.constants import SERVER_STATUS
 
-from changes.errors import DeclarationError, StoreError, StoreUnavailableError, ViewtailError
+from changes.errors import RETRIES, DeclarationError, StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
 from changes.writes import Key, Parked, ViewWrites
 from offsets.mysql import MySQLOffsets
@@ -394,7 +394,7 @@ class MySQLSink(GuardedSink):
             )
         if number in TEMPORARY_NUMBERS or number == 0:
             why = _TEMPORARY_WORDS.get(number, "")
-            return StoreUnavailableError(f"{said}{why}; nothing of it was kept, viewtail tries again by itself")
+            return StoreUnavailableError(f"{said}{why}; nothing of it was kept, {RETRIES}")
         if (mend := mend_of_denial(error)) is not None:
             return StoreError(f"{said} {error.args[-1]}. {mend}")
         remedy = "Look the number up in the MySQL manual, fix the cause, and start viewtail again"

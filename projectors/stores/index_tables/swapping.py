@@ -21,7 +21,7 @@ from contextlib import closing, contextmanager, suppress
 import pymysql
 import structlog
 
-from changes.errors import StoreError, StoreUnavailableError, ViewtailError
+from changes.errors import RETRIES, StoreError, StoreUnavailableError, ViewtailError
 from projectors.stores import Swapping
 from projectors.stores.index_tables.lists import is_of_entities, second_name
 from projectors.stores.index_tables.table import present_tables, table_name
@@ -170,7 +170,7 @@ class TableSwapping(Swapping):
             number = number_of(error)
             said = f"view {view.view.id}: its tables cannot be renamed or dropped (MySQL error {number})"
             if number in TEMPORARY_NUMBERS:
-                raise StoreUnavailableError(f"{said}; viewtail tries again by itself") from None
+                raise StoreUnavailableError(f"{said}; {RETRIES}") from None
             mend = mend_of_denial(error)
             raise StoreError(f"{said}: {error.args[-1]}{f'. {mend}' if mend else ''}") from None
 

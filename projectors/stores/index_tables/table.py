@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pymysql
 
-from changes.errors import DeclarationError, StoreUnavailableError
+from changes.errors import RETRIES, DeclarationError, StoreUnavailableError
 from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from offsets import schema
 from projectors.stores import PlaceRefusedError
@@ -234,7 +234,7 @@ class IndexTableShape:
         number = number_of(error)
         if number in _CHANGED_MEANWHILE:
             return StoreUnavailableError(
-                f"{self._label}: somebody else changed {self.table} at the same time; viewtail tries again by itself"
+                f"{self._label}: somebody else changed {self.table} at the same time; {RETRIES}"
             )
         if number in (1071, 1118):
             return self._too_long()

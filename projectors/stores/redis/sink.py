@@ -26,7 +26,7 @@ import orjson
 import structlog
 from redis import Redis, exceptions
 
-from changes.errors import StoreError, StoreUnavailableError
+from changes.errors import RETRIES, StoreError, StoreUnavailableError
 from changes.findings import Level
 from changes.positions import Position, ReadPosition
 from changes.versions import WIDTH
@@ -333,7 +333,7 @@ class RedisSink(GuardedSink):
                 why = "Check user, password and permissions (ACL) of viewtail in Redis"
                 raise StoreError(f"{said}. {why}") from None
             if isinstance(error, _UNREACHABLE + _WAITED_FOR) or _TEMPORARY.search(str(error)):
-                why = "viewtail tries again by itself; is Redis up, with memory left?"
+                why = f"{RETRIES}; is Redis up, with memory left?"
                 raise StoreUnavailableError(f"{said}. {why}") from None
             raise StoreError(f"{said}. Fix the cause in Redis and start viewtail again") from None
 
