@@ -113,6 +113,9 @@ class Why:
             held = comparison.reader.held([key]).get(key, NOTHING_HELD)
         looked, note = self._looked(key, held)
         last, shown, write = looked.last, looked.shown, expected.writes.get(key)
+        told = last
+        if verdict is Verdict.WRONG and looked.removed is not None:  # which may be what is wrong
+            told = max(last or looked.removed, looked.removed, key=lambda change: change.version)
         version = last.version if last is not None and looked.is_sure else None
         if self._has_column:
             version = None if write is None else write[0]
@@ -130,8 +133,8 @@ class Why:
             held_place=self._place(held, pipeline),
             pipeline=pipeline,
             letter=letter,
-            change=last,
-            change_at=_committed(last),
+            change=told,
+            change_at=_committed(told),
             change_note=note,
         )
 

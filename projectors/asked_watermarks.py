@@ -201,5 +201,5 @@ class AskedWatermarks(Watermarks):
 
     def _say_why(self) -> None:
         why = self._trouble()
-        if why is not None and self._troubles.is_due(why):
+        if self._troubles.is_due(why) and why is not None:
             self._say(why)

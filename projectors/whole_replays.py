@@ -82,7 +82,7 @@ class _Row(NamedTuple):
     is_held: bool  # whether somebody runs the pipeline now
     state: str
     reason: str | None
-    read: int  # rows; of a filled view, those that it shows
+    read: int  # rows; of a filled view, those that were written
     estimate: int
 
 
@@ -135,7 +135,7 @@ class Ending:
         (parked,) = self.cursor.fetchone()
         progress, words = {"parked": parked}, "filled from its topic, which counts no rows"
         if kept_count is not None:
-            progress |= {"entities": row_count, "shown": kept_count}
+            progress |= {"entities": row_count, "shown": kept_count}  # as those of keys have it
             words = f"{row_count:,} rows read: {kept_count:,} written"
         _end(self.cursor, self.database, self._numbers, "done", progress, f"{words}, {parked:,} parked")
 

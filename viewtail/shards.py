@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from changes.errors import MisuseError, nearest
+from changes.errors import DeclarationError, MisuseError, nearest
 
 if TYPE_CHECKING:
     from projectors.views import View
@@ -104,6 +104,10 @@ def _sharded(loaded: Settings) -> Sharded | None:
         return _named(loaded)
     except declarations.NoModuleError:
         return None  # whoever needs the views says so
+    except DeclarationError:
+        if loaded.mysql.url is None:
+            raise
+        return None  # viewtail's own tables are known, which is all that some commands need
 
 
 def _named(loaded: Settings) -> Sharded | None:

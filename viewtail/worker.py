@@ -43,6 +43,8 @@ _log = structlog.get_logger("viewtail.worker")
 STANDBY_ROUND_S = 1
 LOOK_EVERY_S = 1.0  # whether a paused pipeline is resumed
 TELL_AGAIN_S = 60.0  # of the same trouble, in the log
+HELD_FROM = 2  # attempts that ended soon: from then on one is said to run when it has lasted for a moment
+PROVEN_AFTER_S = 1.0
 
 
 class Worker:
@@ -65,23 +67,23 @@ class Worker:
         self._fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self._views: tuple[str, ...] = ()  # the ids of those that are kept
         self._held_back: frozenset[str] = frozenset()  # views, when the pipeline is taken next
+        self._attempt = 0  # of those that ended soon, one behind the other
         self._troubles = Repeats(TELL_AGAIN_S)
 
     def run(self) -> None:
         """Until `stop` is set. Raises MisuseError for what the user must change."""
         report = threading.Thread(target=self.reporter.run, name="report", daemon=True)
         report.start()
-        attempt = 0
         while not self.stop.is_set():
             began_at = time.monotonic()
             try:
                 self._own_once()
-                attempt = 0
+                self._attempt = 0
             except MisuseError:
                 raise
             except ViewtailError as error:
-                attempt = 0 if time.monotonic() - began_at > 60 else attempt + 1
-                self._react(error, attempt)
+                self._attempt = 0 if time.monotonic() - began_at > 60 else self._attempt + 1
+                self._react(error, self._attempt)
         self.reporter.say(self.ends_as, None)
         report.join()
 
@@ -167,14 +169,12 @@ class Worker:
         backfills, cleaner, mover = Backfills(own), self._cleaner(deployment, own), self._mover(deployment, own)
         new = NewDeclarations(deployment=deployment, own=own, is_busy=partial(_is_behind, own))
         self.reporter.own = own
-        if self.reporter.state in (HALTED, RETRYING):  # by the attempt before: what ended that may end this at once
-            lease.look = partial(self._look_first, own, lease)
-        else:
+        if self._attempt < HELD_FROM or self.reporter.state not in (HALTED, RETRYING):
             is_said = self.reporter.state == "running"  # it is taken again, and changes wait
             self.reporter.say("running", None)
             if not is_said:
                 self.reporter.save()
-            lease.look = own.look
+        lease.look = partial(self._look, own, time.monotonic())
         threads = [
             threading.Thread(target=backfills.run, name="backfill", daemon=True),
             threading.Thread(target=cleaner.run, name="cleaner", daemon=True),
@@ -212,10 +212,12 @@ class Worker:
             following = replace(deployment, views=own.bound_views())
         return following
 
-    def _look_first(self, own: Ownership, lease: Lease, session: Session) -> None:
-        """At the first renewal of a lease; whatever ended the attempt before did not end this one by then."""
-        self.reporter.say("running", None)  # its own thread saves that
-        lease.look = own.look
+    def _look(self, own: Ownership, began_at: float, session: Session) -> None:
+        """At each renewal of the lease."""
+        if self.reporter.state in (HALTED, RETRYING) and time.monotonic() - began_at > PROVEN_AFTER_S:
+            self.reporter.say("running", None)  # its own thread saves that
+        if self.reporter.state == "running":
+            self._troubles.is_due(None)
         own.look(session)
 
     def _cleaner(self, deployment: Deployment, own: Ownership) -> Cleaner:

@@ -95,14 +95,26 @@ class Descriptions:
                 f"no table is called {schema}.{pattern}, where each # is a digit, or the user {self._user} may see "
                 f"none: check the name, or GRANT SELECT ON {quote(schema)}.* to that user"
             )
-        first, *others = (self.table(schema, part) for part in parts)
+        first, *others = [self.table(schema, part) for part in parts]
         for other in others:
             if (difference := _difference(first, other)) is not None:
                 raise DeclarationError(
                     f"the tables {schema}.{pattern} are read as one, and {other.full_name} is not like "
                     f"{first.full_name}: {difference}. ALTER one of them, or declare an entity for each kind"
                 )
-        return replace(first, name=pattern, parts=tuple(parts))
+        # A unique key of some of them says nothing of the others' rows.
+        unique = {
+            name: key
+            for name, key in zip(first.unique_names, first.unique_keys, strict=True)
+            if all(key in other.unique_keys for other in others)
+        }
+        return replace(
+            first,
+            name=pattern,
+            parts=tuple(parts),
+            unique_names=tuple(unique),
+            unique_keys=tuple(unique.values()),
+        )
 
 
 def parts_of(connection: Connection, schema: str, pattern: str) -> list[str]:

@@ -74,6 +74,7 @@ class Looked:
     """What a look back through the stream found of one entity, and how far it went."""
 
     last: Change | None = None  # its last change
+    removed: Change | None = None  # of an append-only entity, the last DELETE of a row: archiving, or a mistake
     shown: Change | None = None  # that of the version which was asked for
     back_to: Position | None = None  # all from there on was read; None: nothing was
     begun_us: int = 0  # when that place was written, microseconds since 1970
@@ -183,13 +184,14 @@ class LookBack:
         names = [column.name for column in self.view.key]
         events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
         for one in events:
-            if one.kind == DELETE and self.view.view.entity.append_only:
-                continue  # of an archived row, no change of the entity
             at = [one.followed.columns.index(name) for name in names]
             belongs = self.view.belongs(one.followed.columns)
             rows = one.rows if belongs is None else [row for row in one.rows if belongs(row)]
             if _is_in(one.version, stretch, None) and self._is_in(rows, at):
                 change = Change(version=one.version, op=_OPS[one.kind], origin=batch.origin_of(one))
+                if one.kind == DELETE and self.view.view.entity.append_only:
+                    looked.removed = max(looked.removed or change, change, key=lambda of: of.version)
+                    continue
                 if looked.last is None or change.version >= looked.last.version:
                     looked.last = change
                 if change.version == self.version:

@@ -200,10 +200,17 @@ class Comparison:
 
     @property
     def _is_one_history(self) -> bool:
-        """Whether no two rows of a key have one version, so that they are of one entity."""
+        """Whether the rows of a key are of one entity: there is one at most, or versions are counted by key.
+
+        That no two rows of the table have one version says nothing: they may be of many entities.
+        """
         table, entity = self.view.table, self.view.view.entity
-        names = {*(entity.key or table.primary_key), entity.version, *dict(entity.only)}
-        return any(unique and names.issuperset(unique) for unique in (table.primary_key, *table.unique_keys))
+        key, only = {*(entity.key or table.primary_key)}, {*dict(entity.only)}
+        of_a_version = {*key, *only, entity.version}
+        return any(
+            unique and (key | only >= {*unique} or key <= {*unique} <= of_a_version)
+            for unique in (table.primary_key, *table.unique_keys)
+        )
 
     def _is_above(self, held: Held, write: Write | None, watermark: int) -> bool:
         """Whether no history explains its version. Of a version column, only its row says what it may be."""

@@ -609,3 +609,12 @@ def test_writers_with_rollbacks_and_long_transactions_lose_nothing_over_restarts
     else:
         assert [number for number, count in counts.items() if count > 1] == []
     assert sorted(counts) == [number for number, _ in polled.rows()] and len(counts) > 1_000
+
+
+def test_a_unique_key_of_a_pattern_is_one_that_each_of_its_tables_has(polled: Polled) -> None:
+    columns = "(event_id BIGINT AUTO_INCREMENT PRIMARY KEY, entity_id INT NOT NULL, version INT NOT NULL"
+    ask(polled.server, f"CREATE TABLE polled.part_00 {columns}, UNIQUE KEY one (entity_id, version))")
+    ask(polled.server, f"CREATE TABLE polled.part_01 {columns}, UNIQUE KEY another (entity_id, version))")
+    assert polled.table("part_##").unique_keys == (("entity_id", "version"),)
+    ask(polled.server, f"CREATE TABLE polled.part_02 {columns})")
+    assert polled.table("part_##").unique_keys == polled.table("part_##").unique_names == ()

@@ -132,6 +132,9 @@ def test_a_version_above_the_watermark_that_came_behind_it_is_the_streams() -> N
         ("owner", {"name": "right"}, ("owner", "name", "version"), True),
         ("owner", None, ("owner", "name", "version"), False),
         ("owner", None, ("name", "version"), False),
+        ("owner", None, ("version",), False),
+        ("owner", {"name": "right"}, ("name", "version"), False),
+        ("owner", {"name": "right"}, ("name", "owner"), True),
         ("owner", None, (), False),
     ],
 )

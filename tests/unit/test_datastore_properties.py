@@ -56,9 +56,9 @@ def test_what_an_index_holds() -> None:
     [
         ("a", ["x"], "a list or an object is not indexed"),
         ("b", True, "is an integer, not a truth value"),
-        ("b", 5.0, "is an integer, not a number with a fraction"),
+        ("b", 5.0, "is an integer, not a floating-point number"),
         ("b", "5", "is an integer, not a text"),
-        ("b", 1 << 63, "64 bits at most"),
+        ("b", 1 << 63, r"from -2\^63 to 2\^63-1"),
     ],
 )
 def test_what_no_index_can_hold_is_refused_by_name(name: str, value: object, said: str) -> None:

@@ -91,8 +91,8 @@ def _prove(
     deployment: Deployment, copy: BoundView, stop: threading.Event, *, is_hurried: bool, accepts_parked: bool = False
 ) -> Sequence[str]:
     """A whole pass of `viewtail verify` over the copy, which writes nothing."""
-    gives_way_rows = store_of(copy.view).giving_way_rows
-    most_rows, pace = (0, Pace(0, stop)) if is_hurried else (gives_way_rows, GivingWay(stop=stop))
+    most_rows = 0 if is_hurried else store_of(copy.view).giving_way_rows
+    pace = Pace(0, stop) if is_hurried else GivingWay(stop=stop)
     with Beside(deployment, copy, stop, print_remark, chunk_rows=most_rows) as beside:
         if not accepts_parked and (parked := operation.parked_alone(beside)):
             return parked  # known at once; the comparison takes long
@@ -120,13 +120,21 @@ def _progress(view: BoundView) -> Iterator[operation.Say]:
         yield _Bar(bar, bar.add_task(view.id, total=None, told=""))
 
 
+class _Remarks:
+    def __init__(self) -> None:
+        self._repeats = Repeats(REMARK_AGAIN_S)
+
+    def say(self, remark: str | None) -> None:
+        if self._repeats.is_due(remark):
+            print_remark(remark)
+
+
 class _Bar:
     def __init__(self, bar: Progress, task: TaskID) -> None:
-        self._bar, self._task, self._remarks = bar, task, Repeats(REMARK_AGAIN_S)
+        self._bar, self._task, self._remarks = bar, task, _Remarks()
 
     def __call__(self, now: operation.Progress) -> None:
-        if self._remarks.is_due(now.remark):
-            print_remark(now.remark)
+        self._remarks.say(now.remark)
         copy = now.copy
         total = None if copy is None else max(copy.row_count, copy.row_estimate) or None
         done = (0 if copy is None else copy.row_count) if now.moved_count is None else now.moved_count
@@ -137,12 +145,11 @@ class _Lines:
     """Plain lines: each stage, and how far it is now and then."""
 
     def __init__(self, view: BoundView) -> None:
-        self._view, self._remarks = view, Repeats(REMARK_AGAIN_S)
+        self._view, self._remarks = view, _Remarks()
         self._stage, self._said_at = "", 0.0
 
     def __call__(self, now: operation.Progress) -> None:
-        if self._remarks.is_due(now.remark):
-            print_remark(now.remark)
+        self._remarks.say(now.remark)
         if now.stage != self._stage or time.monotonic() - self._said_at > SAY_EVERY_S:
             self._stage, self._said_at = now.stage, time.monotonic()
             print_remark(f"{self._view.id}: {_told(now)}")

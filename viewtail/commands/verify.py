@@ -116,7 +116,7 @@ def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event)
     chunk_rows = 0 if options.share == 1.0 else SAMPLED_ROWS
     with (
         progress(view.id, "rows") as show,
-        Beside(deployment, view, stop, _say_once, chunk_rows=chunk_rows) as beside,
+        Beside(deployment, view, stop, print_remark, chunk_rows=chunk_rows) as beside,
     ):
         pace = ConsideratePace(
             options.rows_a_second,
@@ -198,10 +198,6 @@ class _Standing:
             ) from None
         self._read_upto = ends[-2] if len(ends) > 1 else begin
         return self._keys
-
-
-def _say_once(why: str) -> None:
-    print_remark(why)
 
 
 def _print(report: Report, options: Options) -> None:

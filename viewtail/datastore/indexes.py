@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,7 +71,10 @@ class Index:
         asked = self._asked(wanted)
         if asked is None or (limit is not None and limit <= 0):
             return
-        shards = self._shards(datastore, wanted)
+        shards: Sequence[int] = range(datastore.shard_count)
+        if self.shard_on is not None:
+            value = indexed(wanted.get(self.shard_on), self.properties[self.shard_on])
+            shards = shards if value is None else [home_of_value(value, len(shards))]
         after, found = bytes(16), 0
         is_first = True
         while True:
@@ -89,15 +93,15 @@ class Index:
 
     def _asked(self, wanted: Mapping[str, Any]) -> dict[str, str | int] | None:
         """The index's columns that the question names, in order; None where nothing can have these values."""
-        asked: dict[str, str | int] = {}
-        for name, kind in self.properties.items():
-            if name not in wanted:
-                break
+        values: dict[str, str | int | None] = {}
+        for name in self.properties.keys() & wanted.keys():
             try:
-                value = indexed(wanted[name], kind)
+                values[name] = indexed(wanted[name], self.properties[name])
             except ValueError as error:
                 raise MisuseError(f"{self.table}: {name}: {error}") from None
-            if value is None:
+        asked: dict[str, str | int] = {}
+        for name in itertools.takewhile(values.__contains__, self.properties):
+            if (value := values[name]) is None:
                 return None
             asked[name] = value
         if not asked:
@@ -108,9 +112,3 @@ class Index:
                 f"index {self.table} is over {', '.join(self.properties)}: ask for {first}, the first property{near}"
             )
         return asked
-
-    def _shards(self, datastore: DataStore, wanted: Mapping[str, Any]) -> Sequence[int]:
-        if self.shard_on is None or self.shard_on not in wanted:
-            return range(datastore.shard_count)
-        value = indexed(wanted[self.shard_on], self.properties[self.shard_on])
-        return range(datastore.shard_count) if value is None else [home_of_value(value, datastore.shard_count)]

@@ -21,6 +21,10 @@ KINDS: Mapping[str, type] = {_TEXT: str, "BIGINT": int}
 DEFAULT_TYPE = _TEXT
 
 
+class OtherKindError(ValueError):
+    """A value that its index's type cannot hold."""
+
+
 def new_id() -> UUID:
     """A UUID of version 7: ids of later entities are larger, to the millisecond."""
     random = secrets.randbits(74)
@@ -51,35 +55,38 @@ def plain(value: object) -> Any:
 
 
 def indexed(value: object, kind: str) -> str | int | None:
-    """What an index holds of a property's value; None for none. Raises ValueError for what it cannot hold."""
+    """What an index holds of a property's value; None for none. Raises ValueError for lists, OtherKindError."""
     if value is None:
         return None
     if isinstance(value, list | dict):
         raise ValueError("a property that is a list or an object is not indexed")  # noqa: TRY004
     if KINDS[kind] is int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"a property that is a {kind} in the index is an integer, not {_json_kind(value)}")
+            raise OtherKindError(f"a property that is a {kind} in the index is an integer, not {_json_kind(value)}")
         if not -(1 << 63) <= value < 1 << 63:
-            raise ValueError(f"a property that is a {kind} in the index has 64 bits at most")
+            raise OtherKindError(f"a property that is a {kind} in the index is from -2^63 to 2^63-1")
         return value
     return text_of(value)[:LONGEST_TEXT]
 
 
 def values_of(properties: Mapping[str, str], entity: Mapping[str, Any]) -> tuple[str | int, ...] | None:
     """What an index over these properties holds of an entity; None where it lacks one. Raises what `indexed` does."""
-    found = []
+    found: list[str | int] = []
     for name, kind in properties.items():
         try:
-            found.append(indexed(entity.get(name), kind))
+            value = indexed(entity.get(name), kind)
         except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-    return None if None in found else tuple(found)  # type: ignore[arg-type]
+            raise type(error)(f"{name}: {error}") from None
+        if value is None:
+            return None
+        found.append(value)
+    return tuple(found)
 
 
 def _json_kind(value: object) -> str:
     if isinstance(value, bool):
         return "a truth value"
-    return "a number with a fraction" if isinstance(value, float) else "a text"
+    return "a floating-point number" if isinstance(value, float) else "a text"
 
 
 def text_of(value: object) -> str:

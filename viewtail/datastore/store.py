@@ -19,7 +19,7 @@ from projectors.stores.index_tables.views import IndexTable
 from projectors.views import Entity, RowFunction
 from servers.sessions import create_database, open_session, quote, session_error
 from viewtail.datastore.indexes import Index
-from viewtail.datastore.properties import home_of_id, home_of_value, id_of, new_id, plain, values_of
+from viewtail.datastore.properties import OtherKindError, home_of_id, home_of_value, id_of, new_id, plain, values_of
 from viewtail.datastore.shards import Shards, shard_name
 
 if TYPE_CHECKING:
@@ -289,7 +289,10 @@ def _is_there(properties: Mapping[str, str], shard_on: str | None, source: int, 
         home = home_of_id(row["id"], count)
         if home != source:  # parks it
             raise ValueError(f"the entity is on shard {source}, and its id is one of shard {home}")
-        found = values_of(properties, row["body"])
+        try:
+            found = values_of(properties, row["body"])
+        except OtherKindError:  # it was there before the index
+            return False
         if found is None or at is None:
             return found is not None
         return home_of_value(found[at], count) == target
