@@ -56,7 +56,8 @@ Where a line of these misses its goal:
   numbers its writes, so there the sweep leaves out what the replay wrote. MySQL reads its table by key. Redis tells
   the names of all its keys, with the one thread that does the writes. Rows of an index table that are as they would be
   written get their new version 1,000 at a time, while the next ones are compared; where rows differ, are scattered
-  (`--where`), have no values or are of a list, they are upserted, which costs InnoDB more than their first INSERT.
+  (`--where`), have no values or are of a list, they are upserted, which costs InnoDB more than their first INSERT. The
+  medians of these lines are 0.81 to 1.43 from run to run.
 - Verify of search documents reads their rows and makes the documents anew, on the core that also waits for `_mget`; the
   figure is 0.68 to 0.96 from run to run.
 - The cleaner compares some rows at a time in the pipeline's process, and live changes wait for that. It is the
@@ -64,8 +65,8 @@ Where a line of these misses its goal:
   it never rests between two rounds; by default it does for five minutes. While the pipeline drains, it does nothing;
   what two drains differ by is the machine.
 - During a rebuild each live change is written to both copies, and while Redis keys move, to both names of a key. Before
-  it a slow change takes 1 to 2 ms, so the second write, and a chunk of 256 rows (100 in Redis and Elasticsearch) or its
-  comparison, is seen at once.
+  it a slow change takes a few milliseconds, so the second write, and a chunk of 256 rows (100 in Redis and
+  Elasticsearch) or its comparison, is seen at once.
 - A rebuild gives way to live changes, so it takes many times as long as a backfill. Redis keys are moved ten entities a
   step beside the pipeline; a view with `{{generation}}` in its template moves nothing. `viewtail rebuild
   --hurry` turns the bargain round.

@@ -70,6 +70,11 @@ def test_views_stay_right_while_events_are_archived_and_come_back(
         assert bank.restore("--all").returncode == 0
         assert len(bank.live()) == 4 * 300 + 1
         is_right(("replay", "by_command", "--wait"))
+        ask(bank.server, "DELETE FROM bank.account WHERE entity_id = 'e3' AND version = 300")  # no archiving
+        assert bank.run.command("wait", "by_command").returncode == 0
+        found = json.loads(bank.run.command("why", "by_command", "e3", "--json").stdout)
+        assert found["verdict"] == "wrong", found
+        assert (found["last_change"] or {"op": None})["op"] == ("delete" if mode == "binlog" else None), found
         assert bank.run.stop() == 0
     finally:
         bank.run.kill()
