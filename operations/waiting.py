@@ -82,7 +82,6 @@ def wait(beside: Beside, source: Callable[[], TimedSource], key: Key | None, wan
     began = time.monotonic()
     deadline = began + within_s
     _check(beside, beside.first)
-    view = beside.view.id
     if wanted.version is not None:
         assert key is not None
         _wait_for_version(beside, key, wanted.version, deadline)
@@ -94,11 +93,16 @@ def wait(beside: Beside, source: Callable[[], TimedSource], key: Key | None, wan
             late = f"the source has not executed the GTID {gtid}; is it one of this source?"
             _wait_until(beside, lambda: _has_gtid(beside, gtid), lambda: late, deadline)
         _wait_for_now(beside, deadline)
-        unfilled = f"view {view} is not backfilled yet"
-        _wait_until(beside, lambda: _is_whole(beside), lambda: f"{unfilled}: {_trouble(beside, _SEE)}", deadline)
+        wait_until_whole(beside, deadline)
     if key is not None:
         _check_parked(beside, key)
     return time.monotonic() - began
+
+
+def wait_until_whole(beside: Beside, deadline: float) -> None:
+    """Until no row is missing, for want of a backfill. Raises as `wait` does; `deadline` is monotonic."""
+    unfilled = f"view {beside.view.id} is not backfilled yet"
+    _wait_until(beside, lambda: _is_whole(beside), lambda: f"{unfilled}: {_trouble(beside, _SEE)}", deadline)
 
 
 def _check(beside: Beside, keepers: Sequence[Keeper]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from time import monotonic
 from typing import Any
 from zlib import crc32
 
@@ -54,6 +56,19 @@ def wait_for(
         wanted_key = None if key is None else key_of(key, bound)
         took_s = waiting.wait(beside, lambda: _source(deployment, chosen), wanted_key, wanted, left_s)
     return within_s - left_s + took_s
+
+
+def wait_for_all(views: Sequence[View], *, within_s: float, settings: Settings) -> None:
+    """`wait_for` of views of one pipeline: one waits for this moment, and each must be whole then."""
+    deadline = monotonic() + within_s
+    if not views:
+        return
+    wait_for(views[0], within_s=within_s, settings=settings)
+    deployment = deploy(settings, views)
+    for bound in deployment.views:
+        waiting.wait_until_begun(deployment, bound, deadline - monotonic())
+        with Beside(deployment, bound, threading.Event()) as beside:
+            waiting.wait_until_whole(beside, deadline)
 
 
 def _source(deployment: Deployment, view: View) -> TimedSource:

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 import stack
-from changes.errors import MisuseError, StoreError, StoreUnavailableError
+from changes.errors import MisuseError, StoreError, StoreUnavailableError, ViewtailError
 from stack import Server
 from tests.support.asking import ask
 from tests.support.running import Run, in_this_process, wait_for
@@ -133,6 +133,13 @@ def test_what_is_put_is_found_by_its_properties_and_what_is_gone_is_not(
     assert feed.by_day.get_all(store, day="monday")[0]["id"] == last
     assert feed.by_day.get_all(store, day="monday", rank=2) == []
     assert len(feed.by_user.get_all(store, user_id=3, limit=5)) == 5
+    assert feed.run.command("pause", "index_day").returncode == 0
+    with pytest.raises(ViewtailError, match="index_day is paused"):
+        store.put({"day": "monday", "rank": 3}, wait=True, within_s=60)
+    assert feed.run.command("resume", "index_day").returncode == 0
+    store.put({"day": "monday", "rank": 4}, wait=True, within_s=60)
+    both = [one["id"] for one in feed.by_day.get_all(store, day="monday") if one["rank"] in (3, 4)]
+    assert len(both) == 2 and [store.delete(one, wait=True, within_s=60) for one in both] == [True, True]
     for rows in (1, 2, 5, len(ids[3::7]) + 1, 100):
         monkeypatch.setattr(indexes, "PAGE_ROWS", rows)
         assert [one["id"] for one in feed.by_user.get_all(store, user_id=3)] == sorted([*ids[3::7], last])

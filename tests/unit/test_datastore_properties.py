@@ -73,6 +73,16 @@ def test_what_no_index_can_hold_is_refused_by_name(name: str, value: object, sai
         index.get_all(store, **asked)
 
 
+@pytest.mark.parametrize("value", [["x"], {"x": 1}, "5", True, 1.5, 1 << 63])
+def test_what_was_put_before_an_index_that_cannot_hold_it_is_not_in_the_index(value: object) -> None:
+    store = DataStore(mysql_shards=URLS[:1], indexes=[Index(table="by_b", properties=["b"])])
+    typed = DataStore(mysql_shards=URLS[:1], indexes=[Index(table="by_b", properties={"b": "BIGINT"})])
+    row = {"id": new_id().bytes, "body": {"b": value}}
+    for one, is_in in ((store, not isinstance(value, list | dict)), (typed, False)):
+        ((view,),) = [one.views_of(name) for name in one.shards()]
+        assert view.where is not None and view.where(row) is is_in
+
+
 def test_values_are_compared_with_their_kind() -> None:
     assert is_same({"a": 1, "b": [2]}, {"b": [2], "a": 1})
     for other in (True, 1.0, "1", None):
@@ -144,7 +154,7 @@ def test_the_time_to_wait_is_of_all_deployments_together(monkeypatch: pytest.Mon
         now += 4.0
 
     monkeypatch.setattr("viewtail.datastore.store.monotonic", lambda: now)
-    monkeypatch.setattr("viewtail.waiting.wait_for", waits_four_seconds)
+    monkeypatch.setattr("viewtail.waiting.wait_for_all", waits_four_seconds)
     index = Index("by_user", ["user_id"], shard_on="user_id")
     datastore = DataStore([f"mysql://db{number}:3306/ff" for number in range(4)], [index], settings=load(None, {}))
     datastore._wait(0, within_s=10.0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from changes.errors import DeclarationError, MisuseError, nearest
-from viewtail.datastore.properties import DEFAULT_TYPE, KINDS, home_of_value, indexed, is_same, plain
+from viewtail.datastore.properties import DEFAULT_TYPE, KINDS, UnfitValueError, home_of_value, indexed, is_same, plain
 
 if TYPE_CHECKING:
     from viewtail.datastore.store import DataStore
@@ -97,7 +97,7 @@ class Index:
         for name in self.properties.keys() & wanted.keys():
             try:
                 values[name] = indexed(wanted[name], self.properties[name])
-            except ValueError as error:
+            except UnfitValueError as error:
                 raise MisuseError(f"{self.table}: {name}: {error}") from None
         asked: dict[str, str | int] = {}
         for name in itertools.takewhile(values.__contains__, self.properties):

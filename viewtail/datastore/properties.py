@@ -21,8 +21,8 @@ KINDS: Mapping[str, type] = {_TEXT: str, "BIGINT": int}
 DEFAULT_TYPE = _TEXT
 
 
-class OtherKindError(ValueError):
-    """A value that its index's type cannot hold."""
+class UnfitValueError(ValueError):
+    """A value that an index cannot hold."""
 
 
 def new_id() -> UUID:
@@ -55,16 +55,16 @@ def plain(value: object) -> Any:
 
 
 def indexed(value: object, kind: str) -> str | int | None:
-    """What an index holds of a property's value; None for none. Raises ValueError for lists, OtherKindError."""
+    """What an index holds of a property's value; None for none. Raises UnfitValueError."""
     if value is None:
         return None
     if isinstance(value, list | dict):
-        raise ValueError("a property that is a list or an object is not indexed")  # noqa: TRY004
+        raise UnfitValueError("a property that is a list or an object is not indexed")
     if KINDS[kind] is int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise OtherKindError(f"a property that is a {kind} in the index is an integer, not {_json_kind(value)}")
+            raise UnfitValueError(f"a property that is a {kind} in the index is an integer, not {_json_kind(value)}")
         if not -(1 << 63) <= value < 1 << 63:
-            raise OtherKindError(f"a property that is a {kind} in the index is from -2^63 to 2^63-1")
+            raise UnfitValueError(f"a property that is a {kind} in the index is from -2^63 to 2^63-1")
         return value
     return text_of(value)[:LONGEST_TEXT]
 
@@ -75,8 +75,8 @@ def values_of(properties: Mapping[str, str], entity: Mapping[str, Any]) -> tuple
     for name, kind in properties.items():
         try:
             value = indexed(entity.get(name), kind)
-        except ValueError as error:
-            raise type(error)(f"{name}: {error}") from None
+        except UnfitValueError as error:
+            raise UnfitValueError(f"{name}: {error}") from None
         if value is None:
             return None
         found.append(value)

@@ -19,7 +19,7 @@ from projectors.stores.index_tables.views import IndexTable
 from projectors.views import Entity, RowFunction
 from servers.sessions import create_database, open_session, quote, session_error
 from viewtail.datastore.indexes import Index
-from viewtail.datastore.properties import OtherKindError, home_of_id, home_of_value, id_of, new_id, plain, values_of
+from viewtail.datastore.properties import UnfitValueError, home_of_id, home_of_value, id_of, new_id, plain, values_of
 from viewtail.datastore.shards import Shards, shard_name
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class DataStore:
         for index in self.indexes:
             try:
                 values_of(index.properties, kept)
-            except ValueError as error:
+            except UnfitValueError as error:
                 raise MisuseError(f"index {index.table} cannot have this entity: {error}") from None
         text = orjson.dumps(kept)
         if len(text) > MAX_BODY_BYTES:  # no index would have it
@@ -254,8 +254,8 @@ class DataStore:
         for name in self.shards():
             if self._pair(name)[0] == shard:
                 settings = self.settings_of(name, self._settings())
-                for view in self.views_of(name)[:1]:  # all of its views are of one pipeline
-                    waiting.wait_for(view, within_s=max(0.0, deadline - monotonic()), settings=settings)
+                left_s = max(0.0, deadline - monotonic())
+                waiting.wait_for_all(self.views_of(name), within_s=left_s, settings=settings)
 
 
 def _moment(text: str) -> datetime | str:
@@ -291,7 +291,7 @@ def _is_there(properties: Mapping[str, str], shard_on: str | None, source: int, 
             raise ValueError(f"the entity is on shard {source}, and its id is one of shard {home}")
         try:
             found = values_of(properties, row["body"])
-        except OtherKindError:  # it was there before the index
+        except UnfitValueError:  # it was there before the index
             return False
         if found is None or at is None:
             return found is not None
