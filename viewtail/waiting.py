@@ -63,8 +63,11 @@ def wait_for_all(views: Sequence[View], *, within_s: float, settings: Settings) 
     deadline = monotonic() + within_s
     if not views:
         return
-    wait_for(views[0], within_s=within_s, settings=settings)
-    deployment = deploy(settings, views)
+    first, *others = views
+    wait_for(first, within_s=within_s, settings=settings)
+    if not others:
+        return
+    deployment = deploy(settings, others)
     for bound in deployment.views:
         waiting.wait_until_begun(deployment, bound, deadline - monotonic())
         with Beside(deployment, bound, threading.Event()) as beside:

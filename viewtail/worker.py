@@ -83,21 +83,21 @@ class Worker:
                 raise
             except ViewtailError as error:
                 self._attempt = 0 if time.monotonic() - began_at > 60 else self._attempt + 1
-                self._react(error, self._attempt)
+                self._react(error)
         self.reporter.say(self.ends_as, None)
         report.join()
 
-    def _react(self, error: ViewtailError, attempt: int) -> None:
+    def _react(self, error: ViewtailError) -> None:
         reaction, text = reaction_to(error), str(error)
         if isinstance(error, HistoryGoneError) and self._views:
             text += f". Views that need it: {', '.join(self._views)}"
-        is_expected = attempt > 1 or reaction.state == STANDBY
+        is_expected = self._attempt > 1 or reaction.state == STANDBY
         if self._troubles.is_due(text):
             (_log.warning if is_expected else _log.error)("pipeline stopped", error=text, state=reaction.state)
         self.reporter.say(reaction.state, text)
         if reaction.state != STANDBY:  # what the new owner reports is left alone
             self.reporter.save()
-        self.stop.wait(reaction.pause_s(attempt))
+        self.stop.wait(reaction.pause_s(self._attempt))
 
     def _own_once(self) -> None:
         """Wait for the lease, take the pipeline, run it until it ends."""
