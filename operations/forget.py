@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 from changes.errors import MisuseError, SettingsError, UnknownNameError
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
-from offsets.mysql import OwnSession
+from offsets.mysql import OwnSession, transaction
 from operations.replay import Deployment
 from projectors.failpoints import reach
+from projectors.rebuilds import all_rebuilds
 from projectors.stores.leaving import Found, Leftover, Place, Retired
 from projectors.stores.registry import store_named
 from projectors.view_states import BEING_DROPPED, State, ViewStates, known_places
@@ -37,6 +38,8 @@ class Chosen:
     pipelines: Sequence[str]  # that kept it
     places: Sequence[Place]
     others: dict[str, list[Place]]  # by id: views of its store that stay, declared or not
+    beside: Sequence[str]  # the ids of copies beside the one that readers had
+    copies: Sequence[int]  # the numbers of all its copies, where there are several
     sources: dict[str, str]  # by pipeline that viewtail's tables know, its source, where that is a topic
 
     @property
@@ -65,19 +68,19 @@ def choose(deployment: Deployment, declared: Collection[str], name: str) -> Chos
             f"the running viewtail still keeps view {chosen}: it was started when views.py declared it. Restart "
             "`viewtail run`, then repeat this command"
         )
-    if any(is_copy(view.name) and view_of(view.name) == chosen for view, _ in known):
-        raise MisuseError(
-            f"view {chosen} has a second copy from a rebuild. Declare the view again and run `viewtail rebuild --abort "
-            f"{chosen}`, or wait until its time is over; then repeat this command"
-        )
     with closing(OwnSession(deployment.open_store)) as session:
         places = known_places(session, deployment.database)
+        with transaction(session, "looking for copies") as cursor:
+            rebuilds = [one for one in all_rebuilds(cursor, deployment.database) if one.view == chosen]
     store = chosen.partition(":")[0]
-    others = {view: of for view, of in places.items() if view.startswith(f"{store}:") and view != chosen}
+    others = {view: of for view, of in places.items() if view.startswith(f"{store}:") and view_of(view) != chosen}
+    beside = sorted(view for view in places if is_copy(view) and view_of(view) == chosen)
     return Chosen(
         id=chosen,
         pipelines=[pipeline.name for _, pipeline in kept],
-        places=places.get(chosen, []),
+        places=[*places.get(chosen, []), *(place for copy in beside for place in places[copy])],
+        beside=beside,
+        copies=sorted({number for one in rebuilds for number in (one.live, one.copy)}),
         others=others | {view: [] for view in declared if view.startswith(f"{store}:") and view not in others},
         sources={
             one.name: source for one in pipelines if (source := PipelineId.parse(one.name).source) != DEFAULT_SOURCE
@@ -111,6 +114,7 @@ def leftover(deployment: Deployment, chosen: Chosen) -> Leftover:
         name=chosen.name,
         places=chosen.places,
         others=chosen.others,
+        copies=chosen.copies,
         read_by=[name for name, source in chosen.sources.items() if source == chosen.name],
     )
     try:
@@ -129,7 +133,8 @@ def drop(deployment: Deployment, chosen: Chosen, leaving: Leftover, say: Callabl
     with closing(OwnSession(deployment.open_store)) as session:
         states = [ViewStates(session, deployment.database, name) for name in chosen.pipelines]
         for one in states:
-            one.halt(chosen.id, BEING_DROPPED)
+            for view in (chosen.id, *chosen.beside):
+                one.halt(view, BEING_DROPPED)
         leaving.drop(_Pace(lambda: _check_halted(states, chosen.id), say))
         rest = leaving.look()
         if rest.dropped:

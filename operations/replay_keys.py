@@ -21,6 +21,7 @@ from ingest.canonical.chunks import CHUNK_ROWS, CanonicalRows, Chunk, row_order
 from operations.runs import DONE, STOPPED, Run
 from projectors.pace import Pace
 from projectors.proving.beside import CHUNK_WITHIN_S, Beside
+from projectors.proving.comparison import Difference, Found
 from projectors.proving.reprojection import Piece, Written
 from projectors.view_states import key_from_text, key_text
 from projectors.views import BoundView
@@ -30,6 +31,7 @@ ROWS_AT_ONCE = CHUNK_ROWS  # with 8,000, the commit and what comes with it are a
 PIECES = 8  # of so many rows under one lock, where no limit is set: nothing is read ahead from one lock to the next
 SAVE_EVERY_S = 2.0
 ASK_ABOVE = 1_000  # entities
+COMPARED_UPTO = 1_000  # entities; of more of them, to read the view again would take as long as writing it
 
 
 class Selection(Protocol):
@@ -168,6 +170,7 @@ class Outcome:
     written: Written
     entities: int
     took_s: float
+    kept: tuple[Found, ...] = ()  # what the view shows otherwise still: the guard refused the row
 
 
 @dataclass(eq=False, kw_only=True)
@@ -223,8 +226,24 @@ class ReplayKeys:
             self.pace.after(count)
             if self.beside.stop.is_set():
                 raise StopRequested
+        kept = self._kept(version)
+        progress["kept"] = len(kept)
+        progress["shown"] -= sum(one.difference is not Difference.EXTRA for one in kept)
         self.run.end(DONE, self._words())
-        return Outcome(written=written, entities=progress["entities"], took_s=time.monotonic() - began)
+        return Outcome(written=written, entities=progress["entities"], took_s=time.monotonic() - began, kept=kept)
+
+    def _kept(self, version: int) -> tuple[Found, ...]:
+        """Entities that the view shows otherwise than their rows are, though they were written.
+
+        It has a version of them that is above what they were written with, and that no later change explains. A store
+        does not say which writes its guard refused, so what it holds is compared with the rows, as `verify` does.
+        """
+        if self.run.progress["entities"] > COMPARED_UPTO:
+            return ()
+        keys = [key for some, _ in self.selection.batches(self.beside, version, None) for key in some]
+        found = self.beside.comparison().settle(keys).found
+        parked = self.beside.parked() if found else ()  # these are told as such
+        return tuple(one for one in found if one.name not in parked)
 
     def _written(self, version: int, after: Any) -> Iterator[tuple[int, Written, Any]]:
         try:
@@ -234,8 +253,9 @@ class ReplayKeys:
 
     def _words(self) -> str:
         progress = self.run.progress
+        kept = f", {progress['kept']:,} differ still" if progress.get("kept") else ""
         return (
             f"{progress.get('entities', 0):,} entities: {progress.get('shown', 0):,} written, "
             f"{progress.get('kept_out', 0):,} kept out by where, {progress.get('gone', 0):,} gone from the table, "
-            f"{progress.get('parked', 0):,} parked"
+            f"{progress.get('parked', 0):,} parked{kept}"
         )

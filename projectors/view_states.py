@@ -339,29 +339,26 @@ class ViewStates:
 
     def forget(self, view: str) -> None:
         """Nothing is known of the view any more, nor of a copy beside it; what they show stays in their store."""
-        letters, rebuilds = quote(self._database, "dead_letter"), quote(self._database, "rebuild")
         with self._transaction("forgetting a view") as cursor:
-            for name in [name for name in self._fingerprints(cursor) if view in (name, view_of(name))]:
-                of_view = f"{self._ours} AND name = %s"
-                cursor.execute(
-                    f"DELETE FROM {letters} WHERE view_id = (SELECT id FROM {self._table} {of_view})", (name,)
-                )
-                cursor.execute(f"DELETE FROM {self._table} {of_view}", (name,))
-            cursor.execute(f"DELETE FROM {rebuilds} {self._ours} AND view_name = %s", (view,))
+            self._forget(cursor, view)
 
     def forget_dropped(self, view: str) -> bool:
         """`forget`, unless somebody declared the view again since it was halted as `BEING_DROPPED`."""
-        letters, of_view = quote(self._database, "dead_letter"), f"{self._ours} AND name = %s"
-        rebuilds = quote(self._database, "rebuild")
+        of_view = f"{self._ours} AND name = %s"
         with self._transaction("forgetting a view") as cursor:
-            cursor.execute(f"SELECT id, state, reason FROM {self._table} {of_view} FOR UPDATE", (view,))
-            number, state, reason = cursor.fetchone() or (None, None, None)
-            if (state, reason) != (State.HALTED, BEING_DROPPED):
+            cursor.execute(f"SELECT state, reason FROM {self._table} {of_view} FOR UPDATE", (view,))
+            if cursor.fetchone() != (State.HALTED, BEING_DROPPED):
                 return False
-            cursor.execute(f"DELETE FROM {letters} WHERE view_id = %s", (number,))
-            cursor.execute(f"DELETE FROM {self._table} WHERE id = %s", (number,))
-            cursor.execute(f"DELETE FROM {rebuilds} {self._ours} AND view_name = %s", (view,))
+            self._forget(cursor, view)
         return True
+
+    def _forget(self, cursor: Any, view: str) -> None:
+        letters, rebuilds = quote(self._database, "dead_letter"), quote(self._database, "rebuild")
+        for name in [name for name in self._fingerprints(cursor) if view in (name, view_of(name))]:
+            of_view = f"{self._ours} AND name = %s"
+            cursor.execute(f"DELETE FROM {letters} WHERE view_id = (SELECT id FROM {self._table} {of_view})", (name,))
+            cursor.execute(f"DELETE FROM {self._table} {of_view}", (name,))
+        cursor.execute(f"DELETE FROM {rebuilds} {self._ours} AND view_name = %s", (view,))
 
     def retire_others(self, declared: Iterable[str]) -> None:
         """Views of this pipeline that are no longer declared miss its changes from now on: put back, they are new."""

@@ -185,6 +185,31 @@ def test_a_forgotten_view_goes_with_all_its_data_and_nothing_else_goes(shop: Sho
     wait_for("the views that stay go on", lambda: shop.redis.hget("fu:11:more", "name") == b"again")
 
 
+def test_a_former_copy_that_is_kept_goes_with_its_view(shop: Shop) -> None:
+    """Nobody keeps it any more, and its time would never be over."""
+    views = ("mysql:forget_email", "redis:forget_user", "elasticsearch:forget-user")
+    for view in views:
+        shop.command("rebuild", view, "--yes", "--keep", "1d")
+    shop.command("rebuild", "redis:forget_json", "--yes", "--hold")
+    tables = (
+        f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{OWN}' AND table_name LIKE 'forget%'"
+    )
+    assert {name for (name,) in shop.ask(tables)} == {"forget_email", "forget_email__viewtail_1", "forget_stays"}
+    assert len(shop.elastic.indices.get(index="viewtail*forget-user*", expand_wildcards="all")) == 2
+    shop.declare(*STAY)
+    told = shop.run.command("status").stdout
+    assert all(f"viewtail forget {view}" in told for view in views) and "viewtail rebuild" not in told
+    for view in (*views, "redis:forget_json"):
+        shop.command("forget", view, "--yes")
+    assert {name for (name,) in shop.ask(tables)} == {"forget_stays"}
+    assert not shop.elastic.indices.get(index="viewtail*forget-user*", expand_wildcards="all")
+    assert shop.redis_keys() == {f"fu:{number}:more" for number in range(1, ROWS + 1)}
+    assert (
+        not [view for view in shop.known() if view.startswith(views)] and shop.ask(f"SELECT * FROM {OWN}.rebuild") == []
+    )
+    assert "is not declared" not in shop.run.command("status").stdout.partition("kafka:")[0]
+
+
 def test_what_viewtail_did_not_make_is_never_dropped(shop: Shop) -> None:
     """In the view's own place: a table, an index and a topic that somebody else put there."""
     shop.declare(*STAY)

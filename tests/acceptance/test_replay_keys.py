@@ -61,6 +61,28 @@ def test_named_entities_are_written_again_and_a_key_without_a_row_gets_its_tombs
     assert world.verify("--repair")["code"] == 0
 
 
+def test_entities_of_which_the_view_has_a_newer_version_are_not_told_as_written(world: World) -> None:
+    above, keys = 1 << 62, ("21", "22", "999998")
+    world.ask(f"UPDATE {STORE}.by_email SET email = 'damaged', version = {above} WHERE id = 21")
+    world.ask(f"INSERT INTO {STORE}.by_email (id, email, version) VALUES (999998, 'nobody', {above})")
+    for key in ("21", "999998"):
+        world.redis.hset(f"person:{key}", mapping={"name": "damaged", "_version": f"{above:019d}"})
+    for view in ("mysql:by_email", "redis:person"):
+        refused = world.command("replay", view, *(part for key in keys for part in ("--key", key)))
+        assert refused.returncode == 1
+        assert "3 entities" in refused.stdout and "1 written, 1 gone from the table, 0 parked" in refused.stdout
+        told = [line.split("\t")[:3] for line in refused.stderr.splitlines() if "\t" in line]
+        assert told == [[view, "21", "wrong"], [view, "999998", "extra"]]
+        assert "2 of them differ from their rows still" in refused.stderr
+        assert f"viewtail verify {view} --repair" in refused.stderr
+        newest = json.loads(world.command("replays", "--json").stdout)[0]
+        counts = "1 written, 0 kept out by where, 1 gone from the table, 0 parked, 2 differ still"
+        assert newest["result"] == f"3 entities: {counts}"
+        assert world.command("replay", view, "--where", "id = 21").returncode == 1
+        assert world.verify(view, "--repair")["code"] == 0
+        assert world.command("replay", view, "--key", "21", "--key", "999998").returncode == 0
+
+
 def test_rows_that_where_keeps_out_are_counted_apart_from_those_that_are_gone(world: World) -> None:
     view = "mysql:by_active_name"  # without every seventh
     said = "1 written, 2 kept out by where, 1 gone from the table, 0 parked"

@@ -176,13 +176,20 @@ def replay(deployment: Deployment, beside: Beside, selection: Selection, how: Ho
         done = ReplayKeys(beside=beside, selection=selection, run=run, pace=pace, say=say).execute()
     for letter in done.written.parked[:MOST_TOLD]:
         print(f"{name}\t{letter.key}\tparked\t{letter.reason}", file=sys.stderr)
+    for one in done.kept[:MOST_TOLD]:
+        print(f"{name}\t{one.name}\t{one.difference.value}\t{one.why}", file=sys.stderr)
     counts = run.progress  # with those of the run that it went on with
     kept_out = f"{counts['kept_out']:,} kept out by where, " if counts["kept_out"] else ""
     print(
         f"{name}: {done.entities:,} entities in {done.took_s:.1f} s: {counts['shown']:,} written, "
         f"{kept_out}{counts['gone']:,} gone from the table, {counts['parked']:,} parked"
     )
-    return 1 if counts["parked"] else 0
+    if done.kept:
+        print_remark(
+            f"{len(done.kept):,} of them differ from their rows still: the guard keeps what the view has of them. To "
+            f"write them nevertheless: viewtail verify {name} --repair"
+        )
+    return 1 if counts["parked"] or done.kept else 0
 
 
 def _tell_dry(beside: Beside, selection: Selection, many: str) -> int:

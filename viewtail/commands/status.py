@@ -223,7 +223,7 @@ def remarks(found: Findings) -> list[str]:
         f"it back, declare it again: viewtail backfills it. Or forget it: viewtail forget {name}"
         for name in found.retired
     ]
-    lines += [_of_rebuild(one, found) for one in found.rebuilds]
+    lines += [_of_rebuild(one, found) for one in found.rebuilds if one.view not in found.retired]
     lines += [
         f"view {name} is as it was declared before (previous=), as an operator wants it. To have what views.py "
         f"declares now built beside it: viewtail rebuild {name}"

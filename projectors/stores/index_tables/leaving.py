@@ -13,7 +13,7 @@ from changes.writes import Key
 from projectors.stores.index_tables import places
 from projectors.stores.index_tables.lists import SUFFIX, is_of_entities
 from projectors.stores.index_tables.sink import DDL_WAIT_S
-from projectors.stores.index_tables.table import INDEX, MARK, VERSION, Present, present_tables, table_name
+from projectors.stores.index_tables.table import INDEX, MARK, VERSION, Present, name_beside, present_tables, table_name
 from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
 from projectors.views import BoundView
 from servers.facts import facts_of
@@ -26,12 +26,14 @@ _TABLE_MISSING = (1049, 1051, 1146)
 
 
 class IndexTableLeftover(Leftover):
-    """One table, or the two of a view over a list. They go in one statement."""
+    """One table, or the two of a view over a list, and those of its copies. They go in one statement."""
 
     def __init__(self, open_: Callable[[], Connection], database: str, retired: Retired) -> None:
         self._open, self._database, self._retired = open_, database, retired
         self._connection: Connection | None = None
-        self._name, self._second = retired.name, f"{retired.name}{SUFFIX}"
+        second = f"{retired.name}{SUFFIX}"
+        self._first = [retired.name, *(name_beside(retired.name, copy) for copy in retired.copies)]
+        self._second = [second, *(name_beside(second, copy) for copy in retired.copies)]
         self._label = f"table {quote(database, retired.name)}"
 
     def look(self) -> Found:
@@ -56,20 +58,22 @@ class IndexTableLeftover(Leftover):
 
     def _tables(self) -> tuple[list[str], list[str]]:
         """The names of those that are leftovers; and what stays, and why."""
-        names = [self._name, self._second]
+        names = [*self._first, *self._second]
         with self._mapped("looking for the table") as connection:
             present = present_tables(connection, facts_of(connection), self._database, names)
         others = self._retired.folded_others
         ours, left = [], []
-        if (table := present.get(self._name)) is not None:
-            if why := _why_not(table) or _other(others.get(self._name.casefold())):
-                left.append(f"{self._label}: {why}")
-            else:
-                ours.append(self._name)
-        second = present.get(self._second)
-        # A view of that name is another view, whether it stays or was retired too.
-        if second is not None and is_of_entities(second) and self._second.casefold() not in others:
-            ours.append(self._second)
+        for name in self._first:
+            if (table := present.get(name)) is not None:
+                if why := _why_not(table) or _other(others.get(name.casefold())):
+                    left.append(f"table {quote(self._database, name)}: {why}")
+                else:
+                    ours.append(name)
+        for name in self._second:
+            second = present.get(name)
+            # A view of that name is another view, whether it stays or was retired too.
+            if second is not None and is_of_entities(second) and name.casefold() not in others:
+                ours.append(name)
         return ours, left
 
     def _rows(self, name: str) -> str:

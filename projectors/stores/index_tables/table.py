@@ -50,9 +50,12 @@ def table_name(view: BoundView, *, is_beside: bool | None = None) -> str:
         is_beside: where its table lies, if not where it is now.
     """
     name = view.view.name
-    if not (view.is_beside if is_beside is None else is_beside):
-        return name
-    number = f"{_BESIDE}{view.copy}"
+    return name_beside(name, view.copy) if (view.is_beside if is_beside is None else is_beside) else name
+
+
+def name_beside(name: str, copy: int) -> str:
+    """What the table of a copy is called that lies beside the table of this name."""
+    number = f"{_BESIDE}{copy}"
     if len(name) + len(number) > MAX_NAME_LENGTH:
         digest = hashlib.sha256(name.encode()).hexdigest()[:8]
         name = f"{name[: MAX_NAME_LENGTH - len(number) - len(digest)]}{digest}"

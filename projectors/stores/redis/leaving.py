@@ -57,7 +57,7 @@ _LEAVE = COMMON + _LOOK.replace(
 
 
 class RedisLeftover(Leftover):
-    """Keys and tombstones of one view, in all shapes that its keys ever had."""
+    """Keys and tombstones of one view and its copies, in all shapes that its keys ever had."""
 
     def __init__(self, client: Redis, retired: Retired, mark: str) -> None:
         """`mark`: the key that tells how the last move of the view stands, as of `mark_of`."""
@@ -65,6 +65,7 @@ class RedisLeftover(Leftover):
         self._mark = mark
         shapes = {(place["shape"], place["kind"]) for place in retired.places}
         self._shapes = [(shape, kind, re.compile(pattern_of(shape))) for shape, kind in sorted(shapes)]
+        self._copies = retired.copies
         self._others = [
             (view, re.compile(pattern_of(place["shape"])))
             for view, places in retired.others.items()
@@ -92,7 +93,8 @@ class RedisLeftover(Leftover):
         pointers = [name for name in self._pointers if self._is_there(name)]
         marks = [self._mark] if self._is_there(self._mark) else []
         count = counts.total() + len(pointers) + len(marks)
-        lines = [f"Redis keys {shapes}: {counts.total() - counts[TOMBSTONE]:,}, and {counts[TOMBSTONE]:,} tombstones"]
+        numbers = f"{counts.total() - counts[TOMBSTONE]:,}, and {counts[TOMBSTONE]:,} tombstones"
+        lines = [f"Redis keys {shapes}{' and those of its copies' if self._copies else ''}: {numbers}"]
         lines += [f"Redis key {name}, which says which generation readers find" for name in pointers]
         lines += [f"Redis key {name}, which says how far its copies changed places" for name in marks]
         left = [f"{number:,} Redis keys of that form that view {view} has" for view, number in sorted(others.items())]
@@ -119,11 +121,18 @@ class RedisLeftover(Leftover):
     def _pages(self, others: Counter[str]) -> Iterator[tuple[list[bytes], str]]:
         """Keys of the view's form, a script's worth at a time, with what each should hold; others' keys are counted."""
         for shape, kind, pattern in self._shapes:
-            for match, of in ((glob_of(shape), kind), (f"{{{glob_of(shape)}}}:t", TOMBSTONE)):
-                for names in self._scan(match):
-                    ours = [name for name in names if self._is_ours(_bare(as_text(name), of), pattern, others)]
+            for before, behind, of in (("", "", kind), ("{", "}:t", TOMBSTONE), *self._of_copies(kind)):
+                for names in self._scan(f"{before}{glob_of(shape)}{behind}"):
+                    bare = ((name, as_text(name)[len(before) :].removesuffix(behind)) for name in names)
+                    ours = [name for name, key in bare if self._is_ours(key, pattern, others)]
                     for start in range(0, len(ours), ROWS_A_SCRIPT):
                         yield ours[start : start + ROWS_A_SCRIPT], of
+
+    def _of_copies(self, kind: str) -> Iterator[tuple[str, str, str]]:
+        """What stands before and behind a key in the names of a copy that readers do not see, and what those hold."""
+        for copy in self._copies:
+            yield "{", f"}}:{copy}", kind
+            yield "{", f"}}:{copy}t", TOMBSTONE
 
     def _is_ours(self, key: str, pattern: re.Pattern[str], others: Counter[str]) -> bool:
         if pattern.fullmatch(key) is None:
@@ -232,10 +241,6 @@ def place_of(view: BoundView) -> Place:
     if isinstance(view.view, RedisSet):
         place |= {"sets": SetKeys(view).shape, "type": set_type(view)}
     return place
-
-
-def _bare(name: str, kind: str) -> str:
-    return name[1:-3] if kind == TOMBSTONE else name
 
 
 @contextmanager
