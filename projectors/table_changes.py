@@ -1,7 +1,5 @@
 """What becomes of views when a statement took rows of their table away, or put others in their place.
 
-- Of an append-only table rows that go are archived, and its views keep them. Where its versions are ids that a TRUNCATE
-  has begin again, its views are halted: they would refuse what comes.
 - All rows are gone (TRUNCATE): each key that the view shows with an older version gets a tombstone with the version of
   the statement. Rows inserted later stay, and the statement can be applied twice.
 - Some rows are gone (DROP PARTITION): the keys that the table no longer has get tombstones. A row deleted since is gone
@@ -33,7 +31,6 @@ from changes.versions import MAX_VERSION
 from changes.writes import Key, ViewWrites, Write
 from ingest.canonical import describe, fetch_rows
 from ingest.canonical.chunks import absent_keys, reading_of
-from ingest.canonical.tables import auto_increment
 from offsets import OffsetStore
 from projectors.binding import bind, named_columns
 from projectors.dead_letters import DeadLetters
@@ -128,10 +125,8 @@ class TableChanges:
             self.life.projections.halt(view.id)
 
     def _take_away(self, view: BoundView, change: TableChange) -> None:
-        if view.view.entity.append_only:  # archiving, as its row deletes are
-            if change.kind is TableChangeKind.EMPTIED and self._ids_begin_again(view):
-                self.life.halt(view.id, _ids_begin_again(view, change))
-            return
+        if view.view.entity.append_only:
+            return  # archiving, as its row deletes are
         sink = guarded(self.sink)
         if sink is None:
             self._fill_again(view, change)
@@ -142,16 +137,6 @@ class TableChanges:
                     self._bury(view, {key: Write(change.version, None) for key, _ in page})
             else:
                 self._thin(sink, view, change.version)
-
-    def _ids_begin_again(self, view: BoundView) -> bool:
-        """Whether rows will come with versions, or in an order, that the view has had: TRUNCATE resets AUTO_INCREMENT.
-
-        Versions that somebody else gives go on, as far as anybody can tell.
-        """
-        entity = view.view.entity
-        with closing(self.open_source()) as connection:
-            given = auto_increment(connection, view.table.schema, view.table.name)
-        return given is not None and given in (entity.version, entity.order)
 
     def _fill_again(self, view: BoundView, change: TableChange) -> None:
         if publisher(self.sink) is None:
@@ -214,17 +199,6 @@ def _cannot_go_on(view: BoundView, change: TableChange, error: Exception) -> str
     return (
         f"{change.reason}, and the view cannot go on with its table: {error}. When that is mended, backfill the view "
         f"again: viewtail replay {view.id}"
-    )
-
-
-def _ids_begin_again(view: BoundView, change: TableChange) -> str:
-    name = view.table.full_name
-    return (
-        f"{change.reason}, so the ids of {name} begin again, and the view would refuse its rows as older than those "
-        "that it has. It keeps what it shows. If the rows are put back with their ids, or the next ids are above those "
-        f"before (ALTER TABLE {name} AUTO_INCREMENT = ...): viewtail replay {view.id}. If they begin again: take the "
-        f"view out of views.py, restart viewtail, run viewtail forget {view.id}, and declare it again. Rows are "
-        "archived by DELETE or DROP PARTITION, which take nothing from the view"
     )
 
 

@@ -19,7 +19,7 @@ from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table, is_pattern, mat
 from ingest.canonical.rows import source_error, user_of
 from ingest.charsets import READABLE
 from servers.facts import facts_of
-from servers.sessions import Connection, lacks_rights, quote, value_of
+from servers.sessions import Connection, lacks_rights, quote
 
 _TYPES = {
     Kind.INTEGER: "tinyint smallint mediumint int bigint year bit",
@@ -250,19 +250,6 @@ def _labels(declared: str) -> tuple[str, ...]:
     unescaped = {None: "'", "0": "\0", "n": "\n", "r": "\r"}
     quoted = re.findall(r"'((?:[^'\\]|''|\\.)*)'", declared, re.DOTALL)
     return tuple(re.sub(r"(?s)''|\\(.)", lambda found: unescaped.get(found[1], found[1]), label) for label in quoted)
-
-
-def auto_increment(connection: Connection, schema: str, name: str) -> str | None:
-    """The column of a table whose ids the server gives out."""
-    asks = (
-        "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
-        "AND EXTRA LIKE '%%auto_increment%%'"
-    )
-    try:
-        found = value_of(connection, asks, schema, name)
-    except pymysql.err.MySQLError as error:
-        raise source_error(error, connection) from None
-    return None if found is None else str(found)
 
 
 def is_denied(connection: Connection, schema: str, name: str, columns: Iterable[str]) -> bool:

@@ -12,7 +12,8 @@ from changes.findings import Finding, expect, fail, ok, warn
 from changes.tables import is_pattern
 from ingest import Orders, SourceAccess, Tables
 from ingest.canonical.rows import source_error
-from ingest.canonical.tables import auto_increment, parts_of
+from ingest.canonical.tables import parts_of
+from ingest.poll.polled_table import auto_increment
 from ingest.poll.writers import why_unreadable
 from servers.asking import findings
 from servers.facts import MARIADB, facts_of

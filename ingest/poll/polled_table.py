@@ -12,7 +12,7 @@ from changes.batches import Followed, Row
 from changes.errors import DeclarationError, TablesChangedError
 from changes.tables import Column, Table
 from ingest.canonical.rows import Form, fetch_rows, select_list, source_error
-from ingest.canonical.tables import auto_increment, describe
+from ingest.canonical.tables import describe
 from ingest.poll.ids import Ids
 from ingest.poll.position import PollPosition
 from ingest.poll.writers import Open, Writers, still_open
@@ -216,6 +216,18 @@ def asked(connection: Connection, statement: str, *values: object) -> Any:
         return value_of(connection, statement, *values)
     except pymysql.err.MySQLError as error:
         raise source_error(error, connection) from None
+
+
+def auto_increment(connection: Connection, schema: str, table: str) -> str | None:
+    """The column whose ids the server gives out."""
+    found = asked(
+        connection,
+        "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
+        "AND EXTRA LIKE '%%auto_increment%%'",
+        schema,
+        table,
+    )
+    return None if found is None else str(found)
 
 
 def _execute(connection: Connection, *statements: str) -> None:

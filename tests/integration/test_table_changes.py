@@ -229,26 +229,6 @@ def test_an_append_only_table_is_archived_by_a_truncate(shelf: Shelf) -> None:
         assert shelf.shown("mysql") == {1: "a"}
 
 
-def test_a_truncate_that_has_versions_begin_again_halts_an_append_only_view(shelf: Shelf) -> None:
-    """It would refuse the rows that come, and nothing would tell: they look like those that were archived."""
-    shelf.execute(
-        "DROP TABLE fill.item",
-        "CREATE TABLE fill.item (event_id BIGINT PRIMARY KEY AUTO_INCREMENT, id INT NOT NULL, name VARCHAR(60))",
-        "INSERT INTO fill.item (id, name) VALUES (1, 'old'), (2, 'b'), (1, 'a')",
-    )
-    view = IndexTable("ix_item", Entity("fill.item", key="id", version="event_id", append_only=True), value="name")
-    with owned(deployed([view], *servers(shelf)), "mysql") as owner:
-        owner.fill_all()
-        shelf.execute("DELETE FROM fill.item WHERE event_id = 1")
-        owner.pass_everything()
-        assert owner.state(view.id) == "filled"
-        shelf.execute("TRUNCATE fill.item", "INSERT INTO fill.item (id, name) VALUES (1, 'begun again')")
-        owner.pass_everything()
-        assert owner.state(view.id) == "halted" and shelf.shown("mysql") == {1: "a", 2: "b"}
-    ((reason,),) = shelf.rows("SELECT reason FROM viewtail.view")
-    assert "the ids of fill.item begin again" in reason and "viewtail forget mysql:ix_item" in reason
-
-
 def pipeline_row(shelf: Shelf) -> tuple[Any, ...]:
     """The saved offset."""
     (row,) = shelf.rows("SELECT position FROM viewtail.pipeline")
