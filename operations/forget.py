@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 from changes.errors import MisuseError, SettingsError, UnknownNameError
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
-from offsets.mysql import OwnSession, transaction
+from offsets.mysql import OwnSession
 from operations.replay import Deployment
 from projectors.failpoints import reach
-from projectors.rebuilds import all_rebuilds
+from projectors.rebuilds import copies_left
 from projectors.stores.leaving import Found, Leftover, Place, Retired
 from projectors.stores.registry import store_named
 from projectors.view_states import BEING_DROPPED, State, ViewStates, known_places
@@ -39,7 +39,7 @@ class Chosen:
     places: Sequence[Place]
     others: dict[str, list[Place]]  # by id: views of its store that stay, declared or not
     beside: Sequence[str]  # the ids of copies beside the one that readers had
-    copies: Sequence[int]  # the numbers of all its copies, where there are several
+    copies: Sequence[int]  # the numbers of copies that may be beside the one that readers had
     sources: dict[str, str]  # by pipeline that viewtail's tables know, its source, where that is a topic
 
     @property
@@ -61,8 +61,9 @@ def choose(deployment: Deployment, declared: Collection[str], name: str) -> Chos
     pipelines = deployment.pipelines_now().values()
     known = [(view, pipeline) for pipeline in pipelines for view in pipeline.views]
     chosen = _chosen(name, sorted({view.name for view, _ in known if not is_copy(view.name)}), declared)
-    kept = [(view, pipeline) for view, pipeline in known if view.name == chosen]
-    # A `run` that was started without it has marked it new, whatever it was before, but for a halted one.
+    kept = [(view, pipeline) for view, pipeline in known if view_of(view.name) == chosen]
+    # A `run` that was started without it has marked it new, with its copies, whatever it was before, but for a halted
+    # one.
     if any(one.state != "down" and view.state in (State.BACKFILLING, State.FILLED) for view, one in kept):
         raise MisuseError(
             f"the running viewtail still keeps view {chosen}: it was started when views.py declared it. Restart "
@@ -70,17 +71,16 @@ def choose(deployment: Deployment, declared: Collection[str], name: str) -> Chos
         )
     with closing(OwnSession(deployment.open_store)) as session:
         places = known_places(session, deployment.database)
-        with transaction(session, "looking for copies") as cursor:
-            rebuilds = [one for one in all_rebuilds(cursor, deployment.database) if one.view == chosen]
+        copies = copies_left(session, deployment.database, chosen)
     store = chosen.partition(":")[0]
     others = {view: of for view, of in places.items() if view.startswith(f"{store}:") and view_of(view) != chosen}
     beside = sorted(view for view in places if is_copy(view) and view_of(view) == chosen)
     return Chosen(
         id=chosen,
-        pipelines=[pipeline.name for _, pipeline in kept],
+        pipelines=[pipeline.name for view, pipeline in kept if view.name == chosen],
         places=[*places.get(chosen, []), *(place for copy in beside for place in places[copy])],
         beside=beside,
-        copies=sorted({number for one in rebuilds for number in (one.live, one.copy)}),
+        copies=copies,
         others=others | {view: [] for view in declared if view.startswith(f"{store}:") and view not in others},
         sources={
             one.name: source for one in pipelines if (source := PipelineId.parse(one.name).source) != DEFAULT_SOURCE
@@ -177,8 +177,7 @@ class _Pace:
 
 def _check_halted(states: Sequence[ViewStates], view: str) -> None:
     for one in states:
-        record = one.read_all([view]).get(view)
-        if record is None or (record.state, record.reason) != (State.HALTED, BEING_DROPPED):
+        if not one.is_being_dropped(view):
             raise _declared_again(view)
 
 

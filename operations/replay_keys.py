@@ -21,7 +21,7 @@ from ingest.canonical.chunks import CHUNK_ROWS, CanonicalRows, Chunk, row_order
 from operations.runs import DONE, STOPPED, Run
 from projectors.pace import Pace
 from projectors.proving.beside import CHUNK_WITHIN_S, Beside
-from projectors.proving.comparison import Difference, Found
+from projectors.proving.comparison import Found
 from projectors.proving.reprojection import Piece, Written
 from projectors.view_states import key_from_text, key_text
 from projectors.views import BoundView
@@ -170,7 +170,8 @@ class Outcome:
     written: Written
     entities: int
     took_s: float
-    kept: tuple[Found, ...] = ()  # what the view shows otherwise still: the guard refused the row
+    kept: tuple[Found, ...]  # what the view shows otherwise still, as where the guard refused the row
+    uncompared: str  # why it was not compared with the rows afterwards; '' where it was
 
 
 @dataclass(eq=False, kw_only=True)
@@ -226,24 +227,33 @@ class ReplayKeys:
             self.pace.after(count)
             if self.beside.stop.is_set():
                 raise StopRequested
-        kept = self._kept(version)
+        kept, uncompared = self._kept(version)
         progress["kept"] = len(kept)
-        progress["shown"] -= sum(one.difference is not Difference.EXTRA for one in kept)
         self.run.end(DONE, self._words())
-        return Outcome(written=written, entities=progress["entities"], took_s=time.monotonic() - began, kept=kept)
+        took_s = time.monotonic() - began
+        return Outcome(written=written, entities=progress["entities"], took_s=took_s, kept=kept, uncompared=uncompared)
 
-    def _kept(self, version: int) -> tuple[Found, ...]:
-        """Entities that the view shows otherwise than their rows are, though they were written.
+    def _kept(self, version: int) -> tuple[tuple[Found, ...], str]:
+        """Entities that the view shows otherwise than their rows are, though they were written; or why nobody looked.
 
-        It has a version of them that is above what they were written with, and that no later change explains. A store
-        does not say which writes its guard refused, so what it holds is compared with the rows, as `verify` does.
+        A store does not say which writes its guard refused, so what it holds is compared with the rows, as `verify`
+        does. All is written by then: nothing that fails here has the replay fail.
         """
+        beside = self.beside
         if self.run.progress["entities"] > COMPARED_UPTO:
-            return ()
-        keys = [key for some, _ in self.selection.batches(self.beside, version, None) for key in some]
-        found = self.beside.comparison().settle(keys).found
-        parked = self.beside.parked() if found else ()  # these are told as such
-        return tuple(one for one in found if one.name not in parked)
+            return (), f"they are more than {COMPARED_UPTO:,}"
+        try:
+            keys = [key for some, _ in self.selection.batches(beside, version, None) for key in some]
+            found = beside.comparison().settle(keys).found
+            if found:
+                beside.require_place()
+                beside.check()
+            parked = beside.parked() if found else ()  # these are told as such
+        except StopRequested:
+            return (), "the command was stopped"
+        except ViewtailError as error:
+            return (), str(error)
+        return tuple(one for one in found if one.name not in parked), ""
 
     def _written(self, version: int, after: Any) -> Iterator[tuple[int, Written, Any]]:
         try:

@@ -367,6 +367,23 @@ def all_rebuilds(cursor: Any, database: str) -> list[Rebuild]:
     return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE", present)
 
 
+def copies_left(session: Session, database: str, view: str) -> list[int]:
+    """The numbers of a view's copies that may lie beside the one that readers have, or be left there in part."""
+    with transaction(session, "looking for the copies of a view") as cursor:
+        if "rebuild" not in migrations.columns(cursor, database):
+            return []
+        cursor.execute(
+            f"SELECT r.copy, r.stage, v.copy FROM {quote(database, 'rebuild')} r LEFT JOIN {quote(database, 'view')} v "
+            "ON v.name = r.view_name AND v.pipeline_id = r.pipeline_id "
+            f"WHERE r.view_name = %s AND (r.stage <> '{Stage.ENDED}' OR r.note IS NOT NULL)",
+            (view,),
+        )
+        found = cursor.fetchall()
+    beside = {copy for copy, _, _ in found}
+    # One that was cut off as they changed places may have left either.
+    return sorted(beside | {live for _, stage, live in found if live is not None and stage in _CHANGING_PLACES})
+
+
 def require_not_moving(session: Session, database: str, views: Collection[str]) -> None:
     """Raises ViewtailError while the copies of one of these views change places, entity by entity."""
     with transaction(session, "asking which copies change places") as cursor:

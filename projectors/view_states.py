@@ -344,13 +344,21 @@ class ViewStates:
 
     def forget_dropped(self, view: str) -> bool:
         """`forget`, unless somebody declared the view again since it was halted as `BEING_DROPPED`."""
-        of_view = f"{self._ours} AND name = %s"
         with self._transaction("forgetting a view") as cursor:
-            cursor.execute(f"SELECT state, reason FROM {self._table} {of_view} FOR UPDATE", (view,))
-            if cursor.fetchone() != (State.HALTED, BEING_DROPPED):
+            if not self._is_being_dropped(cursor, view, " FOR UPDATE"):
                 return False
             self._forget(cursor, view)
         return True
+
+    def is_being_dropped(self, view: str) -> bool:
+        """Whether the view is halted as `BEING_DROPPED` still, with all of its copies that are known now."""
+        with self._transaction("asking whether a view is dropped") as cursor:
+            return self._is_being_dropped(cursor, view)
+
+    def _is_being_dropped(self, cursor: Any, view: str, lock: str = "") -> bool:
+        cursor.execute(f"SELECT name, state, reason FROM {self._table} {self._ours}{lock}")
+        found = {name: (state, reason) for name, state, reason in cursor.fetchall() if view_of(name) == view}
+        return view in found and set(found.values()) == {(State.HALTED, BEING_DROPPED)}
 
     def _forget(self, cursor: Any, view: str) -> None:
         letters, rebuilds = quote(self._database, "dead_letter"), quote(self._database, "rebuild")

@@ -475,7 +475,8 @@ def replay(
 
     Some entities (--key, --keys-from, --parked, --since, --from, --where) are written by the command itself, as their
     rows are now; a key without a row gets its tombstone. The same command goes on with one that was stopped. Old events
-    are never sent again as they were: the view has newer versions, and would rightly refuse them.
+    are never sent again as they were: the view has newer versions, and would rightly refuse them. Up to 1,000 are
+    compared with their rows at the end. Exits 1 where one is parked, or differs still.
 
     With --into, every change of a Topic since a time is published again, once and in order, into a topic of its own.
 
@@ -830,7 +831,7 @@ def dead_letters_redrive(
     """Try parked keys again: their rows as they are now are projected and written.
 
     A key that is applied is parked no more; a key whose row is gone gets its tombstone. Without KEY all keys of the
-    view; with --all those of every view. Exits 1 when a key is refused again.
+    view; with --all those of every view. Exits 1 when a key is refused again, or differs from its row still.
     """
     from viewtail.commands.dead_letters import redrive as command
 

@@ -25,7 +25,7 @@ class Retired:
     places: Sequence[Place]  # where it is, and was before its declaration changed; none: an earlier viewtail kept it
     others: Mapping[str, Sequence[Place]]  # by id: the store's views that stay
     read_by: Sequence[str]  # pipelines whose source has the view's name
-    copies: Sequence[int] = ()  # the numbers of its copies, where there are several; `places` has where all of them are
+    copies: Sequence[int] = ()  # the numbers of those that may be beside the one that readers had; `places` has theirs
 
     @property
     def folded_others(self) -> Mapping[str, str]:

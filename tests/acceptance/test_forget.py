@@ -190,16 +190,21 @@ def test_a_former_copy_that_is_kept_goes_with_its_view(shop: Shop) -> None:
     views = ("mysql:forget_email", "redis:forget_user", "elasticsearch:forget-user")
     for view in views:
         shop.command("rebuild", view, "--yes", "--keep", "1d")
-    shop.command("rebuild", "redis:forget_json", "--yes", "--hold")
+    held = "redis:forget_json"
+    shop.command("rebuild", held, "--yes", "--hold")
     tables = (
         f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{OWN}' AND table_name LIKE 'forget%'"
     )
     assert {name for (name,) in shop.ask(tables)} == {"forget_email", "forget_email__viewtail_1", "forget_stays"}
     assert len(shop.elastic.indices.get(index="viewtail*forget-user*", expand_wildcards="all")) == 2
+    # The running viewtail keeps the copy alone, as it does after a change of the declaration.
+    shop.ask(f"UPDATE {OWN}.view SET state = 'halted', reason = 'its declaration changed' WHERE name = '{held}'")
+    (shop.run.folder / "views.py").write_text(declared(*STAY))
+    assert "still keeps view" in shop.command("forget", held, "--yes", code=2).stderr
     shop.declare(*STAY)
     told = shop.run.command("status").stdout
     assert all(f"viewtail forget {view}" in told for view in views) and "viewtail rebuild" not in told
-    for view in (*views, "redis:forget_json"):
+    for view in (*views, held):
         shop.command("forget", view, "--yes")
     assert {name for (name,) in shop.ask(tables)} == {"forget_stays"}
     assert not shop.elastic.indices.get(index="viewtail*forget-user*", expand_wildcards="all")

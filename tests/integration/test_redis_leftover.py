@@ -25,7 +25,7 @@ def client(redis_server: Server) -> Iterator[Any]:
     found.close()
 
 
-def leftover(client: Any, shapes: list[tuple[str, str]], **others: str) -> RedisLeftover:
+def leftover(client: Any, shapes: list[tuple[str, str]], copies: tuple[int, ...] = (), **others: str) -> RedisLeftover:
     def place(shape: str, kind: str) -> dict[str, str]:
         return {"entity": "shop.user", "shape": shape, "kind": kind}
 
@@ -34,6 +34,7 @@ def leftover(client: Any, shapes: list[tuple[str, str]], **others: str) -> Redis
         places=[place(*one) for one in shapes],
         others={view: [place(shape, "hash")] for view, shape in others.items()},
         read_by=[],
+        copies=copies,
     )
     return RedisLeftover(client, retired, MARK)
 
@@ -81,6 +82,24 @@ def test_what_is_of_another_kind_or_of_another_view_stays(client: Any) -> None:
     assert alone.look().left == ["5 Redis keys of that form whose values viewtail did not write"]
     alone.drop(lambda _: None)
     assert names(client) == before - {"user:-3"}
+
+
+def test_keys_of_a_copy_go_but_for_those_of_another_views_copy_of_that_number(client: Any) -> None:
+    for name in ("user:1", "{user:1}:1", "{user:1}:2", "{user:1}:12", "{user:1}:2x", "{other:1}:2"):
+        client.hset(name, "_version", VERSION)
+    for name in ("{user:2}:t", "{user:2}:2t", "{user:2}:1t"):
+        client.set(name, VERSION)
+    client.hset("{user:3}:2", "name", "of another program")
+    before, shapes = names(client), [("user:{INTEGER}", "hash")]
+    heirs = leftover(client, shapes, (2,), **{"redis:heir": "user:{INTEGER}", "redis:heir~2": "user:{INTEGER}"})
+    heirs.drop(lambda _: None)
+    assert names(client) == before
+    heirs = leftover(client, shapes, (2,), **{"redis:heir": "user:{INTEGER}", "redis:heir~12": "user:{INTEGER}"})
+    assert heirs.look().count == 2
+    heirs.drop(lambda _: None)
+    assert names(client) == before - {"{user:1}:2", "{user:2}:2t"}
+    leftover(client, shapes, (1, 2)).drop(lambda _: None)
+    assert names(client) == {"{user:1}:12", "{user:1}:2x", "{other:1}:2", "{user:3}:2"}
 
 
 def test_a_drop_that_is_cut_off_goes_on_with_what_is_left(client: Any) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from changes.errors import MisuseError
 from operations import forget as operation
 from operations.forget import Chosen
 from projectors.stores.leaving import Found
@@ -48,6 +49,9 @@ def forget(config: Path | None, name: str, wishes: Wishes) -> int:
         if not agreed("Drop that?", is_yes=wishes.is_sure):
             print_remark("nothing was dropped")
             return 1
+        again = operation.choose(deployment, {view.id for view in declarations.load(loaded.views)}, chosen.id)
+        if (again.places, again.copies) != (chosen.places, chosen.copies):
+            raise MisuseError(f"{chosen.id}: its copies changed meanwhile, and nothing was dropped. Repeat the command")
         with _progress(chosen.id, found.count) as say:
             rest = operation.drop(deployment, chosen, leaving, say)
     _tell(chosen, found, rest, wishes)

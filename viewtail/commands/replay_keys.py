@@ -183,11 +183,16 @@ def replay(deployment: Deployment, beside: Beside, selection: Selection, how: Ho
     print(
         f"{name}: {done.entities:,} entities in {done.took_s:.1f} s: {counts['shown']:,} written, "
         f"{kept_out}{counts['gone']:,} gone from the table, {counts['parked']:,} parked"
+        f"{f', {len(done.kept):,} of these differ still' if done.kept else ''}"
     )
+    if done.uncompared:
+        print_remark(
+            f"whether the view shows them now was not looked at: {done.uncompared}. `viewtail verify {name}` does that"
+        )
     if done.kept:
         print_remark(
-            f"{len(done.kept):,} of them differ from their rows still: the guard keeps what the view has of them. To "
-            f"write them nevertheless: viewtail verify {name} --repair"
+            "what differs still is what the view has in a newer version than its row, or what somebody changed "
+            f"meanwhile. To mend that, and all else that differs: viewtail verify {name} --repair"
         )
     return 1 if counts["parked"] or done.kept else 0
 

@@ -23,7 +23,7 @@ from projectors.stores.redis.set_packing import set_type
 from projectors.stores.redis.set_script import COMMON
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
 from projectors.stores.redis.views import RedisHash, RedisSet
-from projectors.views import BoundView
+from projectors.views import BoundView, copy_id
 
 HASH, JSON, MEMBER, TOMBSTONE = "hash", "json", "member", "tombstone"
 
@@ -121,23 +121,28 @@ class RedisLeftover(Leftover):
     def _pages(self, others: Counter[str]) -> Iterator[tuple[list[bytes], str]]:
         """Keys of the view's form, a script's worth at a time, with what each should hold; others' keys are counted."""
         for shape, kind, pattern in self._shapes:
-            for before, behind, of in (("", "", kind), ("{", "}:t", TOMBSTONE), *self._of_copies(kind)):
+            for before, behind, of, copy in (("", "", kind, ""), ("{", "}:t", TOMBSTONE, ""), *self._of_copies(kind)):
                 for names in self._scan(f"{before}{glob_of(shape)}{behind}"):
                     bare = ((name, as_text(name)[len(before) :].removesuffix(behind)) for name in names)
-                    ours = [name for name, key in bare if self._is_ours(key, pattern, others)]
+                    ours = [name for name, key in bare if self._is_ours(key, pattern, copy, others)]
                     for start in range(0, len(ours), ROWS_A_SCRIPT):
                         yield ours[start : start + ROWS_A_SCRIPT], of
 
-    def _of_copies(self, kind: str) -> Iterator[tuple[str, str, str]]:
-        """What stands before and behind a key in the names of a copy that readers do not see, and what those hold."""
-        for copy in self._copies:
-            yield "{", f"}}:{copy}", kind
-            yield "{", f"}}:{copy}t", TOMBSTONE
+    def _of_copies(self, kind: str) -> Iterator[tuple[str, str, str, str]]:
+        """What stands before and behind a key in the names of a copy that readers do not see, and what those hold.
 
-    def _is_ours(self, key: str, pattern: re.Pattern[str], others: Counter[str]) -> bool:
+        And how the ids of copies with that number end.
+        """
+        for copy in self._copies:
+            yield "{", f"}}:{copy}", kind, copy_id("", copy)
+            yield "{", f"}}:{copy}t", TOMBSTONE, copy_id("", copy)
+
+    def _is_ours(self, key: str, pattern: re.Pattern[str], copy: str, others: Counter[str]) -> bool:
+        """`copy`: how the ids of copies end that have keys of that form beside those that readers know."""
         if pattern.fullmatch(key) is None:
             return False
-        other = next((view for view, theirs in self._others if theirs.fullmatch(key)), None)
+        these = (view for view, theirs in self._others if view.endswith(copy) and theirs.fullmatch(key))
+        other = next(these, None)
         if other is not None:
             others[other] += 1
         return other is None
