@@ -19,6 +19,7 @@ from changes.errors import MisuseError, SettingsError, UnknownNameError
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from offsets.mysql import OwnSession
 from operations.replay import Deployment
+from operations.status import PipelineStatus, ViewStatus
 from projectors.failpoints import reach
 from projectors.rebuilds import copies_left
 from projectors.stores.leaving import Found, Leftover, Place, Retired
@@ -62,30 +63,41 @@ def choose(deployment: Deployment, declared: Collection[str], name: str) -> Chos
     known = [(view, pipeline) for pipeline in pipelines for view in pipeline.views]
     chosen = _chosen(name, sorted({view.name for view, _ in known if not is_copy(view.name)}), declared)
     kept = [(view, pipeline) for view, pipeline in known if view_of(view.name) == chosen]
-    # A `run` that was started without it has marked it new, with its copies, whatever it was before, but for a halted
-    # one.
+    _require_not_kept(chosen, kept)
+    with closing(OwnSession(deployment.open_store)) as session:
+        places = known_places(session, deployment.database)
+        copies = copies_left(session, deployment.database, chosen)
+    beside = sorted(view for view in places if is_copy(view) and view_of(view) == chosen)
+    return Chosen(
+        id=chosen,
+        pipelines=[pipeline.name for view, pipeline in kept if view.name == chosen],
+        places=[place for view in (chosen, *beside) for place in places.get(view, [])],
+        beside=beside,
+        copies=copies,
+        others=_others(chosen, places, declared),
+        sources={
+            one.name: source for one in pipelines if (source := PipelineId.parse(one.name).source) != DEFAULT_SOURCE
+        },
+    )
+
+
+def _require_not_kept(chosen: str, kept: Sequence[tuple[ViewStatus, PipelineStatus]]) -> None:
+    """Raises MisuseError where a running viewtail keeps the view, or a copy of it: `kept` with their pipelines.
+
+    A `run` that was started without it has marked them new, whatever they were before, but for halted ones.
+    """
     if any(one.state != "down" and view.state in (State.BACKFILLING, State.FILLED) for view, one in kept):
         raise MisuseError(
             f"the running viewtail still keeps view {chosen}: it was started when views.py declared it. Restart "
             "`viewtail run`, then repeat this command"
         )
-    with closing(OwnSession(deployment.open_store)) as session:
-        places = known_places(session, deployment.database)
-        copies = copies_left(session, deployment.database, chosen)
-    store = chosen.partition(":")[0]
-    others = {view: of for view, of in places.items() if view.startswith(f"{store}:") and view_of(view) != chosen}
-    beside = sorted(view for view in places if is_copy(view) and view_of(view) == chosen)
-    return Chosen(
-        id=chosen,
-        pipelines=[pipeline.name for view, pipeline in kept if view.name == chosen],
-        places=[*places.get(chosen, []), *(place for copy in beside for place in places[copy])],
-        beside=beside,
-        copies=copies,
-        others=others | {view: [] for view in declared if view.startswith(f"{store}:") and view not in others},
-        sources={
-            one.name: source for one in pipelines if (source := PipelineId.parse(one.name).source) != DEFAULT_SOURCE
-        },
-    )
+
+
+def _others(chosen: str, places: dict[str, list[Place]], declared: Collection[str]) -> dict[str, list[Place]]:
+    """By id, the views of its store that stay, declared or not."""
+    store = f"{chosen.partition(':')[0]}:"
+    known = {view: of for view, of in places.items() if view.startswith(store) and view_of(view) != chosen}
+    return {view: [] for view in declared if view.startswith(store)} | known
 
 
 def by_hand(deployment: Deployment, chosen: Chosen) -> str:
