@@ -25,10 +25,13 @@ from stack.server import Server
 from tests.support import halves, slices
 from tests.support.promised import LEFT, PAGE, PromisedTests, is_full
 from tests.support.small_disk import SmallDisk
+from tests.support.teardown import BoundedTeardown
 
 # A shell's background job ignores Ctrl-C, and so would every program started here: none could be interrupted.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+TEARDOWN_S = 240.0  # behind a test that failed
 
 # Hundreds of processes are started here: where this is set, each would compile all of viewtail again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -62,6 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(PromisedTests(PAGE))
+    config.pluginmanager.register(BoundedTeardown(TEARDOWN_S))
     half = config.getoption("half")
     if half is not None:
         config.pluginmanager.register(halves.Half(half, config.getoption("half_outcome")))

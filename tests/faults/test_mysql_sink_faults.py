@@ -24,7 +24,9 @@ from projectors.stores.index_tables.sink import MySQLSink
 from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.contract.sinks import MySQLOne
+from tests.support.asking import ask
 
+PATIENCE_S = 60  # of whatever waits for what does come, on a busy machine too
 LOCK_WAIT_S = 2
 IO_TIMEOUT_S = 3
 POSITION = BinlogPosition(epoch=1, file="binlog.000007", end=900, start=800, gtid="uuid:5")
@@ -33,7 +35,7 @@ POSITION = BinlogPosition(epoch=1, file="binlog.000007", end=900, start=800, gti
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One that may be harmed; each test leaves it running."""
-    found = stack.mysql.start(tmp_path_factory.mktemp("harmed"), options=[f"--innodb-lock-wait-timeout={LOCK_WAIT_S}"])
+    found = stack.mysql.start(tmp_path_factory.mktemp("harmed"), options=[f"--innodb-lock-wait-timeout={PATIENCE_S}"])
     yield found
     found.kill()
 
@@ -43,29 +45,37 @@ class Scene:
 
     def __init__(self, server: Server) -> None:
         self.server = server
+        self._others: list[pymysql.Connection[Any]] = []
         self.store = MySQLOne(server, f"fault_{time.monotonic_ns()}")
         self.view = self.store.person
         self.table = f"{self.store.database}.{self.view.view.name}"
         self.sink = self.new_sink()
         self.sink.prepare()
 
-    def new_sink(self) -> MySQLSink:
-        address = MySQLAddress(host="127.0.0.1", port=self.server.port, user="root", io_timeout_s=IO_TIMEOUT_S)
+    def new_sink(self, *, io_timeout_s: float = PATIENCE_S, lock_wait_s: int = PATIENCE_S) -> MySQLSink:
+        address = MySQLAddress(host="127.0.0.1", port=self.server.port, user="root", io_timeout_s=io_timeout_s)
 
         def session() -> pymysql.Connection[Any]:
             connection = open_session(address, role="store")
-            connection.query(f"SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_S}")
+            connection.query(f"SET SESSION innodb_lock_wait_timeout = {lock_wait_s}")
             return connection
 
         return MySQLSink(session, self.store.database, [self.store.person, self.store.place])
 
+    def become_impatient(self, *, io_timeout_s: float = PATIENCE_S, lock_wait_s: int = PATIENCE_S) -> None:
+        """The sink gives up after so long, from now on."""
+        self.sink.close()
+        self.sink = self.new_sink(io_timeout_s=io_timeout_s, lock_wait_s=lock_wait_s)
+        self.sink.prepare()
+
     def other(self) -> pymysql.Connection[Any]:
-        return pymysql.connect(host="127.0.0.1", port=self.server.port, user="root")
+        """A session that is rolled back when the scene is over, however its test ended."""
+        found = pymysql.connect(host="127.0.0.1", port=self.server.port, user="root")
+        self._others.append(found)
+        return found
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
-        with self.other() as connection, connection.cursor() as cursor:
-            cursor.execute(query)
-            return list(cursor.fetchall())
+        return ask(self.server, query)
 
     def share_offsets(self) -> MySQLOffsets:
         """An offset store on the sink's connection, as the MySQL pipeline has it; taken."""
@@ -85,6 +95,14 @@ class Scene:
     def commit(self) -> None:
         self.sink.connection.commit()
 
+    def close(self) -> None:
+        """First the sessions: one with an open transaction would keep its table from being dropped."""
+        for session in self._others:
+            if session.open:
+                session.close()
+        self.sink.close()
+        self.store.close()
+
     def emails(self) -> dict[Key, str | None]:
         return {key: values[0] for key, (_, values) in self.store.shown(self.view).items()}
 
@@ -93,8 +111,7 @@ class Scene:
 def scene(server: Server) -> Iterator[Scene]:
     found = Scene(server)
     yield found
-    found.sink.close()
-    found.store.close()
+    found.close()
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -155,6 +172,7 @@ def test_a_broken_connection_is_never_replaced_in_silence(scene: Scene) -> None:
 
 def test_a_hung_server_is_given_up_after_the_timeout_and_used_again_when_it_wakes(scene: Scene) -> None:
     batch: dict[Key, Write] = {(1,): Write(6, ("hung", "n"))}
+    scene.become_impatient(io_timeout_s=IO_TIMEOUT_S)
     scene.server.pause()
     try:
         began = time.monotonic()
@@ -183,8 +201,8 @@ def _until_written(scene: Scene, batch: dict[Key, Write]) -> None:
 
 def _deadlock(scene: Scene, write: Callable[[], object], release: bool) -> Any:
     """Have a write of key 1 and then others lose a deadlock against a session that changed more; its future."""
-    other = scene.other()
-    with other.cursor() as cursor, ThreadPoolExecutor(1) as pool:
+    # What goes wrong ends the session before the pool waits for the write, which waits for the session.
+    with ThreadPoolExecutor(1) as pool, closing(scene.other()) as other, other.cursor() as cursor:
         cursor.execute(f"UPDATE {scene.table} SET note = 'theirs' WHERE id >= 2")
         future = pool.submit(write)
         wait_for(lambda: is_waiting(scene), "the sink to wait for key 2")
@@ -193,7 +211,6 @@ def _deadlock(scene: Scene, write: Callable[[], object], release: bool) -> Any:
             other.commit()
         future.exception()  # waits
         other.rollback()
-    other.close()
     return future
 
 
@@ -265,6 +282,7 @@ def test_a_deadlock_that_took_earlier_writes_with_it_is_reported(scene: Scene) -
 
 
 def test_a_lock_that_does_not_come_free_rolls_everything_back(scene: Scene) -> None:
+    scene.become_impatient(lock_wait_s=LOCK_WAIT_S)
     scene.write({(1,): Write(5, ("old", "n"))})
     scene.commit()
     other = scene.other()
