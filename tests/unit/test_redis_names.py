@@ -1,46 +1,62 @@
-"""Sums of names: what tells that the same were added, and where not."""
+"""Names as numbers: what tells that the same were written as are there, and which were not."""
 
 from __future__ import annotations
 
 import random
 
+import msgpack
 import pytest
 
-from projectors.stores.redis.names import PARTS, NameSums, of_parts
+from projectors.stores.redis import names as names_module
+from projectors.stores.redis.names import Names, total_of
 
 
 def names_of(numbers: range | list[int]) -> list[bytes]:
     return [b"user:%d" % number for number in numbers]
 
 
-def test_the_same_names_in_another_order_differ_in_no_part() -> None:
-    written, present = NameSums(), NameSums()
-    for start in range(0, 20_000, 100):
-        written.add(names_of(range(start, start + 100)))
+def pages_of(names: list[bytes]) -> list[bytes]:
+    return [msgpack.packb(names[start : start + 500]) for start in range(0, len(names), 500)]
+
+
+def written_of(numbers: range | list[int]) -> Names:
+    written, names = Names(), names_of(numbers)
+    for start in range(0, len(names), 100):
+        written.add(names[start : start + 100])
+    return written
+
+
+def missing(written: Names, present: list[bytes]) -> list[bytes]:
+    return [name for some in written.missing_from(pages_of(present)) for name in some]
+
+
+def test_the_same_names_in_another_order_add_up_to_the_same() -> None:
     shuffled = names_of(range(20_000))
     random.Random(1).shuffle(shuffled)
-    present.add(shuffled)
-    assert present.differing(written) == frozenset()
+    written = written_of(range(20_000))
+    assert sum(map(total_of, pages_of(shuffled))) == written.total
+    assert missing(written, shuffled) == []
 
 
+@pytest.mark.parametrize("a_pass", [50_000, 3_000])
 @pytest.mark.parametrize("more", ["written", "present", "both"])
-def test_a_name_that_is_in_one_of_both_is_in_a_part_that_differs(more: str) -> None:
-    written, present = NameSums(), NameSums()
-    written.add(names_of(range(20_000)))
-    present.add(names_of(range(20_000)))
-    apart = names_of([70_001]) if more in ("written", "both") else []
-    left = names_of([80_001, 80_002]) if more in ("present", "both") else []
-    written.add(apart)
-    present.add(left)
-    differing = present.differing(written)
-    assert set(of_parts([*apart, *left], differing)) == {*apart, *left}
-    assert len(differing) <= len([*apart, *left])
-    looked_at = len(of_parts(names_of(range(20_000)), differing))
-    assert looked_at <= 4 * len(differing) * 20_000 / PARTS, "of the others few are looked at"
+def test_names_that_are_there_and_were_not_written_are_found_and_no_others(
+    more: str, a_pass: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names_module, "NAMES_A_PASS", a_pass)
+    apart = [70_001] if more in ("written", "both") else []
+    left = names_of([80_001, 80_002] if more in ("present", "both") else [])
+    written, present = written_of([*range(20_000), *apart]), [*names_of(range(20_000)), *left]
+    assert sum(map(total_of, pages_of(present))) != written.total
+    assert sorted(missing(written, present)) == left
 
 
-def test_a_name_that_came_twice_is_looked_at() -> None:
-    written, present = NameSums(), NameSums()
-    written.add(names_of(range(100)))
-    present.add(names_of([*range(100), 7]))
-    assert b"user:7" in of_parts(names_of(range(100)), present.differing(written))
+def test_a_name_that_came_twice_is_noticed_and_is_not_missing() -> None:
+    written, present = written_of(range(100)), names_of([*range(100), 7])
+    assert sum(map(total_of, pages_of(present))) != written.total
+    assert missing(written, present) == []
+
+
+def test_a_page_without_missing_names_is_told_too() -> None:
+    """Whoever sweeps looks between two pages whether it is to stop."""
+    assert list(written_of(range(3_000)).missing_from(pages_of(names_of(range(1_000))))) == [[], []]

@@ -1,38 +1,54 @@
 """Which keys of a view were there and were not written again, without a look at each of them.
 
 A sweep is after the few keys that a backfill did not write. Redis tells the names of keys in half of the time that it
-takes to look into each. So the names that were written and the names that are there are added up, each as a random
-number of 64 bits, in the sum that its own last bits choose of PARTS. Where two sums are equal, the same names are in
-both, but for a chance of one in 2^52; the keys of the other parts are looked at.
+takes to look into each. So the names that were written are kept as numbers of 64 bits, and so are those that are
+there; where both add up to the same, they are the same names, but for a chance of one in 2^64. Else the names that are
+there and were not written are found among them, by their numbers, and looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 
-PARTS = 1 << 12  # of a million keys, one that comes or goes meanwhile costs a look at 250; more sums leave the cache
+import msgpack
+
+NAMES_A_PASS = 500_000  # in a set at once, 32 MB of it; of more names each pass takes a part
 
 
-class NameSums:
-    """Sums of names, by part. A name that is added twice is one that differs, and is looked at."""
+class Names:
+    """Names that were written, as numbers."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self._sums = [0] * PARTS
+        self.total = 0
+        self._numbers = array("q")
+
+    def __len__(self) -> int:
+        return len(self._numbers)
 
     def add(self, names: Sequence[bytes]) -> None:
-        """These are there, or were written."""
-        self.count += len(names)
-        sums = self._sums
-        for number in map(hash, names):  # Python's is a keyed one of 64 bits (PEP 456)
-            sums[number % PARTS] += number
+        """These were written."""
+        numbers = list(map(hash, names))  # Python's is a keyed one of 64 bits (PEP 456)
+        self.total += sum(numbers)
+        self._numbers.extend(numbers)
 
-    def differing(self, others: NameSums) -> frozenset[int]:
-        """The parts in which not the same names were added."""
-        pairs = zip(self._sums, others._sums, strict=True)
-        return frozenset(at for at, (mine, theirs) in enumerate(pairs) if mine != theirs)
+    def missing_from(self, pages: Sequence[bytes]) -> Iterator[list[bytes]]:
+        """The names in these pages that were never added: some of each page's, also where there are none.
+
+        The pages are as the script NAMES packs them, and are gone through once for each NAMES_A_PASS names.
+        """
+        passes = 1 + len(self) // NAMES_A_PASS
+        for part in range(passes):
+            written = {number for number in self._numbers if number % passes == part}
+            for packed in pages:
+                names = _unpacked(packed)
+                yield [name for name in names if (number := hash(name)) % passes == part and number not in written]
 
 
-def of_parts(names: Iterable[bytes], parts: frozenset[int]) -> list[bytes]:
-    """Those whose part is among `parts`."""
-    return [name for name in names if hash(name) % PARTS in parts]
+def total_of(packed: bytes) -> int:
+    """What `Names.total` would be of the names in a page."""
+    return sum(map(hash, _unpacked(packed)))
+
+
+def _unpacked(packed: bytes) -> list[bytes]:
+    return list(msgpack.unpackb(packed, raw=True))

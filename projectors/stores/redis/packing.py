@@ -44,6 +44,7 @@ class Packer:
         self._between = "".join(map(argument, arguments))
         self._count = 3 + len(arguments)
         self._encode = _compile(view, keys)
+        self.names = _compile_names(view, keys)
         self._kind = "json" if is_json else "hash"
 
     def command(self, items: Sequence[Item]) -> bytes:
@@ -52,10 +53,6 @@ class Packer:
         key_count = 2 * len(keys) + len(self._last_keys)
         head = f"*{self._count + key_count + count}\r\n{self._before}{argument(str(key_count))}"
         return "".join([head, *keys, *self._last_keys, self._between, *arguments]).encode("utf-8", "surrogateescape")
-
-    def names(self, items: Sequence[Item]) -> list[str]:
-        """The keys that are there once these are written."""
-        return [self._keys.redis_key(key) for key, (_, values) in items if values is not None]
 
     def take_away(self, key: Key, mark: Any) -> tuple[object, ...]:
         """The EVAL that forgets the version that was seen of an entity."""
@@ -117,7 +114,7 @@ def encode(items):
     add = found.append
     count = 0
     last = -1
-    for ({"".join(f"k{at}, " for at in range(len(view.key)))}), (version, values) in items:
+    for ({_key_variables(view)}), (version, values) in items:
         key = {key_text}
         size = {length}
         add_key(f"${{size}}\\r\\n{{key}}\\r\\n${{size + {longer}}}\\r\\n{before}{{key}}{behind}\\r\\n")
@@ -134,6 +131,20 @@ def encode(items):
     exec(compile(source, f"<redis rows of {view.id}>", "exec"), names)
     encode: Encode = names["encode"]
     return encode
+
+
+def _compile_names(view: BoundView, keys: RedisKeys) -> Callable[[Sequence[Item]], list[str]]:
+    """items -> the keys that are there once these are written."""
+    names: dict[str, Any] = {}
+    each = f"for ({_key_variables(view)}), (_, values) in items if values is not None"
+    source = f"def names_of(items):\n    return [{keys.expression(names)} {each}]\n"
+    exec(compile(source, f"<redis names of {view.id}>", "exec"), names)
+    found: Callable[[Sequence[Item]], list[str]] = names["names_of"]
+    return found
+
+
+def _key_variables(view: BoundView) -> str:
+    return "".join(f"k{at}, " for at in range(len(view.key)))
 
 
 def _hash_body(view: BoundView, names: dict[str, Any]) -> str:

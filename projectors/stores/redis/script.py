@@ -20,6 +20,8 @@ local refused = {}
 -- Whether any key of the server may expire. It is asked where many are written: to take the time off a key costs a
 -- tenth of writing it, and to ask as much as a few of these.
 local expires
+-- What the last key held, and the version in it: rows of one backfill have the same.
+local seen, seen_version
 
 local takes_equal = ARGV[1] == '>='
 local field_count = tonumber(ARGV[2])
@@ -48,8 +50,11 @@ for number = 1, #KEYS, 2 do
     if not string.find(stored.err, 'WRONGTYPE', 1, true) then return stored end
     stored = nil
   elseif stored then
-    stored = string.match(stored, field_count and '^(%d+)$' or '^{"_version":"(%d+)$')
-    if stored and #stored ~= 19 then stored = nil end
+    if stored ~= seen then
+      local found = string.match(stored, field_count and '^(%d+)$' or '^{"_version":"(%d+)$')
+      seen, seen_version = stored, found and #found == 19 and found or nil
+    end
+    stored = seen_version
     in_value = true
   elseif call('EXISTS', key) == 1 then
     stored = nil

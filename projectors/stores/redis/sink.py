@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import msgpack
 import orjson
 import structlog
 from redis import Redis, exceptions
@@ -35,7 +34,7 @@ from projectors.stores import GuardedSink, Held, Item, Unfit, nothing, parked
 from projectors.stores.redis.checks import suitability
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.moving import Moves, mark_of
-from projectors.stores.redis.names import NameSums, of_parts
+from projectors.stores.redis.names import Names, total_of
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import BELOW, LEAD, MOVE_WITNESS, NAMES
 from projectors.stores.redis.set_packing import SetPacker
@@ -50,8 +49,9 @@ BYTES_TOGETHER = 8 << 10  # twice as much at most is sent at once, which is what
 MAX_COMMAND_BYTES = 500_000_000  # a single row; Redis takes 512 MB (proto-max-bulk-len)
 KEYS_A_SCAN = 1_000
 KEYS_A_SWEEP_STEP = 500  # it looks at each: half a millisecond
-MOST_NAMES = 2_000_000  # of a view whose names are added up for a sweep, since they are kept until all are
-MOST_NAME_BYTES = 64 << 20
+NAMES_A_SWEEP_STEP = 1_000  # it only tells them: a millisecond
+MOST_NAMES = 2_000_000  # of a view whose names are kept for a sweep, 16 MB of numbers
+MOST_NAME_BYTES = 64 << 20  # of those that are there
 LOOK_EVERY_S = 5.0  # at the witness, while nothing is written; at pointers
 
 _log = structlog.get_logger("viewtail.redis")
@@ -107,7 +107,7 @@ class RedisSink(GuardedSink):
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._sent: _Sent | None = None
-        self._written: dict[str, NameSums] = {}  # by view, since `mark_writes`
+        self._written: dict[str, Names] = {}  # by view, since `mark_writes`
         self._mark = b""  # what the witness's key holds, as far as this sink knows
         self._had_witness = False  # when `missing` was asked last
         self._pointers = dict(pointers or {})
@@ -246,28 +246,27 @@ class RedisSink(GuardedSink):
             return self._ask("GET", self._witness_key)
 
     def mark_writes(self, view: str) -> int | None:
-        """The names of keys that this sink writes are added up from now on."""
-        self._written[view] = NameSums()
+        """The names of keys that this sink writes are kept from now on."""
+        self._written[view] = Names()
         return 0
 
     def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """A page of (key, version) below `version` for each SCAN: in no order, and a key may come twice."""
         written = None if since is None else self._written.get(view)
-        if written is None or written.count > MOST_NAMES:
+        if written is None or len(written) > MOST_NAMES:
             yield from self._all_below(view, version)
             return
-        present, pages, size = NameSums(), list[bytes](), 0
-        for packed in self._pages_of_names(view, present):
+        pages, size, total = list[bytes](), 0, 0
+        for packed, its_total in self._pages_of_names(view):
             pages.append(packed)
-            size += len(packed)
+            size, total = size + len(packed), total + its_total
             yield []
             if size > MOST_NAME_BYTES:  # many of other views, perhaps
                 yield from self._all_below(view, version)
                 return
-        parts = present.differing(written)
-        for packed in pages if parts else ():
-            if some := of_parts(_names_in(packed), parts):
-                yield self._below(view, version, some)[1]
+        if total != written.total:
+            for some in written.missing_from(pages):
+                yield self._below(view, version, some)[1] if some else []
 
     def _all_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         cursor = b"0"
@@ -277,20 +276,21 @@ class RedisSink(GuardedSink):
             if int(cursor) == 0:
                 return
 
-    def _pages_of_names(self, view: str, present: NameSums) -> Iterator[bytes]:
-        """Names like those of the view's keys, packed by the page; behind the last page all are in `present`."""
-        cursor, packed = b"0", b""
+    def _pages_of_names(self, view: str) -> Iterator[tuple[bytes, int]]:
+        """Names like those of the view's keys, packed by the page, with what each page's add up to."""
+        cursor, before = b"0", None
         while True:
             with self._mapped("scanning"):
-                scan = (cursor, self._keys[view].scan_match, KEYS_A_SWEEP_STEP)
+                scan = (cursor, self._keys[view].scan_match, NAMES_A_SWEEP_STEP)
                 self._living().send_command("EVAL", NAMES, 0, *scan, check_health=False)
-                if packed:
-                    present.add(_names_in(packed))  # while Redis makes the next page
+                total = 0 if before is None else total_of(before)  # while Redis makes the next page
                 cursor, packed = self._living().read_response(disable_decoding=True)
-            if is_last := int(cursor) == 0:
-                present.add(_names_in(packed))
-            yield packed  # with no answer under way: whoever sweeps may leave it here
-            if is_last:
+            # With no answer under way: whoever sweeps may leave it here.
+            if before is not None:
+                yield before, total
+            before = packed
+            if int(cursor) == 0:
+                yield packed, total_of(packed)
                 return
 
     def _below(
@@ -450,11 +450,6 @@ class RedisSink(GuardedSink):
         if connection is not None and self._client is not None:
             connection.disconnect()
             self._client.connection_pool.release(connection)
-
-
-def _names_in(packed: bytes) -> list[bytes]:
-    """The names of one answer of the script NAMES."""
-    return list(msgpack.unpackb(packed, raw=True))
 
 
 def _new_to(seen: set[Key], items: Sequence[Item]) -> list[Key]:
