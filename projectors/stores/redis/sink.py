@@ -392,7 +392,8 @@ class RedisSink(GuardedSink):
             command = self._packers[view].command(items)
             limit = BYTES_A_SCRIPT if len(items) > 1 else MAX_COMMAND_BYTES
             if len(command) <= limit:
-                if (written := self._written.get(view)) is not None:
+                written = self._written.get(view)
+                if written is not None and len(written) <= MOST_NAMES:  # above, the sweep asks for none of them
                     written.add(self._keys[view].as_stored(self._packers[view].names(items)))
                 yield command, items
                 return
