@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("report_to", type=int)
     parser.add_argument("--config", type=Path)
     parser.add_argument("--shard")
+    parser.add_argument("--again", action="store_true", help="it has run before, in a process that has ended")
     arguments = parser.parse_args()
     tune_worker()
     faulthandler.register(signal.SIGUSR1)  # kill -USR1 shows on stderr what every thread is doing
@@ -46,6 +47,7 @@ def main() -> int:
             worker = Member(arguments.pipeline, config, arguments.report_to, presence)
         else:
             worker = Worker(arguments.pipeline, config, arguments.report_to, presence, presence.told)
+        worker.has_run = arguments.again
         on_stop(worker.stop.set)
         presence.begin()
         try:

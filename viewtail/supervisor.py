@@ -39,6 +39,7 @@ class _Child:
         self._reading: threading.Thread | None = None
         # By pipeline: where the source is shared out, one of each part that this process has.
         self.reports: dict[str, Mapping[str, Any]] = {self.pipeline: {"pipeline": self.pipeline, "state": "starting"}}
+        self.has_run = False  # a pipeline of it, since the supervisor began
         self.failures = 0
         self.death_count = 0
         self.start_at = 0.0  # monotonic; not started before
@@ -51,6 +52,8 @@ class _Child:
             command += ["--config", str(self._config)]
         if self._part.shard is not None:
             command += ["--shard", self._part.shard]
+        if self.has_run:
+            command.append("--again")
         self.process = subprocess.Popen(command, pass_fds=[write_end], stdin=subprocess.DEVNULL)
         os.close(write_end)
         self._reading = threading.Thread(target=self._read, args=(read_end,), daemon=True)
@@ -76,6 +79,7 @@ class _Child:
                 # Another thread goes through them.
                 others = {name: other for name, other in self.reports.items() if name != report["pipeline"]}
                 is_ours = report["state"] != GIVEN_UP
+                self.has_run |= "views" in report
                 report["heard_at"] = time.monotonic()
                 self.reports = {**self.reports, report["pipeline"]: report} if is_ours else others
                 self.failures = 0
@@ -136,7 +140,10 @@ class Supervisor:
         return code
 
     def _look_after(self, child: _Child) -> int:
-        """Start it, or start it again; a misuse ends everything, since no restart can mend it."""
+        """Start it, or start it again; a misuse ends everything before it has run: no restart can mend that.
+
+        Afterwards a table may have been changed under it, and be mended; the others go on meanwhile.
+        """
         if child.process is None:
             if time.monotonic() >= child.start_at:
                 child.start()
@@ -145,7 +152,7 @@ class Supervisor:
         if code is None or self._stop.is_set():
             return 0
         child.ended(f"its process ended with code {code}")
-        if code == 2:
+        if code == 2 and not child.has_run:
             self._stop.set()
             return 2
         child.failures += 1

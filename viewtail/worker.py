@@ -1,7 +1,8 @@
 """One pipeline's owner: holds the lease or stands by for it, keeps the views up, backfills new ones, reports.
 
 Each moment it writes one line of JSON about itself to a file descriptor of the supervisor. Whatever goes wrong with a
-server is waited out here; only what the user must change (a declaration, a setting) ends it, with a MisuseError.
+server is waited out here; only what the user must change (a declaration, a setting) ends it, with a MisuseError, and
+only before it has run: a declaration that fitted then is made not to fit by a table, which can be mended under it.
 """
 
 from __future__ import annotations
@@ -68,10 +69,11 @@ class Worker:
         self._views: tuple[str, ...] = ()  # the ids of those that are kept
         self._held_back: frozenset[str] = frozenset()  # views, when the pipeline is taken next
         self._attempt = 0  # of those that ended soon, one behind the other
+        self.has_run = False  # here, or in a process before this one
         self._troubles = Repeats(TELL_AGAIN_S)
 
     def run(self) -> None:
-        """Until `stop` is set. Raises MisuseError for what the user must change."""
+        """Until `stop` is set. Raises MisuseError for what the user must change, before it has run."""
         report = threading.Thread(target=self.reporter.run, name="report", daemon=True)
         report.start()
         while not self.stop.is_set():
@@ -79,9 +81,9 @@ class Worker:
             try:
                 self._own_once()
                 self._attempt = 0
-            except MisuseError:
-                raise
             except ViewtailError as error:
+                if isinstance(error, MisuseError) and not self.has_run:
+                    raise
                 self._attempt = 0 if time.monotonic() - began_at > 60 else self._attempt + 1
                 self._react(error)
         self.reporter.say(self.ends_as, None)
@@ -169,6 +171,7 @@ class Worker:
         backfills, cleaner, mover = Backfills(own), self._cleaner(deployment, own), self._mover(deployment, own)
         new = NewDeclarations(deployment=deployment, own=own, is_busy=partial(_is_behind, own))
         self.reporter.own = own
+        self.has_run = True
         if self._attempt < HELD_FROM or self.reporter.state not in (HALTED, RETRYING):
             is_said = self.reporter.state == "running"  # it is taken again, and changes wait
             self.reporter.say("running", None)
