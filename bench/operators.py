@@ -7,6 +7,7 @@ What is rebuilt is a smaller view: it gives way to live changes, so its time gro
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 import signal
@@ -34,53 +35,20 @@ STORES = {
 BULK = {"mysql": "both tables by one connection", "redis": "HGETALL in pipelines", "elasticsearch": "_mget"}
 MOST_BLOCKED_MS = 100.0
 LONGEST_S = 900.0
+REBUILDS = 2  # a round; short ones, with what they are compared with before and behind each: the machine drifts
 SLICE_S = 3.0  # of live latency, while a rebuild runs
 _LIVE_FROM = 100_000_000  # ids of rows that are written meanwhile
 
 
 @dataclass(eq=False)
-class Operators:
-    """The measurements, and what they gave."""
+class _Operated:
+    """A view of one store and its viewtail, and what was measured of them."""
 
     setting: Setting
     sizes: Sizes
     rounds: int
     lines: list[Line] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
-
-    def measure(self) -> None:
-        prepare(self.setting)
-        self._prove(self.sizes.operated)
-        prepare(self.setting)
-        self._rebuild_all(self.sizes.rebuilt)
-
-    def _prove(self, rows: int) -> None:
-        """Verify and replay."""
-        self._write(rows)
-        for store, (_, _, goal) in STORES.items():
-            verify = Line(f"verify of {rows:,} rows: {store}", "rows/s", BULK[store], goal)
-            replay = Line(f"replay of {rows:,} unchanged entities: {store}", "rows/s", "backfill", 1.0)
-            where = Line(f"the same by --where TRUE: {store}", "rows/s", "backfill", 1.0)
-            self.lines += [verify, replay, where]
-            for number in range(self.rounds):
-                say(f"verify and replay, {store}, round {number + 1} of {self.rounds}")
-                with self._run(store):
-                    backfilled = self._filled(store, rows)
-                    replay.add(self._replayed(store, rows), backfilled)
-                    where.add(self._replayed_where(store, rows), backfilled)
-                    verify.add(self._verified(store, rows), reading.in_bulk(self.setting, store, rows))
-
-    def _rebuild_all(self, rows: int) -> None:
-        self._write(rows)
-        for store in STORES:
-            rebuilt = _Rebuilt(store, rows)
-            self.lines += [rebuilt.p99, rebuilt.longest]
-            for number in range(self.rounds):
-                say(f"rebuild, {store}, round {number + 1} of {self.rounds}")
-                with self._run(store):
-                    self._rebuild(store, rebuilt, self._filled(store, rows))
-                self.setting.run(f"DELETE FROM bench.narrow WHERE id >= {_LIVE_FROM}", "DO 1")
-            self.told += rebuilt.told()
 
     def _write(self, rows: int) -> None:
         say(f"writing {rows:,} rows")
@@ -120,6 +88,41 @@ class Operators:
         ended = until(f"{view}: it is filled", lambda: state() == "filled", LONGEST_S)
         return rows / (ended - began)
 
+    def _viewtail(self, *arguments: str) -> str:
+        found = subprocess.run(
+            [_viewtail(), *arguments],
+            cwd=self.setting.folder,
+            env=self.setting.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LONGEST_S,
+        )
+        if found.returncode:
+            raise RuntimeError(f"viewtail {' '.join(arguments)} ended with {found.returncode}: {found.stderr}")
+        return found.stdout
+
+
+class Operators(_Operated):
+    """Verify and replay."""
+
+    def measure(self) -> None:
+        rows = self.sizes.operated
+        prepare(self.setting)
+        self._write(rows)
+        for store, (_, _, goal) in STORES.items():
+            verify = Line(f"verify of {rows:,} rows: {store}", "rows/s", BULK[store], goal)
+            replay = Line(f"replay of {rows:,} unchanged entities: {store}", "rows/s", "backfill", 1.0)
+            where = Line(f"the same by --where TRUE: {store}", "rows/s", "backfill", 1.0)
+            self.lines += [verify, replay, where]
+            for number in range(self.rounds):
+                say(f"verify and replay, {store}, round {number + 1} of {self.rounds}")
+                with self._run(store):
+                    backfilled = self._filled(store, rows)
+                    replay.add(self._replayed(store, rows), backfilled)
+                    where.add(self._replayed_where(store, rows), backfilled)
+                    verify.add(self._verified(store, rows), reading.in_bulk(self.setting, store, rows))
+
     def _replayed(self, store: str, rows: int) -> float:
         process = subprocess.Popen(
             [_viewtail(), "replay", STORES[store][0], "--yes"],
@@ -145,31 +148,38 @@ class Operators:
             raise RuntimeError(f"{store}: verify said {found}")
         return float(rows / found["took_s"])
 
-    def _viewtail(self, *arguments: str) -> str:
-        found = subprocess.run(
-            [_viewtail(), *arguments],
-            cwd=self.setting.folder,
-            env=self.setting.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LONGEST_S,
-        )
-        if found.returncode:
-            raise RuntimeError(f"viewtail {' '.join(arguments)} ended with {found.returncode}: {found.stderr}")
-        return found.stdout
 
-    # -- a rebuild ----------------------------------------------------------------------------------------------
+class Rebuilds(_Operated):
+    """Under live writes and reads."""
+
+    def measure(self) -> None:
+        rows = self.sizes.rebuilt
+        prepare(self.setting)
+        self._write(rows)
+        for store in STORES:
+            rebuilt = _Rebuilt(store, rows)
+            self.lines += [rebuilt.p99, rebuilt.longest]
+            for number in range(self.rounds * REBUILDS):
+                say(f"rebuild, {store}, round {number + 1} of {self.rounds * REBUILDS}")
+                with self._run(store):
+                    self._rebuild(store, rebuilt, self._filled(store, rows))
+                self.setting.run(f"DELETE FROM bench.narrow WHERE id >= {_LIVE_FROM}", "DO 1")
+            self.told += rebuilt.told()
 
     def _rebuild(self, store: str, rebuilt: _Rebuilt, backfilled: float) -> None:
-        """Under live writes, and with a client that reads all the time: before it, and while it runs."""
+        """Under live writes, and with a client that reads all the time: before it, meanwhile, and when it is over."""
         setting, rows = self.setting, rebuilt.rows
         view, target, _ = STORES[store]
         look = live.looker(setting, store, target)
-        before: list[list[float]] = []
+        first_ids = itertools.count(_LIVE_FROM, 10_000)
+
+        def slice_of() -> list[float]:
+            return live.delays(setting, store, SLICE_S, next(first_ids), look)
+
+        beside: list[list[float]] = []
         with reading.all_the_time(setting, store, rows) as read_before:
-            for number in range(ceil(self.sizes.before_s / SLICE_S)):
-                before.append(live.delays(setting, store, SLICE_S, _LIVE_FROM + number * 10_000, look))
+            for _ in range(ceil(self.sizes.beside_s / SLICE_S)):
+                beside.append(slice_of())
         began = time.monotonic()
         process = subprocess.Popen(
             [_viewtail(), "rebuild", view], cwd=setting.folder, env=setting.environment, stdout=subprocess.DEVNULL
@@ -177,13 +187,17 @@ class Operators:
         during: list[list[float]] = []
         with reading.all_the_time(setting, store, rows) as read:
             while process.poll() is None:
-                during.append(live.delays(setting, store, SLICE_S, _LIVE_FROM * 2 + len(during) * 10_000, look))
+                during.append(slice_of())
         if process.returncode:
             raise RuntimeError(f"{store}: the rebuild ended with {process.returncode}")
         rebuilt.backfills.append((time.monotonic() - began) * backfilled / rows)
         with reading.all_the_time(setting, store, rows) as read_at_swap:
             self._viewtail("rebuild", view, "--rollback")
-        rebuilt.add(before, during, read_before, read, read_at_swap)
+        self._viewtail("rebuild", view, "--abort", "--yes")
+        with reading.all_the_time(setting, store, rows):
+            for _ in range(ceil(self.sizes.beside_s / SLICE_S)):
+                beside.append(slice_of())
+        rebuilt.add(beside, during, read_before, read, read_at_swap)
 
 
 @dataclass(eq=False)
@@ -201,18 +215,20 @@ class _Rebuilt:
     backfills: list[float] = field(default_factory=list)  # that a rebuild takes the time of
 
     def __post_init__(self) -> None:
-        self.p99 = Line(f"live during a rebuild of {self.rows:,} rows, p99: {self.store}", "ms", "before", 2.0)
+        self.p99 = Line(
+            f"live during a rebuild of {self.rows:,} rows, p99: {self.store}", "ms", "before and behind", 2.0
+        )
         self.longest = Limit(f"longest read during a swap: {self.store}", "ms", "before", MOST_BLOCKED_MS)
 
     def add(
         self,
-        before: list[list[float]],
+        beside: list[list[float]],
         during: list[list[float]],
         read_before: dict[str, float],
         read: dict[str, float],
         read_at_swap: dict[str, float],
     ) -> None:
-        self.p99.add(_p99(during), _p99(before))
+        self.p99.add(_p99(during), _p99(beside))
         self.slowest_ms.append(max(map(max, during)))
         self.longest.add(read_at_swap["longest_ms"], read_before["longest_ms"])
         self.longest_ms.append(read["longest_ms"])

@@ -8,13 +8,14 @@ from bench import decode, live, starts
 from bench.cleaning import DRAINS, LIVE_TURNS, WARM_TURNS
 from bench.commands import CALLERS_OF_MANY, MANY
 from bench.lines import TURNS, Line, Told, table
+from bench.operators import REBUILDS
 from bench.projecting import FAKE_BATCH_S
 from bench.pushing import WRITERS
 from bench.topics import FULL_ROWS, STILL_S
 
 MOST_MIB = 150
 # What each command measures stands between two comments with its name, and stays when another one is written again.
-BINLOG, TOPICS, OPERATORS, CLEANER = "binlog", "topics", "operators", "cleaner"
+BINLOG, TOPICS, OPERATORS, REBUILT, CLEANER = "binlog", "topics", "operators", "rebuilds", "cleaner"
 ENTITIES, PEERS = "entities", "peers"
 
 TEXT = """# Performance
@@ -47,6 +48,8 @@ Where a line above misses its goal on a machine of two cores, this is why:
 
 {operators}
 
+{rebuilds}
+
 {cleaner}
 
 Where a line of these misses its goal:
@@ -65,7 +68,7 @@ Where a line of these misses its goal:
   it never rests between two rounds; by default it does for five minutes. While the pipeline drains, it does nothing;
   what two drains differ by is the machine.
 - During a rebuild each live change is written to both copies, and while Redis keys move, to both names of a key. Before
-  it a slow change takes a few milliseconds, so the second write, and a chunk of 256 rows (100 in Redis and
+  it a slow change takes a few milliseconds, so the second write, and a chunk of 1,024 rows (100 in Redis and
   Elasticsearch) or its comparison, is seen at once.
 - A rebuild gives way to live changes, so it takes many times as long as a backfill. Redis keys are moved ten entities a
   step beside the pipeline; a view with `{{generation}}` in its template moves nothing. `viewtail rebuild
@@ -145,11 +148,12 @@ How it is measured:
   SIGSTOP until the process's memory has been the same for {still_s:g} s, and goes on afterwards.
 - Verify takes what `viewtail verify --json` says that it took: with its watermarks, without Python's start. A replay by
   mark and the backfill are timed alike: from the moment at which the view's state is `filling` to `filled`.
-- During a rebuild and before it, 300 single-row transactions a second are committed, and looked for as live ones are.
-  The p99 is that of each 3 s, and the median of these; the slowest change is one of all. Beside that a client reads
-  random rows by key, one each millisecond. A read that does not give the row's value has failed. The swap whose
-  longest read has a goal is that of `rebuild --rollback`, which does nothing else; the other longest read is one of
-  the whole rebuild.
+- During a rebuild, before it and behind it, when the view has one copy again, 300 single-row transactions a second are
+  committed, and looked for as live ones are. The machine's speed drifts within a minute, so rebuilds are short:
+  {rebuilds_a_round} a round. The p99 is that of each 3 s, and the median of these; the slowest change is one of all.
+  Beside that a client reads random rows by key, one each millisecond; a read that does not give the row's value has
+  failed. The swap whose longest read has a goal is that of `rebuild --rollback`, which does nothing else; the other
+  longest read is one of the whole rebuild.
 - Drains with the cleaner and without alternate, {drains} of each in a round, and the ratio is the median of those of
   pairs: MySQL flushes and purges what earlier ones wrote, so that two of the same differ by a third. Live changes
   alternate likewise, {turns_live} of each in a round, since the machine's speed drifts; {warm_turns} of each come
@@ -182,7 +186,7 @@ def page(written: str, measured: Mapping[str, str]) -> str:
     """The page: what was measured now, and beside it the sections that are written already."""
     sections = {
         name: _between(name, measured.get(name) or _section(written, name))
-        for name in (BINLOG, TOPICS, OPERATORS, CLEANER, ENTITIES, PEERS)
+        for name in (BINLOG, TOPICS, OPERATORS, REBUILT, CLEANER, ENTITIES, PEERS)
     }
     return TEXT.format(
         **sections,
@@ -190,6 +194,7 @@ def page(written: str, measured: Mapping[str, str]) -> str:
         full_rows=FULL_ROWS,
         still_s=STILL_S,
         drains=DRAINS,
+        rebuilds_a_round=REBUILDS,
         writers=WRITERS["elasticsearch"],
         turns_live=LIVE_TURNS,
         warm_turns=WARM_TURNS,

@@ -192,7 +192,8 @@ class Ownership:
         if not view.is_beside or self.copies[view.view.id].is_hurried or not self.life.gets_changes(view.view.id):
             return None
         vitals = self.pipeline.vitals
-        return GivingWay(stop=self.stop, changes=lambda: vitals.row_count, lag_s=lambda: self.lag_s)
+        rest = store_named(self.identity.store).giving_way_rest
+        return GivingWay(stop=self.stop, changes=lambda: vitals.row_count, lag_s=lambda: self.lag_s, rest=rest)
 
     def look(self, session: Session) -> None:
         """See what operators asked meanwhile: for the pipeline to pause, or its views, or to forget dead letters."""

@@ -110,16 +110,18 @@ def _replica_lag_s(session: Connection) -> float:
 
 @dataclass(eq=False, kw_only=True)
 class GivingWay(Pace):
-    """Work that nobody waits for: behind each step a rest of its length, and longer while the pipeline is late.
+    """Work that nobody waits for: behind each step a rest, and a longer one while the pipeline is late.
 
     Args:
         changes: how many changes the pipeline has had; None: it is not known, and each rest is taken.
         lag_s: of that pipeline.
+        rest: times as long as the step took.
     """
 
     rows_a_second: float = 0
     changes: Callable[[], int] | None = None
     lag_s: Callable[[], float] = lambda: 0.0
+    rest: float = REST
     _step_at: float = field(default_factory=time.monotonic)  # when the present step began
     _seen: int = -1
     _live_at: float = 0.0
@@ -133,7 +135,7 @@ class GivingWay(Pace):
         now = time.monotonic()
         if self.is_live():
             took_s = now - self._step_at
-            self.stop.wait(min(REST * took_s, MOST_RESTED_S))
+            self.stop.wait(min(self.rest * took_s, MOST_RESTED_S))
             upto = now + min(LATE_REST * took_s, MOST_WAITED_S)
             while self.lag_s() > LATE_ABOVE_S and (left_s := upto - time.monotonic()) > 0 and not self.stop.is_set():
                 self.stop.wait(min(left_s, LOOK_AGAIN_S))

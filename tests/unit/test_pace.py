@@ -48,6 +48,9 @@ def test_a_rest_is_in_proportion_to_the_step_before_it_and_has_an_end(clock: Clo
     assert worked(clock, way, 0.02) == pytest.approx(0.02 * REST)
     assert worked(clock, way, 0.1) == pytest.approx(0.1 * REST), "the rest itself is no work"
     assert worked(clock, way, 60) == pace.MOST_RESTED_S
+    longer = GivingWay(stop=clock, rest=6.0)
+    longer.begin()
+    assert worked(clock, longer, 0.02) == pytest.approx(0.02 * 6)
 
 
 def test_nothing_rests_beside_a_pipeline_that_has_nothing_to_do(clock: Clock) -> None:

@@ -91,8 +91,9 @@ def _prove(
     deployment: Deployment, copy: BoundView, stop: threading.Event, *, is_hurried: bool, accepts_parked: bool = False
 ) -> Sequence[str]:
     """A whole pass of `viewtail verify` over the copy, which writes nothing."""
-    most_rows = 0 if is_hurried else store_of(copy.view).giving_way_rows
-    pace = Pace(0, stop) if is_hurried else GivingWay(stop=stop)
+    store = store_of(copy.view)
+    most_rows = 0 if is_hurried else store.giving_way_rows
+    pace = Pace(0, stop) if is_hurried else GivingWay(stop=stop, rest=store.giving_way_rest)
     with Beside(deployment, copy, stop, print_remark, chunk_rows=most_rows) as beside:
         if not accepts_parked and (parked := operation.parked_alone(beside)):
             return parked  # known at once; the comparison takes long
