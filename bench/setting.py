@@ -52,7 +52,7 @@ class Sizes:
     json_rows: int = 10_000
     views: int = 200
     operated: int = 1_000_000  # rows of a view that is verified and replayed
-    rebuilt: int = 120_000  # rows of one that is rebuilt: that gives way to live changes, and takes its time
+    rebuilt: int = 80_000  # rows of one that is rebuilt: that gives way to live changes, and takes its time
     beside_s: float = 12.0  # of live latency before a rebuild, and behind it
     damaged: int = 10  # rows
     idle_s: float = 30.0
