@@ -36,7 +36,7 @@ BULK = {"mysql": "both tables by one connection", "redis": "HGETALL in pipelines
 MOST_BLOCKED_MS = 100.0
 LONGEST_S = 900.0
 REBUILDS = 2  # a round; short ones, with what they are compared with before and behind each: the machine drifts
-SLICE_S = 3.0  # of live latency, while a rebuild runs
+SLICE_S = 3.0  # of live latency, while a rebuild runs and beside it
 _LIVE_FROM = 100_000_000  # ids of rows that are written meanwhile
 
 
@@ -194,7 +194,7 @@ class Rebuilds(_Operated):
         with reading.all_the_time(setting, store, rows) as read_at_swap:
             self._viewtail("rebuild", view, "--rollback")
         self._viewtail("rebuild", view, "--abort", "--yes")
-        with reading.all_the_time(setting, store, rows):
+        with reading.all_the_time(setting, store, rows):  # the same load as before it
             for _ in range(ceil(self.sizes.beside_s / SLICE_S)):
                 beside.append(slice_of())
         rebuilt.add(beside, during, read_before, read, read_at_swap)

@@ -18,10 +18,10 @@ MAX_REPLICA_LAG_S = 5.0
 LOOK_EVERY_S = 1.0
 _WAIT_S = 0.5
 
-# Of work that gives way. Each chunk is a transaction, and rows of the pipeline wait behind it: so it is short
-# (Store.giving_way_rows), and most of the time there is none (measured: bench/operators.py, docs/performance.md).
-REST = 2.0  # times as long as a chunk took
-MOST_RESTED_S = 1.0
+# Of work that gives way. Each chunk is a transaction, and rows of the pipeline wait behind it: so it has few rows, as
+# the store says, and most of the time there is none (measured: bench/operators.py, docs/performance.md).
+REST = 2.0  # times as long as a step took, where no store says another
+MOST_RESTED_S = 5.0
 LIVE_WITHIN_S = 1.0  # a pipeline that had no change for so long does not mind
 LATE_ABOVE_S = 1.0
 LATE_REST = 20.0  # times as long as a step took, for one that is late: then the next step comes all the same

@@ -46,7 +46,7 @@ class Member:
 
     def __init__(self, identity: PipelineId, config: settings.Settings, report_to: int, presence: Presence) -> None:
         self.stop = threading.Event()
-        self.has_run = False  # a process of this pipeline, before this one
+        self.has_fitted = False  # some worker's declarations, here or in a process before this one
         self._store = identity.store
         self._settings = config
         self._report_to = report_to
@@ -93,7 +93,8 @@ class Member:
             identity = PipelineId(source, part, self._store)
             more = partial(self._waiting_for, identity.name)
             worker = Worker(identity, self._settings, self._report_to, self._presence, more)
-            worker.has_run = self.has_run
+            self.has_fitted = self.has_fitted or any(one.worker.has_fitted for one in self._hired.values())
+            worker.has_fitted = self.has_fitted
             thread = threading.Thread(target=self._run, args=(worker,), name=worker.identity.name, daemon=True)
             self._hired[source, part] = _Hired(worker, thread)
             thread.start()

@@ -47,7 +47,7 @@ def main() -> int:
             worker = Member(arguments.pipeline, config, arguments.report_to, presence)
         else:
             worker = Worker(arguments.pipeline, config, arguments.report_to, presence, presence.told)
-        worker.has_run = arguments.again
+        worker.has_fitted = arguments.again
         on_stop(worker.stop.set)
         presence.begin()
         try:

@@ -140,10 +140,7 @@ class Supervisor:
         return code
 
     def _look_after(self, child: _Child) -> int:
-        """Start it, or start it again; a misuse ends everything before it has run: no restart can mend that.
-
-        Afterwards a table may have been changed under it, and be mended; the others go on meanwhile.
-        """
+        """Start it, or start it again; a misuse ends everything, since no restart can mend it."""
         if child.process is None:
             if time.monotonic() >= child.start_at:
                 child.start()
@@ -152,7 +149,7 @@ class Supervisor:
         if code is None or self._stop.is_set():
             return 0
         child.ended(f"its process ended with code {code}")
-        if code == 2 and not child.has_run:
+        if code == 2:
             self._stop.set()
             return 2
         child.failures += 1

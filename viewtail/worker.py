@@ -1,8 +1,8 @@
 """One pipeline's owner: holds the lease or stands by for it, keeps the views up, backfills new ones, reports.
 
 Each moment it writes one line of JSON about itself to a file descriptor of the supervisor. Whatever goes wrong with a
-server is waited out here; only what the user must change (a declaration, a setting) ends it, with a MisuseError, and
-only before it has run: a declaration that fitted then is made not to fit by a table, which can be mended under it.
+server is waited out here; only what the user must change (a declaration, a setting) ends it, with a MisuseError. That
+declarations which fitted their tables do so no more is no such thing: a table or a right changed, and can be mended.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class Worker:
         self._views: tuple[str, ...] = ()  # the ids of those that are kept
         self._held_back: frozenset[str] = frozenset()  # views, when the pipeline is taken next
         self._attempt = 0  # of those that ended soon, one behind the other
-        self.has_run = False  # here, or in a process before this one
+        self.has_fitted = False  # its declarations, here or in a process before this one
         self._troubles = Repeats(TELL_AGAIN_S)
 
     def run(self) -> None:
-        """Until `stop` is set. Raises MisuseError for what the user must change, before it has run."""
+        """Until `stop` is set. Raises MisuseError for what the user must change."""
         report = threading.Thread(target=self.reporter.run, name="report", daemon=True)
         report.start()
         while not self.stop.is_set():
@@ -81,9 +81,9 @@ class Worker:
             try:
                 self._own_once()
                 self._attempt = 0
+            except MisuseError:
+                raise
             except ViewtailError as error:
-                if isinstance(error, MisuseError) and not self.has_run:
-                    raise
                 self._attempt = 0 if time.monotonic() - began_at > 60 else self._attempt + 1
                 self._react(error)
         self.reporter.say(self.ends_as, None)
@@ -105,7 +105,7 @@ class Worker:
         """Wait for the lease, take the pipeline, run it until it ends."""
         # Its own store's only: what is wrong with a table of another store's views is not this process's concern.
         views = self._declared()
-        deployment = self._deployed(views)
+        deployment = self._fitting(views)
         self._views = tuple(view.view.id for view in deployment.views)
         deployment.create_tables()
         lease = Lease(deployment.open_store, deployment.database, self.identity.name)
@@ -130,6 +130,20 @@ class Worker:
         kind, access = self.settings.source_kind, self.settings.source_access()
         tables = kind.tables_in(access, self.identity.source, tables_of(views))
         return [view for view in views if view.entity.schema_and_table in tables]
+
+    def _fitting(self, views: Sequence[View]) -> Deployment:
+        """`_deployed`; SourceError where they fitted before, so that the pipeline says it and is tried again."""
+        try:
+            found = self._deployed(views)
+        except DeclarationError as error:
+            if not self.has_fitted:
+                raise
+            raise SourceError(
+                f"{error}. It fitted when `viewtail run` began: what comes back in the source is seen by itself, "
+                "and a changed views.py when `viewtail run` is started again"
+            ) from None
+        self.has_fitted = True
+        return found
 
     def _deployed(self, views: Sequence[View]) -> Deployment:
         found = deploy_what_works(self.settings, views)
@@ -171,7 +185,6 @@ class Worker:
         backfills, cleaner, mover = Backfills(own), self._cleaner(deployment, own), self._mover(deployment, own)
         new = NewDeclarations(deployment=deployment, own=own, is_busy=partial(_is_behind, own))
         self.reporter.own = own
-        self.has_run = True
         if self._attempt < HELD_FROM or self.reporter.state not in (HALTED, RETRYING):
             is_said = self.reporter.state == "running"  # it is taken again, and changes wait
             self.reporter.say("running", None)

@@ -29,9 +29,9 @@ SET_UP = (
     "DROP DATABASE IF EXISTS viewtail",
     "DROP DATABASE IF EXISTS later",
     "CREATE DATABASE later",
-    "CREATE TABLE later.person (id INT PRIMARY KEY, name VARCHAR(20) NOT NULL)",
+    "CREATE TABLE later.person (id INT PRIMARY KEY, name VARCHAR(20) NOT NULL, rev INT NOT NULL)",
     "CREATE TABLE later.item (id INT PRIMARY KEY, price INT NOT NULL)",
-    "INSERT INTO later.person VALUES (1, 'a')",
+    "INSERT INTO later.person VALUES (1, 'a', 1)",
     "INSERT INTO later.item VALUES (1, 10)",
     "DROP USER IF EXISTS later",
     "CREATE USER later",
@@ -121,19 +121,30 @@ def test_a_table_that_is_not_to_be_seen_halts_a_pipeline_that_begins_again_and_e
 
 def test_a_views_py_that_fits_nothing_halts_what_begins_again_and_ends_nothing(later: Later) -> None:
     file = later.run.folder / "views.py"
-    file.write_text(VIEWS.replace('value="name"', 'value="nmae"'))
+    file.write_text(VIEWS.replace('value="name"', 'value="nickname"'))
     assert later.run.kill_worker("mysql")
-    wait_for("it says what is wrong", lambda: "nmae" in later.states()["mysql"][1])
+    wait_for("it says what is wrong", lambda: "nickname" in later.states()["mysql"][1])
     later.set(30)
     wait_for("the other store goes on", lambda: later.cached() == b"30")
     file.write_text(VIEWS)
     assert later.run.kill_worker("mysql")
     wait_for("it goes on where it was", lambda: later.names() == [("n30",)] and later.prices() == [(30,)])
     assert later.run.stop() == 0
-    later.run.start()
-    wait_for("all is well", later.run.is_well)
-    assert later.run.stop() == 0
-    file.write_text(VIEWS.replace('value="name"', 'value="nmae"'))
-    later.run.start()
+
+
+@pytest.mark.parametrize("is_again", [False, True])
+def test_what_only_the_process_of_a_store_can_see_ends_all_with_code_2(later: Later, is_again: bool) -> None:
+    """No restart mends it, also of one that has run: it is told, and not tried again for ever."""
+    file = later.run.folder / "views.py"
+    wrong = VIEWS.replace('Entity("later.person")', 'Entity("later.person", version="rev")')
+    if is_again:
+        file.write_text(wrong)
+        assert later.run.kill_worker("mysql")
+    else:
+        assert later.run.stop() == 0
+        file.write_text(wrong)
+        later.run.start()
     assert later.run.process is not None
-    assert later.run.process.wait(60) == 2, "what is wrong from the beginning ends it"
+    assert later.run.process.wait(60) == 2
+    later.run.process = None
+    assert "by_name" in later.run.log.rpartition("viewtail: error:")[2]
