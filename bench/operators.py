@@ -176,10 +176,11 @@ class Rebuilds(_Operated):
         def slice_of() -> list[float]:
             return live.delays(setting, store, SLICE_S, next(first_ids), look)
 
-        beside: list[list[float]] = []
+        def slices_beside() -> list[list[float]]:
+            return [slice_of() for _ in range(ceil(self.sizes.beside_s / SLICE_S))]
+
         with reading.all_the_time(setting, store, rows) as read_before:
-            for _ in range(ceil(self.sizes.beside_s / SLICE_S)):
-                beside.append(slice_of())
+            beside = slices_beside()
         began = time.monotonic()
         process = subprocess.Popen(
             [_viewtail(), "rebuild", view], cwd=setting.folder, env=setting.environment, stdout=subprocess.DEVNULL
@@ -195,8 +196,7 @@ class Rebuilds(_Operated):
             self._viewtail("rebuild", view, "--rollback")
         self._viewtail("rebuild", view, "--abort", "--yes")
         with reading.all_the_time(setting, store, rows):  # the same load as before it
-            for _ in range(ceil(self.sizes.beside_s / SLICE_S)):
-                beside.append(slice_of())
+            beside += slices_beside()
         rebuilt.add(beside, during, read_before, read, read_at_swap)
 
 
