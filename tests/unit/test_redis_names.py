@@ -11,22 +11,22 @@ from projectors.stores.redis import names as names_module
 from projectors.stores.redis.names import Names, total_of
 
 
-def names_of(numbers: range | list[int]) -> list[bytes]:
-    return [b"user:%d" % number for number in numbers]
+def names_of(numbers: range | list[int]) -> list[str]:
+    return [f"user:é{number}" for number in numbers]
 
 
-def pages_of(names: list[bytes]) -> list[bytes]:
+def pages_of(names: list[str]) -> list[bytes]:
     return [msgpack.packb(names[start : start + 500]) for start in range(0, len(names), 500)]
 
 
 def written_of(numbers: range | list[int]) -> Names:
     written, names = Names(), names_of(numbers)
     for start in range(0, len(names), 100):
-        written.add(names[start : start + 100])
+        written.add(list(map(hash, names[start : start + 100])))
     return written
 
 
-def missing(written: Names, present: list[bytes]) -> list[bytes]:
+def missing(written: Names, present: list[str]) -> list[str]:
     return [name for some in written.missing_from(pages_of(present)) for name in some]
 
 

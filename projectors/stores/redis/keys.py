@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from string import Formatter
 from typing import Any, ClassVar
@@ -139,12 +139,6 @@ class RedisKeys:
 
     def redis_key(self, key: Key) -> str:
         return self._redis_key(*key)
-
-    def as_stored(self, redis_keys: Iterable[str]) -> list[bytes]:
-        """The names that SCAN gives for them."""
-        if self.is_ascii:
-            return list(map(str.encode, redis_keys))
-        return [name.encode("utf-8", "surrogateescape") for name in redis_keys]
 
     def key_of(self, redis_key: str) -> Key | None:
         """The entity key that a Redis key was made of; None for a key of something else."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import msgpack
 
@@ -26,13 +27,12 @@ class Names:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def add(self, names: Sequence[bytes]) -> None:
-        """These were written."""
-        numbers = list(map(hash, names))  # Python's is a keyed one of 64 bits (PEP 456)
+    def add(self, numbers: Sequence[int]) -> None:
+        """Names with these numbers were written: a name has that of `hash`, a keyed one of 64 bits (PEP 456)."""
         self.total += sum(numbers)
         self._numbers.extend(numbers)
 
-    def missing_from(self, pages: Sequence[bytes]) -> Iterator[list[bytes]]:
+    def missing_from(self, pages: Sequence[bytes]) -> Iterator[list[str]]:
         """The names in these pages that were never added: some of each page's, also where there are none.
 
         The pages are as the script NAMES packs them, and are gone through once for each NAMES_A_PASS names.
@@ -50,5 +50,5 @@ def total_of(packed: bytes) -> int:
     return sum(map(hash, _unpacked(packed)))
 
 
-def _unpacked(packed: bytes) -> list[bytes]:
-    return list(msgpack.unpackb(packed, raw=True))
+def _unpacked(packed: bytes) -> list[str]:
+    return cast("list[str]", msgpack.unpackb(packed, unicode_errors="surrogateescape"))

@@ -22,7 +22,7 @@ from projectors.stores.redis.script import APPLY, TAKE_AWAY, UNLESS_MOVING
 from projectors.stores.redis.views import RedisJson
 from projectors.views import BoundView
 
-Encode = Callable[[Sequence[Item]], tuple[list[str], list[str], int]]
+Encode = Callable[[Sequence[Item], list[int] | None], tuple[list[str], list[str], int]]
 
 _STRINGS = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON})
 _ASCII = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
@@ -44,12 +44,14 @@ class Packer:
         self._between = "".join(map(argument, arguments))
         self._count = 3 + len(arguments)
         self._encode = _compile(view, keys)
-        self.names = _compile_names(view, keys)
         self._kind = "json" if is_json else "hash"
 
-    def command(self, items: Sequence[Item]) -> bytes:
-        """One EVALSHA of all items. Raises Unfit or ValueError when one of them cannot be packed."""
-        keys, arguments, count = self._encode(items)
+    def command(self, items: Sequence[Item], numbers: list[int] | None = None) -> bytes:
+        """One EVALSHA of all items. Raises Unfit or ValueError when one of them cannot be packed.
+
+        `numbers` gets those (see `Names`) of the keys that are there once it is done.
+        """
+        keys, arguments, count = self._encode(items, numbers)
         key_count = 2 * len(keys) + len(self._last_keys)
         head = f"*{self._count + key_count + count}\r\n{self._before}{argument(str(key_count))}"
         return "".join([head, *keys, *self._last_keys, self._between, *arguments]).encode("utf-8", "surrogateescape")
@@ -97,7 +99,7 @@ def json_content(view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, 
 
 
 def _compile(view: BoundView, keys: RedisKeys) -> Encode:
-    """items -> (KEYS as protocol text, one string a pair; ARGV likewise, one string a row; number of ARGV)."""
+    """(items, numbers of a command) -> (KEYS as protocol text, a string a pair; ARGV, one a row; number of ARGV)."""
     names: dict[str, Any] = {}
     key_text = keys.expression(names)
     length = "len(key)" if keys.is_ascii else "len(key) if key.isascii() else len(key.encode())"
@@ -107,11 +109,12 @@ def _compile(view: BoundView, keys: RedisKeys) -> Encode:
     longer = len("".join(keys.tombstone))
     body = (_json_body if is_json else _hash_body)(view, names)
     source = f"""
-def encode(items):
+def encode(items, numbers):
     keys = []
     found = []
     add_key = keys.append
     add = found.append
+    add_number = None if numbers is None else numbers.append
     count = 0
     last = -1
     for ({_key_variables(view)}), (version, values) in items:
@@ -125,22 +128,14 @@ def encode(items):
             add(f"{tombstone}")
             count += 1
             continue
+        if add_number is not None:
+            add_number(hash(key))
 {body}
     return keys, found, count
 """
     exec(compile(source, f"<redis rows of {view.id}>", "exec"), names)
     encode: Encode = names["encode"]
     return encode
-
-
-def _compile_names(view: BoundView, keys: RedisKeys) -> Callable[[Sequence[Item]], list[str]]:
-    """items -> the keys that are there once these are written."""
-    names: dict[str, Any] = {}
-    each = f"for ({_key_variables(view)}), (_, values) in items if values is not None"
-    source = f"def names_of(items):\n    return [{keys.expression(names)} {each}]\n"
-    exec(compile(source, f"<redis names of {view.id}>", "exec"), names)
-    found: Callable[[Sequence[Item]], list[str]] = names["names_of"]
-    return found
 
 
 def _key_variables(view: BoundView) -> str:

@@ -31,12 +31,13 @@ class SetPacker:
         self._between = argument(above) + argument(set_type(view)) + argument(shown_or_beside(keys))
         self._before = "$7\r\nEVALSHA\r\n" + argument(hashlib.sha1(self.script.encode()).hexdigest())
 
-    def command(self, items: Sequence[Item]) -> bytes:
-        """One EVALSHA of all items. Raises Unfit or ValueError when one of them cannot be packed."""
+    def command(self, items: Sequence[Item], numbers: list[int] | None = None) -> bytes:
+        """As of Packer."""
         keys: list[str] = []
         arguments: list[str] = []
         for key, (version, values) in items:
-            keys += map(argument, self._keys.names(key))
+            own, tombstone = self._keys.names(key)
+            keys += (argument(own), argument(tombstone))
             assert not isinstance(values, bytes)
             there = None if values is None else self._memberships.of(key, values)
             if there is None:
@@ -44,14 +45,11 @@ class SetPacker:
             else:
                 arguments += [argument(f"{version:019d}"), argument(there.set), argument(there.member)]
                 arguments += [] if there.score is None else [argument(there.score)]
+                if numbers is not None:
+                    numbers.append(hash(own))
         keys += self._last_keys
         head = f"*{6 + len(keys) + len(arguments)}\r\n{self._before}{argument(str(len(keys)))}"
         return "".join([head, *keys, self._between, *arguments]).encode()
-
-    def names(self, items: Sequence[Item]) -> list[str]:
-        """The keys that are there once these are written."""
-        shown = ((key, values) for key, (_, values) in items if isinstance(values, tuple))
-        return [self._keys.redis_key(key) for key, values in shown if self._memberships.of(key, values) is not None]
 
     def take_away(self, key: Key, mark: Any) -> tuple[object, ...]:
         """The EVAL that forgets what was seen of an entity; of one that is in other sets too, only these."""

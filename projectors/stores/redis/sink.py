@@ -266,7 +266,8 @@ class RedisSink(GuardedSink):
                 return
         if total != written.total:
             for some in written.missing_from(pages):
-                yield self._below(view, version, some)[1] if some else []
+                names = [name.encode("utf-8", "surrogateescape") for name in some]
+                yield self._below(view, version, names)[1] if names else []
 
     def _all_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         cursor = b"0"
@@ -389,12 +390,14 @@ class RedisSink(GuardedSink):
     ) -> Iterator[tuple[bytes, Sequence[Item]]]:
         """The script's calls for these items: one, or several where it is too long or an item cannot be packed."""
         try:
-            command = self._packers[view].command(items)
+            written = self._written.get(view)
+            # Above so many, the sweep asks for none of them.
+            numbers = None if written is None or len(written) > MOST_NAMES else list[int]()
+            command = self._packers[view].command(items, numbers)
             limit = BYTES_A_SCRIPT if len(items) > 1 else MAX_COMMAND_BYTES
             if len(command) <= limit:
-                written = self._written.get(view)
-                if written is not None and len(written) <= MOST_NAMES:  # above, the sweep asks for none of them
-                    written.add(self._keys[view].as_stored(self._packers[view].names(items)))
+                if written is not None and numbers is not None:
+                    written.add(numbers)
                 yield command, items
                 return
             reason = f"its {len(command)} bytes are more than Redis takes"
