@@ -17,7 +17,7 @@ from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position, ReadPosition
 from changes.retrying import GIVEN_UP, PAUSED, STOPPED
 from offsets import migrations, pauses
-from offsets.lease import is_trying, lock_name
+from offsets.lease import is_held, is_trying, lock_name
 from offsets.mysql import Session, transaction
 from offsets.pauses import Pause
 from servers.sessions import quote
@@ -93,9 +93,11 @@ class PipelineStatus:
         )
 
 
-def save(session: Session, database: str, pipeline: str, report: Report) -> None:
-    """Replace a pipeline's report."""
+def save(session: Session, database: str, pipeline: str, report: Report, *, unless_owned: bool = False) -> None:
+    """Replace a pipeline's report; `unless_owned`: not where somebody holds its lease, whose report it is then."""
     with transaction(session, "reporting the status") as cursor:
+        if unless_owned and is_held(cursor, database, pipeline):
+            return
         names = [field.name for field in fields(Report)]
         values = astuple(replace(report, error=report.error and report.error[:2000]))
         updates = ", ".join(f"{name} = %s" for name in names)

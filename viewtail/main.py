@@ -23,11 +23,11 @@ from typer.models import CommandFunctionType
 from changes.errors import MisuseError, UnknownNameError, ViewtailError, once, place_of
 from viewtail import signals
 from viewtail.shards import VARIABLE, NotOneShardError
+from viewtail.signals import STOPPED
 
 if TYPE_CHECKING:
     from viewtail.commands.pausing import Wanted
 
-STOPPED = 130  # the exit code after Ctrl-C
 _MAY_BE_EMPTY = "--key"  # that of a row may be
 
 

@@ -146,8 +146,8 @@ class Reporter:
             error = error or _held_back(*own.source.progress.prepared)
         return {"state": state, "error": error or (own.backfill_error if own else None)}
 
-    def save(self) -> None:
-        """Into MySQL, for `status`; a failure here is no reason to stop."""
+    def save(self, *, unless_owned: bool = False) -> None:
+        """Into MySQL, for `status`; a failure here is no reason to stop. `unless_owned` is as of `status.save`."""
         with self._saving:
             line = self._line()
             report = status.Report(
@@ -163,7 +163,7 @@ class Reporter:
             deployment = self._deployment if own is None else own.deployment
             session = OwnSession(deployment.open_store)
             try:
-                status.save(session, deployment.database, self._pipeline, report)
+                status.save(session, deployment.database, self._pipeline, report, unless_owned=unless_owned)
                 self._saved = _told(line)
             except ViewtailError as error:
                 _log.debug("status not saved", error=str(error))

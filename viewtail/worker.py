@@ -98,7 +98,7 @@ class Worker:
             (_log.warning if is_expected else _log.error)("pipeline stopped", error=text, state=reaction.state)
         self.reporter.say(reaction.state, text)
         if reaction.state != STANDBY:  # what the new owner reports is left alone
-            self.reporter.save()
+            self.reporter.save(unless_owned=True)  # this one may have stood by
         self.stop.wait(reaction.pause_s(self._attempt))
 
     def _own_once(self) -> None:

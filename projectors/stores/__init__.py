@@ -17,6 +17,7 @@ from changes.positions import Position
 from changes.rendering import render_key
 from changes.tables import Column, Table
 from changes.writes import Key, Parked, ViewWrites, Write
+from projectors.pace import REST
 from projectors.views import BoundView, View
 
 if TYPE_CHECKING:
@@ -433,7 +434,7 @@ class Store(ABC):
     typed_place: ClassVar[str] = ""  # what holds columns of the table's types, and widens with them
     needs_place: ClassVar[bool] = False  # a view's name alone does not tell where it is
     giving_way_rows: ClassVar[int] = 100  # of a chunk beside live traffic: more at once, and live changes wait longer
-    giving_way_rest: ClassVar[float] = 2.0  # behind it, times as long as it took
+    giving_way_rest: ClassVar[float] = REST  # behind it, times as long as it took
 
     @abstractmethod
     def problems(self, view: BoundView) -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -33,13 +34,14 @@ SET_UP = (
     "CREATE TABLE later.item (id INT PRIMARY KEY, price INT NOT NULL)",
     "INSERT INTO later.person VALUES (1, 'a', 1)",
     "INSERT INTO later.item VALUES (1, 10)",
-    "DROP USER IF EXISTS later",
-    "CREATE USER later",
-    "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO later",
-    "GRANT ALL ON viewtail.* TO later",
-    "GRANT SELECT ON later.person TO later",
-    "GRANT SELECT ON later.item TO later",
+    "DROP USER IF EXISTS later, standby",
+    "CREATE USER later, standby",
+    "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO later, standby",
+    "GRANT ALL ON viewtail.* TO later, standby",
+    "GRANT SELECT ON later.person TO later, standby",
+    "GRANT SELECT ON later.item TO later, standby",
 )
+SESSIONS = "SELECT id FROM information_schema.processlist WHERE user = '{}'"
 
 
 class Later:
@@ -70,9 +72,9 @@ class Later:
         )
         return {name: (state, error) for name, state, error in found}
 
-    def end_sessions(self) -> None:
-        """All of viewtail's."""
-        for (session,) in ask(self.mysql, "SELECT id FROM information_schema.processlist WHERE user = 'later'"):
+    def end_sessions(self, user: str = "later") -> None:
+        """All of that viewtail's."""
+        for (session,) in ask(self.mysql, SESSIONS.format(user)):
             with suppress(pymysql.err.OperationalError):  # it has ended itself
                 ask(self.mysql, f"KILL {session}")
 
@@ -129,6 +131,29 @@ def test_a_views_py_that_fits_nothing_halts_what_begins_again_and_ends_nothing(l
     file.write_text(VIEWS)
     assert later.run.kill_worker("mysql")
     wait_for("it goes on where it was", lambda: later.names() == [("n30",)] and later.prices() == [(30,)])
+    assert later.run.stop() == 0
+
+
+def test_what_a_standby_misses_is_not_said_of_the_pipeline_that_another_process_runs(
+    later: Later, tmp_path: Path
+) -> None:
+    """Its user, and so its rights, are others; whose lease it is says how the pipeline is."""
+    folder = tmp_path / "standby"
+    folder.mkdir()
+    with running(folder, VIEWS, later.run.environment() | {"VIEWTAIL_SOURCE__USER": "standby"}) as standby:
+        wait_for("it stands by", lambda: ask(later.mysql, SESSIONS.format("standby")))
+        wait_for("its processes are there", lambda: len(standby.workers()) == 2)
+        ask(later.mysql, "REVOKE SELECT ON later.person FROM standby")
+        later.end_sessions("standby")
+        wait_for("it misses the table", lambda: "later.person" in standby.log)
+        seen = set[str]()
+        until = time.monotonic() + 8  # longer than the longest pause between two of its attempts
+        while time.monotonic() < until:
+            seen.add(later.states()["mysql"][0])
+            time.sleep(0.02)
+        assert seen == {"running"}
+    later.set(40)
+    wait_for("the first one goes on", lambda: later.names() == [("n40",)] and later.prices() == [(40,)])
     assert later.run.stop() == 0
 
 

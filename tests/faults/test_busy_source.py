@@ -12,8 +12,8 @@ import pymysql
 import pytest
 
 import stack.mysql
-from projectors import pace
-from projectors.pace import ConsideratePace
+from projectors import considerate_pace
+from projectors.considerate_pace import ConsideratePace
 from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.asking import ask
@@ -91,7 +91,7 @@ def test_it_waits_while_the_source_runs_many_statements(mysql_server: Server) ->
 def test_it_waits_while_the_source_is_a_replica_that_lags(
     mysql_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "MAX_REPLICA_LAG_S", 1.0)
+    monkeypatch.setattr(considerate_pace, "MAX_REPLICA_LAG_S", 1.0)
     replica = stack.mysql.start(tmp_path / "replica", options=["--server-id=77"])
     try:
         executed = ask(mysql_server, "SELECT @@GLOBAL.gtid_executed")[0][0].replace("\n", "")

@@ -13,7 +13,8 @@ from changes.errors import DeclarationError, MisuseError, StopRequested
 from changes.tables import matches
 from offsets.mysql import OwnSession
 from operations.runs import DONE, Run
-from projectors.pace import ConsideratePace, GivingWay
+from projectors.considerate_pace import ConsideratePace
+from projectors.pace import GivingWay
 from projectors.views import View
 from servers.sessions import open_session
 from viewtail import declarations, shards
@@ -26,9 +27,7 @@ from viewtail.entities.archive_steps import ArchiveSteps
 from viewtail.entities.archiving import Archiving
 from viewtail.entities.event_table import EventTable
 from viewtail.entities.restoring import Restoring
-from viewtail.signals import on_stop
-
-STOPPED = 130
+from viewtail.signals import STOPPED, on_stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,11 +28,10 @@ from viewtail.commands.durations import seconds_of
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import Deployment, deploy
 from viewtail.interpreter import tune_command
-from viewtail.signals import on_stop
+from viewtail.signals import STOPPED, on_stop
 
 SAY_EVERY_S = 5.0
 REMARK_AGAIN_S = 30.0
-STOPPED = 130
 
 
 def rebuild(

@@ -21,7 +21,7 @@ from ingest import TimedSource
 from ingest.canonical import select_of
 from operations.replay_keys import ASK_ABOVE, ROWS_AT_ONCE, Keys, ReplayKeys, Selection, Where, keys_from_texts
 from operations.runs import Run
-from projectors.pace import ConsideratePace
+from projectors.considerate_pace import ConsideratePace
 from projectors.proving.beside import Beside
 from projectors.proving.changed_keys import Stretch, changed_keys
 from projectors.views import BoundView
@@ -34,9 +34,8 @@ from viewtail.commands.progress import progress
 from viewtail.commands.stretch import moment_of
 from viewtail.composition import Deployment, deploy
 from viewtail.interpreter import tune_command
-from viewtail.signals import on_stop
+from viewtail.signals import STOPPED, on_stop
 
-STOPPED = 130
 MOST_TOLD = 20
 COUNT_WITHIN_S = 10.0  # what a condition selects
 _READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own

@@ -25,10 +25,9 @@ from viewtail import declarations
 from viewtail.commands.output import print_remark
 from viewtail.composition import Deployment, deploy
 from viewtail.settings import Settings
-from viewtail.signals import on_stop
+from viewtail.signals import STOPPED, on_stop
 
 SAY_EVERY_S = 5.0
-STOPPED = 130
 _READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
 _FORMS = (
     "2026-11-22T03:00, 2026-11-22T03:00:00+01:00, or 03:00 for the last time that it was three; in UTC unless it says"

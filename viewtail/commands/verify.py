@@ -19,7 +19,7 @@ from operations.lowered import Lowered
 from operations.runs import Run
 from operations.status import positions
 from operations.verify import MISLED, SAMPLED_ROWS, Counts, Report, Verify
-from projectors.pace import ConsideratePace
+from projectors.considerate_pace import ConsideratePace
 from projectors.proving.beside import Beside
 from projectors.proving.changed_keys import Stretch, changed_keys
 from projectors.proving.comparison import Found
@@ -31,10 +31,9 @@ from viewtail.commands.output import print_json, print_remark
 from viewtail.commands.progress import progress
 from viewtail.composition import Deployment, deploy
 from viewtail.interpreter import tune_command
-from viewtail.signals import on_stop
+from viewtail.signals import STOPPED, on_stop
 from viewtail.sources import read_position
 
-STOPPED = 130
 READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
 
 
