@@ -93,11 +93,12 @@ class PipelineStatus:
         )
 
 
-def save(session: Session, database: str, pipeline: str, report: Report, *, unless_owned: bool = False) -> None:
-    """Replace a pipeline's report; `unless_owned`: not where somebody holds its lease, whose report it is then."""
+def save(session: Session, database: str, pipeline: str, report: Report, *, unless_owned: bool = False) -> bool:
+    """Replace a pipeline's report; `unless_owned`: not where somebody holds its lease, whose report it is then.
+
+    Returns whether it did.
+    """
     with transaction(session, "reporting the status") as cursor:
-        if unless_owned and is_held(cursor, database, pipeline):
-            return
         names = [field.name for field in fields(Report)]
         values = astuple(replace(report, error=report.error and report.error[:2000]))
         updates = ", ".join(f"{name} = %s" for name in names)
@@ -107,6 +108,11 @@ def save(session: Session, database: str, pipeline: str, report: Report, *, unle
             f"ON DUPLICATE KEY UPDATE {updates}, updated_at = CURRENT_TIMESTAMP(6)",
             (*values, pipeline, *values),
         )
+        # Asked last: whoever becomes the owner from now on waits for the row, and writes over it.
+        if unless_owned and is_held(cursor, database, pipeline):
+            cursor.connection.rollback()
+            return False
+    return True
 
 
 def read(connection: pymysql.Connection[Any], database: str, read_position: ReadPosition) -> list[PipelineStatus]:

@@ -163,8 +163,9 @@ class Reporter:
             deployment = self._deployment if own is None else own.deployment
             session = OwnSession(deployment.open_store)
             try:
-                status.save(session, deployment.database, self._pipeline, report, unless_owned=unless_owned)
-                self._saved = _told(line)
+                database = deployment.database
+                is_saved = status.save(session, database, self._pipeline, report, unless_owned=unless_owned)
+                self._saved = _told(line) if is_saved else (None, None, None)
             except ViewtailError as error:
                 _log.debug("status not saved", error=str(error))
                 self._saved = (line["state"], line["error"], None)  # tried again after a while, not at each look

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 STOPPING = {signal.SIGTERM, signal.SIGINT}
-STOPPED = 130  # the exit code of what Ctrl-C ended
+EXIT_STOPPED = 130  # the exit code of a command that SIGTERM or Ctrl-C ended
 
 
 def end_at_once() -> None:

@@ -141,8 +141,9 @@ def test_what_a_standby_misses_is_not_said_of_the_pipeline_that_another_process_
     folder = tmp_path / "standby"
     folder.mkdir()
     with running(folder, VIEWS, later.run.environment() | {"VIEWTAIL_SOURCE__USER": "standby"}) as standby:
-        wait_for("it stands by", lambda: ask(later.mysql, SESSIONS.format("standby")))
-        wait_for("its processes are there", lambda: len(standby.workers()) == 2)
+        waiting = f"{SESSIONS.format('standby')} AND state = 'User lock'"
+        wait_for("it stands by", lambda: len(ask(later.mysql, waiting)) == 2)
+        before = standby.workers()
         ask(later.mysql, "REVOKE SELECT ON later.person FROM standby")
         later.end_sessions("standby")
         wait_for("it misses the table", lambda: "later.person" in standby.log)
@@ -152,6 +153,7 @@ def test_what_a_standby_misses_is_not_said_of_the_pipeline_that_another_process_
             seen.add(later.states()["mysql"][0])
             time.sleep(0.02)
         assert seen == {"running"}
+        assert standby.workers() == before, "it tries no more, and would say nothing in any case"
     later.set(40)
     wait_for("the first one goes on", lambda: later.names() == [("n40",)] and later.prices() == [(40,)])
     assert later.run.stop() == 0

@@ -27,7 +27,7 @@ from viewtail.entities.archive_steps import ArchiveSteps
 from viewtail.entities.archiving import Archiving
 from viewtail.entities.event_table import EventTable
 from viewtail.entities.restoring import Restoring
-from viewtail.signals import STOPPED, on_stop
+from viewtail.signals import EXIT_STOPPED, on_stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def archive(
                 return 0
     except StopRequested:
         print_remark(f"{name}: stopped. The same command goes on where it was")
-        return STOPPED
+        return EXIT_STOPPED
 
 
 def restore(
@@ -117,7 +117,7 @@ def restore(
                 return 0
     except StopRequested:
         print_remark(f"{name}: stopped. The same command goes on")
-        return STOPPED
+        return EXIT_STOPPED
 
 
 Steps = TypeVar("Steps", bound=ArchiveSteps)

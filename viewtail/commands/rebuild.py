@@ -28,7 +28,7 @@ from viewtail.commands.durations import seconds_of
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import Deployment, deploy
 from viewtail.interpreter import tune_command
-from viewtail.signals import STOPPED, on_stop
+from viewtail.signals import EXIT_STOPPED, on_stop
 
 SAY_EVERY_S = 5.0
 REMARK_AGAIN_S = 30.0
@@ -168,7 +168,7 @@ def _told(now: operation.Progress) -> str:
 
 def _stopped(view: BoundView, what: str) -> int:
     print_remark(f"{view.id}: stopped; {what}")
-    return STOPPED
+    return EXIT_STOPPED
 
 
 def _tell(one: Rebuild, *, as_json: bool) -> int:

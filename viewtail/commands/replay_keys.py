@@ -34,7 +34,7 @@ from viewtail.commands.progress import progress
 from viewtail.commands.stretch import moment_of
 from viewtail.composition import Deployment, deploy
 from viewtail.interpreter import tune_command
-from viewtail.signals import STOPPED, on_stop
+from viewtail.signals import EXIT_STOPPED, on_stop
 
 MOST_TOLD = 20
 COUNT_WITHIN_S = 10.0  # what a condition selects
@@ -101,7 +101,7 @@ def replay_keys(config: Path | None, name: str, selected: Selected, how: How) ->
             return replay(deployment, beside, selection, how)
     except StopRequested:
         print_remark(f"{view.id}: stopped. The same command goes on where it was")
-        return STOPPED
+        return EXIT_STOPPED
 
 
 def redrive(config: Path | None, name: str, keys: Sequence[str], *, is_yes: bool) -> int:
@@ -132,7 +132,7 @@ def redrive(config: Path | None, name: str, keys: Sequence[str], *, is_yes: bool
             return max(replay(deployment, beside, selection, how, kind="redrive"), bool(unreadable))
     except StopRequested:
         print_remark(f"{view.id}: stopped. The same command goes on")
-        return STOPPED
+        return EXIT_STOPPED
 
 
 def _readable(view: BoundView, names: Sequence[str]) -> tuple[list[str], list[str]]:

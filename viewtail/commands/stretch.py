@@ -25,7 +25,7 @@ from viewtail import declarations
 from viewtail.commands.output import print_remark
 from viewtail.composition import Deployment, deploy
 from viewtail.settings import Settings
-from viewtail.signals import STOPPED, on_stop
+from viewtail.signals import EXIT_STOPPED, on_stop
 
 SAY_EVERY_S = 5.0
 _READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
@@ -131,7 +131,7 @@ def _tell(replay: Replay, stretch: Stretch, view: View, topic: str, moment: date
     changes = f"{stretch.count:,} changes of {view.id} since {moment:%Y-%m-%dT%H:%M:%SZ}"
     if not stretch.end:
         print(f"{topic}: stopped with {changes}. The same command goes on behind them")
-        return STOPPED
+        return EXIT_STOPPED
     print(f"{topic}: holds {changes}, up to {stretch.end}")
     for letter in replay.refused:
         print_remark(f"not published: key {letter.key}: {letter.reason}")

@@ -31,7 +31,7 @@ from viewtail.commands.output import print_json, print_remark
 from viewtail.commands.progress import progress
 from viewtail.composition import Deployment, deploy
 from viewtail.interpreter import tune_command
-from viewtail.signals import STOPPED, on_stop
+from viewtail.signals import EXIT_STOPPED, on_stop
 from viewtail.sources import read_position
 
 READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
@@ -76,7 +76,7 @@ def verify(config: Path | None, names: Sequence[str], options: Options) -> int:
             reports.append(_one(deployment, view, options, stop))
         except StopRequested:
             print_remark(f"{view.id}: stopped. The same command goes on where it was")
-            return STOPPED
+            return EXIT_STOPPED
         except ViewtailError as error:
             failed[view.id] = once(error)
             _say_failed(options, view.id, failed[view.id])

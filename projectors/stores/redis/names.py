@@ -28,7 +28,10 @@ class Names:
         return len(self._numbers)
 
     def add(self, numbers: Sequence[int]) -> None:
-        """Names with these numbers were written: a name has that of `hash`, a keyed one of 64 bits (PEP 456)."""
+        """Names with these numbers were written. A name's is its `hash` as text, a keyed one of 64 bits (PEP 456).
+
+        Names that are no UTF-8 are others'; their bytes are lone surrogates in that text.
+        """
         self.total += sum(numbers)
         self._numbers.extend(numbers)
 

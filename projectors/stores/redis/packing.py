@@ -49,7 +49,7 @@ class Packer:
     def command(self, items: Sequence[Item], numbers: list[int] | None = None) -> bytes:
         """One EVALSHA of all items. Raises Unfit or ValueError when one of them cannot be packed.
 
-        `numbers` gets those (see `Names`) of the keys that are there once it is done.
+        `numbers` gets those (see `Names`) of the keys that are there once it is done; some of them where it raises.
         """
         keys, arguments, count = self._encode(items, numbers)
         key_count = 2 * len(keys) + len(self._last_keys)
