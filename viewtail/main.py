@@ -23,7 +23,6 @@ from typer.models import CommandFunctionType
 from changes.errors import MisuseError, UnknownNameError, ViewtailError, once, place_of
 from viewtail import signals
 from viewtail.shards import VARIABLE, NotOneShardError
-from viewtail.signals import EXIT_STOPPED
 
 if TYPE_CHECKING:
     from viewtail.commands.pausing import Wanted
@@ -935,7 +934,7 @@ def _main(arguments: Sequence[str] | None, unknown: list[str] | None = None) -> 
         _silence_stdout()
         return 0  # the reader had enough
     except (KeyboardInterrupt, typer.Abort):
-        return EXIT_STOPPED
+        return signals.EXIT_STOPPED
     except Exception as error:
         if isinstance(error, OSError) and _is_of_output(error):
             _say(f"the output cannot be written: {error.strerror}")
@@ -969,10 +968,10 @@ def _in_each(arguments: Sequence[str] | None, shards: Mapping[str, str]) -> int:
                 print("   nothing of that name is here", file=sys.stderr, flush=True)
             else:
                 codes.append(code)
-            if signals.off_stop() or code == EXIT_STOPPED:
-                return EXIT_STOPPED
+            if signals.off_stop() or code == signals.EXIT_STOPPED:
+                return signals.EXIT_STOPPED
     except KeyboardInterrupt:  # between two of them
-        return EXIT_STOPPED
+        return signals.EXIT_STOPPED
     if not codes:
         for shard, why in unknown.items():
             _say(f"{shard}: {why}")

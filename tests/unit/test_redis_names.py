@@ -26,12 +26,12 @@ def written_of(numbers: range | list[int]) -> Names:
     return written
 
 
-def missing_in(written: Names, page: bytes) -> list[str]:
-    return [name for some in written.missing_from([page]) for name in some]
+def missing_in(written: Names, pages: list[bytes]) -> list[str]:
+    return [name for some in written.missing_from(pages) for name in some]
 
 
 def missing(written: Names, present: list[str]) -> list[str]:
-    return [name for some in written.missing_from(pages_of(present)) for name in some]
+    return missing_in(written, pages_of(present))
 
 
 def test_the_same_names_in_another_order_add_up_to_the_same() -> None:
@@ -63,7 +63,7 @@ def test_a_name_that_came_twice_is_noticed_and_is_not_missing() -> None:
 
 def test_names_of_others_that_are_no_utf_8_are_told_as_they_are() -> None:
     page: bytes = msgpack.Packer().pack_array_header(2) + b"\xa6user:\xff\xa8user:\xc3\xa91"
-    assert [name.encode("utf-8", "surrogateescape") for name in missing_in(written_of([1]), page)] == [b"user:\xff"]
+    assert [name.encode("utf-8", "surrogateescape") for name in missing_in(written_of([1]), [page])] == [b"user:\xff"]
 
 
 def test_a_page_without_missing_names_is_told_too() -> None:
