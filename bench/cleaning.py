@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import redis
 import urllib3
 
 from bench import live
+from bench.cleaned import Step
 from bench.lines import Line, Told, median
 from bench.measured import processor_s
 from bench.operators import STORES, forget
-from bench.setting import ROWS_A_TRANSACTION, Setting, Sizes, prepare, say, until, write_bulk_rows
+from bench.setting import Setting, Sizes, prepare, say, told, until, write_bulk_rows
 
 RIGHT_WITHIN_S = 5.0
 MOST_SHARE = 5.0  # per cent of one core
 COST = 0.05  # of drain speed and of live latency
 LONGEST_S = 120.0
-OFF = "the cleaner off"
-DRAINS = 5  # with it and without, in a round
-LIVE_TURNS = 6  # of live changes likewise: the machine's speed drifts by more than what is looked for
-WARM_TURNS = 2  # before the first round: live changes wait while Java compiles what Elasticsearch runs often
+WITHOUT, MET_NONE = "without its time", "changes that met none"
+MET_S = 0.02  # behind a step: a change that comes then waits for those that waited
+WARM_S = 20.0  # before the first round: live changes wait while Java compiles what Elasticsearch runs often
 _LIVE_FROM = 100_000_000
 
 
@@ -49,45 +50,45 @@ class Cleaning:
             with live.worker(off, store):
                 self._drained(off, store)  # fills the view, and the table with what the cleaner goes round
             say(f"the cleaner, {store}, to warm up")
-            for setting in (on, off) * WARM_TURNS:
-                self._live(setting, store)
-            drain = Line(f"drain of {self._drained_rows:,} rows with the cleaner: {store}", "rows/s", OFF, 1 - COST)
-            p50 = Line(f"live with the cleaner, p50: {store}", "ms", OFF, 1 + COST)
-            p99 = Line(f"live with the cleaner, p99: {store}", "ms", OFF, 1 + COST)
+            self._live(on, store, WARM_S)
+            drain = Line(f"drain of {self.sizes.bulk:,} rows with the cleaner: {store}", "rows/s", WITHOUT, 1 - COST)
+            p50 = Line(f"live with the cleaner, p50: {store}", "ms", MET_NONE, 1 + COST)
+            p99 = Line(f"live with the cleaner, p99: {store}", "ms", MET_NONE, 1 + COST)
             self.lines += [drain, p50, p99]
             for number in range(self.rounds):
                 say(f"the cleaner, {store}, round {number + 1} of {self.rounds}")
-                settings = (on, off) if number % 2 else (off, on)
-                self._drains(drain, settings, store, on)
-                self._live_by_turns(p50, p99, settings, store, on)
+                drain.add(*self._drain(on, store))
+                every, others = self._live(on, store, self.sizes.cleaned_s / self.rounds)
+                p50.add(every.p50_ms, others.p50_ms)
+                p99.add(every.p99_ms, others.p99_ms)
             share = self._share(on, store) - self._share(off, store)
             self.told.append(median(f"share of one core at work: {store}", "%", [share], MOST_SHARE))
             with live.worker(self.setting, store):
                 seconds = [self._mended(store) for _ in range(self.sizes.damaged)]
             self.told.append(median(f"a damaged row is right again: {store}", "s", seconds, RIGHT_WITHIN_S))
 
-    @property
-    def _drained_rows(self) -> int:
-        """Of each drain."""
-        return self.sizes.bulk // 2 // ROWS_A_TRANSACTION * ROWS_A_TRANSACTION
-
     # -- what it costs ------------------------------------------------------------------------------------------
 
-    def _drains(self, line: Line, settings: Sequence[Setting], store: str, on: Setting) -> None:
-        """Pairs: MySQL flushes and purges what earlier ones wrote, so that two in a row differ by a third."""
-        for number in range(DRAINS):
-            order = reversed(settings) if number % 2 else settings
-            rates = {setting is on: self._drain(setting, store) for setting in order}
-            line.add(rates[True], rates[False])
+    def _drain(self, setting: Setting, store: str) -> tuple[float, float]:
+        """Rows/s of what waits when the pipeline begins, and what they would be without the time of the cleaner."""
+        first, self._next = self._next, self._next + self.sizes.bulk
+        write_bulk_rows(setting, first, self.sizes.bulk)
+        # Its reports go where the result goes, before it.
+        found = told(setting.python("bench.cleaned", store, "1", f"--rows={self.sizes.bulk}"))
+        return found["rows"] / found["seconds"], found["rows"] / (found["seconds"] - found["cleaner_s"])
 
-    def _drain(self, setting: Setting, store: str) -> float:
-        """Rows/s of what waits when the pipeline begins, from the first row in the view to the last."""
-        count = self._drained_rows
-        first, self._next = self._next, self._next + count
-        write_bulk_rows(setting, first, count)
-        with live.worker(setting, store):
-            began = self._seen(setting, store, first)
-            return count / (self._seen(setting, store, self._next - 1) - began)
+    def _live(self, setting: Setting, store: str, seconds: float) -> tuple[live.Latency, live.Latency]:
+        """Of all live changes, and of those that met no step of the cleaner."""
+        first, look = _LIVE_FROM + self._next, live.looker(setting, store, STORES[store][1])
+        self._next += int((live.WARM_S + seconds) * live.RATE)
+        steps, write = setting.folder / "steps.json", live.committer(setting, live.narrow)
+        with live.worker(setting, store, "bench.cleaned", [f"--steps={steps}"]):
+            changes = live.changes_of(store, live.WARM_S + seconds, first, look, write)[int(live.WARM_S * live.RATE) :]
+        met = _Met(map(tuple, json.loads(steps.read_text())))
+        others = [took_ms for at, took_ms in changes if not met.by(at, at + took_ms / 1000)]
+        if len(others) == len(changes):
+            raise RuntimeError(f"{store}: no live change met a step of the cleaner, so its cost was not measured")
+        return live.latency([took_ms for _, took_ms in changes]), live.latency(others)
 
     def _drained(self, setting: Setting, store: str) -> None:
         write_bulk_rows(setting, self._next, self.sizes.bulk)
@@ -105,21 +106,6 @@ class Cleaning:
     def _seen(setting: Setting, store: str, row: int) -> float:
         look = live.looker(setting, store, STORES[store][1])
         return until(f"{store}: row {row:,} is in the view", lambda: look(row), LONGEST_S)
-
-    def _live_by_turns(self, p50: Line, p99: Line, settings: Sequence[Setting], store: str, on: Setting) -> None:
-        """Pairs, and another one is first in each."""
-        for number in range(LIVE_TURNS):
-            order = reversed(settings) if number % 2 else settings
-            found = {setting is on: live.latency(self._live(setting, store)) for setting in order}
-            p50.add(found[True].p50_ms, found[False].p50_ms)
-            p99.add(found[True].p99_ms, found[False].p99_ms)
-
-    def _live(self, setting: Setting, store: str) -> list[float]:
-        seconds = self.sizes.live_s / self.rounds / LIVE_TURNS + live.WARM_S
-        first, look = _LIVE_FROM + self._next, live.looker(setting, store, STORES[store][1])
-        self._next += int(seconds * live.RATE)
-        with live.worker(setting, store):
-            return live.delays(setting, store, seconds, first, look)[int(live.WARM_S * live.RATE) :]
 
     def _share(self, setting: Setting, store: str) -> float:
         """Per cent of one core that a pipeline takes while nothing changes."""
@@ -140,6 +126,20 @@ class Cleaning:
         damage()
         began = time.monotonic()
         return until(f"{store}: the row is right", lambda: name() == "right", LONGEST_S) - began
+
+
+class _Met:
+    """Whether a change met a step of the cleaner."""
+
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self._steps = sorted(steps)
+        self._longest_s = max((upto - at for at, upto in self._steps), default=0.0)
+
+    def by(self, committed: float, seen: float) -> bool:
+        """Between these two times, or a moment before."""
+        first = bisect_left(self._steps, (committed - MET_S - self._longest_s, 0.0))
+        last = bisect_left(self._steps, (seen, 0.0))
+        return any(upto > committed - MET_S for _, upto in self._steps[first:last])
 
 
 def _hands(setting: Setting, store: str, row: int) -> tuple[Callable[[], object], Callable[[], object]]:

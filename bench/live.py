@@ -59,6 +59,13 @@ def delays_of(
     where: str, seconds: float, first_id: int, is_seen: Callable[[int], bool], write: Callable[[int], object]
 ) -> list[float]:
     """The same of what `write` commits, one by one."""
+    return [took_ms for _, took_ms in changes_of(where, seconds, first_id, is_seen, write)]
+
+
+def changes_of(
+    where: str, seconds: float, first_id: int, is_seen: Callable[[int], bool], write: Callable[[int], object]
+) -> list[tuple[float, float]]:
+    """The same, and when each COMMIT ended (time.perf_counter)."""
     count = int(seconds * RATE)
     committed: dict[int, float] = {}
     seen: dict[int, float] = {}
@@ -87,7 +94,7 @@ def measure_topic(setting: Setting, topic: str, seconds: float, first_id: int) -
         deadline = time.monotonic() + SEEN_WITHIN_S
         while not committed.keys() <= seen.keys() and time.monotonic() < deadline:
             time.sleep(0.01)
-    return latency(_delays(topic, committed, seen))
+    return latency([took_ms for _, took_ms in _delays(topic, committed, seen)])
 
 
 def narrow(row: int) -> str:
@@ -111,12 +118,12 @@ def on_a_clock(write: Callable[[int], object], count: int, first_id: int, commit
         committed[first_id + at] = time.perf_counter()
 
 
-def _delays(where: str, committed: Mapping[int, float], seen: Mapping[int, float]) -> list[float]:
+def _delays(where: str, committed: Mapping[int, float], seen: Mapping[int, float]) -> list[tuple[float, float]]:
     if missing := len(committed.keys() - seen.keys()):
         raise RuntimeError(
             f"live {where}: {missing} of {len(committed)} rows were not seen within {SEEN_WITHIN_S:.0f} s"
         )
-    return [(seen[i] - at) * 1000 for i, at in committed.items()]
+    return [(at, (seen[i] - at) * 1000) for i, at in committed.items()]
 
 
 def latency(delays_ms: Sequence[float]) -> Latency:
@@ -147,11 +154,13 @@ def looker(setting: Setting, store: str, target: str) -> Callable[[int], bool]:
 
 
 @contextmanager
-def worker(setting: Setting, store: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker(
+    setting: Setting, store: str, module: str = "viewtail.process", more: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
     """The worker process as `viewtail run` starts it, running; stopped at the end."""
     read_end, write_end = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", "viewtail.process", store, str(write_end)],
+        [sys.executable, "-m", module, store, str(write_end), *more],
         cwd=setting.folder,
         env=setting.environment,
         pass_fds=[write_end],

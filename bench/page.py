@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench import decode, live, starts
-from bench.cleaning import DRAINS, LIVE_TURNS, WARM_TURNS
+from bench import decode, starts
+from bench.cleaning import MET_S
 from bench.commands import CALLERS_OF_MANY, MANY
 from bench.lines import TURNS, Line, Told, table
 from bench.operators import REBUILDS
@@ -69,8 +69,8 @@ Where a line of these misses its goal:
   figure is 0.68 to 0.96 from run to run.
 - The cleaner compares some rows at a time in the pipeline's process, and live changes wait for that. It is the
   processor that is waited for: shorter turns of the interpreter's threads (0.3 ms in place of 1) change nothing. Here
-  it never rests between two rounds; by default it does for five minutes. While the pipeline drains, it does nothing;
-  what two drains differ by is the machine.
+  it never rests between two rounds; by default it does for five minutes. While the pipeline drains, it only notes the
+  keys that change.
 - During a rebuild each live change is written to both copies, and while Redis keys move, to both names of a key. Before
   it a slow change takes a few milliseconds, so the second write, and a chunk of 1,024 rows (100 in Redis and
   Elasticsearch) or its comparison, is seen at once.
@@ -120,7 +120,8 @@ The references:
   and its version, by viewtail's own reader of result sets. It is several times as fast as PyMySQL's.
 - **HGETALL in pipelines**: redis-py, 1,000 in a pipeline. **_mget**: elasticsearch-py, 1,000 documents in a request.
 - **backfill**: the first one of the same view, in the same round. It begins with an empty place, and a replay does not.
-- **the cleaner off**: the same with `cleaner.share = 0`.
+- **without its time**: the rate of the same drain, had the cleaner taken no time. **changes that met none**: those of
+  the same live changes that came while no step of the cleaner was under way.
 - **the tailer**, to polled rows: the pipeline that reads the binlog of the same table, into a view of its own.
 - **one a transaction**: a program by hand that does for each command what a worker does: looks whether it was handled,
   reads the newest state, calls the handler, INSERTs the event, COMMITs. One connection, one command after the other.
@@ -158,10 +159,10 @@ How it is measured:
   Beside that a client reads random rows by key, one each millisecond; a read that does not give the row's value has
   failed. The swap whose longest read has a goal is that of `rebuild --rollback`, which does nothing else; the other
   longest read is one of the whole rebuild.
-- Drains with the cleaner and without alternate, {drains} of each in a round, and the ratio is the median of those of
-  pairs: MySQL flushes and purges what earlier ones wrote, so that two of the same differ by a third. Live changes
-  alternate likewise, {turns_live} of each in a round, since the machine's speed drifts; {warm_turns} of each come
-  before the first round, as Java is slow at first, and those of a process's first {warm_s:.0f} s do not count.
+- What the cleaner costs is less than two runs of the same differ by. So there is one run, whose worker notes when each
+  step of the cleaner began and ended, servers' answers included. Live, the reference is the changes that met no step:
+  none ran while they were under way, nor up to {met_ms:.0f} ms before. Of a drain it is what the rate would be without
+  the time of the steps, and without what the pipeline's own thread does to note the keys that changed.
 - The cleaner never rests while its cost is measured (`cleaner.rest_s = 0`). Its share of a core is the processor time
   of the pipeline's process while nothing changes, less that of one without a cleaner.
 - A row is damaged with the store's own commands, under its version, right after it was written.
@@ -197,12 +198,9 @@ def page(written: str, measured: Mapping[str, str]) -> str:
         turns=TURNS,
         full_rows=FULL_ROWS,
         still_s=STILL_S,
-        drains=DRAINS,
+        met_ms=MET_S * 1000,
         rebuilds_a_round=REBUILDS,
         writers=WRITERS["elasticsearch"],
-        turns_live=LIVE_TURNS,
-        warm_turns=WARM_TURNS,
-        warm_s=live.WARM_S,
         fake_ms=FAKE_BATCH_S * 1000,
         many=MANY,
         callers_of_many=CALLERS_OF_MANY,

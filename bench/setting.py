@@ -54,6 +54,7 @@ class Sizes:
     operated: int = 1_000_000  # rows of a view that is verified and replayed
     rebuilt: int = 80_000  # rows of one that is rebuilt: that gives way to live changes, and takes its time
     beside_s: float = 12.0  # of live latency before a rebuild, and behind it
+    cleaned_s: float = 240.0  # of live changes beside it, over all rounds
     damaged: int = 10  # rows
     idle_s: float = 30.0
     polled: int = 200_000  # rows that wait for a poller
@@ -78,6 +79,7 @@ QUICK = Sizes(
     operated=20_000,
     rebuilt=20_000,
     beside_s=3.0,
+    cleaned_s=30.0,
     damaged=2,
     idle_s=3.0,
     polled=20_000,
