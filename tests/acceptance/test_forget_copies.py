@@ -1,0 +1,46 @@
+"""`viewtail forget` of an entity whose view has two copies: its values go from the former one as from the live one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stack import Server
+from tests.support.copies import LISTS, STORES, Shop, kept, rebuilt
+from tests.support.running import wait_for
+
+ROWS = 300
+KINDS = [
+    *STORES,
+    LISTS,
+    pytest.param("generations", marks=pytest.mark.redis),
+    pytest.param("sets", marks=pytest.mark.redis),
+]
+ERASED = 7
+
+
+@pytest.mark.parametrize("store", KINDS)
+def test_an_erased_entity_is_in_no_copy(
+    store: str, mysql_server: Server, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    shop = Shop(mysql_server, ROWS)
+    with kept(request, store, shop, tmp_path) as (place, run):
+        assert rebuilt(run)["live_copy"] == 2
+        shop.execute(f"DELETE FROM shop.user WHERE id = {ERASED}")
+        wait_for("both are kept", lambda: ERASED not in place.shown() and ERASED not in place.copy(1))
+        place.damage(ERASED, "put back")
+        assert place.shown()[ERASED] == "put back"
+
+        done = run.command("forget", "shop.user", str(ERASED), "--json", timeout_s=90)
+        assert done.returncode == 0, done.stdout + done.stderr
+        proof = json.loads(done.stdout)
+        assert proof["is_erased"]
+        assert any(one["was_erased"] for one in proof["looked"]), proof["looked"]
+        views = {one["view"] for one in proof["looked"]}
+        assert len(views) == 2, "both copies were looked at"
+        assert place.shown() == place.copy(1) == shop.wanted()
+
+        shop.execute(f"INSERT INTO shop.user (id, email) VALUES ({ERASED}, 'again')")
+        wait_for("a row that comes later is shown", lambda: place.shown() == place.copy(1) == shop.wanted())
