@@ -1,9 +1,8 @@
-"""A worker that notes what its cleaner does, and when. What that costs is less than two runs of anything differ by.
+"""A worker that notes what its cleaner does, and when.
 
-`python -m bench.cleaned STORE FD` is `viewtail.process`, and
-- with `--steps FILE` it writes when each step of the cleaner began and ended (time.monotonic, which processes share);
-- with `--rows ROWS` it ends when so many rows were applied, and prints one line of JSON: `seconds` that they took, and
-  `cleaner_s`, which of these are the cleaner's.
+`python -m bench.cleaned STORE FD live FILE` is `viewtail.process`. At its end it writes when each step of the cleaner
+began and ended (time.perf_counter, which the processes of a machine share). `drain ROWS` ends when so many rows were
+applied, and prints one line of JSON: how many `rows` took how many `seconds`, and how many of these the cleaner took.
 """
 
 from __future__ import annotations
@@ -14,21 +13,22 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from changes.pipelines import PipelineId
 from changes.writes import ViewWrites
-from operations.cleaner import Cleaner, Share
+from operations.cleaner import MOST_BESIDE, Cleaner, Share
 from projectors.ownership import Ownership
 from projectors.proving.recent import RecentKeys
-from viewtail import settings
+from viewtail import logs, settings
 from viewtail.composition import Deployment
 from viewtail.interpreter import tune_worker
 from viewtail.presence import Presence
 from viewtail.signals import on_stop
 from viewtail.worker import Worker
 
+LEAST_S = 0.0001  # what takes less is a look at a clock
 Step = tuple[float, float]  # when it began and ended, servers' answers and all
 
 
@@ -37,18 +37,39 @@ class _Share(Share):
     """Notes its steps."""
 
     steps: list[Step] = field(default_factory=list)
+    _noted_at: float = field(default_factory=time.perf_counter)
+    _worked_s: float = field(default_factory=time.thread_time)
+
+    def begin(self) -> None:
+        self._note(is_step=False)
+        super().begin()
+
+    def waited(self, seconds: float) -> None:
+        self.steps.append((self._noted_at, time.perf_counter() - seconds))
+        self._noted_at, self._worked_s = time.perf_counter(), time.thread_time()
+        super().waited(seconds)
 
     def after(self, rows: int) -> None:
-        if rows:
-            self.steps.append((self._step_at, time.monotonic()))
+        self._note(is_step=rows > 0)
         super().after(rows)
+        self._noted_at, self._worked_s = time.perf_counter(), time.thread_time()
+
+    def _note(self, *, is_step: bool) -> None:
+        """What was done until now; of what was waiting, too, only as much as Share would count."""
+        now, worked_s = time.perf_counter(), time.thread_time() - self._worked_s
+        took_s = now - self._noted_at
+        if not is_step:
+            took_s = min(took_s, MOST_BESIDE * worked_s)
+        if took_s > LEAST_S:
+            self.steps.append((now - took_s, now))
+        self._noted_at, self._worked_s = now, time.thread_time()
 
 
 @dataclass(eq=False, kw_only=True)
 class _Cleaner(Cleaner):
     """Notes the steps of all its threads."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step]
 
     def _pace(self) -> Share:
         return _Share(0, self.own.stop, share=self.share, is_busy=self.is_busy, steps=self.steps)
@@ -68,63 +89,63 @@ class _Recent(RecentKeys):
 
 
 class NotingWorker(Worker):
-    """`steps` are those of its cleaner so far, `recent` is its pipeline's, `own` what it runs."""
+    """Keeps the steps of its cleaner. Raises RuntimeError when it runs its pipeline again: counts begin anew then."""
 
-    own: Ownership | None = None
+    steps: list[Step]
+    own: Ownership
+    recent: _Recent
 
     def _cleaner(self, deployment: Deployment, own: Ownership) -> Cleaner:
+        if hasattr(self, "own"):
+            raise RuntimeError("the pipeline ended and was taken again, so nothing was measured")
         plain = super()._cleaner(deployment, own)
-        self.steps: list[Step] = []
-        self.recent = own.pipeline.recent = _Recent()
-        self.own = own
-        return _Cleaner(
-            deployment=deployment,
-            own=own,
-            share=plain.share,
-            rest_s=plain.rest_s,
-            is_busy=plain.is_busy,
-            steps=self.steps,
-        )
+        self.steps, self.recent = [], _Recent()
+        own.pipeline.recent, self.own = self.recent, own
+        same = {one.name: getattr(plain, one.name) for one in fields(plain) if one.init}
+        return _Cleaner(**same, steps=self.steps)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("store")
     parser.add_argument("report_to", type=int)
-    parser.add_argument("--steps", type=Path)
-    parser.add_argument("--rows", type=int)
+    parser.add_argument("what", choices=("live", "drain"))
+    parser.add_argument("value", help="of live: a file; of drain: how many rows")
     arguments = parser.parse_args()
     tune_worker()
     config = settings.load(None, os.environ)
+    logs.configure(config.logs)
     deployment = Deployment(settings=config)
     presence = Presence(arguments.store, deployment.database, deployment.open_store, is_in_group=False)
     worker = NotingWorker(PipelineId.of(arguments.store), config, arguments.report_to, presence, presence.told)
     on_stop(worker.stop.set)
     presence.begin()
-    if arguments.rows is None:
-        worker.run()
-        arguments.steps.write_text(json.dumps(worker.steps))
-    else:
-        found: dict[str, float] = {}
-        watcher = threading.Thread(target=_watch, args=(worker, arguments.rows, found))
-        watcher.start()
-        worker.run()
-        watcher.join()
-        print(json.dumps(found), flush=True)
+    found: dict[str, float] = {}
+    if arguments.what == "drain":
+        threading.Thread(target=_watch, args=(worker, int(arguments.value), found), daemon=True).start()
+    worker.run()
     presence.end()
+    if arguments.what == "live":
+        Path(arguments.value).write_text(json.dumps(worker.steps))
+        return
+    if "noting_s" not in found:
+        raise RuntimeError("the pipeline noted no key for the cleaner, so its cost was not measured")
+    began, ended = found["began"], found["ended"]
+    cleaning_s = sum(max(0.0, min(upto, ended) - max(at, began)) for at, upto in worker.steps)
+    print(json.dumps({"rows": found["rows"], "seconds": ended - began, "cleaner_s": found["noting_s"] + cleaning_s}))
 
 
 def _watch(worker: NotingWorker, rows: int, found: dict[str, float]) -> None:
-    while worker.own is None or not (at_first := worker.own.pipeline.vitals.row_count):
+    """Stop it when so many rows were applied; `found` gets when that was, and what is known then."""
+    while not hasattr(worker, "own") or not (first := worker.own.pipeline.vitals.row_count):
         time.sleep(0.0005)
-    began, noting_s = time.monotonic(), worker.recent.seconds
+    found["began"], noted_s = time.perf_counter(), worker.recent.seconds
     while worker.own.pipeline.vitals.row_count < rows:
         time.sleep(0.002)
-    ended = time.monotonic()
-    noting_s = worker.recent.seconds - noting_s
-    cleaning_s = sum(max(0.0, min(upto, ended) - max(at, began)) for at, upto in worker.steps)
+    found["ended"] = time.perf_counter()
+    if (noting_s := worker.recent.seconds - noted_s) > 0:
+        found.update(rows=rows - first, noting_s=noting_s)
     worker.stop.set()
-    found.update(seconds=ended - began, cleaner_s=noting_s + cleaning_s, rows=rows - at_first)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import redis
@@ -23,8 +23,10 @@ MOST_SHARE = 5.0  # per cent of one core
 COST = 0.05  # of drain speed and of live latency
 LONGEST_S = 120.0
 WITHOUT, MET_NONE = "without its time", "changes that met none"
-MET_S = 0.02  # behind a step: a change that comes then waits for those that waited
-WARM_S = 20.0  # before the first round: live changes wait while Java compiles what Elasticsearch runs often
+LINGERS_S = 0.1  # behind a step: a change that comes then waits for those that waited, and is no reference
+LEAST_STEPS = 5  # of a store's live changes; with fewer their p99 tells of nothing
+MOST_MET = 1.0  # per cent of the live changes
+WARM_UP_S = 20.0  # before the first round: live changes wait while Java compiles what Elasticsearch runs often
 _LIVE_FROM = 100_000_000
 
 
@@ -50,17 +52,23 @@ class Cleaning:
             with live.worker(off, store):
                 self._drained(off, store)  # fills the view, and the table with what the cleaner goes round
             say(f"the cleaner, {store}, to warm up")
-            self._live(on, store, WARM_S)
+            self._live(on, store, WARM_UP_S)
             drain = Line(f"drain of {self.sizes.bulk:,} rows with the cleaner: {store}", "rows/s", WITHOUT, 1 - COST)
             p50 = Line(f"live with the cleaner, p50: {store}", "ms", MET_NONE, 1 + COST)
             p99 = Line(f"live with the cleaner, p99: {store}", "ms", MET_NONE, 1 + COST)
             self.lines += [drain, p50, p99]
+            met = _Met()
             for number in range(self.rounds):
                 say(f"the cleaner, {store}, round {number + 1} of {self.rounds}")
                 drain.add(*self._drain(on, store))
-                every, others = self._live(on, store, self.sizes.cleaned_s / self.rounds)
+                changes, steps = self._live(on, store, self.sizes.cleaned_s / self.rounds)
+                every, others = live.latency(took_of(changes)), live.latency(took_of(met.others(changes, steps)))
                 p50.add(every.p50_ms, others.p50_ms)
                 p99.add(every.p99_ms, others.p99_ms)
+            self.told += met.told(store)
+            alone = live.latency(self._live_without(off, store, self.sizes.cleaned_s / self.rounds))
+            told_alone = f"{alone.p50_ms:.2f} and {alone.p99_ms:.2f} ms"
+            self.told.append((f"live without a cleaner, for comparison, p50 and p99: {store}", told_alone, "", ""))
             share = self._share(on, store) - self._share(off, store)
             self.told.append(median(f"share of one core at work: {store}", "%", [share], MOST_SHARE))
             with live.worker(self.setting, store):
@@ -74,21 +82,28 @@ class Cleaning:
         first, self._next = self._next, self._next + self.sizes.bulk
         write_bulk_rows(setting, first, self.sizes.bulk)
         # Its reports go where the result goes, before it.
-        found = told(setting.python("bench.cleaned", store, "1", f"--rows={self.sizes.bulk}"))
+        found = told(setting.python("bench.cleaned", store, "1", "drain", str(self.sizes.bulk)))
         return found["rows"] / found["seconds"], found["rows"] / (found["seconds"] - found["cleaner_s"])
 
-    def _live(self, setting: Setting, store: str, seconds: float) -> tuple[live.Latency, live.Latency]:
-        """Of all live changes, and of those that met no step of the cleaner."""
+    def _live(self, setting: Setting, store: str, seconds: float) -> tuple[list[live.Change], list[Step]]:
+        """Live changes but for those of the first seconds, and the steps of the cleaner."""
+        noted = setting.folder / "steps.json"
+        noted.unlink(missing_ok=True)  # of a worker before this one
+        with live.worker(setting, store, "bench.cleaned", ["live", str(noted)]):
+            changes = self._changes(setting, store, seconds)
+        return changes, [(began, ended) for began, ended in json.loads(noted.read_text())]
+
+    def _live_without(self, setting: Setting, store: str, seconds: float) -> list[float]:
+        """How long live changes took in a worker that has no cleaner."""
+        with live.worker(setting, store):
+            return took_of(self._changes(setting, store, seconds))
+
+    def _changes(self, setting: Setting, store: str, seconds: float) -> list[live.Change]:
+        seconds += live.WARM_S
         first, look = _LIVE_FROM + self._next, live.looker(setting, store, STORES[store][1])
-        self._next += int((live.WARM_S + seconds) * live.RATE)
-        steps, write = setting.folder / "steps.json", live.committer(setting, live.narrow)
-        with live.worker(setting, store, "bench.cleaned", [f"--steps={steps}"]):
-            changes = live.changes_of(store, live.WARM_S + seconds, first, look, write)[int(live.WARM_S * live.RATE) :]
-        met = _Met(map(tuple, json.loads(steps.read_text())))
-        others = [took_ms for at, took_ms in changes if not met.by(at, at + took_ms / 1000)]
-        if len(others) == len(changes):
-            raise RuntimeError(f"{store}: no live change met a step of the cleaner, so its cost was not measured")
-        return live.latency([took_ms for _, took_ms in changes]), live.latency(others)
+        self._next += int(seconds * live.RATE)
+        write = live.committer(setting, live.narrow)
+        return live.changes_of(store, seconds, first, look, write)[int(live.WARM_S * live.RATE) :]
 
     def _drained(self, setting: Setting, store: str) -> None:
         write_bulk_rows(setting, self._next, self.sizes.bulk)
@@ -103,9 +118,9 @@ class Cleaning:
         until("the view is filled", is_filled, LONGEST_S)
 
     @staticmethod
-    def _seen(setting: Setting, store: str, row: int) -> float:
+    def _seen(setting: Setting, store: str, row: int) -> None:
         look = live.looker(setting, store, STORES[store][1])
-        return until(f"{store}: row {row:,} is in the view", lambda: look(row), LONGEST_S)
+        until(f"{store}: row {row:,} is in the view", lambda: look(row), LONGEST_S)
 
     def _share(self, setting: Setting, store: str) -> float:
         """Per cent of one core that a pipeline takes while nothing changes."""
@@ -128,18 +143,43 @@ class Cleaning:
         return until(f"{store}: the row is right", lambda: name() == "right", LONGEST_S) - began
 
 
+def took_of(changes: Iterable[live.Change]) -> list[float]:
+    """Milliseconds."""
+    return [took_ms for _, took_ms in changes]
+
+
+@dataclass(eq=False)
 class _Met:
-    """Whether a change met a step of the cleaner."""
+    """Live changes of a store that met steps of the cleaner, and the others."""
 
-    def __init__(self, steps: Iterable[Step]) -> None:
-        self._steps = sorted(steps)
-        self._longest_s = max((upto - at for at, upto in self._steps), default=0.0)
+    steps: int = 0
+    changes: int = 0
+    met: int = 0
 
-    def by(self, committed: float, seen: float) -> bool:
-        """Between these two times, or a moment before."""
-        first = bisect_left(self._steps, (committed - MET_S - self._longest_s, 0.0))
-        last = bisect_left(self._steps, (seen, 0.0))
-        return any(upto > committed - MET_S for _, upto in self._steps[first:last])
+    def others(self, changes: Sequence[live.Change], steps: Sequence[Step]) -> list[live.Change]:
+        """Those that met none, nor came a moment after one."""
+        of = sorted((began, ended) for began, ended in steps if ended > changes[0][0] and began < changes[-1][0])
+        longest_s = max((ended - began for began, ended in of), default=0.0)
+
+        def ended_last(change: live.Change) -> float:
+            """When the last step ended that had begun before the change was seen."""
+            committed, seen = change[0], change[0] + change[1] / 1000
+            first = bisect_left(of, (committed - LINGERS_S - longest_s, 0.0))
+            return max((ended for _, ended in of[first : bisect_left(of, (seen, 0.0))]), default=float("-inf"))
+
+        ended = [ended_last(change) for change in changes]
+        self.steps, self.changes = self.steps + len(of), self.changes + len(changes)
+        self.met += sum(last > committed for (committed, _), last in zip(changes, ended, strict=True))
+        return [one for one, last in zip(changes, ended, strict=True) if last <= one[0] - LINGERS_S]
+
+    def told(self, store: str) -> list[Told]:
+        """Raises RuntimeError where too few steps were met for a measurement."""
+        if self.steps < LEAST_STEPS or not self.met:
+            raise RuntimeError(f"{store}: the cleaner made {self.steps} steps beside live changes, too few to measure")
+        share = 100 * self.met / self.changes
+        found = f"{share:.2f} %, of {self.steps} steps"
+        met = "yes" if share <= MOST_MET else "NO"
+        return [(f"live changes that met a step of the cleaner: {store}", found, f"≤ {MOST_MET:g} %", met)]
 
 
 def _hands(setting: Setting, store: str, row: int) -> tuple[Callable[[], object], Callable[[], object]]:

@@ -35,6 +35,7 @@ BARE_TABLE = (
     "CREATE TABLE bench.bare (id BIGINT PRIMARY KEY, name VARCHAR(64), version BIGINT UNSIGNED, "
     "INDEX value_idx (name, id))"
 )
+Change = tuple[float, float]  # when its COMMIT ended (time.perf_counter), and milliseconds until it was seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ def delays_of(
 
 def changes_of(
     where: str, seconds: float, first_id: int, is_seen: Callable[[int], bool], write: Callable[[int], object]
-) -> list[tuple[float, float]]:
-    """The same, and when each COMMIT ended (time.perf_counter)."""
+) -> list[Change]:
+    """Of each row."""
     count = int(seconds * RATE)
     committed: dict[int, float] = {}
     seen: dict[int, float] = {}
@@ -118,7 +119,7 @@ def on_a_clock(write: Callable[[int], object], count: int, first_id: int, commit
         committed[first_id + at] = time.perf_counter()
 
 
-def _delays(where: str, committed: Mapping[int, float], seen: Mapping[int, float]) -> list[tuple[float, float]]:
+def _delays(where: str, committed: Mapping[int, float], seen: Mapping[int, float]) -> list[Change]:
     if missing := len(committed.keys() - seen.keys()):
         raise RuntimeError(
             f"live {where}: {missing} of {len(committed)} rows were not seen within {SEEN_WITHIN_S:.0f} s"

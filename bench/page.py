@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench import decode, starts
-from bench.cleaning import MET_S
+from bench import decode, live, starts
+from bench.cleaning import LINGERS_S, WARM_UP_S
 from bench.commands import CALLERS_OF_MANY, MANY
 from bench.lines import TURNS, Line, Told, table
 from bench.operators import REBUILDS
@@ -67,10 +67,6 @@ Where a line of these misses its goal:
   some rounds, and their medians are 1.00 or more.
 - Verify of search documents reads their rows and makes the documents anew, on the core that also waits for `_mget`; the
   figure is 0.68 to 0.96 from run to run.
-- The cleaner compares some rows at a time in the pipeline's process, and live changes wait for that. It is the
-  processor that is waited for: shorter turns of the interpreter's threads (0.3 ms in place of 1) change nothing. Here
-  it never rests between two rounds; by default it does for five minutes. While the pipeline drains, it only notes the
-  keys that change.
 - During a rebuild each live change is written to both copies, and while Redis keys move, to both names of a key. Before
   it a slow change takes a few milliseconds, so the second write, and a chunk of 1,024 rows (100 in Redis and
   Elasticsearch) or its comparison, is seen at once.
@@ -121,7 +117,7 @@ The references:
 - **HGETALL in pipelines**: redis-py, 1,000 in a pipeline. **_mget**: elasticsearch-py, 1,000 documents in a request.
 - **backfill**: the first one of the same view, in the same round. It begins with an empty place, and a replay does not.
 - **without its time**: the rate of the same drain, had the cleaner taken no time. **changes that met none**: those of
-  the same live changes that came while no step of the cleaner was under way.
+  the same live changes that met no step of the cleaner.
 - **the tailer**, to polled rows: the pipeline that reads the binlog of the same table, into a view of its own.
 - **one a transaction**: a program by hand that does for each command what a worker does: looks whether it was handled,
   reads the newest state, calls the handler, INSERTs the event, COMMITs. One connection, one command after the other.
@@ -159,12 +155,17 @@ How it is measured:
   Beside that a client reads random rows by key, one each millisecond; a read that does not give the row's value has
   failed. The swap whose longest read has a goal is that of `rebuild --rollback`, which does nothing else; the other
   longest read is one of the whole rebuild.
-- What the cleaner costs is less than two runs of the same differ by. So there is one run, whose worker notes when each
-  step of the cleaner began and ended, servers' answers included. Live, the reference is the changes that met no step:
-  none ran while they were under way, nor up to {met_ms:.0f} ms before. Of a drain it is what the rate would be without
-  the time of the steps, and without what the pipeline's own thread does to note the keys that changed.
-- The cleaner never rests while its cost is measured (`cleaner.rest_s = 0`). Its share of a core is the processor time
-  of the pipeline's process while nothing changes, less that of one without a cleaner.
+- Two runs differ by more than the cleaner costs, so its cost is measured within one: the worker notes when each step of
+  the cleaner began and ended, servers' answers included. A live change met a step that ran between its COMMIT and the
+  moment at which it was seen. The reference leaves out those, and those of the {lingers_ms:.0f} ms after a step. What a
+  step leaves behind for longer is on both sides: so there is a run without a cleaner, too, for comparison. Slow changes
+  meet more steps, which counts against the cleaner. It rests most of the time while changes come: a whole round would
+  take hours, so what is met is the beginning of one, and looks at what changed a moment ago. {warm_up_s:.0f} s come
+  before the first round, as Java is slow at first, and a process's first {warm_s:.0f} s do not count.
+- While a pipeline drains, the cleaner notes the keys that change, and does nothing else. The reference is what the rate
+  would be without the time of that, and of any step.
+- The cleaner's share of a core is the processor time of the pipeline's process while nothing changes, less that of one
+  without a cleaner. It begins its next round at once (`cleaner.rest_s = 0`); by default it rests for five minutes.
 - A row is damaged with the store's own commands, under its version, right after it was written.
 - A drain by polling begins before the first id. Both views of the polled table are compared with it after each drain.
   The transaction that is open meanwhile has written a row before all others, and is rolled back. The share of a core of
@@ -198,7 +199,9 @@ def page(written: str, measured: Mapping[str, str]) -> str:
         turns=TURNS,
         full_rows=FULL_ROWS,
         still_s=STILL_S,
-        met_ms=MET_S * 1000,
+        lingers_ms=LINGERS_S * 1000,
+        warm_up_s=WARM_UP_S,
+        warm_s=live.WARM_S,
         rebuilds_a_round=REBUILDS,
         writers=WRITERS["elasticsearch"],
         fake_ms=FAKE_BATCH_S * 1000,

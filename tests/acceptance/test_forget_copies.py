@@ -21,6 +21,7 @@ KINDS = [
 ERASED = 7
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("store", KINDS)
 def test_an_erased_entity_is_in_no_copy(
     store: str, mysql_server: Server, request: pytest.FixtureRequest, tmp_path: Path
@@ -31,15 +32,17 @@ def test_an_erased_entity_is_in_no_copy(
         shop.execute(f"DELETE FROM shop.user WHERE id = {ERASED}")
         wait_for("both are kept", lambda: ERASED not in place.shown() and ERASED not in place.copy(1))
         place.damage(ERASED, "put back")
+        if store == "mysql":
+            place.spoil(1, ERASED)
         assert place.shown()[ERASED] == "put back"
 
         done = run.command("forget", "shop.user", str(ERASED), "--json", timeout_s=90)
         assert done.returncode == 0, done.stdout + done.stderr
         proof = json.loads(done.stdout)
         assert proof["is_erased"]
-        assert any(one["was_erased"] for one in proof["looked"]), proof["looked"]
-        views = {one["view"] for one in proof["looked"]}
-        assert len(views) == 2, "both copies were looked at"
+        assert len({one["view"] for one in proof["looked"]}) == 2, "both copies were looked at"
+        erased = {one["view"] for one in proof["looked"] if one["was_erased"]}
+        assert len(erased) == (2 if store == "mysql" else 1), proof["looked"]
         assert place.shown() == place.copy(1) == shop.wanted()
 
         shop.execute(f"INSERT INTO shop.user (id, email) VALUES ({ERASED}, 'again')")
