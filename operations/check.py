@@ -21,7 +21,7 @@ from offsets.mysql import OwnSession
 from projectors.binding import bind, functions_read
 from projectors.copies import refusals
 from projectors.projection import Projected, Projections, followed_tables
-from projectors.stores import NoCopy, Store
+from projectors.stores import NoCopy, Store, Unfit
 from projectors.stores.access import Access
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
@@ -154,6 +154,7 @@ def _tried(connection: Connection, view: BoundView) -> list[Finding]:
     """What the view's functions do with the table's first rows: what raises there would park the row's key."""
     declared = view.view
     functions = ["where"] * (declared.where is not None) + [declared.function] * (declared.document is not None)
+    functions += [name for name in declared.refusing if name not in functions]
     if not functions:
         return []
     followed = followed_tables([view])
@@ -170,19 +171,21 @@ def _tried(connection: Connection, view: BoundView) -> list[Finding]:
     what = f"view {view.id}, {' and '.join(functions)}"
     projected = Projections([view], followed).of_rows(view.id, rows, 1)
     refused = [letter.reason for letter in projected.parked] + _refused_by_store(view, projected)
-    return [_of_functions(what, len(rows), refused)]
+    if declared.refusing:
+        refused += _unfit(view, projected)
+    mend = "each= in views.py, or the rows" if declared.refusing else "the function in views.py"
+    return [_of_rows(what, len(rows), refused, mend)]
 
 
-def _of_functions(what: str, row_count: int, refused: Sequence[str]) -> Finding:
+def _of_rows(what: str, row_count: int, refused: Sequence[str], mend: str) -> Finding:
     if not refused:
         return ok("views", what, f"took the table's first {row_count} rows")
     reasons = Counter(refused).most_common()
     seen = "; ".join(f"{reason} ({count} of the table's first {row_count} rows)" for reason, count in reasons)
     if len(refused) < row_count:
-        why = "keys that a function refuses are parked: the view does not show what they are now"
-        return warn("views", what, seen, why, "the function in views.py")
-    why = "a view whose function refuses every row halts"
-    return fail("views", what, seen, why, "the function in views.py")
+        why = "keys of such rows are parked: the view does not show what they are now"
+        return warn("views", what, seen, why, mend)
+    return fail("views", what, seen, "a view for which no row will do halts", mend)
 
 
 def _refused_by_store(view: BoundView, projected: Projected) -> list[str]:
@@ -190,3 +193,14 @@ def _refused_by_store(view: BoundView, projected: Projected) -> list[str]:
     made = [values for one in projected.writes for _, values in one.writes.values()]
     reasons = [view.view.refuses(orjson.loads(document)) for document in made if isinstance(document, bytes)]
     return [reason for reason in reasons if reason is not None]
+
+
+def _unfit(view: BoundView, projected: Projected) -> Iterator[str]:
+    """Why, for each row whose values do not do for the view."""
+    store = store_of(view.view)
+    for key, (_, values) in (one for of in projected.writes for one in of.writes.items()):
+        try:
+            if values is not None:
+                store.content(view, key, values)
+        except Unfit as error:
+            yield str(error)

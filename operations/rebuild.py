@@ -25,7 +25,7 @@ from operations.dead_letters import DeadLetterTable
 from operations.runs import COMPARISON, Run
 from operations.status import PipelineStatus, ViewStatus
 from operations.verify import Report, Verify
-from projectors.binding import declaration_hash
+from projectors.binding import declaration_hash, made_by
 from projectors.pace import Pace
 from projectors.proving.beside import Beside
 from projectors.rebuilds import Rebuild, Rebuilds, Stage
@@ -150,15 +150,24 @@ class Operation:
         with self._rebuilds() as (rebuilds, _):
             self._present(rebuilds)
 
-    def abort(self) -> None:
-        """The copy beside the live one goes: one that is being built, or the former one before its time."""
+    def abort(self) -> bool:
+        """The copy beside the live one goes: one that is being built, or the former one before its time.
+
+        Returns whether viewtail builds another one by itself: no declaration of views.py keeps what readers have.
+        """
         with self._rebuilds() as (rebuilds, pipeline):
             one = self._settled(rebuilds, pipeline, self._present(rebuilds))
             if one.stage is Stage.BUILDING:
                 rebuilds.decline(self.view.id)
-            rebuilds.ask(self.view.id, {Stage.BUILDING, Stage.KEPT}, Stage.DROPPING)
-            while self.view.id in rebuilds.read():
+            rebuilds.ask(self.view.id, {one.stage} & {Stage.BUILDING, Stage.KEPT}, Stage.DROPPING)
+            while (now := rebuilds.read().get(self.view.id)) is not None and now.copy == one.copy:
                 self._wait("dropping", pipeline, self.deployment.pipelines_now().get(pipeline))
+            live, declaration = rebuilds.live_copies().get(self.view.id, (one.live, ""))
+            if now is not None and live == one.copy:
+                raise ViewtailError(
+                    f"copy {one.copy} of view {self.view.id} was swapped in before it could be dropped: readers have it"
+                )
+            return one.stage is Stage.BUILDING and made_by(self.view, declaration) is None
 
     # -- steps --------------------------------------------------------------------------------------------------
 

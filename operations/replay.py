@@ -57,11 +57,12 @@ class Replayed:
     refused: Mapping[str, str]  # by id: they stay halted, and why
     paused: Sequence[str]  # ids: they stay so until they are resumed
     redeclared: Sequence[str]  # ids: views.py is newer than the process that runs them, and only that reads views.py
+    beside: Sequence[str]  # ids: what views.py declares is in a copy beside what readers have
 
     @property
     def left(self) -> list[str]:
         """Ids of those that an operator has to do something about first."""
-        return [*self.refused, *self.paused, *self.redeclared]
+        return [*self.refused, *self.paused, *self.redeclared, *self.beside]
 
 
 def replay(deployment: Deployment, views: Sequence[View], rows_a_second: int = 0) -> Replayed:
@@ -82,7 +83,9 @@ def would_replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
 def _replayable(deployment: Deployment, session: OwnSession, views: Sequence[View]) -> Replayed:
     pipelines = deployment.pipelines_now()
     marked: dict[str, status.PipelineStatus] = {}
-    unknown, redeclared, paused = [], [], []
+    unknown, paused = [], []
+    redeclared: list[str] = []
+    beside: list[str] = []
     refused: dict[str, str] = {}
     kept = known_views(session, deployment.database)
     for view in views:
@@ -92,12 +95,14 @@ def _replayable(deployment: Deployment, session: OwnSession, views: Sequence[Vie
         elif any(one.state == State.PAUSED for one in known.values()):
             paused.append(view.id)
         elif any(one.declaration not in _declarations(view) for one in known.values()):
-            redeclared.append(view.id)
+            (beside if _has_copy_of(view, kept) else redeclared).append(view.id)
         elif _is_halted(known) and (why := deployment.misfit(view)) is not None:
             refused[view.id] = why
         else:
             marked[view.id] = _running(known, pipelines)
-    return Replayed(marked=marked, unknown=unknown, refused=refused, paused=paused, redeclared=redeclared)
+    return Replayed(
+        marked=marked, unknown=unknown, refused=refused, paused=paused, redeclared=redeclared, beside=beside
+    )
 
 
 def _mark(session: OwnSession, database: str, view: str, rows_a_second: int) -> None:
@@ -143,6 +148,12 @@ def _last_filled(deployment: Deployment) -> Counter[str]:
 def _declarations(view: View) -> set[str]:
     """Hashes of those that the process which keeps the view knows; '': an earlier viewtail kept none."""
     return {"", *(declaration_hash(one) for one in (view, view.previous) if one is not None)}
+
+
+def _has_copy_of(view: View, kept: Mapping[tuple[str, str], KnownView]) -> bool:
+    """Whether a copy beside the live one is of what views.py declares."""
+    copies = (one for (_, name), one in kept.items() if view_of(name) == view.id != name)
+    return any(one.declaration in _declarations(view) for one in copies)
 
 
 def _is_halted(known: Mapping[str, KnownView]) -> bool:

@@ -21,11 +21,13 @@ from ingest import History, TimedSource
 from offsets.mysql import transaction
 from operations.looked_back import moment, notes, place_of
 from operations.status import PipelineStatus
+from projectors.binding import made_by
 from projectors.proving.beside import Beside, Keeper
 from projectors.proving.changed_keys import Change, LookBack, Looked
 from projectors.proving.comparison import Comparison, Expected
 from projectors.stores import NOTHING_HELD, Held, Unfit
-from projectors.view_states import State
+from projectors.view_states import State, known_views
+from projectors.views import view_of
 from servers.sessions import quote
 
 SETTLED_WITHIN_S = 5.0  # so long the pipeline may take to come to this moment
@@ -104,13 +106,13 @@ class Why:
         keeper = self._keeper()
         pipeline = self.status()[keeper.pipeline]
         expected, has_row = self._expected(comparison, key)
-        held = comparison.reader.held([key]).get(key, NOTHING_HELD)
+        held = self._held(comparison, key, keeper)
         letter = self._letter(comparison.name_of(key))
         verdict, why, run_next = self._verdict(comparison, key, keeper, pipeline, expected, held, letter, has_row)
         if verdict.is_well and (misled := comparison.reader.misleads()):
             verdict, why, run_next = Verdict.WRONG, misled, f"viewtail verify {beside.view.id} --repair"
         if verdict not in (Verdict.CURRENT, Verdict.ABSENT, Verdict.KEPT_OUT):
-            held = comparison.reader.held([key]).get(key, NOTHING_HELD)
+            held = self._held(comparison, key, keeper)
         looked, note = self._looked(key, held)
         last, shown, write = looked.last, looked.shown, expected.writes.get(key)
         told = last
@@ -138,6 +140,16 @@ class Why:
             change_note=note,
         )
 
+    def _held(self, comparison: Comparison, key: Key, keeper: Keeper) -> Held:
+        if made_by(self.beside.view, keeper.declaration) is None:
+            return _OF_ANOTHER  # it may have other columns, or another form
+        return comparison.reader.held([key]).get(key, NOTHING_HELD)
+
+    def _is_built_beside(self, view: str) -> bool:
+        """Whether there is a copy of what views.py declares, beside one that readers have of something else."""
+        known = known_views(self.beside.session, self.beside.deployment.database)
+        return any(view_of(name) == view != name for _, name in known)
+
     # -- the verdict --------------------------------------------------------------------------------------------
 
     def _verdict(
@@ -158,7 +170,7 @@ class Why:
         if _is_equal(comparison, key, expected, held):
             return well
         if keeper.state != State.FILLED:
-            return _unfilled(keeper, view)
+            return _unfilled(keeper, view, is_built_beside=self._is_built_beside(view))
         if letter is not None or name in expected.parked:
             reason = letter.reason if letter is not None else "the row cannot be projected or stored"
             again = "it is parked again until the row, or the view's declaration, is corrected"
@@ -272,9 +284,13 @@ def _is_equal(comparison: Comparison, key: Key, expected: Expected, held: Held) 
     return False
 
 
-def _unfilled(keeper: Keeper, view: str) -> tuple[Verdict, str, str]:
+_OF_ANOTHER = Held(None, None, "what another declaration than that of views.py made, so it was not looked at")
+
+
+def _unfilled(keeper: Keeper, view: str, *, is_built_beside: bool) -> tuple[Verdict, str, str]:
     if keeper.state == State.HALTED:
-        return Verdict.HALTED, keeper.reason or "", f"viewtail replay {view}"
+        mend = f"viewtail rebuild {view}" if is_built_beside else f"viewtail replay {view}"
+        return Verdict.HALTED, keeper.reason or "", mend
     if keeper.state == State.PAUSED:
         return Verdict.PAUSED, "the view gets no changes until it is resumed", f"viewtail resume {view}"
     return Verdict.FILLING, "the view is being backfilled", "viewtail status"

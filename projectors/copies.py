@@ -300,7 +300,8 @@ def _why_halted(view: BoundView) -> str:
         why = "Its previous= is not the declaration that made it, so it cannot keep it. "
     return (
         f"its declaration changed: it gets no changes since {now:%Y-%m-%d %H:%M:%S} UTC. {why}The new one is built "
-        "beside it, compared with its table, and then swapped in (run.on_change). You need do nothing"
+        "beside it, compared with its table, and then swapped in by itself (run.on_change). What keeps it from that: "
+        "viewtail status"
     )
 
 

@@ -234,6 +234,11 @@ class View:
         """
         raise NotImplementedError
 
+    @property
+    def refusing(self) -> tuple[str, ...]:
+        """Arguments of the declaration, but for functions, for which a row may not do; see `Store.content`."""
+        return ()
+
     def refuses(self, document: Mapping[str, Any]) -> str | None:
         """Why the store would not take what `document` returned, as far as the declaration tells; None: it takes it."""
         return None

@@ -316,6 +316,35 @@ def test_a_new_declaration_that_parks_what_readers_have_is_not_swapped_by_itself
         assert without_busy(place.shown()) == {key: email for key, email in story.even().items() if key != 4}
 
 
+def test_what_is_said_while_a_copy_cannot_be_swapped_and_readers_have_what_nothing_keeps(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        story = Story("mysql", shop, place, run)
+        refusing = ONLY_EVEN["mysql"] + ' and (row["id"] != 4 or 1 / 0)'
+        story.restart(declared("mysql").replace(VIEWS["mysql"], refusing + ")"))
+        wait_for("it is told", lambda: "1 keys are parked in the copy and not in what readers have" in story.note())
+        told = run.command("status").stdout
+        assert "by itself (run.on_change). What keeps it from that: viewtail status" in told
+        assert "viewtail rebuild mysql:people --abort drops this copy" in told and "replay mysql:people~2" not in told
+        asked = run.command("why", "people", "4", "--json")
+        assert asked.returncode == 1 and asked.stdout, asked.stderr
+        why = json.loads(asked.stdout)
+        assert (why["verdict"], why["next"]) == ("halted", "viewtail rebuild mysql:people")
+        replayed = run.command("replay", "people", "--yes")
+        assert replayed.returncode == 1
+        assert "not marked: what views.py declares is built in a copy beside" in replayed.stderr
+        done = run.command("rebuild", "people", "--abort", "--yes", timeout_s=60)
+        assert done.returncode == 0, done.stderr
+        assert "builds another copy at once" in done.stdout and "as before" not in done.stdout
+        wait_for("another one is built", lambda: place.copies() == {3})
+        shop.execute("UPDATE shop.user SET email = 'meanwhile' WHERE id = 2")
+        story.restart(declared("mysql"))
+        wait_for("the change is taken out: readers keep what they have, with changes", story.is_old)
+        wait_for("no copy stays", lambda: place.copies() == set() and run.is_well())
+        assert place.shown() == shop.wanted()
+
+
 @pytest.mark.redis
 @pytest.mark.parametrize(
     ("store", "other"),

@@ -364,7 +364,7 @@ def test_check_is_content_with_the_servers_of_the_stack(deployed: Deployed) -> N
 def test_check_tries_the_functions_of_views_on_rows_of_the_table(deployed: Deployed, tmp_path: Path) -> None:
     """It names the exception and the line, and no value."""
     views = f"""
-from viewtail import Entity, RedisJson, SearchIndex
+from viewtail import Entity, IndexTable, RedisJson, SearchIndex
 user = Entity("{SCHEMA}.user")
 def refuse_some(row):
     if row["email"] is None:
@@ -376,6 +376,7 @@ views = [
     RedisJson("kept", user, document=lambda row: {{"at": object()}}, where=lambda row: row["id"] > 5000),
     RedisJson("unknown", user, document=lambda row: {{"at": row["nmae"]}}),
     SearchIndex("strict", user, document=lambda row: {{"name": 1, "nmae": 2}}, fields={{"name": "keyword"}}),
+    IndexTable("no_list", user, value="name", each="INT"),
 ]
 """
     done = Run(tmp_path, views, deployed.environ).command("check", "--json")
@@ -391,6 +392,8 @@ views = [
     assert "did you mean name?" in found["view redis:unknown"]["seen"]
     strict = found["view elasticsearch:strict, document"]
     assert strict["level"] == "fail" and "returned the field nmae, which the view does not declare" in strict["seen"]
+    no_list = found["view mysql:no_list, each"]
+    assert no_list["level"] == "fail" and "its list is no JSON" in no_list["seen"] and "each=" in no_list["mend"]
     assert "Edsger" not in done.stdout + done.stderr
 
 

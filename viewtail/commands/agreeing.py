@@ -12,7 +12,7 @@ def agreed(question: str, *, is_yes: bool) -> bool:
     if is_yes:
         return True
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise MisuseError(f"{question} Nobody can be asked here: repeat the command with --yes")
+        raise MisuseError(f"nothing was done. {question} Nobody can be asked here: repeat the command with --yes")
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline().strip().lower()
     return answer in ("y", "yes")

@@ -71,10 +71,17 @@ def abort(config: Path | None, name: str, *, is_yes: bool) -> int:
         return 1
     with _operation(deployment, view) as asked:
         try:
-            asked.abort()
+            is_built_again = asked.abort()
         except StopRequested:
             return _stopped(view, "the copy is dropped all the same: viewtail status")
-    print(f"{view.id}: the copy beside it is dropped. Readers have the view as before")
+    if is_built_again:
+        print(
+            f"{view.id}: the copy beside it is dropped. views.py declares the view otherwise than readers have it, so "
+            "`viewtail run` builds another copy at once, and swaps it in. To keep what readers have: take the change "
+            "out of views.py, and restart `viewtail run`"
+        )
+    else:
+        print(f"{view.id}: the copy beside it is dropped. Readers have the view as before")
     return 0
 
 
@@ -160,7 +167,8 @@ def _told(now: operation.Progress) -> str:
     if copy is None:
         return now.stage
     if now.moved_count is not None:
-        return f"{now.stage}: {now.moved_count:,} of about {copy.row_count:,} entities are in their place"
+        about = max(now.moved_count, copy.row_count)  # tombstones are moved too
+        return f"{now.stage}: {now.moved_count:,} of about {about:,} entities are in their place"
     left = "" if copy.eta_s is None else f", {copy.eta_s:.0f} s left"
     rows = f"{copy.row_count:,} of about {copy.row_estimate:,} rows"
     return f"{now.stage}, {copy.state}: {rows}, {copy.rows_per_second:,.0f}/s{left}"

@@ -83,6 +83,12 @@ def _tell_left(done: Replayed) -> None:
     for view in done.redeclared:
         why = "views.py declares it otherwise than the viewtail that ran last, which does not read views.py again"
         print(f"{view}: not marked: {why}. Start `viewtail run` again: it backfills the view first", file=sys.stderr)
+    for view in done.beside:
+        why = "what views.py declares is built in a copy beside what readers have, which gets no changes"
+        told = (
+            f"viewtail status says what keeps it from readers; to have it compared and swapped: viewtail rebuild {view}"
+        )
+        print(f"{view}: not marked: {why}. {told}", file=sys.stderr)
 
 
 def replays(config: Path | None, *, limit: int, as_json: bool) -> int:

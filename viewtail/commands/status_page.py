@@ -14,7 +14,7 @@ from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from operations.fleet import Fleet, Member, Takeover
 from operations.status import BEHIND_S, PipelineStatus, ViewStatus, as_one
 from projectors.stores.registry import STORES
-from projectors.views import view_of
+from projectors.views import is_copy, view_of
 from viewtail.commands.output import print_table
 
 MOST_PIPELINES = 16  # that are listed one by one
@@ -199,10 +199,13 @@ def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
         elif view.reason:
             yield f"view {view.name} is halted: {view.reason}"
         if view.parked:
-            keys = "1 key" if view.parked == 1 else f"{view.parked:,} keys"
+            keys, of = "1 key" if view.parked == 1 else f"{view.parked:,} keys", view_of(view.name)
+            mend = f"viewtail replay {view.name}"
+            if is_copy(view.name):
+                mend = f"viewtail rebuild {of} --abort drops this copy, and viewtail rebuild {of} builds one anew"
             yield (
                 f"view {view.name}: {keys} could not be applied; all others were. The reasons: viewtail "
-                f"dead-letters list {view.name}. When they are mended: viewtail replay {view.name}"
+                f"dead-letters list {view.name}. When they are mended: {mend}"
             )
 
 

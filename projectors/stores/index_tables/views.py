@@ -89,6 +89,10 @@ class IndexTable(View):
         return {"each": self.each}
 
     @property
+    def refusing(self) -> tuple[str, ...]:
+        return () if self.each is None else ("each",)
+
+    @property
     def shown(self) -> tuple[str, ...]:
         return () if self.made else self.values
 
