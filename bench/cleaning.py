@@ -66,9 +66,6 @@ class Cleaning:
                 p50.add(every.p50_ms, others.p50_ms)
                 p99.add(every.p99_ms, others.p99_ms)
             self.told += met.told(store)
-            alone = live.latency(self._live_without(off, store, self.sizes.cleaned_s / self.rounds))
-            told_alone = f"{alone.p50_ms:.2f} and {alone.p99_ms:.2f} ms"
-            self.told.append((f"live without a cleaner, for comparison, p50 and p99: {store}", told_alone, "", ""))
             share = self._share(on, store) - self._share(off, store)
             self.told.append(median(f"share of one core at work: {store}", "%", [share], MOST_SHARE))
             with live.worker(self.setting, store):
@@ -92,11 +89,6 @@ class Cleaning:
         with live.worker(setting, store, "bench.cleaned", ["live", str(noted)]):
             changes = self._changes(setting, store, seconds)
         return changes, [(began, ended) for began, ended in json.loads(noted.read_text())]
-
-    def _live_without(self, setting: Setting, store: str, seconds: float) -> list[float]:
-        """How long live changes took in a worker that has no cleaner."""
-        with live.worker(setting, store):
-            return took_of(self._changes(setting, store, seconds))
 
     def _changes(self, setting: Setting, store: str, seconds: float) -> list[live.Change]:
         seconds += live.WARM_S

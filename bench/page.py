@@ -158,8 +158,8 @@ How it is measured:
 - Two runs differ by more than the cleaner costs, so its cost is measured within one: the worker notes when each step of
   the cleaner began and ended, servers' answers included. A live change met a step that ran between its COMMIT and the
   moment at which it was seen. The reference leaves out those, and those of the {lingers_ms:.0f} ms after a step. What a
-  step leaves behind for longer is on both sides: so there is a run without a cleaner, too, for comparison. Slow changes
-  meet more steps, which counts against the cleaner. It rests most of the time while changes come: a whole round would
+  step leaves behind for longer is on both sides, and not seen. Slow changes meet more steps, which counts against the
+  cleaner. It rests most of the time while changes come: a whole round would
   take hours, so what is met is the beginning of one, and looks at what changed a moment ago. {warm_up_s:.0f} s come
   before the first round, as Java is slow at first, and a process's first {warm_s:.0f} s do not count.
 - While a pipeline drains, the cleaner notes the keys that change, and does nothing else. The reference is what the rate
