@@ -159,7 +159,8 @@ class Operation:
             one = self._settled(rebuilds, pipeline, self._present(rebuilds))
             if one.stage is Stage.BUILDING:
                 rebuilds.decline(self.view.id)
-            rebuilds.ask(self.view.id, {one.stage} & {Stage.BUILDING, Stage.KEPT}, Stage.DROPPING)
+            if one.stage is not Stage.DROPPING:
+                rebuilds.ask(self.view.id, {one.stage}, Stage.DROPPING)
             while (now := rebuilds.read().get(self.view.id)) is not None and now.copy == one.copy:
                 self._wait("dropping", pipeline, self.deployment.pipelines_now().get(pipeline))
             live, declaration = rebuilds.live_copies().get(self.view.id, (one.live, ""))

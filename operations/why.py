@@ -141,7 +141,7 @@ class Why:
         )
 
     def _held(self, comparison: Comparison, key: Key, keeper: Keeper) -> Held:
-        if made_by(self.beside.view, keeper.declaration) is None:
+        if keeper.state == State.HALTED and made_by(self.beside.view, keeper.declaration) is None:
             return _OF_ANOTHER  # it may have other columns, or another form
         return comparison.reader.held([key]).get(key, NOTHING_HELD)
 
