@@ -46,12 +46,15 @@ class _Share(Share):
 
     def waited(self, seconds: float) -> None:
         self.steps.append((self._noted_at, time.perf_counter() - seconds))
-        self._noted_at, self._worked_s = time.perf_counter(), time.thread_time()
+        self._go_on()
         super().waited(seconds)
 
     def after(self, rows: int) -> None:
         self._note(is_step=rows > 0)
         super().after(rows)
+        self._go_on()
+
+    def _go_on(self) -> None:
         self._noted_at, self._worked_s = time.perf_counter(), time.thread_time()
 
     def _note(self, *, is_step: bool) -> None:
@@ -62,7 +65,7 @@ class _Share(Share):
             took_s = min(took_s, MOST_BESIDE * worked_s)
         if took_s > LEAST_S:
             self.steps.append((now - took_s, now))
-        self._noted_at, self._worked_s = now, time.thread_time()
+        self._go_on()
 
 
 @dataclass(eq=False, kw_only=True)

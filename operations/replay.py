@@ -95,7 +95,7 @@ def _replayable(deployment: Deployment, session: OwnSession, views: Sequence[Vie
         elif any(one.state == State.PAUSED for one in known.values()):
             paused.append(view.id)
         elif any(one.declaration not in _declarations(view) for one in known.values()):
-            (beside if _has_copy_of(view, kept) else redeclared).append(view.id)
+            (beside if has_copy_of(view, kept) else redeclared).append(view.id)
         elif _is_halted(known) and (why := deployment.misfit(view)) is not None:
             refused[view.id] = why
         else:
@@ -150,7 +150,7 @@ def _declarations(view: View) -> set[str]:
     return {"", *(declaration_hash(one) for one in (view, view.previous) if one is not None)}
 
 
-def _has_copy_of(view: View, kept: Mapping[tuple[str, str], KnownView]) -> bool:
+def has_copy_of(view: View, kept: Mapping[tuple[str, str], KnownView]) -> bool:
     """Whether a copy beside the live one is of what views.py declares."""
     copies = (one for (_, name), one in kept.items() if view_of(name) == view.id != name)
     return any(one.declaration in _declarations(view) for one in copies)

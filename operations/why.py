@@ -20,6 +20,7 @@ from changes.writes import Key
 from ingest import History, TimedSource
 from offsets.mysql import transaction
 from operations.looked_back import moment, notes, place_of
+from operations.replay import has_copy_of
 from operations.status import PipelineStatus
 from projectors.binding import made_by
 from projectors.proving.beside import Beside, Keeper
@@ -27,7 +28,6 @@ from projectors.proving.changed_keys import Change, LookBack, Looked
 from projectors.proving.comparison import Comparison, Expected
 from projectors.stores import NOTHING_HELD, Held, Unfit
 from projectors.view_states import State, known_views
-from projectors.views import view_of
 from servers.sessions import quote
 
 SETTLED_WITHIN_S = 5.0  # so long the pipeline may take to come to this moment
@@ -141,14 +141,18 @@ class Why:
         )
 
     def _held(self, comparison: Comparison, key: Key, keeper: Keeper) -> Held:
-        if keeper.state == State.HALTED and made_by(self.beside.view, keeper.declaration) is None:
+        if self._is_of_another(keeper):
             return _OF_ANOTHER  # it may have other columns, or another form
         return comparison.reader.held([key]).get(key, NOTHING_HELD)
 
-    def _is_built_beside(self, view: str) -> bool:
-        """Whether there is a copy of what views.py declares, beside one that readers have of something else."""
+    def _is_of_another(self, keeper: Keeper) -> bool:
+        """Whether readers have what no declaration of views.py made, and nothing keeps."""
+        return keeper.state == State.HALTED and made_by(self.beside.view, keeper.declaration) is None
+
+    def _is_built_beside(self, keeper: Keeper) -> bool:
+        """Whether what views.py declares is in a copy beside what readers have of something else."""
         known = known_views(self.beside.session, self.beside.deployment.database)
-        return any(view_of(name) == view != name for _, name in known)
+        return self._is_of_another(keeper) and has_copy_of(self.beside.view.view, known)
 
     # -- the verdict --------------------------------------------------------------------------------------------
 
@@ -170,7 +174,7 @@ class Why:
         if _is_equal(comparison, key, expected, held):
             return well
         if keeper.state != State.FILLED:
-            return _unfilled(keeper, view, is_built_beside=self._is_built_beside(view))
+            return _unfilled(keeper, view, is_built_beside=self._is_built_beside(keeper))
         if letter is not None or name in expected.parked:
             reason = letter.reason if letter is not None else "the row cannot be projected or stored"
             again = "it is parked again until the row, or the view's declaration, is corrected"

@@ -134,6 +134,13 @@ class Story:
             (self.run.folder / "views.py").write_text(views)
         self.run.start(**{**BESIDE, **environment})
 
+    def restart_parking(self, more: str) -> str:
+        """With a new declaration that parks key 4; what `status` says when its copy could not be swapped for that."""
+        refusing = ONLY_EVEN["mysql"] + ' and (row["id"] != 4 or 1 / 0)'
+        self.restart(declared("mysql").replace(VIEWS["mysql"], refusing + more))
+        wait_for("it is told", lambda: "1 keys are parked in the copy and not in what readers have" in self.note())
+        return self.run.command("status").stdout
+
     def commands_know_of_both(self) -> None:
         """While the new copy differs, and key 5 changed."""
         told = self.run.command("status").stdout
@@ -304,10 +311,7 @@ def test_a_new_declaration_that_parks_what_readers_have_is_not_swapped_by_itself
 ) -> None:
     with kept(request, "mysql", shop, tmp_path) as (place, run):
         story = Story("mysql", shop, place, run)
-        refusing = ONLY_EVEN["mysql"] + ' and (row["id"] != 4 or 1 / 0)'
-        story.restart(declared("mysql").replace(VIEWS["mysql"], refusing + f", previous={VIEWS['mysql']})"))
-        wait_for("it is told", lambda: "1 keys are parked in the copy and not in what readers have" in story.note())
-        told = run.command("status").stdout
+        told = story.restart_parking(f", previous={VIEWS['mysql']})")
         for command in ("dead-letters list mysql:people~2", "rebuild mysql:people --accept-parked", "--abort"):
             assert command in told
         shop.execute("UPDATE shop.user SET email = 'meanwhile' WHERE id = 4")
@@ -321,10 +325,7 @@ def test_what_is_said_while_a_copy_cannot_be_swapped_and_readers_have_what_nothi
 ) -> None:
     with kept(request, "mysql", shop, tmp_path) as (place, run):
         story = Story("mysql", shop, place, run)
-        refusing = ONLY_EVEN["mysql"] + ' and (row["id"] != 4 or 1 / 0)'
-        story.restart(declared("mysql").replace(VIEWS["mysql"], refusing + ")"))
-        wait_for("it is told", lambda: "1 keys are parked in the copy and not in what readers have" in story.note())
-        told = run.command("status").stdout
+        told = story.restart_parking(")")
         assert "by itself (run.on_change). What keeps it from that: viewtail status" in told
         assert "viewtail rebuild mysql:people --abort drops this copy" in told and "replay mysql:people~2" not in told
         asked = run.command("why", "people", "4", "--json")
