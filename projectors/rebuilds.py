@@ -74,6 +74,16 @@ class Rebuild:
         """The id of the copy beside."""
         return copy_id(self.view, self.copy)
 
+    @property
+    def is_kept_long_enough(self) -> bool:
+        """Whether the copy that readers left may go."""
+        return self.stage is Stage.KEPT and self.kept_s is not None and self.kept_s <= 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is the copy of a changed declaration, and may be swapped in."""
+        return self.stage is Stage.BUILDING and self.is_automatic and self.is_compared and not self.is_paused
+
 
 def choice(kept: str, declined: str) -> str:
     """How it is noted that an operator went back to a declaration from another; both are hashes."""
@@ -146,14 +156,12 @@ class Rebuilds:
         Returns whether there was such a one. A swap that could not be done is asked for again after SWAP_AGAIN_S of
         this ownership.
         """
-        over = [one for one in present if one.stage is Stage.KEPT and one.kept_s is not None and one.kept_s <= 0]
-        ready = [one for one in present if one.is_automatic and one.stage is Stage.BUILDING and one.is_compared]
-        ready = [one for one in ready if not one.is_paused]
-        ready = [one for one in ready if not one.note or owned_s > SWAP_AGAIN_S]
-        for one in over:
-            self.ask(one.view, {Stage.KEPT}, Stage.DROPPING)
-        for one in ready:
-            self.ask(one.view, {Stage.BUILDING}, Stage.SWAPPING)
+        over = [copy for copy in present if copy.is_kept_long_enough]
+        ready = [copy for copy in present if copy.is_ready and (not copy.note or owned_s > SWAP_AGAIN_S)]
+        for copy in over:
+            self.ask(copy.view, {Stage.KEPT}, Stage.DROPPING)
+        for copy in ready:
+            self.ask(copy.view, {Stage.BUILDING}, Stage.SWAPPING)
         return bool(over or ready)
 
     def pause(self, view: str, by: str, reason: str | None) -> bool | None:

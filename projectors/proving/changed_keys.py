@@ -183,22 +183,25 @@ class LookBack:
     def _note(self, batch: Batch, stretch: Stretch, looked: Looked) -> None:
         names = [column.name for column in self.view.key]
         events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
-        for one in events:
-            at = [one.followed.columns.index(name) for name in names]
-            belongs = self.view.belongs(one.followed.columns)
-            rows = one.rows if belongs is None else [row for row in one.rows if belongs(row)]
-            if _is_in(one.version, stretch, None) and self._is_in(rows, at):
-                change = Change(version=one.version, op=_OPS[one.kind], origin=batch.origin_of(one))
-                if one.kind == DELETE and self.view.view.entity.append_only:
-                    looked.removed = max(looked.removed or change, change, key=lambda of: of.version)
-                    continue
-                if looked.last is None or change.version >= looked.last.version:
-                    looked.last = change
-                if change.version == self.version:
-                    looked.shown = change
+        for event in events:
+            at = [event.followed.columns.index(name) for name in names]
+            belongs = self.view.belongs(event.followed.columns)
+            rows = event.rows if belongs is None else [row for row in event.rows if belongs(row)]
+            if _is_in(event.version, stretch, None) and self._is_in(rows, at):
+                change = Change(version=event.version, op=_OPS[event.kind], origin=batch.origin_of(event))
+                self._note_change(change, event.kind, looked)
         for altered in batch.table_changes:
             if not altered.kind.keeps_rows and _is_in(altered.version, stretch, None):
                 looked.unreadable_upto = max(looked.unreadable_upto, altered.version)
+
+    def _note_change(self, change: Change, kind: int, looked: Looked) -> None:
+        if kind == DELETE and self.view.view.entity.append_only:
+            looked.removed = max(looked.removed or change, change, key=lambda of: of.version)
+            return
+        if looked.last is None or change.version >= looked.last.version:
+            looked.last = change
+        if change.version == self.version:
+            looked.shown = change
 
     def _is_in(self, rows: Sequence[Row], at: Sequence[int]) -> bool:
         return any(tuple([row[place] for place in at]) == self.key for row in rows)

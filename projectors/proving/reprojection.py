@@ -158,16 +158,20 @@ class Reprojection:
         parked = {letter.key for letter in projected.parked}
         render = key_renderer(self.view.key)
         absent = [key for key in keys if key not in found and render(key) not in parked]
-        writes = {key: found[key] for key in keys if key in found}
+        writes = {key: found[key] for key in keys if key in found} | self._tombstones(absent, version)
+        return [ViewWrites(self.view.id, writes)] if writes else []
+
+    def _tombstones(self, absent: list[Key], version: int) -> dict[Key, Write]:
+        """Of keys that have no row; with a version column, those of keys that the store holds."""
         entity = self.view.view.entity
         if entity.version is None:
-            writes |= {key: Write(version, None) for key in absent}
-        elif absent and not entity.append_only:  # there it is archiving
-            stored = {key: held.version for key, held in self.held(absent).items()}
-            # A row that came back meanwhile may be what is stored: its own version must get no tombstone.
-            gone = self.rows.absent(self.view.key, list(stored), version)
-            writes |= {key: Write(of | 1, None) for key in gone if (of := stored[key]) is not None}
-        return [ViewWrites(self.view.id, writes)] if writes else []
+            return {key: Write(version, None) for key in absent}
+        if not absent or entity.append_only:  # there it is archiving
+            return {}
+        stored = {key: held.version for key, held in self.held(absent).items()}
+        # A row that came back meanwhile may be what is stored: its own version must get no tombstone.
+        gone = self.rows.absent(self.view.key, list(stored), version)
+        return {key: Write(of | 1, None) for key in gone if (of := stored[key]) is not None}
 
     def _write(
         self,

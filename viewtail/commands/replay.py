@@ -16,7 +16,7 @@ from operations.lowered import words
 from operations.replay import Replayed
 from operations.replay_keys import ASK_ABOVE
 from operations.runs import past
-from operations.status import PipelineStatus
+from operations.status import PipelineStatus, ViewStatus
 from projectors.view_states import State
 from projectors.views import View, view_of
 from viewtail import declarations, shards
@@ -117,13 +117,9 @@ def _wait(deployment: Deployment, marked: Collection[str]) -> bool:
             while True:
                 pipelines = deployment.pipelines_now().values()
                 of_them = [view for one in pipelines for view in one.views if view.name in marked]
-                if gone := sorted({*marked} - {view.name for view in of_them}):
-                    print(f"{', '.join(gone)}: no pipeline keeps it any more", file=sys.stderr)
+                if will_not := _why_never(of_them, marked):
+                    print(will_not, file=sys.stderr)
                     return False
-                for view in of_them:
-                    if view.state in (State.HALTED, State.PAUSED):
-                        print(f"{view.name}: {view.state}: {view.reason}", file=sys.stderr)
-                        return False
                 if all(view.state == State.FILLED for view in of_them):
                     break
                 trouble = _trouble(pipelines, marked)
@@ -137,6 +133,14 @@ def _wait(deployment: Deployment, marked: Collection[str]) -> bool:
         written = sum(view.row_count for view in of_them if view.name == name)  # 0 too where nobody counted them
         print(f"{name}: backfilled{f'. Rows written: {written:,}' if written else ''}")
     return True
+
+
+def _why_never(views: Sequence[ViewStatus], marked: Collection[str]) -> str:
+    """Why these views, of those that are marked, will not be filled, in words; '' where they may be."""
+    if gone := sorted({*marked} - {view.name for view in views}):
+        return f"{', '.join(gone)}: no pipeline keeps it any more"
+    stands = (view for view in views if view.state in (State.HALTED, State.PAUSED))
+    return next((f"{view.name}: {view.state}: {view.reason}" for view in stands), "")
 
 
 def _trouble(pipelines: Iterable[PipelineStatus], marked: Collection[str]) -> str:

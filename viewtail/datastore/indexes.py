@@ -42,14 +42,7 @@ class Index:
         if isinstance(properties, str) or not properties:
             raise DeclarationError(f"{label}: properties is a list of names, e.g. ['user_id']")
         types = dict(properties) if isinstance(properties, Mapping) else dict.fromkeys(properties, DEFAULT_TYPE)
-        for name, kind in types.items():
-            if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _OUR_OWN:
-                raise DeclarationError(
-                    f"{label}: {name!r} is no name of a property that can be indexed: letters, digits and _, not "
-                    f"{', '.join(_OUR_OWN)}"
-                )
-            if kind not in KINDS:
-                raise DeclarationError(f"{label}: the type of {name} is one of {', '.join(KINDS)}, not {kind!r}")
+        _check_properties(label, types)
         if shard_on is not None and shard_on not in types:
             raise DeclarationError(f"{label}: shard_on is one of the properties ({', '.join(types)}), not {shard_on!r}")
         object.__setattr__(self, "table", table)
@@ -71,25 +64,34 @@ class Index:
         asked = self._asked(wanted)
         if asked is None or (limit is not None and limit <= 0):
             return
-        shards: Sequence[int] = range(datastore.shard_count)
-        if self.shard_on is not None:
-            value = indexed(wanted.get(self.shard_on), self.properties[self.shard_on])
-            shards = shards if value is None else [home_of_value(value, len(shards))]
-        after, found = bytes(16), 0
-        is_first = True
+        rows = PAGE_ROWS if limit is None else min(limit, PAGE_ROWS)
+        entities = (
+            entity
+            for ids in self._pages(datastore, self._shards_of(wanted, datastore.shard_count), asked, rows)
+            for entity in datastore.with_ids(ids)
+            if all(is_same(entity.get(name), value) for name, value in wanted.items())
+        )
+        yield from itertools.islice(entities, limit)
+
+    def _shards_of(self, wanted: Mapping[str, Any], count: int) -> Sequence[int]:
+        """Those on which rows with such values may be."""
+        if self.shard_on is None:
+            return range(count)
+        value = indexed(wanted.get(self.shard_on), self.properties[self.shard_on])
+        return range(count) if value is None else [home_of_value(value, count)]
+
+    def _pages(
+        self, datastore: DataStore, shards: Sequence[int], asked: Mapping[str, str | int], rows: int
+    ) -> Iterator[Sequence[bytes]]:
+        """Ids of entities that the index gives for these values, so many at once."""
+        after: bytes | None = None
         while True:
-            rows = limit if limit is not None and limit < PAGE_ROWS else PAGE_ROWS
             # With one more it is known whether there are others.
-            ids = datastore.indexed_ids(self, shards, asked, None if is_first else after, rows + 1)
-            for entity in datastore.with_ids(ids[:rows]):
-                if all(is_same(entity.get(name), value) for name, value in wanted.items()):
-                    yield entity
-                    found += 1
-                    if found == limit:
-                        return
+            ids = datastore.indexed_ids(self, shards, asked, after, rows + 1)
+            yield ids[:rows]
             if len(ids) <= rows:
                 return
-            after, is_first = ids[rows - 1], False
+            after = ids[rows - 1]
 
     def _asked(self, wanted: Mapping[str, Any]) -> dict[str, str | int] | None:
         """The index's columns that the question names, in order; None where nothing can have these values."""
@@ -112,3 +114,15 @@ class Index:
                 f"index {self.table} is over {', '.join(self.properties)}: ask for {first}, the first property{near}"
             )
         return asked
+
+
+def _check_properties(label: str, types: Mapping[str, str]) -> None:
+    """Raises DeclarationError; `label` is the index in words."""
+    for name, kind in types.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _OUR_OWN:
+            raise DeclarationError(
+                f"{label}: {name!r} is no name of a property that can be indexed: letters, digits and _, not "
+                f"{', '.join(_OUR_OWN)}"
+            )
+        if kind not in KINDS:
+            raise DeclarationError(f"{label}: the type of {name} is one of {', '.join(KINDS)}, not {kind!r}")
