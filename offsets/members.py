@@ -89,7 +89,7 @@ class Membership:
 def read(cursor: Any, database: str) -> list[Member]:
     """All that are there, and those that are silent."""
     cursor.execute(
-        "SELECT name, store, is_in_group, DATE_FORMAT(started_at, '%%Y-%%m-%%d %%H:%%i:%%s'), "
+        "SELECT name, store, is_in_group, DATE_FORMAT(started_at, '%Y-%m-%d %H:%i:%s'), "
         f"IS_USED_LOCK(lock_name) IS NULL FROM {quote(database, 'pipeline_member')} ORDER BY store, started_at, name",
         (),
     )

@@ -75,7 +75,7 @@ def gave_up(session: Session, database: str, owner: Owner) -> bool:
 def read(cursor: Any, database: str) -> list[Owned]:
     """Of every pipeline the last owners, the present one last."""
     cursor.execute(
-        "SELECT p.name, o.fence, p.fence, o.name, DATE_FORMAT(o.taken_at, '%%Y-%%m-%%d %%H:%%i:%%s'), "
+        "SELECT p.name, o.fence, p.fence, o.name, DATE_FORMAT(o.taken_at, '%Y-%m-%d %H:%i:%s'), "
         "TIMESTAMPDIFF(MICROSECOND, o.taken_at, CURRENT_TIMESTAMP(6)) / 1e6, "
         "TIMESTAMPDIFF(MICROSECOND, o.given_up_at, CURRENT_TIMESTAMP(6)) / 1e6 "
         f"FROM {quote(database, 'pipeline_owner')} o JOIN {quote(database, 'pipeline')} p ON p.id = o.pipeline_id "

@@ -18,9 +18,8 @@ from servers.sessions import quote
 
 MOST_REASON = 1000  # characters that are kept of a reason
 
-# What `pause_of` reads, from `pipeline p` and `view v`; of an earlier viewtail's tables NONE. For a statement with
-# arguments: a % is doubled.
-_SINCE = "DATE_FORMAT({0}.paused_at, '%%Y-%%m-%%d %%H:%%i:%%s'), {0}.paused_by, {0}.{1}"
+# What `pause_of` reads, from `pipeline p` and `view v`; of an earlier viewtail's tables NONE.
+_SINCE = "DATE_FORMAT({0}.paused_at, '%Y-%m-%d %H:%i:%s'), {0}.paused_by, {0}.{1}"
 _AGO = "TIMESTAMPDIFF(MICROSECOND, {0}.paused_at, CURRENT_TIMESTAMP(6)) / 1e6"
 OF_PIPELINE = f"{_SINCE.format('p', 'pause_reason')}, {_AGO.format('p')}, COALESCE(p.paused_lag_ms, 0) / 1e3"
 OF_VIEW = f"{_SINCE.format('v', 'reason')}, {_AGO.format('v')}, 0"

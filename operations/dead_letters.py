@@ -103,7 +103,7 @@ class DeadLetterTable:
         return self._read(f"{_of_view(view)} AND d.key_hash IN %(keys)s ORDER BY d.key_hash", view=view, keys=hashes)
 
     def _read(self, which: str, **values: object) -> list[Letter]:
-        at = "DATE_FORMAT(d.{0}_at, '%%Y-%%m-%%d %%H:%%i:%%s.%%f')"
+        at = "DATE_FORMAT(d.{0}_at, '%Y-%m-%d %H:%i:%s.%f')"
         with transaction(self._session, "reading dead letters") as cursor:
             cursor.execute(
                 f"SELECT v.name, p.name, d.rendered_key, d.version, d.reason, d.attempt_count, {at.format('first')}, "

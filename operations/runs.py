@@ -187,7 +187,7 @@ def past(session: Session, database: str, kinds: Sequence[str], limit: int) -> l
     with transaction(session, "reading what operators had done") as cursor:
         cursor.execute(
             "SELECT id, kind, view, what, operator, state, result, progress, "
-            "DATE_FORMAT(started_at, '%%Y-%%m-%%d %%H:%%i:%%s'), DATE_FORMAT(ended_at, '%%Y-%%m-%%d %%H:%%i:%%s') "
+            "DATE_FORMAT(started_at, '%Y-%m-%d %H:%i:%s'), DATE_FORMAT(ended_at, '%Y-%m-%d %H:%i:%s') "
             f"FROM {quote(database, 'operator_run')} WHERE kind IN %s ORDER BY id DESC LIMIT %s",
             (list(kinds), limit),
         )

@@ -248,13 +248,12 @@ def _down(state: str | None, reported_s_ago: float | None) -> str:
 def _views(cursor: Any, database: str, columns: Collection[str]) -> dict[int, list[ViewStatus]]:
     """By the number of the pipeline; `columns` are those that the table has."""
     paused = pauses.OF_VIEW if "paused_at" in columns else pauses.NONE
-    proven = "DATE_FORMAT(v.proven_at, '%%Y-%%m-%%d %%H:%%i:%%s')" if "proven_at" in columns else "NULL"
+    proven = "DATE_FORMAT(v.proven_at, '%Y-%m-%d %H:%i:%s')" if "proven_at" in columns else "NULL"
     cursor.execute(
         "SELECT v.pipeline_id, v.name, v.state, v.reason, v.fill_row_count, v.fill_row_estimate, "
         "TIMESTAMPDIFF(MICROSECOND, v.fill_started_at, COALESCE(v.filled_at, CURRENT_TIMESTAMP(6))) / 1e6, "
         f"(SELECT COUNT(*) FROM {quote(database, 'dead_letter')} d WHERE d.view_id = v.id), {proven}, "
         f"{paused} FROM {quote(database, 'view')} v ORDER BY v.name",
-        (),
     )
     found: dict[int, list[ViewStatus]] = {}
     for number, *row in cursor.fetchall():

@@ -232,7 +232,7 @@ class Why:
 
     def _letter(self, name: str) -> Letter | None:
         ids = [one.view_id for one in self.beside.first]
-        moment = "DATE_FORMAT({}, '%%Y-%%m-%%d %%H:%%i:%%s')"
+        moment = "DATE_FORMAT({}, '%Y-%m-%d %H:%i:%s')"
         with transaction(self.beside.session, "reading a dead letter") as cursor:
             cursor.execute(
                 f"SELECT reason, version, attempt_count, {moment.format('first_at')}, {moment.format('last_at')} "

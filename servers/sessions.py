@@ -6,6 +6,7 @@ inside it and appear in no repr.
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from typing import Any, TypeAlias
 
 import pymysql
 from pymysql.constants import CLIENT
+from pymysql.cursors import RE_INSERT_VALUES, Cursor
 
 from changes.errors import RETRIES, SourceUnavailableError, StoreError, StoreUnavailableError, ViewtailError
 
@@ -25,6 +27,33 @@ SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 
 # Begins a transaction whose reads are all of this moment, in a session that is set to REPEATABLE READ.
 SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+
+
+# A quoted name or text, as SQL_MODE has it.
+_QUOTED = re.compile(r"""`[^`]*`|'[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*\"""", re.DOTALL)
+
+
+class PlaceholderCursor(Cursor):
+    """A cursor whose placeholders stand outside quotes: a % in a quoted name or text of a statement is a %.
+
+    PyMySQL's own takes each % of a statement that has arguments, also of an empty tuple, for the start of one.
+    """
+
+    def mogrify(self, query: str, args: Any = None) -> str:
+        """The statement with its arguments."""
+        return super().mogrify(query if args is None else _doubled(query), args)
+
+    def execute(self, query: str, args: Any = None) -> int:
+        """Send it; returns how many rows there are, or were changed."""
+        return super().execute(self.mogrify(query, args))
+
+    def executemany(self, query: str, args: Any) -> int | None:
+        """Execute it for each of the arguments. PyMySQL makes one statement of an INSERT, past `mogrify`."""
+        return super().executemany(_doubled(query) if RE_INSERT_VALUES.match(query) else query, args)
+
+
+def _doubled(query: str) -> str:
+    return _QUOTED.sub(lambda quoted: quoted[0].replace("%", "%%"), query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +109,7 @@ def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]
             database=address.database,
             autocommit=False,
             client_flag=CLIENT.FOUND_ROWS,
+            cursorclass=PlaceholderCursor,
             init_command=(
                 f"SET time_zone='+00:00', sql_mode='{SQL_MODE}', "
                 # MariaDB has it under its old name. Each server takes the other's part for a comment.

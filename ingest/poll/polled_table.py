@@ -223,7 +223,7 @@ def auto_increment(connection: Connection, schema: str, table: str) -> str | Non
     found = asked(
         connection,
         "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
-        "AND EXTRA LIKE '%%auto_increment%%'",
+        "AND EXTRA LIKE '%auto_increment%'",
         schema,
         table,
     )

@@ -252,7 +252,7 @@ def _count(deployment: Deployment, view: BoundView, condition: str) -> int | Non
     """How many rows meet it; None where counting takes too long. Raises MisuseError for what the server refuses."""
     with closing(deployment.open_limited(COUNT_WITHIN_S)) as connection, connection.cursor() as cursor:
         try:
-            cursor.execute(select_of(view.table, "COUNT(*)", where_all(condition)).replace("%", "%%"), ())
+            cursor.execute(select_of(view.table, "COUNT(*)", where_all(condition)))
         except pymysql.err.MySQLError as error:
             if took_too_long(error):
                 return None

@@ -128,7 +128,7 @@ class ArchiveSteps:
     def described(self, table: EventTable) -> list[tuple[str, bool]]:
         """Names of its columns, and whether each is stored as given, not generated."""
         rows = self.rows(
-            "SELECT column_name, extra NOT LIKE '%%GENERATED%%' OR extra LIKE 'DEFAULT_GENERATED%%' "
+            "SELECT column_name, extra NOT LIKE '%GENERATED%' OR extra LIKE 'DEFAULT_GENERATED%' "
             "FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
             *table.name.split("."),
         )
