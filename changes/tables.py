@@ -76,7 +76,7 @@ class Table:
 
     @property
     def full_name(self) -> str:
-        return f"{self.schema}.{self.name}"
+        return full_name(self.schema, self.name)
 
     @property
     def paging_key(self) -> tuple[str, ...]:
@@ -103,6 +103,26 @@ class ForeignKey:
     referenced: tuple[str, ...]  # its columns, in the order of `columns`
     on_delete: str  # CASCADE, SET NULL, or one that changes nothing
     on_update: str
+
+
+def full_name(schema: str, table: str) -> str:
+    """'schema.table', as `names_of` reads it: a name that is not plain is in backticks, as in SQL."""
+    quoted = (f"`{name.replace('`', '``')}`" if "." in name or name[:1] == "`" else name for name in (schema, table))
+    return ".".join(quoted)
+
+
+def names_of(text: str) -> tuple[str, str] | None:
+    """Schema and table of 'schema.table', where each may be in backticks; None where the text is not in that form."""
+    found = _FULL_NAME.fullmatch(text)
+    if found is None:
+        return None
+    schema, table = (name[1:-1].replace("``", "`") if name[0] == "`" else name for name in found.groups())
+    return (schema, table) if schema and table else None
+
+
+# A name without a dot that does not begin with a backtick is plain.
+_NAME = "(`(?:[^`]|``)*`|[^`.][^.]*)"
+_FULL_NAME = re.compile(rf"{_NAME}\.{_NAME}", re.DOTALL)
 
 
 def is_pattern(name: str) -> bool:

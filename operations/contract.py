@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from changes.batches import Followed, TableChangeKind
 from changes.errors import DeclarationError
-from changes.tables import Column, Kind, Table
+from changes.tables import Column, Kind, Table, full_name
 from ingest import ddl
 from ingest.binlog.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, STRICT, concerned, judge, plain, shown
 from operations.sql_files import Statement
@@ -168,7 +168,7 @@ class Contract:
         problem = ""  # rows of an exchanged partition are of the same columns
         if arrived is not None:
             shape = self._shape_of(arrived)
-            unknown = f"and {arrived.schema}.{arrived.name} is not there yet: it may lack what the view uses"
+            unknown = f"and {full_name(arrived.schema, arrived.name)} is not there yet: it may lack what the view uses"
             problem = unknown if shape is None else _misfit(followed, shape)
         yield bool(problem), f"{why}, {problem}" if problem else f"{why}; viewtail backfills the view again by itself"
 

@@ -20,7 +20,7 @@ import pymysql
 
 from changes.errors import MisuseError, UnknownNameError, ViewtailError, nearest
 from changes.rendering import parse_key, render_key
-from changes.tables import Table
+from changes.tables import Table, names_of
 from changes.versions import MAX_VERSION
 from changes.writes import Key, ViewWrites, Write
 from ingest.canonical.rows import select_of, source_error
@@ -104,14 +104,19 @@ class Proof:
 
 
 def views_of(entity: str, views: Sequence[View]) -> list[View]:
-    """The views of a table, by 'schema.table' or the table's name. Raises MisuseError for none, or for two tables."""
-    tables = sorted({view.entity.table for view in views})
-    meant = [table for table in tables if entity in (table, table.partition(".")[2])]
+    """The views of a table, by 'schema.table' or the table's name. Raises MisuseError for none, or for two tables.
+
+    A name may be in backticks.
+    """
+    tables = {view.entity.table: view.entity.schema_and_table for view in views}
+    meant = [table for table, (schema, name) in tables.items() if entity in (table, name, quote(name))]
+    if not meant:
+        meant = [table for table, names in tables.items() if names == names_of(entity) or entity == ".".join(names)]
     if len(meant) == 1:
         return [view for view in views if view.entity.table == meant[0]]
     if meant:
-        raise MisuseError(f"{entity!r} is the name of {len(meant)} tables; say which: {', '.join(meant)}")
-    near = nearest(entity, tables) or f"; views are of {', '.join(tables) or 'no table'}"
+        raise MisuseError(f"{entity!r} is the name of {len(meant)} tables; say which: {', '.join(sorted(meant))}")
+    near = nearest(entity, sorted(tables)) or f"; views are of {', '.join(sorted(tables)) or 'no table'}"
     raise UnknownNameError(f"no view is of a table {entity!r}{near}")
 
 

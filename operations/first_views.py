@@ -60,7 +60,7 @@ def choose(connection: pymysql.Connection[Any], schema: str) -> tuple[Choice, li
         except DeclarationError:
             continue
         choice = _choice(table, _indexed(connection, table))
-        if not _can_be_viewed(choice):
+        if not examples(choice):
             continue
         found.append(table.full_name)
         score = 4 * choice.is_looked_up + 2 * (choice.indexed is not None) + len(choice.searched)
@@ -117,22 +117,23 @@ def _is_short_text(column: Column) -> bool:
     return column.kind is Kind.TEXT and is_char and column.length <= MAX_INDEXED_LENGTH
 
 
-def _can_be_viewed(choice: Choice) -> bool:
-    views = [example.view for example in examples(choice)]
-    try:
-        bind(views, lambda *_: choice.table)
-    except DeclarationError:
-        return False
-    return bool(views)
-
-
 def examples(choice: Choice) -> list[Example]:
     """One view of each store that the table has columns for."""
-    return [example for store in STORES if (example := store.example(choice)) is not None]
+    found = [store.example(choice) for store in STORES]
+    return [example for example in found if example is not None and _can_be_bound(example, choice.table)]
+
+
+def _can_be_bound(example: Example, table: Table) -> bool:
+    try:
+        bind([example.view], lambda *_: table)
+    except DeclarationError:
+        return False
+    return True
 
 
 def views_py(choice: Choice, others: Sequence[str], stores: Sequence[str]) -> str:
     """The text of views.py; views of stores without an address are there as comments."""
+    key = _on_a_line(", ".join(choice.table.primary_key))
     classes = sorted({"Entity", *(type(example.view).__name__ for example in examples(choice))})
     lines = [
         '"""The views that viewtail keeps: edit freely, then run `viewtail check`.',
@@ -142,7 +143,7 @@ def views_py(choice: Choice, others: Sequence[str], stores: Sequence[str]) -> st
         "",
         f"from viewtail import {', '.join(classes)}",
         "",
-        f"# A canonical table; its rows are known by their primary key ({', '.join(choice.table.primary_key)}).",
+        f"# A canonical table; its rows are known by their primary key ({key}).",
         f"entity = Entity({choice.table.full_name!r})",
         *_comment_on(others),
         "",
@@ -157,13 +158,17 @@ def views_py(choice: Choice, others: Sequence[str], stores: Sequence[str]) -> st
     return "\n".join([*lines, "]", ""])
 
 
+def _on_a_line(text: str) -> str:
+    """A name may have a line break in it, which would end a comment."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def _comment_on(others: Sequence[str]) -> list[str]:
     if not others:
         return []
     more = [f"and {len(others) - MOST_OTHERS} more"] if len(others) > MOST_OTHERS else []
-    text = (
-        f"Other tables that can have views, each as an Entity of its own: {', '.join([*others[:MOST_OTHERS], *more])}"
-    )
+    shown = _on_a_line(", ".join([*others[:MOST_OTHERS], *more]))
+    text = f"Other tables that can have views, each as an Entity of its own: {shown}"
     return textwrap.wrap(
         text, 110, initial_indent="# ", subsequent_indent="# ", break_long_words=False, break_on_hyphens=False
     )

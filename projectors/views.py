@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from changes.batches import Row
 from changes.bodies import CODECS
 from changes.errors import DeclarationError
-from changes.tables import Column, Table, is_pattern
+from changes.tables import Column, Table, full_name, is_pattern, names_of
 
 if TYPE_CHECKING:
     from ingest.canonical.newest_cells import NewestCells
@@ -29,8 +29,10 @@ class Entity:
     """A canonical table and what identifies one of its rows.
 
     Args:
-        table: 'schema.table'; where it is polled, of several tables that are alike 'schema.table_##', each # a digit.
-            Needs `key`, each value of which lives in one of them, and `order`.
+        table: 'schema.table', a name with a dot in backticks as in SQL; or the schema alone, and `name` the table.
+            Where it is polled, of several tables that are alike 'schema.table_##', each # a digit. Needs `key`, each
+            value of which lives in one of them, and `order`.
+        name: Entity("shop", "order.line") is Entity("shop.`order.line`").
         key: one or several columns; by default the primary key.
         version: an integer column that rises with every change of a key (event-sourced and cell tables).
         append_only: rows are only ever added, a key's newest row counts; row deletes are archiving and are
@@ -60,6 +62,7 @@ class Entity:
     def __init__(
         self,
         table: str,
+        name: str | None = None,
         *,
         key: str | Sequence[str] = (),
         version: str | None = None,
@@ -71,9 +74,8 @@ class Entity:
         columns_by: str | None = None,
         newest: str | None = None,
     ) -> None:
-        where = f"Entity({table!r})"
-        if not isinstance(table, str) or table.count(".") != 1 or not all(table.split(".")):
-            raise DeclarationError(f"{where}: the table is written 'schema.table', e.g. Entity('shop.user')")
+        where = f"Entity({table!r})" if name is None else f"Entity({table!r}, {name!r})"
+        table = full_name(*_schema_and_table(table, name, where))
         names = column_names(key, f"{where}: key")
         if append_only and version is None:
             raise DeclarationError(
@@ -84,7 +86,7 @@ class Entity:
         object.__setattr__(self, "version", version)
         if order is not None and not append_only:
             raise DeclarationError(f"{where}: order needs append_only=True: only rows that are added can be polled")
-        if is_pattern(table.partition(".")[2]) and (order is None or not names):
+        if self.is_pattern and (order is None or not names):
             raise DeclarationError(
                 f"{where}: # stands for a digit, so it is several tables, which are polled as one: say key=, whose "
                 "values live in one of them each, and order=, their AUTO_INCREMENT column"
@@ -123,8 +125,9 @@ class Entity:
     @property
     def schema_and_table(self) -> tuple[str, str]:
         """'shop.user' -> ('shop', 'user')"""
-        schema, _, table = self.table.partition(".")
-        return schema, table
+        found = names_of(self.table)
+        assert found is not None
+        return found
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -306,6 +309,19 @@ class BoundView:
             return lambda row: row[name_at] in names
         pairs = [(columns.index(name), value) for name, value in self.view.entity.only]
         return (lambda row: all(row[at] == value for at, value in pairs)) if pairs else None
+
+
+def _schema_and_table(table: Any, name: Any, where: str) -> tuple[str, str]:
+    """Of an entity's first arguments."""
+    if isinstance(table, str) and table and isinstance(name, str) and name:
+        return table, name
+    found = names_of(table) if isinstance(table, str) and name is None else None
+    if found is None:
+        raise DeclarationError(
+            f"{where}: the table is written 'schema.table', e.g. Entity('shop.user'). Where a name has a dot in it, "
+            "give schema and table apart, Entity('shop', 'order.line'), or in backticks: Entity('shop.`order.line`')"
+        )
+    return found
 
 
 def _only(given: Mapping[str, str | int] | None, where: str) -> tuple[tuple[str, str | int], ...]:

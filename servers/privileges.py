@@ -11,8 +11,10 @@ import pymysql
 from servers.facts import facts_of
 from servers.sessions import MySQLAddress, quote, value_of
 
-_GRANT = re.compile(r"^GRANT (?P<what>.+?) ON (?:TABLE )?(?P<on>.+?) TO ", re.IGNORECASE)
-_ON = re.compile(r"^(?:\*|`(?P<schema>(?:[^`]|``)*)`)\.(?:\*|`(?P<table>(?:[^`]|``)*)`)$")
+_GRANT = re.compile(
+    r"^GRANT (?P<what>.+?) ON (?:TABLE )?(?:\*|`(?P<schema>(?:[^`]|``)*)`)\.(?:\*|`(?P<table>(?:[^`]|``)*)`) TO ",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 class Privileges:
@@ -22,11 +24,10 @@ class Privileges:
         self._grants: list[tuple[set[str], str | None, str | None]] = []
         for line in grants:
             found = _GRANT.match(line)
-            on = _ON.match(found["on"].strip()) if found else None
-            if found and on:
+            if found:
                 what = re.sub(r"\([^)]*\)", "", found["what"])  # column lists
                 names = {name.strip().upper() for name in what.split(",")}
-                self._grants.append((names, on["schema"], on["table"]))
+                self._grants.append((names, found["schema"], found["table"]))
 
     @classmethod
     def of(cls, connection: pymysql.Connection[Any]) -> Privileges:

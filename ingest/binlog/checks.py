@@ -15,6 +15,7 @@ from pymysql.constants import ER
 
 from changes.errors import SourceError
 from changes.findings import Finding, fail, ok, warn
+from changes.tables import full_name
 from ingest import Tables
 from ingest.canonical.foreign_keys import cascading_keys
 from ingest.watermarks import watermark_checks
@@ -156,7 +157,7 @@ def privilege_checks(connection: Connection, address: MySQLAddress, tables: Tabl
         mend = f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
         if (may_select := _may_select(connection, schema, table)) is not None:  # else a finding of its views
             seen = "granted" if may_select else "refused"
-            yield _required(may_select, f"SELECT on {schema}.{table}", seen, why, mend)
+            yield _required(may_select, f"SELECT on {full_name(schema, table)}", seen, why, mend)
 
 
 def _may_select(connection: Connection, schema: str, table: str) -> bool | None:
@@ -215,7 +216,7 @@ def cascade_checks(connection: Connection, tables: Tables, late: str) -> Iterato
             becomes = late.format(parent=".".join(key.parent))
             yield warn(
                 _WHERE,
-                f"foreign key {schema}.{table}.{key.name}",
+                f"foreign key {full_name(schema, table)}.{key.name}",
                 f"ON DELETE {key.on_delete} ON UPDATE {key.on_update}",
                 f"{facts.name} does not log what this key's cascades change here, so views {becomes}",
                 f"delete and update the child rows in the application (ON DELETE RESTRICT), or {way_out}",

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from changes.batches import Followed, TableChangeKind
-from changes.tables import Column
+from changes.tables import Column, full_name
 from ingest import ddl
 
 # Each holds all values of those before it.
@@ -95,7 +95,8 @@ def _renamed(followed: Followed, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -
         return TableChangeKind.REPLACED, "another table got this table's name", None
     gone = [new for new, old in before.items() if old == own and new != own]
     if gone:
-        return None, f"the table is called {gone[0].schema}.{gone[0].name} now, and no other took its place", None
+        called = full_name(gone[0].schema, gone[0].name)
+        return None, f"the table is called {called} now, and no other took its place", None
     return None if own in before else mention  # away and back; or a name in another case
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from changes.errors import TableUnreadableError
+from changes.tables import full_name
 from ingest.binlog import column_types as types
 from ingest.binlog import packed_integers
 from ingest.binlog.stream_errors import BACKFILL_TABLE
@@ -61,7 +62,7 @@ class TableMap:
 
     @property
     def full_name(self) -> str:
-        return f"{self.schema}.{self.name}"
+        return full_name(self.schema, self.name)
 
     def column(self, name: str) -> MapColumn | None:
         return next((column for column in self.columns if column.name == name), None)
@@ -88,7 +89,7 @@ def parse(body: bytes | bytearray, character: frozenset[int] = types.MYSQL_CHARA
     Raises TableUnreadableError when the server does not send column names, and when the bytes make no sense.
     """
     schema, name = names(body)
-    reader = _Reader(body, f"{schema}.{name}")
+    reader = _Reader(body, full_name(schema, name))
     try:
         return _parse(reader, schema, name, character)
     except (IndexError, UnicodeDecodeError, struct.error, ValueError, OverflowError):

@@ -15,7 +15,7 @@ import pymysql
 import pymysql.cursors
 
 from changes.errors import DeclarationError
-from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table, is_pattern, matches
+from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table, full_name, is_pattern, matches
 from ingest.canonical.rows import source_error, user_of
 from ingest.charsets import READABLE
 from servers.facts import facts_of
@@ -63,21 +63,21 @@ class Descriptions:
         """Raises DeclarationError when there is no such table, when the user may not see it, and for a view."""
         if (parts := self._parts.get((schema, name))) is not None:
             return self._of_pattern(schema, name, parts)
-        found, full_name = _of(self._tables, schema, name, self._asked), f"{schema}.{name}"
+        found, whole = _of(self._tables, schema, name, self._asked), full_name(schema, name)
         columns = _of(self._columns, schema, name, self._asked)
         if not columns or not found:
             raise DeclarationError(
-                f"table {full_name} does not exist, or the user {self._user} may not see it: check the name, "
+                f"table {whole} does not exist, or the user {self._user} may not see it: check the name, "
                 f"or GRANT SELECT ON {quote(schema, name)} to that user"
             )
         schema, name, kind = found[0]
         if kind not in ("BASE TABLE", "SYSTEM VERSIONED"):
             raise DeclarationError(
-                f"{full_name} is no base table but a {str(kind).lower()}: its changes are not in the binlog. "
+                f"{whole} is no base table but a {str(kind).lower()}: its changes are not in the binlog. "
                 "Name the tables it draws on"
             )
         primary, unique = _unique_keys(_of(self._keys, schema, name, self._asked), columns)
-        row_end = _row_end(columns, full_name) if kind == "SYSTEM VERSIONED" else None
+        row_end = _row_end(columns, whole) if kind == "SYSTEM VERSIONED" else None
         return Table(
             schema=schema,
             name=name,
@@ -92,14 +92,14 @@ class Descriptions:
         """Raises DeclarationError where the tables are not alike, too."""
         if not parts:
             raise DeclarationError(
-                f"no table is called {schema}.{pattern}, where each # is a digit, or the user {self._user} may see "
-                f"none: check the name, or GRANT SELECT ON {quote(schema)}.* to that user"
+                f"no table is called {full_name(schema, pattern)}, where each # is a digit, or the user {self._user} "
+                f"may see none: check the name, or GRANT SELECT ON {quote(schema)}.* to that user"
             )
         first, *others = [self.table(schema, part) for part in parts]
         for other in others:
             if (difference := _difference(first, other)) is not None:
                 raise DeclarationError(
-                    f"the tables {schema}.{pattern} are read as one, and {other.full_name} is not like "
+                    f"the tables {full_name(schema, pattern)} are read as one, and {other.full_name} is not like "
                     f"{first.full_name}: {difference}. ALTER one of them, or declare an entity for each kind"
                 )
         # A unique key of some of them says nothing of the others' rows.

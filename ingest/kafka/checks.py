@@ -8,6 +8,7 @@ from functools import partial
 from changes.errors import ViewtailError, once
 from changes.findings import Finding, expect, fail, ok, warn
 from changes.published import POSITIONS
+from changes.tables import full_name
 from ingest import SourceAccess, Tables
 from ingest.kafka.place import Place
 from ingest.kafka.topics import idle
@@ -50,7 +51,7 @@ def _of_broker(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> I
         yield warn(_WHERE, f"VIEWTAIL_SOURCE__TOPICS {one}", "of no view's table", why, mend)
     for (schema, table), topic in topics.items():
         count = partitions.get(topic)
-        seen = _ABSENT if count is None else f"{count} partitions, changes of {schema}.{table}"
+        seen = _ABSENT if count is None else f"{count} partitions, changes of {full_name(schema, table)}"
         mend = "run the process that publishes it: viewtail run --role tail; or set VIEWTAIL_SOURCE__TOPICS"
         yield expect(count, _WHERE, f"topic {topic}", seen, "the views of its table get no changes", mend)
         if count is not None and access.section.fill_from == "topic":
@@ -81,4 +82,5 @@ def _readable(connection: Connection, address: MySQLAddress, tables: Tables) -> 
         missing = held.missing(["SELECT"], schema, table)
         seen = "not granted" if missing else "granted"
         mend = f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
-        yield expect(not missing, _WHERE, f"SELECT on {schema}.{table}", seen, "backfills read its rows", mend)
+        what = f"SELECT on {full_name(schema, table)}"
+        yield expect(not missing, _WHERE, what, seen, "backfills read its rows", mend)

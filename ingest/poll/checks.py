@@ -9,7 +9,7 @@ import pymysql
 
 from changes.errors import SourceError
 from changes.findings import Finding, expect, fail, ok, warn
-from changes.tables import is_pattern
+from changes.tables import full_name, is_pattern
 from ingest import Orders, SourceAccess, Tables
 from ingest.canonical.rows import source_error
 from ingest.canonical.tables import parts_of
@@ -43,7 +43,7 @@ def _of_server(
         missing = held.missing(("SELECT",), schema, table if is_one else None)
         mend = f"GRANT SELECT ON {quote(schema, table) if is_one else on_database(schema)} TO {account(address)};"
         seen, why = "not granted" if missing else "granted", "its rows cannot be read" if is_one else _UNSEEN
-        yield expect(not missing, _WHERE, f"SELECT on {schema}.{table if is_one else '*'}", seen, why, mend)
+        yield expect(not missing, _WHERE, f"SELECT on {full_name(schema, table if is_one else '*')}", seen, why, mend)
         if is_one and missing:
             continue  # nor does information_schema tell its columns
         for name in [table] if is_one else parts_of(connection, schema, table):
@@ -65,7 +65,7 @@ def check_sees_all(connection: Connection, schema: str, tables: str) -> None:
 
 
 def _ids(connection: Connection, schema: str, table: str, orders: Collection[str]) -> Finding:
-    what = f"ids of {schema}.{table}"
+    what = f"ids of {full_name(schema, table)}"
     found = auto_increment(connection, schema, table)
     why = "a row that is given a lower id than others later would be missed"
     if found is None:
@@ -75,7 +75,8 @@ def _ids(connection: Connection, schema: str, table: str, orders: Collection[str
     seen = f"AUTO_INCREMENT {found}" + (f", and views.py says order={', '.join(map(repr, said))}" if said else "")
     if not said:
         seen += ", and no entity says order="
-    return expect(said == [found], _WHERE, what, seen, why, f"Entity('{schema}.{table}', ..., order={found!r})")
+    mend = f"Entity({full_name(schema, table)!r}, ..., order={found!r})"
+    return expect(said == [found], _WHERE, what, seen, why, mend)
 
 
 def _is_primary(connection: Connection) -> Finding:

@@ -10,7 +10,7 @@ import orjson
 
 from changes.errors import HistoryGoneError
 from changes.positions import Position
-from changes.tables import Table, matches
+from changes.tables import Table, matches, names_of
 from ingest.poll.ids import Ids
 
 _BITS = 53  # of the number of a batch; the epoch is above
@@ -46,8 +46,8 @@ class PollPosition:
 
     def of_pattern(self, table: Table) -> list[str]:
         """The tables whose reading has begun that match a pattern, by 'schema.table'."""
-        named = (name.partition(".") for name in self.tables)
-        return [f"{schema}.{name}" for schema, _, name in named if schema == table.schema and matches(table.name, name)]
+        named = ((whole, names_of(whole) or ("", "")) for whole in self.tables)
+        return [whole for whole, (schema, name) in named if schema == table.schema and matches(table.name, name)]
 
     def behind(self, read: Mapping[str, Ids]) -> PollPosition:
         """The place behind the next batch, when these ids are delivered."""

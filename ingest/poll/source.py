@@ -30,6 +30,7 @@ from changes.batches import (
 )
 from changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError, TablesChangedError
 from changes.positions import Position
+from changes.tables import full_name
 from ingest import GoOn, Progress, ReadAgain, Resuming
 from ingest.canonical.tables import parts_of
 from ingest.poll.checks import check_sees_all
@@ -220,7 +221,7 @@ class _Reading:
         for one in followed.values():
             whole = one.table
             check_sees_all(connection, whole.schema, whole.full_name)
-            names = {f"{whole.schema}.{part}" for part in parts_of(connection, whole.schema, whole.name)}
+            names = {full_name(whole.schema, part) for part in parts_of(connection, whole.schema, whole.name)}
             known = {table.full_name for table in whole.each}
             if gone := sorted({*self.position.of_pattern(whole)} - names):
                 reason = (

@@ -5,6 +5,7 @@ Each store has a folder here; projectors/stores/registry.py lists them. See READ
 
 from __future__ import annotations
 
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from changes.rendering import render_key
 from changes.tables import Column, Table
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.pace import REST
-from projectors.views import BoundView, View
+from projectors.views import BoundView, Entity, View
 
 if TYPE_CHECKING:
     from changes.findings import Finding
@@ -409,6 +410,16 @@ class Choice:
     shown: tuple[Column, ...]
     searched: tuple[Column, ...]
 
+    @property
+    def entity(self) -> Entity:
+        """The table, as the examples declare it."""
+        return Entity(self.table.full_name)
+
+    @property
+    def name(self) -> str:
+        """The table's name, as far as each store takes it for a name of its own."""
+        return plain(self.table.name)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
@@ -417,6 +428,11 @@ class Example:
     view: View
     declaration: str  # over a variable `entity`
     comment: str
+
+
+def plain(name: str) -> str:
+    """The name with _ for all but ASCII letters and digits, - and _."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", name).lstrip("_-") or "rows"
 
 
 class Store(ABC):

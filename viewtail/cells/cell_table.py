@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from changes.errors import MisuseError, StoreError
+from changes.tables import names_of
 from servers.facts import ServerFacts
 from servers.sessions import Connection, quote
 
@@ -45,18 +46,25 @@ class CellTable:
     name: str
 
     def __post_init__(self) -> None:
-        if self.name.count(".") != 1 or not all(self.name.split(".")):
+        if names_of(self.name) is None:
             raise MisuseError(f"{self.name!r}: name the table with its database, as in jog.cell")
 
     @property
     def quoted(self) -> str:
         """For statements."""
-        return quote(*self.name.split("."))
+        return quote(*self.schema_and_table)
+
+    @property
+    def schema_and_table(self) -> tuple[str, str]:
+        """'jog.cell' -> ('jog', 'cell')"""
+        found = names_of(self.name)
+        assert found is not None
+        return found
 
     @property
     def quoted_triggers(self) -> str:
         """The table beside it, in which triggers keep how far they have come."""
-        schema, _, name = self.name.partition(".")
+        schema, name = self.schema_and_table
         return quote(schema, f"{name}_trigger")
 
     def ddl(self, facts: ServerFacts) -> str:

@@ -66,7 +66,7 @@ class Cells:
     def create(self) -> None:
         """Make the table where it is missing, its database, and the table in which triggers keep their place."""
         with asking(self.address, role="store") as connection:
-            create_database(connection, self.table.name.partition(".")[0])
+            create_database(connection, self.table.schema_and_table[0])
             with connection.cursor() as cursor:
                 facts = facts_of(connection)
                 cursor.execute(self.table.ddl(facts))

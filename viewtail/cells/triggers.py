@@ -111,7 +111,7 @@ class Trigger:
                     position = self._take(batch, position, session, stop)
 
     def _source(self, session: Connection) -> PollSource:
-        schema, _, name = self.cells.table.name.partition(".")
+        schema, name = self.cells.table.schema_and_table
         table = describe(session, schema, name)
         wanted = COLUMNS.split(", ")
         columns = tuple(column.name for column in table.columns if column.name in wanted)

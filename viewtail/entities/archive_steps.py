@@ -67,7 +67,7 @@ class ArchiveSteps:
 
     def check(self) -> None:
         """Raises MisuseError for a table that cannot be archived, StoreError where rights are missing."""
-        schema, name = self.table.name.split(".")
+        schema, name = self.table.schema_and_table
         with self.asking():
             engine = value_of(
                 self.connection,
@@ -130,7 +130,7 @@ class ArchiveSteps:
         rows = self.rows(
             "SELECT column_name, extra NOT LIKE '%GENERATED%' OR extra LIKE 'DEFAULT_GENERATED%' "
             "FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
-            *table.name.split("."),
+            *table.schema_and_table,
         )
         return [(name, bool(is_kept)) for name, is_kept in rows]
 

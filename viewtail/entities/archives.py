@@ -27,7 +27,7 @@ IN_FILE = "archived_in"  # column of the archive table: the id of a file, NULL w
 
 def places_of(table: EventTable) -> str:
     """The table that says where archived events are, quoted."""
-    schema, name = table.name.split(".")
+    schema, name = table.schema_and_table
     return quote(schema, f"{name}_archived_in")
 
 

@@ -67,7 +67,7 @@ class EventSourced:
     def create(self) -> bool:
         """Make the table where it is missing, and its database; whether it was missing."""
         with asking(self._address, role="store") as connection:
-            create_database(connection, self.table.name.partition(".")[0])
+            create_database(connection, self.table.schema_and_table[0])
             is_new = not self.table.exists(connection)
             with connection.cursor() as cursor:
                 cursor.execute(self.table.ddl(facts_of(connection)))

@@ -15,6 +15,7 @@ import orjson
 import pymysql
 
 from changes.errors import MisuseError
+from changes.tables import names_of
 from servers.facts import ServerFacts
 from servers.pipelined import Flight
 from servers.sessions import NO_RIGHTS, Connection, number_of, quote
@@ -73,13 +74,20 @@ class EventTable:
     name: str
 
     def __post_init__(self) -> None:
-        if self.name.count(".") != 1 or not all(self.name.split(".")):
+        if names_of(self.name) is None:
             raise MisuseError(f"{self.name!r}: name the table with its database, as in bank.account")
+
+    @property
+    def schema_and_table(self) -> tuple[str, str]:
+        """'bank.account' -> ('bank', 'account')"""
+        found = names_of(self.name)
+        assert found is not None
+        return found
 
     @property
     def quoted(self) -> str:
         """For statements."""
-        return quote(*self.name.split("."))
+        return quote(*self.schema_and_table)
 
     def ddl(self, facts: ServerFacts) -> str:
         """Creates it where it is missing."""
@@ -105,7 +113,7 @@ class EventTable:
     def exists(self, connection: Connection) -> bool:
         """Whether there is a table of that name."""
         named = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
-        return bool(_rows(connection, named, self.name.split(".")))
+        return bool(_rows(connection, named, self.schema_and_table))
 
     def look(self, connection: Connection) -> None:
         """Raises PyMySQL's errors where the table is missing, lacks a column, or may not be read."""

@@ -12,7 +12,7 @@ from changes.writes import Key
 from projectors.stores import Choice, Example, Store, ViewReader
 from projectors.stores.elasticsearch.rules import problems
 from projectors.stores.elasticsearch.views import SearchIndex
-from projectors.views import BoundView, Entity, View
+from projectors.views import BoundView, View
 from servers.addresses import AddressForm
 from servers.login import Server, is_address, readable, secret_of
 
@@ -157,9 +157,9 @@ class ElasticsearchStore(Store):
     def example(self, choice: Choice) -> Example | None:
         if not choice.searched:
             return None
-        name, fields = choice.table.name.lower(), {column.name: "text" for column in choice.searched}
+        name, fields = choice.name.lower(), {column.name: "text" for column in choice.searched}
         return Example(
-            view=SearchIndex(name, Entity(choice.table.full_name), fields=fields),
+            view=SearchIndex(name, choice.entity, fields=fields),
             declaration=f"SearchIndex({name!r}, entity, fields={fields!r}),",
             comment=f"Elasticsearch: full text. viewtail search {name} QUERY",
         )

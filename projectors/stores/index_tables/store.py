@@ -12,9 +12,9 @@ from pydantic import Field
 from changes.errors import DeclarationError
 from changes.tables import Column
 from changes.writes import Key
-from projectors.stores import Choice, Example, Sink, Store, Unfit, ViewReader
+from projectors.stores import Choice, Example, Sink, Store, Unfit, ViewReader, plain
 from projectors.stores.index_tables.views import MAX_NAME_LENGTH, IndexTable
-from projectors.views import BoundView, Entity, View
+from projectors.views import BoundView, View
 from servers.addresses import MYSQL
 from servers.login import MySQLUrl, Server
 
@@ -185,10 +185,10 @@ class IndexTablesStore(Store):
     def example(self, choice: Choice) -> Example | None:
         if choice.indexed is None:
             return None
-        entity, column = Entity(choice.table.full_name), choice.indexed.name
-        name = f"{choice.table.name}_by_{column}"[:MAX_NAME_LENGTH]
+        column = choice.indexed.name
+        name = f"{choice.name}_by_{plain(column)}"[:MAX_NAME_LENGTH]
         return Example(
-            view=IndexTable(name, entity, value=column),
+            view=IndexTable(name, choice.entity, value=column),
             declaration=f"IndexTable({name!r}, entity, value={column!r}),",
             comment=f"MySQL: which rows have this value? viewtail find {name} VALUE",
         )

@@ -15,7 +15,7 @@ from projectors.stores import Choice, Example, NoCopy, Store, ViewReader
 from projectors.stores.redis.keys import keys_of, leading, shapes_meet
 from projectors.stores.redis.scores import score_problems
 from projectors.stores.redis.views import GENERATION, RedisHash, RedisJson, RedisSet, RedisSortedSet
-from projectors.views import BoundView, Entity, View
+from projectors.views import BoundView, View
 from servers.addresses import AddressForm
 from servers.login import Server, is_address
 
@@ -208,10 +208,10 @@ class RedisStore(Store):
     def example(self, choice: Choice) -> Example | None:
         if not choice.shown:
             return None
-        name, fields = choice.table.name, [column.name for column in choice.shown]
+        name, fields = choice.name, [column.name for column in choice.shown]
         key = ":".join(f"<{name}>" for name in choice.table.primary_key)
         return Example(
-            view=RedisHash(name, Entity(choice.table.full_name), fields=fields),
+            view=RedisHash(name, choice.entity, fields=fields),
             declaration=f"RedisHash({name!r}, entity, fields={fields!r}),",
             comment=f"Redis: a hash {name}:{key} a row. viewtail get redis:{name} KEY",
         )

@@ -9,10 +9,10 @@ from pydantic import Field
 
 from changes.pipelines import PipelineId
 from changes.published import POSITIONS, REPLAYS
-from projectors.stores import Choice, Example, Store, ViewReader
+from projectors.stores import Choice, Example, Store, ViewReader, plain
 from projectors.stores.topics import rules
 from projectors.stores.topics.views import Topic
-from projectors.views import BoundView, Entity, View
+from projectors.views import BoundView, View
 from servers.acls import TO_CONSUME, Right, commands
 from servers.kafka import KAFKA, KafkaServer
 from servers.login import Name
@@ -125,9 +125,9 @@ class TopicsStore(Store):
         return view.named(name, view.partitions if there is None else there)
 
     def example(self, choice: Choice) -> Example | None:
-        name = choice.table.full_name
+        name = f"{plain(choice.table.schema)}.{choice.name}"
         return Example(
-            view=Topic(name, Entity(name)),
+            view=Topic(name, choice.entity),
             declaration=f"Topic({name!r}, entity),",
             comment="Kafka: every change of the table as a message; see docs/consuming.md",
         )
