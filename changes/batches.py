@@ -13,13 +13,21 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from changes.positions import Position
-from changes.tables import Table
+from changes.tables import Column, Table
 
 Row = tuple[Any, ...]
 
 INSERT = 0
 UPDATE = 1
 DELETE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forms:
+    """What rows may have in the form that their table had when they changed, where that is another than it has now."""
+
+    fixed: frozenset[str]  # columns that must be as they are described
+    former: tuple[Column, ...] = ()  # as an earlier description had them: rows from before may have these too
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +38,13 @@ class Followed:
     columns: tuple[str, ...]  # in the table's ordinal order; the entity keys are always among them
     keys: tuple[tuple[str, ...], ...] = ()  # beside the primary one: those on whose uniqueness views rely
     order: str | None = None  # the column of the ids by which its rows were added, where an entity says it
+    forms: Forms | None = None  # None: rows must have every column as it is described
+    of: Followed | None = None  # this is a form that rows of that one had: what is followed, as it was described then
+
+    @property
+    def described(self) -> Followed:
+        """What is followed, whatever form rows have."""
+        return self if self.of is None else self.of
 
 
 class Origin(NamedTuple):

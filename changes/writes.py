@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from changes.batches import UNKNOWN, Origin
+from changes.tables import Column, Table
 
 Key = tuple[Any, ...]  # the entity key's values, in key order, as docs/types.md lists them
 
@@ -39,6 +41,14 @@ class KeptChange(NamedTuple):
     origin: Origin = UNKNOWN  # one object for all rows of a row event
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """What changes of a view look like that were made while its table was another."""
+
+    table: Table
+    values: tuple[Column, ...]  # of the images, in order
+
+
 class ViewWrites:
     """The writes of one view, the newest of each key; for a store that keeps every change, all of them too.
 
@@ -46,12 +56,19 @@ class ViewWrites:
         view: the view's id.
         writes: by key; None: they follow from the changes, and are made when somebody asks.
         changes: in stream order.
+        form: the columns of the images, where they are others than those that the view has now.
     """
 
-    __slots__ = ("_writes", "changes", "made", "view")
+    __slots__ = ("_writes", "changes", "form", "made", "view")
 
-    def __init__(self, view: str, writes: dict[Key, Write] | None, changes: Sequence[KeptChange] = ()) -> None:
-        self.view, self._writes, self.changes = view, writes, changes
+    def __init__(
+        self,
+        view: str,
+        writes: dict[Key, Write] | None,
+        changes: Sequence[KeptChange] = (),
+        form: Form | None = None,
+    ) -> None:
+        self.view, self._writes, self.changes, self.form = view, writes, changes, form
         self.made: Any = None  # what a sink has made of the changes before their turn
 
     @property

@@ -96,6 +96,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `fingerprint` CHAR(64) NOT NULL COMMENT 'hash of the declaration that the content was made with',
   `declaration` CHAR(64) NOT NULL DEFAULT '' COMMENT 'hash of the declaration alone, whatever its table is like',
   `version_kind` VARCHAR(255) NOT NULL COMMENT 'binlog, or the name of the version column',
+  `columns` MEDIUMTEXT NULL COMMENT 'JSON: columns that a topic of all of them has, and had until it was filled',
   `places` TEXT NULL COMMENT 'where it is in its store, and was, as JSON; NULL: an earlier viewtail kept it',
   `state` VARCHAR(16) NOT NULL COMMENT 'new, filling, filled, halted or paused',
   `reason` VARCHAR(2000) NULL COMMENT 'why it is halted, and what to do; why it is paused, if that was said',

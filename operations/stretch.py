@@ -25,7 +25,7 @@ from ingest import History, Source, TimedSource
 from ingest.limits import Limits
 from ingest.read_ahead import ReadAhead
 from operations.runs import DONE, STOPPED, Run
-from projectors.every_change import projections_for
+from projectors.every_change import projections_for, with_forms
 from projectors.projection import Projections, followed_tables
 from projectors.stores import Publisher, Store
 from projectors.stores.access import Access
@@ -102,7 +102,7 @@ class Replay:
         Raises HistoryGoneError, before anything is made, where the source no longer has all of it; MisuseError where
         the topic is not for it; SourceError where some of it cannot be read.
         """
-        store, followed = store_of(self.view.view), followed_tables([self.view])
+        store, followed = store_of(self.view.view), with_forms(followed_tables([self.view]), [self.view], {})
         source = self.history.reader(followed, {})
         self._sink = sink = store.sink_beside(self.deployment.access(store), self.view)
         with closing(sink):

@@ -255,8 +255,12 @@ def _column_problems(view: View, table: Table) -> Iterator[str]:
 
 
 def _shown(view: View, table: Table) -> tuple[str, ...]:
-    is_whole = view.shows_table and not view.shown
-    return tuple(column.name for column in table.columns) if is_whole else view.shown
+    return tuple(column.name for column in table.columns) if shows_all(view) else view.shown
+
+
+def shows_all(view: View) -> bool:
+    """Whether it shows whatever columns its table has."""
+    return view.shows_table and not view.shown
 
 
 def _unknown(table: Table, name: str, what: str) -> str:
@@ -298,7 +302,7 @@ def named_columns(view: View) -> tuple[frozenset[str], bool]:
         names.add(view.entity.version)
     names.update(name for name, _ in view.entity.only)
     read = functions_read(view)
-    return read.columns | names, bool(read.why_all) or (view.shows_table and not view.shown)
+    return read.columns | names, bool(read.why_all) or shows_all(view)
 
 
 def functions_read(view: View) -> Reads:

@@ -7,7 +7,8 @@ a version, are the changes of one key a single one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from changes.batches import (
@@ -16,6 +17,7 @@ from changes.batches import (
     UNKNOWN,
     Batch,
     Followed,
+    Forms,
     Origin,
     Refused,
     Row,
@@ -24,12 +26,15 @@ from changes.batches import (
     pairs,
     unreadable_in,
 )
-from changes.writes import KeptChange, Key, Parked, ViewWrites
+from changes.tables import Column
+from changes.writes import Form, KeptChange, Key, Parked, ViewWrites
+from projectors.binding import functions_read, shows_all
 from projectors.projection import Projected, Projections, RowByRow, RowRefusedError
 from projectors.stores import Store
 from projectors.views import BoundView
 
 Image: TypeAlias = tuple[Any, ...] | bytes | None  # what a view shows of a row; None: nothing
+_MOST_FORMS = 100  # a reader that connects again makes new ones
 Plain: TypeAlias = Callable[[int, int, list[Row], Origin, list[KeptChange]], bool]
 
 
@@ -38,12 +43,62 @@ def projections_for(store: Store, views: Sequence[BoundView], followed: dict[tup
     return (EveryChange if store.keeps_every_change else Projections)(views, followed)
 
 
+def with_forms(
+    followed: dict[tuple[str, str], Followed], views: Sequence[BoundView], former: Mapping[str, Sequence[Column]]
+) -> dict[tuple[str, str], Followed]:
+    """The same tables, whose rows may have the form that their table had when they changed.
+
+    Args:
+        former: by view, columns that its table had.
+    """
+    found = {}
+    for name, one in followed.items():
+        of_table = [view for view in views if (view.table.schema, view.table.name) == name]
+        kept = [column for view in of_table if shows_all(view.view) for column in former.get(view.id, ())]
+        fixed = frozenset(column for view in of_table for column in _fixed(view))
+        forms = Forms(fixed=fixed, former=tuple(dict.fromkeys(kept)))
+        found[name] = replace(one, forms=forms)
+    return found
+
+
+def _fixed(view: BoundView) -> Iterator[str]:
+    """The columns without which a change means nothing: its key, and what says whether the view shows it."""
+    entity = view.view.entity
+    yield from (column.name for column in view.key)
+    yield from (name for name, _ in entity.only)
+    yield from functions_read(view.view).columns & {*view.needed}
+    if entity.version is not None:
+        yield entity.version
+
+
+def in_form(view: BoundView, form: Followed) -> BoundView:
+    """The view of rows in a form that its table had."""
+    columns = form.table.columns
+    shown = [column.name for column in columns] if shows_all(view.view) else view.view.shown
+    values = tuple(column for name in shown if (column := form.table.column(name)) is not None)
+    needed = tuple(column.name for column in columns if column.name in view.needed or column in values)
+    return replace(view, table=form.table, values=values, needed=needed)
+
+
 class EveryChange(Projections):
     """All projections of a pipeline whose store keeps every change."""
 
     def __init__(self, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed]) -> None:
         super().__init__(views, followed)
         self._images = {view.id: _Images(view, followed[view.table.schema, view.table.name].columns) for view in views}
+        self._in_forms: dict[Followed, list[tuple[str, _Images, Form | None]]] = {}
+
+    def _followers(self, followed: Followed) -> list[tuple[str, _Images, Form | None]]:
+        """The views of a table that get its changes, with what makes them of rows of that form."""
+        views = [one.view for one in self._of_table(followed.described)]
+        if followed.of is None:
+            return [(view.id, self._images[view.id], None) for view in views]
+        if followed not in self._in_forms:
+            if len(self._in_forms) >= _MOST_FORMS:
+                self._in_forms.clear()
+            self._in_forms[followed] = [_in_form(view, followed) for view in views]
+        running = {view.id for view in views}
+        return [one for one in self._in_forms[followed] if one[0] in running]
 
     def of(self, batch: Batch) -> Projected:
         """Every change, in stream order; the views of one table follow each other event by event."""
@@ -53,20 +108,20 @@ class EveryChange(Projections):
         if batch.refused:
             events = sorted([*events, *batch.refused], key=lambda event: event.version)
         followed: Followed | None = None
-        views: list[tuple[str, _Images]] = []
+        views: list[tuple[str, _Images, Form | None]] = []
         into: list[KeptChange] = []
         for event in events:
             if event[0] is not followed:
                 followed = event[0]
-                views = [(one.view.id, self._images[one.view.id]) for one in self._of_table(followed)]
+                views = self._followers(followed)
                 into = []
                 if len(views) == 1:
-                    runs.append(ViewWrites(views[0][0], None, into))
+                    runs.append(ViewWrites(views[0][0], None, into, views[0][2]))
             origin = batch.origin_of(event)
-            for view, images in views:
+            for view, images, form in views:
                 if len(views) > 1:
                     into = []
-                    runs.append(ViewWrites(view, None, into))
+                    runs.append(ViewWrites(view, None, into, form))
                 images.changes(event, origin, into, parked)
         return Projected([run for run in runs if run.changes], parked)
 
@@ -78,6 +133,11 @@ class EveryChange(Projections):
         self._images[view].changes(event, UNKNOWN, found, parked)
         found = [one._replace(op="read") for one in found]
         return Projected([ViewWrites(view, None, found)] if found else [], parked)
+
+
+def _in_form(view: BoundView, followed: Followed) -> tuple[str, _Images, Form]:
+    then = in_form(view, followed)
+    return view.id, _Images(then, followed.columns), Form(then.table, then.values)
 
 
 class _Images(RowByRow):

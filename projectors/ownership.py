@@ -30,7 +30,7 @@ from projectors.asked_watermarks import PassedWatermarks
 from projectors.backfill import Backfill, BackfillVitals
 from projectors.binding import bind
 from projectors.dead_letters import DeadLetters
-from projectors.every_change import projections_for
+from projectors.every_change import projections_for, with_forms
 from projectors.pace import GivingWay
 from projectors.pipeline import Pipeline
 from projectors.projection import NewestOnly, Projections, followed_tables
@@ -250,7 +250,7 @@ def take(
         if (guard := guarded(sink)) is not None:
             guard.leave_alone(halted)
         running = [view for view in views if view.id not in held_back | halted]
-        followed = followed_tables(running)
+        followed = _followed(store, running, states)
         cascades = _cascades(deployment, history, guard, running, followed)
         projections = _projections(store, running, followed, asked)
         life = _life(deployment, session, views, states, records, projections, held_back, fits_from)
@@ -277,6 +277,11 @@ def take(
         offset = log_fill.begin(pipeline.source, states, records, offset) or offset
         on_failure.pop_all()
     return Ownership(deployment, identity, taken.owner, session, life, pipeline, offset, taken_from, stop, found.copies)
+
+
+def _followed(store: Store, views: Sequence[BoundView], states: ViewStates) -> dict[tuple[str, str], Followed]:
+    followed = followed_tables(views)
+    return with_forms(followed, views, states.former(views)) if store.keeps_every_change else followed
 
 
 def _records(source: Source, states: ViewStates, views: Sequence[BoundView]) -> dict[str, ViewRecord]:

@@ -35,7 +35,7 @@ from offsets import OffsetStore
 from projectors.binding import bind, named_columns
 from projectors.dead_letters import DeadLetters
 from projectors.stores import GuardedSink, Sink, guarded, publisher
-from projectors.view_life import ViewLife
+from projectors.view_life import DescribeAgain, ViewLife
 from projectors.views import BoundView
 from servers.sessions import Connection
 
@@ -70,8 +70,13 @@ class TableChanges:
                         self.life.halt(view.id, _cannot_go_on(view, change, error))
 
     def _bind(self, view: BoundView, change: TableChange) -> BoundView:
-        """To the table as it is now. Raises SourceError, DeclarationError or StoreError where that cannot be."""
+        """To the table as it is now. Raises SourceError, DeclarationError or StoreError where that cannot be.
+
+        Raises DescribeAgain where the views of a store that keeps every change are to be bound to it by a new taking.
+        """
         now = self._bound_now(view)
+        if publisher(self.sink) is not None and _is_keyed_alike(view, now) and not _is_alike(view, now):
+            raise DescribeAgain(f"{view.id}: {change.reason}")  # its changes are read in the form that they have
         _check_alike(view, now)
         if reading_of(view.table, view.needed) != reading_of(now.table, now.needed):
             with self.life.gate.binding(view.id):
@@ -202,9 +207,21 @@ def _cannot_go_on(view: BoundView, change: TableChange, error: Exception) -> str
     )
 
 
+def _is_keyed_alike(view: BoundView, now: BoundView) -> bool:
+    return [column.name for column in now.key] == [column.name for column in view.key]
+
+
+def _is_alike(view: BoundView, now: BoundView) -> bool:
+    try:
+        _check_alike(view, now)
+    except SourceError:
+        return False
+    return True
+
+
 def _check_alike(view: BoundView, now: BoundView) -> None:
     """Raises SourceError where the values that a view uses are not of the kind that they were."""
-    if [column.name for column in now.key] != [column.name for column in view.key]:
+    if not _is_keyed_alike(view, now):
         raise SourceError("its key changed")
     for name in view.needed:
         before, after = view.table.column(name), now.table.column(name)

@@ -20,6 +20,7 @@ from changes.batches import Followed, Halt
 from offsets.mysql import Session
 from projectors.projection import Projections
 from projectors.stores import Sink, guarded
+from projectors.stores.registry import store_of
 from projectors.view_states import KEPT, Event, State, ViewRecord, ViewStates
 from projectors.views import BoundView, View
 
@@ -40,6 +41,13 @@ class ReadAgain(Exception):
     def __init__(self, held_back: frozenset[str] = frozenset()) -> None:
         super().__init__(", ".join(sorted(held_back)))
         self.held_back = held_back
+
+
+class DescribeAgain(Exception):
+    """A table is another one than when its views were bound to it: the pipeline is taken again, with it as it is now.
+
+    Nothing of the batch was committed.
+    """
 
 
 class BackfillGate:
@@ -168,8 +176,14 @@ class ViewLife:
             raise ReadAgain()
 
     def _is_before_its_backfill(self, view: str) -> bool:
-        """Whether nothing of it was backfilled and its table fits it now, so that it can begin behind this."""
-        if self.states.read(view).state is not State.NEW or self.misfit(self.views[view].view) is not None:
+        """Whether nothing of it was backfilled and its table fits it now, so that it can begin behind this.
+
+        A store that keeps every change has those from before: no backfill brings back what it does not get.
+        """
+        record, declared = self.states.read(view), self.views[view].view
+        if record.state is not State.NEW or (store_of(declared).keeps_every_change and record.incarnation):
+            return False
+        if self.misfit(declared) is not None:
             return False
         self.wake.set()  # whoever backfills finds that it gets no changes, and has the pipeline taken again
         return True

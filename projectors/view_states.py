@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum
 from typing import Any, TypeAlias
@@ -16,10 +16,11 @@ import orjson
 
 from changes.errors import DeclarationError, StopRequested
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
+from changes.tables import Column, Kind
 from offsets import Owner, migrations
 from offsets.lease import is_held
 from offsets.mysql import Session, check_fence, reading, transaction
-from projectors.binding import declaration_hash, earlier_fingerprint
+from projectors.binding import declaration_hash, earlier_fingerprint, shows_all
 from projectors.stores.leaving import Place
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, view_of
@@ -193,6 +194,7 @@ class ViewStates:
                     self._compare(cursor, view, *present[view.id])
             self._add_places(cursor, [view for view in views if view.id in present])
             self._insert(cursor, [view for view in views if view.id not in present])
+            self._keep_columns(cursor, views)
             records = self._records(cursor, [view.id for view in views])
         self.ids |= {name: record.id for name, record in records.items()}
         return records
@@ -260,6 +262,33 @@ class ViewStates:
                 cursor.execute(
                     f"UPDATE {self._table} SET places = %s {self._ours} AND name = %s", (_text_of(places), view.id)
                 )
+
+    def _keep_columns(self, cursor: Any, views: Sequence[BoundView]) -> None:
+        """Until a view of all columns is filled with the present ones, changes may come that have earlier ones."""
+        whole = {view.id: view for view in views if store_of(view.view).keeps_every_change and shows_all(view.view)}
+        known = self._columns(cursor, whole)
+        for name, view in whole.items():
+            is_filled, before = known[name]
+            now = [column for column in view.table.columns if column.name in view.needed]
+            kept = now if is_filled else [*now, *(column for column in before if column not in now)]
+            if kept != before:
+                statement = f"UPDATE {self._table} SET columns = %s {self._ours} AND name = %s"
+                cursor.execute(statement, (_columns_text(kept), name))
+
+    def _columns(self, cursor: Any, views: Collection[str]) -> dict[str, tuple[bool, list[Column]]]:
+        """By view, whether it is filled, and the columns that were kept."""
+        if not views:
+            return {}
+        cursor.execute(
+            f"SELECT name, state, columns FROM {self._table} {self._ours} AND name IN %(views)s",
+            {"views": sorted(views)},
+        )
+        return {name: (state == State.FILLED, _columns_from(text)) for name, state, text in cursor.fetchall()}
+
+    def former(self, views: Sequence[BoundView]) -> dict[str, list[Column]]:
+        """By view, the columns of its table, and earlier ones that changes may have that are not read yet."""
+        with self._transaction("reading the views' columns") as cursor:
+            return {name: columns for name, (_, columns) in self._columns(cursor, [view.id for view in views]).items()}
 
     def _places(self, cursor: Any) -> dict[str, list[Place]]:
         cursor.execute(f"SELECT name, places FROM {self._table} {self._ours}")
@@ -450,6 +479,16 @@ def _place(view: BoundView) -> Place:
 
 def _text_of(places: Sequence[Place]) -> str:
     return orjson.dumps(places).decode()
+
+
+def _columns_text(columns: Sequence[Column]) -> str:
+    return orjson.dumps([{**asdict(column), "kind": column.kind.value} for column in columns]).decode()
+
+
+def _columns_from(text: str | None) -> list[Column]:
+    """As `_columns_text` keeps them; none where an earlier viewtail kept the view."""
+    found: list[dict[str, Any]] = [] if text is None else orjson.loads(text)
+    return [Column(**{**one, "kind": Kind(one["kind"]), "labels": tuple(one["labels"])}) for one in found]
 
 
 def places_from(text: str | None) -> list[Place]:

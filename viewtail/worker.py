@@ -31,7 +31,7 @@ from projectors.backfills import Backfills
 from projectors.copies import Mover
 from projectors.ownership import Ownership, take
 from projectors.stores.registry import store_named
-from projectors.view_life import ReadAgain
+from projectors.view_life import DescribeAgain, ReadAgain
 from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.composition import Deployment, deploy_what_works
@@ -210,6 +210,8 @@ class Worker:
             _log.info("reading again without halted views", also_without=sorted(error.held_back))
             self._held_back |= error.held_back
             following = replace(deployment, views=own.bound_views())
+        except DescribeAgain as error:
+            _log.info("a table changed: its views are bound to it as it is now", table=str(error))
         finally:
             lease.look = lambda _: None
             own.pipeline.offsets.abandon()

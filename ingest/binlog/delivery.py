@@ -121,7 +121,7 @@ class Delivery:
         changes = transaction.changes[: transaction.committed]
         del transaction.changes[: transaction.committed]
         if tables.halted:
-            changes = [change for change in changes if change.followed not in tables.halted]
+            changes = [change for change in changes if change.followed.described not in tables.halted]
         watermarks: list[Watermark] = []
         if tables.has_watermarks:
             watermarks = _watermarks([change for change in changes if change.followed is tables.watermark])

@@ -14,6 +14,8 @@ from changes.batches import DELETE, INSERT, UPDATE, Followed, Row
 from changes.errors import TableUnreadableError
 from changes.tables import Column, Kind
 from ingest.binlog import column_types as types
+from ingest.binlog import mariadb_types
+from ingest.binlog.own_forms import form_of
 from ingest.binlog.row_decoder import compile_decoder
 from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_map import TableMap, parse
@@ -33,6 +35,8 @@ def compile_mariadb_reader(body: bytes, followed: Followed) -> TableReader:
     row_end = followed.table.row_end
     if row_end is None:
         _refuse_new_versioning(table_map, followed)
+    followed = form_of(table_map, followed, mariadb_types.SIZES.values())
+    if row_end is None:
         decoded, current, prefix = followed, None, NO_EXTRA_DATA
     else:
         decoded = _with_row_end(table_map, followed, row_end)

@@ -102,6 +102,8 @@ class StatementEvents:
 
     def _note(self, verdict: statements.Verdict, statement: str, query: Query, log_pos: int) -> None:
         place, why, kind = self._walk.place, statements.reason(verdict, statement), verdict.kind
+        if kind is None and _goes_on(verdict):
+            kind = TableChangeKind.REPLACED
         if kind is None:
             self._halt(verdict.followed, why, log_pos, verdict.columns)
             return
@@ -129,3 +131,8 @@ class StatementEvents:
             return list(followed)
         schemas = {name.lower() for name in query.databases}
         return [table for table in followed if table.table.schema.lower() in schemas]
+
+
+def _goes_on(verdict: statements.Verdict) -> bool:
+    """Whether rows from here on are read in whatever form they have: no more than columns changed."""
+    return verdict.followed.forms is not None and verdict.columns is not None

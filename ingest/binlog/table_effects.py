@@ -29,6 +29,7 @@ _OTHER_KEY = (
 _Loss: TypeAlias = "tuple[str, frozenset[str] | None]"  # why, and of which followed columns; None: of the whole table
 Meant: TypeAlias = "tuple[TableChangeKind | None, str, frozenset[str] | None]"  # kind, why and columns of a Verdict
 _UNSEEN = "values may have changed without row events"
+_CONVERTED = f"the table was converted to a character set, and {_UNSEEN}"
 
 
 def meant(followed: Followed, effects: list[ddl.Effect], is_strict: bool) -> Meant | None:
@@ -194,6 +195,8 @@ class _Losses:
                 return self._of_columns(f"column {old} was renamed to {new}", old, new)
             case ddl.ColumnDefined(name) if not self._keeps_values(change):
                 return self._of_columns(f"column {name} was redefined, and {_UNSEEN}", name, *self._computed)
+            case ddl.Converted() if not self._converts_nothing:
+                return self._of_columns(_CONVERTED, *self._followed.columns)
         return None
 
     def _of_columns(self, why: str, *names: str) -> _Loss | None:
@@ -218,8 +221,8 @@ class _Losses:
                 )
             case ddl.RowsMoved(how):
                 return how
-            case ddl.Converted() if not self._converts_nothing:
-                return f"the table was converted to a character set, and {_UNSEEN}"
+            case ddl.Converted() if not self._converts_nothing and self._followed.forms is None:
+                return _CONVERTED
         return None
 
     def _keeps_values(self, defined: ddl.ColumnDefined) -> bool:

@@ -59,6 +59,18 @@ def check_fits(table_map: TableMap, name: str, followed: Followed) -> None:
         )
 
 
+def is_as_described(seen: MapColumn, described: Column) -> bool:
+    """Whether a column of the binlog is the described one to the last detail: a wider type is another one here."""
+    kind = described.kind if is_text_in_binary(seen, described) else kind_of(seen)
+    if kind is Kind.UNSUPPORTED or _difference(seen, kind, described) or seen.is_nullable > described.is_nullable:
+        return False
+    declared = re.split("[( ]", described.declared.lower(), maxsplit=1)[0]
+    if kind is Kind.INTEGER:
+        is_of_length = seen.type != types.BIT or seen.metadata == described.length
+        return is_of_length and declared == seen.type_name.lower()
+    return kind is not Kind.GEOMETRY or (declared == "point") == (seen.detail == types.POINT)
+
+
 def is_text_in_binary(seen: MapColumn, described: Column) -> bool:
     """Whether it is one of MariaDB's types that the binlog shows as BINARY."""
     return (

@@ -13,6 +13,7 @@ from changes.batches import Followed, Halt, Row, TableChange
 from changes.errors import TableUnreadableError
 from ingest.binlog.events import Event
 from ingest.binlog.open_transaction import OpenTransaction
+from ingest.binlog.own_forms import form_of
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.partial_json import PartialUpdates
 from ingest.binlog.place import Place
@@ -63,6 +64,7 @@ OWN_TABLE = OwnTable()
 def compile_reader(body: bytes, followed: Followed) -> TableReader:
     """The reader for a table map of MySQL; raises TableUnreadableError."""
     table_map = parse(body)
+    followed = form_of(table_map, followed)
     decoder = compile_decoder(table_map, followed)
     write_image, update_image = NO_EXTRA_DATA + decoder.write_image, NO_EXTRA_DATA + decoder.update_image
     return TableReader(followed, decoder, decoder.decode, write_image, update_image, table_map)
@@ -138,6 +140,7 @@ class TableReaders:
 
     def halt(self, followed: Followed, version: int, reason: str, columns: frozenset[str] | None = None) -> None:
         """Stop decoding a table; its views that need these columns halt with the next batch. None: all of them."""
+        followed = followed.described
         if followed is self.watermark:
             self.skip_watermark(reason)
             return
@@ -149,7 +152,7 @@ class TableReaders:
         self.followed.pop((followed.table.schema, followed.table.name), None)
         self.by_body.clear()
         for identity, reader in self.by_id.items():
-            if reader and reader.followed is followed:
+            if reader and reader.followed.described is followed:
                 self.by_id[identity] = None
 
     def _is_before_it_fits(self, followed: Followed, version: int) -> bool:

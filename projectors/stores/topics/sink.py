@@ -14,16 +14,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.metadata import version as release_of
-from typing import Any
+from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from changes.batches import Watermark
-from changes.envelope import Envelope
+from changes.envelope import Envelope, Message
 from changes.errors import RETRIES, FencedError, StoreError, StoreUnavailableError
 from changes.positions import Position, ReadPosition
 from changes.published import POSITIONS, VERSION_HEADER, Progress, Published, record_key
-from changes.writes import KeptChange, Key, Parked, ViewWrites, Write
+from changes.tables import Column, Table
+from changes.writes import Form, KeptChange, Key, Parked, ViewWrites, Write
 from projectors import failpoints
 from projectors.stores import Publisher, nothing, parked
 from projectors.stores.topics.admin import Topics, contradictions
@@ -53,10 +54,12 @@ _PRODUCER = {
     "retry.backoff.ms": 10,
     "retry.backoff.max.ms": 500,
 }
+_Encode: TypeAlias = Callable[[Sequence[KeptChange], int], list[Message]]
 Headers = list[tuple[str, str | bytes | None]]
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 _LARGE = 500  # changes
 _SLICE = 500
+_MOST_FORMS = 100  # as of projectors/every_change.py
 _MESSAGE_OVERHEAD = 512  # more than what a message of one has besides key, value and header
 # librdkafka tells on standard error that a fenced producer has nothing to take back.
 warnings.filterwarnings("ignore", message="Producer abort_transaction failed", category=RuntimeWarning)
@@ -87,13 +90,9 @@ class TopicSink(Publisher):
         self._id = transactional_id(database, pipeline)
         self._pipeline, self._positions = pipeline, positions
         self._key = record_key(database, pipeline)
-        release = release_of("viewtail")
-        self._envelopes = {
-            view.id: Envelope(
-                view.table, view.key, view.values, name=name, release=release, with_schemas=topic_of(view).has_schemas
-            )
-            for view in views
-        }
+        self._name = name
+        self._envelopes = {view.id: self._envelope(view, view.table, view.values) for view in views}
+        self._in_forms: dict[Form, Envelope] = {}
         self._producer: Producer | None = None
         self._topics: Topics | None = None
         self._most_bytes: dict[str, int] = {}  # of one message, by view
@@ -112,6 +111,22 @@ class TopicSink(Publisher):
         self._progress: Progress | None = None  # goes with the transaction that is open
         self._told: Position | None = None  # by the last progress
         self._told_at = 0.0
+
+    def _envelope(self, view: BoundView, table: Table, values: Sequence[Column]) -> Envelope:
+        has_schemas = topic_of(view).has_schemas
+        return Envelope(
+            table, view.key, values, name=self._name, release=release_of("viewtail"), with_schemas=has_schemas
+        )
+
+    def _envelope_of(self, found: ViewWrites) -> Envelope:
+        """What makes messages of changes in their form."""
+        if (form := found.form) is None:
+            return self._envelopes[found.view]
+        if form not in self._in_forms:
+            if len(self._in_forms) >= _MOST_FORMS:
+                self._in_forms.clear()
+            self._in_forms[form] = self._envelope(self._views[found.view], form.table, form.values)
+        return self._in_forms[form]
 
     # -- the place -----------------------------------------------------------------------------------------------
 
@@ -237,7 +252,7 @@ class TopicSink(Publisher):
             for some in _slices(found.changes):
                 if self._under_way is None or self._under_way.done():
                     return
-                found.made.append(self._envelopes[found.view].messages(some, _now_us()))
+                found.made.append(self._envelope_of(found).messages(some, _now_us()))
 
     def saw(self, watermarks: Sequence[Watermark]) -> None:
         """They go into the record of the next position: a successor tells them, should this process die before."""
@@ -269,7 +284,7 @@ class TopicSink(Publisher):
 
     def _publish(self, producer: Producer, found: ViewWrites, letters: list[Parked]) -> None:
         """Some hundred changes at a time, so that their messages are sent while the processor's cache has them."""
-        view, encode = self._views[found.view], self._envelopes[found.view].messages
+        view, encode = self._views[found.view], self._envelope_of(found).messages
         topic, limit, made = view.view.name, self._most_bytes[found.view], found.made or []
         produce, last, headers = producer.produce, -1, Headers()
         for number, some in enumerate(_slices(found.changes)):
@@ -278,7 +293,7 @@ class TopicSink(Publisher):
             else:
                 messages = encode(some, _now_us())
             if max([len(key) + len(value or b"") for key, value, _ in messages]) > limit:
-                messages = encode(self._that_fit(view, some, limit, letters), _now_us())
+                messages = encode(self._that_fit(view, encode, some, limit, letters), _now_us())
             for key, value, version in messages:
                 if version != last:
                     last, headers = version, [(VERSION_HEADER, str(version).encode())]
@@ -302,11 +317,11 @@ class TopicSink(Publisher):
                 raise StoreUnavailableError(f"Kafka: the broker took nothing for {FULL_FOR_S:.0f} s. {RETRIES}")
 
     def _that_fit(
-        self, view: BoundView, changes: Sequence[KeptChange], limit: int, letters: list[Parked]
+        self, view: BoundView, encode: _Encode, changes: Sequence[KeptChange], limit: int, letters: list[Parked]
     ) -> list[KeptChange]:
         fit = []
         for change in changes:
-            size = max(len(key) + len(value or b"") for key, value, _ in self._envelopes[view.id].messages([change], 0))
+            size = max(len(key) + len(value or b"") for key, value, _ in encode([change], 0))
             if size <= limit:
                 fit.append(change)
                 continue

@@ -1,0 +1,270 @@
+"""ALTERs while viewtail is away: a topic has each change once, in order, in the form that its event had."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from stack import Server
+from tests.support import topic_log
+from tests.support.asking import ask
+from tests.support.running import Run, addresses, wait_for
+
+FIRST = "(id INT PRIMARY KEY, name VARCHAR(20), n INT)"
+Row = dict[str, Any]
+
+
+# In the first form: an update, a row that comes and goes, a delete.
+CHANGES = [
+    "UPDATE T SET n = 10 WHERE id = 1",
+    "INSERT INTO T VALUES (3, 'c', 3)",
+    "DELETE FROM T WHERE id = 3",
+    "DELETE FROM T WHERE id = 2",
+]
+
+
+def row(number: int, name: object, n: object) -> Row:
+    return {"id": number, "name": name, "n": n}
+
+
+OLD: list[tuple[str, Row | None, Row | None]] = [
+    ("u", row(1, "a", 1), row(1, "a", 10)),
+    ("c", None, row(3, "c", 3)),
+    ("d", row(3, "c", 3), None),
+    ("d", row(2, "b", 2), None),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What happens to one table behind `changes`, and the changes that its topic has of that."""
+
+    then: list[str]  # statements; T is the table
+    told: list[tuple[str, Row | None, Row | None]]
+    old: list[tuple[str, Row | None, Row | None]] = field(default_factory=lambda: OLD)
+    first: str = FIRST  # the table's form to begin with
+    declared: str = ""  # further arguments of the topic
+    redeclared: str | None = None  # those of the start behind it all
+    changes: list[str] = field(default_factory=lambda: CHANGES)
+    second: int = 2  # n of the second row
+
+
+def updated(before: Row, after: Row) -> list[tuple[str, Row | None, Row | None]]:
+    return [("u", before, after)]
+
+
+def only(name: str) -> list[tuple[str, Row | None, Row | None]]:
+    def picked(image: Row | None) -> Row | None:
+        return None if image is None else {name: image[name]}
+
+    return [(op, picked(before), picked(after)) for op, before, after in OLD]
+
+
+SWEPT = ("d", None, None)  # a key that the table no longer shows, found when the topic was filled again
+NOW = row(1, "a", 10)
+CASES = {
+    "add": Case(
+        then=["ALTER TABLE T ADD COLUMN age INT NOT NULL DEFAULT 7", "UPDATE T SET age = 8"],
+        told=updated({**NOW, "age": 7}, {**NOW, "age": 8}),
+    ),
+    "add_first": Case(
+        then=["ALTER TABLE T ADD COLUMN age INT FIRST", "UPDATE T SET age = 8"],
+        told=updated({**NOW, "age": None}, {**NOW, "age": 8}),
+    ),
+    "add_with_schemas": Case(
+        declared=", schemas=True",
+        then=["ALTER TABLE T ADD COLUMN age INT NOT NULL DEFAULT 7", "UPDATE T SET age = 8"],
+        told=updated({**NOW, "age": 7}, {**NOW, "age": 8}),
+    ),
+    "drop": Case(
+        then=["ALTER TABLE T DROP COLUMN n", "UPDATE T SET name = 'x'"],
+        told=updated({"id": 1, "name": "a"}, {"id": 1, "name": "x"}),
+    ),
+    "drop_and_add": Case(
+        then=["ALTER TABLE T DROP COLUMN n", "ALTER TABLE T ADD COLUMN n VARCHAR(9) DEFAULT 'q'", "UPDATE T SET n='y'"],
+        told=updated(row(1, "a", "q"), row(1, "a", "y")),
+    ),
+    "widen": Case(
+        then=["ALTER TABLE T MODIFY n BIGINT", "UPDATE T SET n = 5000000000"],
+        told=updated(NOW, row(1, "a", 5000000000)),
+    ),
+    "to_text": Case(
+        then=["ALTER TABLE T MODIFY n VARCHAR(20)", "UPDATE T SET n = 'x'"],
+        told=updated(row(1, "a", "10"), row(1, "a", "x")),
+    ),
+    "to_bits": Case(
+        then=["ALTER TABLE T MODIFY n BIT(3)", "UPDATE T SET n = 1"],
+        first="(id INT PRIMARY KEY, name VARCHAR(20), n BIT(1))",
+        second=0,
+        changes=[statement.replace("= 10", "= 0").replace("'c', 3", "'c', 1") for statement in CHANGES],
+        old=[
+            ("u", row(1, "a", True), row(1, "a", False)),
+            ("c", None, row(3, "c", True)),
+            ("d", row(3, "c", True), None),
+            ("d", row(2, "b", False), None),
+        ],
+        told=updated(row(1, "a", "AA=="), row(1, "a", "AQ==")),
+    ),
+    "unsigned": Case(
+        then=["ALTER TABLE T MODIFY n INT UNSIGNED", "UPDATE T SET n = 4000000000"],
+        told=updated(NOW, row(1, "a", 4000000000)),
+    ),
+    "there_and_back": Case(
+        then=["ALTER TABLE T MODIFY n VARCHAR(20)", "UPDATE T SET n = '11'", "ALTER TABLE T MODIFY n INT"],
+        told=updated(row(1, "a", "10"), row(1, "a", "11")),
+    ),
+    "not_null": Case(
+        declared=", schemas=True",
+        then=["UPDATE T SET n = NULL", "UPDATE T SET n = 1", "ALTER TABLE T MODIFY n INT NOT NULL"],
+        told=[*updated(NOW, row(1, "a", None)), *updated(row(1, "a", None), row(1, "a", 1))],
+    ),
+    "rename": Case(
+        then=["ALTER TABLE T CHANGE name title VARCHAR(20)", "UPDATE T SET title = 'x'"],
+        told=updated({"id": 1, "title": "a", "n": 10}, {"id": 1, "title": "x", "n": 10}),
+    ),
+    "charset": Case(
+        then=["ALTER TABLE T CONVERT TO CHARACTER SET latin1", "UPDATE T SET name = 'é'"],
+        told=updated(NOW, row(1, "é", 10)),
+    ),
+    "reorder": Case(
+        then=["ALTER TABLE T MODIFY n INT FIRST", "UPDATE T SET n = 11"], told=updated(NOW, row(1, "a", 11))
+    ),
+    "several": Case(
+        then=[
+            "ALTER TABLE T ADD COLUMN x INT",
+            "UPDATE T SET x = 1",
+            "ALTER TABLE T DROP COLUMN n, ADD COLUMN y INT FIRST",
+            "UPDATE T SET y = 2",
+        ],
+        told=[
+            *updated({**NOW, "x": None}, {**NOW, "x": 1}),
+            *updated({"id": 1, "name": "a", "x": 1, "y": None}, {"id": 1, "name": "a", "x": 1, "y": 2}),
+        ],
+    ),
+    "swap": Case(
+        then=[
+            "CREATE TABLE T_new (id INT PRIMARY KEY, name VARCHAR(90), n INT, age INT)",
+            "INSERT INTO T_new (id, name, n) SELECT id, name, n FROM T",
+            "RENAME TABLE T TO T_old, T_new TO T",
+            "UPDATE T SET age = 8",
+        ],
+        told=updated({**NOW, "age": None}, {**NOW, "age": 8}),
+    ),
+    "emptied": Case(
+        then=[
+            "TRUNCATE TABLE T",
+            "INSERT INTO T VALUES (5, 'e', 5)",
+            "ALTER TABLE T ADD COLUMN age INT",
+            "DELETE FROM T",
+        ],
+        told=[("c", None, row(5, "e", 5)), ("d", {**row(5, "e", 5), "age": None}, None)],
+    ),
+    "named": Case(
+        declared=', fields=["n"]',
+        old=only("n"),
+        then=["ALTER TABLE T MODIFY n VARCHAR(20), DROP COLUMN name", "UPDATE T SET n = 'x'"],
+        told=updated({"n": "10"}, {"n": "x"}),
+    ),
+    "redeclared": Case(
+        declared=', fields=["name"]',
+        redeclared=', fields=["name", "age"]',
+        old=only("name"),
+        then=["ALTER TABLE T ADD COLUMN age INT", "UPDATE T SET age = 8"],
+        told=updated({"name": "a", "age": None}, {"name": "a", "age": 8}),
+    ),
+}
+
+
+class Away:
+    """A run over a table and a topic a case, stopped while all statements of all cases were executed."""
+
+    def __init__(self, folder: Path, kafka: Server, source: Server, schema: str) -> None:
+        self.kafka, self.source, self.schema, self.own = kafka, source, schema, f"{schema}_own"
+        urls = {"VIEWTAIL_MYSQL__URL": f"{source.url}/{self.own}", "VIEWTAIL_KAFKA__URL": kafka.url}
+        self.run = Run(folder, "", {**addresses(source), **urls})
+
+    def declare(self, arguments: Callable[[Case], str]) -> None:
+        views = [
+            f'    Topic("{self.schema}.{name}", Entity("{self.schema}.{name}"), partitions=1{arguments(case)}),\n'
+            for name, case in CASES.items()
+        ]
+        text = f"from viewtail import Entity, Topic\n\nviews = [\n{''.join(views)}]\n"
+        (self.run.folder / "views.py").write_text(text)
+
+    def make_tables(self) -> None:
+        for database in (self.schema, self.own):
+            ask(self.source, f"DROP DATABASE IF EXISTS {database}")
+        ask(self.source, f"CREATE DATABASE {self.schema} CHARACTER SET utf8mb4")
+        for name, case in CASES.items():
+            ask(self.source, f"CREATE TABLE {self.schema}.{name} {case.first}")
+            ask(self.source, f"INSERT INTO {self.schema}.{name} VALUES (1, 'a', 1), (2, 'b', {case.second})")
+
+    def execute(self, name: str, statements: Iterable[str]) -> None:
+        for statement in statements:
+            ask(self.source, re.sub(r"\bT(?=_|\b)", f"{self.schema}.{name}", statement))
+
+    def states(self) -> dict[str, str]:
+        found = ask(self.source, f"SELECT name, state FROM {self.own}.view")
+        return {str(name).removeprefix(f"kafka:{self.schema}."): str(state) for name, state in found}
+
+    def messages(self, name: str) -> list[tuple[Row, str, Row | None, Row | None]]:
+        """Key, op, before, after; without tombstones."""
+        found = []
+        for message in topic_log.raw(self.kafka, f"{self.schema}.{name}"):
+            if message.value() is not None:
+                key, value = (payload(orjson.loads(text)) for text in (message.key(), message.value()))
+                found.append((key, value["op"], value["before"], value["after"]))
+        return found
+
+
+def payload(content: Row) -> Row:
+    found: Row = content.get("payload", content)
+    return found
+
+
+@pytest.fixture(scope="module", params=["mysql", "mariadb"])
+def away(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kafka_server: Server
+) -> Iterator[Away]:
+    source: Server = request.getfixturevalue(f"{request.param}_server")
+    found = Away(tmp_path_factory.mktemp("away"), kafka_server, source, f"topic_alters_{request.param}")
+    found.make_tables()
+    found.declare(lambda case: case.declared)
+    found.run.start()
+    try:
+        wait_for("all are filled", lambda: list(found.states().values()) == ["filled"] * len(CASES))
+        assert found.run.stop() == 0
+        for name, case in CASES.items():
+            found.execute(name, [*case.changes, *case.then])
+        found.declare(lambda case: case.declared if case.redeclared is None else case.redeclared)
+        found.run.start()
+        yield found
+        assert "Traceback" not in found.run.log
+    except BaseException:
+        print(found.run.log[-6000:])
+        raise
+    finally:
+        found.run.kill()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_change_is_published_once_in_the_form_that_it_had(away: Away, name: str) -> None:
+    case = CASES[name]
+
+    def told() -> bool:
+        found = [(op, before, after) for _, op, before, after in away.messages(name)]
+        assert [one for one in found if one[0] != "r" and one != SWEPT] == [*case.old, *case.told]
+        return True
+
+    wait_for("every change comes", told, 20)
+    wait_for("the topic is filled again", lambda: away.states()[name] == "filled")
+    assert told()
+    newest = {tuple(key.values()): after for key, _, _, after in away.messages(name)}
+    shown = {key for key, after in newest.items() if after is not None}
+    assert shown == set(ask(away.source, f"SELECT id FROM {away.schema}.{name}"))
