@@ -220,6 +220,28 @@ def read(statement: str, database: str) -> list[Effect]:
         raise Unread("a form that is new to viewtail") from None  # of a library's tree
 
 
+def outlines(statement: str) -> list[str]:
+    """The parts of an ALTER TABLE, or of what a CREATE TABLE has in parentheses, each as its words in capitals.
+
+    '?' stands for what is quoted, and '()' for what is in parentheses. Other statements have none.
+    """
+    words = _Words(_DIALECT.tokenize(statement), statement, "")
+    verb = words.take()
+    words.skip("OR", "REPLACE")
+    words.skip("TEMPORARY")
+    words.skip("ONLINE")
+    words.skip("IGNORE")
+    if verb not in ("ALTER", "CREATE") or not words.skip("TABLE"):
+        return []
+    words.skip("IF", "NOT", "EXISTS") if verb == "CREATE" else words.skip("IF", "EXISTS")
+    words.name()
+    words.skip_wait()
+    if verb == "CREATE" and not words.skip("("):
+        return []
+    parts = words.inside() if verb == "CREATE" else words
+    return [outline for part in parts.specifications() if (outline := part.outline())]
+
+
 def column_type(declared: str) -> ColumnType:
     """Of a column as information_schema declares it."""
     try:
@@ -323,6 +345,19 @@ class _Words:
     def words(self) -> list[str]:
         """All words that are left, as `peek` gives them."""
         return [_word(token) for token in self._tokens[self._at :]]
+
+    def outline(self) -> str:
+        """The words that are left, with '?' for a quoted one, and '()' for what is in parentheses."""
+        found: list[str] = []
+        depth = 0
+        for word in self.words():
+            depth -= word == ")"
+            if not depth:
+                found.append("()" if word == ")" else word or "?")
+            depth += word == "("
+            if word == "(" and depth == 1:
+                found.pop()
+        return " ".join(found)
 
     def text(self) -> str:
         """The statement's own text of all tokens."""

@@ -15,8 +15,18 @@ from changes.batches import Followed, TableChangeKind
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table, full_name
 from ingest import ddl
-from ingest.binlog.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, STRICT, concerned, judge, plain, shown
+from ingest.binlog.statements import (
+    ANSI_QUOTES,
+    NO_BACKSLASH_ESCAPES,
+    STRICT,
+    concerned,
+    judge,
+    plain,
+    shown,
+    without_settings,
+)
 from operations.sql_files import Statement
+from operations.sql_forms import is_definition, why_unread
 from projectors.binding import Describe, bind, keys_relied_on, named_columns
 from projectors.stores.registry import store_of
 from projectors.views import View
@@ -43,6 +53,16 @@ class Effect:
     why: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """A statement that viewtail cannot read, so nobody knows what it would do."""
+
+    line: int
+    statement: str  # short, without its strings
+    why: str
+    may_break: bool  # False: it defines something, and names no table of a view
+
+
 @dataclass(slots=True)
 class _Shape:
     """A table as the file has made it so far; types that are not known are ''."""
@@ -61,11 +81,13 @@ class Contract:
         views: as declared.
         describe: a table as it is now; None: nobody can be asked, and only what the views name is known.
         database: of statements that name none, until a USE.
+        unread: of the statements that were checked.
     """
 
     views: Sequence[View]
     describe: Describe | None
     database: str
+    unread: list[Unread] = field(default_factory=list)
     _followed: dict[str, Followed] = field(default_factory=dict)  # by view
     _shapes: dict[ddl.Name, _Shape | None] = field(default_factory=dict)
     _is_unlogged: bool = False  # the file made the server write no row events
@@ -79,10 +101,12 @@ class Contract:
                 self._shapes[_name(followed)] = _shape(followed.table)
 
     def check(self, statements: Sequence[Statement]) -> Iterator[Effect]:
-        """The effects on views, in the order of the statements."""
+        """The effects on views, in the order of the statements; those that cannot be read are added to `unread`."""
         for statement in statements:
-            text = plain(statement.text, self._sql_mode)
-            if text[:4].upper() == "USE ":
+            text = without_settings(plain(statement.text, self._sql_mode))
+            if self._note_unread(statement, text) and not is_definition(text):
+                continue
+            if re.match(r"USE\b", text, re.IGNORECASE):
                 self.database = text[4:].strip(" `")
                 continue
             if _CHANGES_ROWS.match(text) and not self._is_unlogged:
@@ -93,6 +117,19 @@ class Contract:
             for view, breaks, why in self._on_all(text):
                 yield Effect(line=statement.line, statement=shown(text), view=view.id, breaks=breaks, why=why)
             self._go_on(text)
+
+    def _note_unread(self, statement: Statement, text: str) -> bool:
+        """Whether a statement cannot be read; a table of the file that it may be about is unknown from then on."""
+        if not (why := why_unread(text, self.database)):
+            return False
+        known = [
+            Followed(Table(schema=name.schema, name=name.name, columns=(), primary_key=()), ()) for name in self._shapes
+        ]
+        for one in concerned(text, self.database, known):
+            self._shapes[_name(one)] = None
+        may_break = not is_definition(text) or any(concerned(text, self.database, self._followed.values()))
+        self.unread.append(Unread(line=statement.line, statement=shown(text), why=why, may_break=may_break))
+        return True
 
     def _on_all(self, text: str) -> Iterator[tuple[View, bool, str]]:
         """What concerns a table as a whole for one view halts each view of it in the same store."""

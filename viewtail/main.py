@@ -289,7 +289,9 @@ MovedRows = Annotated[
 RestoredEntity = Annotated[str | None, typer.Option("--entity", metavar="ID", help="The events of one entity.")]
 RestoreAll = Annotated[bool, typer.Option("--all", help="All archived events.")]
 FromFile = Annotated[Path | None, typer.Option("--from", metavar="FILE", help="The events of one file.")]
-Migration = Annotated[Path, typer.Argument(metavar="FILE.sql", help="A file with the migration's statements.")]
+Migration = Annotated[
+    Path, typer.Argument(metavar="FILE.sql", help="A file with the migration's statements; - is the standard input.")
+]
 Database = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="The database of names without one; by default the database of the views."),
@@ -861,8 +863,9 @@ def contract_check(
 ) -> int:
     """Tell which views each statement of a migration would break, before it runs.
 
-    A statement breaks a view if viewtail would halt the view, or empty it. A statement that viewtail cannot read also
-    breaks the views of its table. The command changes nothing. It exits 1 when a view breaks.
+    A statement breaks a view if viewtail would halt the view, or empty it. The command changes nothing. It exits 1 when
+    a view breaks, and 2 when it cannot read a statement: one that is misspelt, or that runs what the file does not show
+    (CALL, EXECUTE, SOURCE).
     """
     from viewtail.commands.contract import check as command
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pymysql
@@ -63,6 +65,44 @@ def test_offline_no_server_is_asked_and_only_names_are_known(tmp_path: Path) -> 
     assert run.command("contract", "check", "--offline", "up.sql").returncode == 1
 
 
+def test_a_migration_with_a_statement_that_cannot_be_read_exits_2_with_the_statement(
+    folder: Path, mysql_server: Server
+) -> None:
+    run = Run(folder, VIEWS, addresses(mysql_server))
+    (folder / "up.sql").write_text("ALTER TABLE user ADD a INT;\nALTER TABLE contracted.user ADD COLUM foo INT;\n")
+    done = run.command("contract", "check", "up.sql")
+    assert done.returncode == 2, done.stdout
+    assert "up.sql:2: ALTER TABLE contracted.user ADD COLUM foo INT\n  unread  FOO where the type" in done.stdout
+    assert "1 statement of 2 could not be read" in done.stdout and "no view breaks" not in done.stdout
+    told = json.loads(run.command("contract", "check", "up.sql", "--json").stdout)
+    assert told["is_well"] is False and [one["line"] for one in told["unread"]] == [2]
+    (folder / "0042.py").write_text("from alembic import op\n\ndef upgrade():\n    op.drop_column('user', 'email')\n")
+    assert run.command("contract", "check", "0042.py").returncode == 2
+    (folder / "up.sql").write_text("ALTER TABLE other EXPLODE; ALTER TABLE user DROP COLUMN email; CALL more();")
+    done = run.command("contract", "check", "up.sql")
+    assert done.returncode == 2 and "breaks  mysql:by_email" in done.stdout, "what can be read is judged all the same"
+    assert "note    viewtail does not know EXPLODE; it names no table of a view" in done.stdout
+    assert "unread  what CALL runs is not in this file" in done.stdout
+
+
+def test_a_migration_is_read_from_the_standard_input(folder: Path, mysql_server: Server) -> None:
+    run = Run(folder, VIEWS, addresses(mysql_server))
+
+    def check(sql: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "viewtail.main", "contract", "check", "-"]
+        return subprocess.run(
+            argv, input=sql, cwd=folder, env=run.environment(), capture_output=True, text=True, timeout=60, check=False
+        )
+
+    begin = "\ufeff--\n-- Remove field email from user\n--\nBEGIN;\n"
+    done = check(begin + "ALTER TABLE `user` DROP COLUMN `email`;\nCOMMIT;\n")
+    assert done.returncode == 1 and "standard input:5: ALTER TABLE `user` DROP COLUMN `email`" in done.stdout
+    version = "INSERT INTO alembic_version (version_num) VALUES ('a1');"
+    done = check(f"-- Running upgrade  -> a1\n\nALTER TABLE user ADD COLUMN age INTEGER;\n\n{version}\n\n")
+    assert (done.returncode, done.stdout) == (0, "2 statements, no view breaks\n"), done.stderr
+    assert check("ALTER TABLE user ADD COLUM age INTEGER;").returncode == 2
+
+
 @pytest.mark.parametrize(
     ("content", "file", "code", "words"),
     [
@@ -70,6 +110,7 @@ def test_offline_no_server_is_asked_and_only_names_are_known(tmp_path: Path) -> 
         (b"ALTER TABLE user", "missing.sql", 2, "missing.sql: No such file"),
         (b"\xff\xfe", "up.sql", 2, "no text in UTF-8"),
         (b" ;; -- nothing\n", "up.sql", 2, "no statement in it"),
+        (b"-- nothing", "-", 2, "standard input: there is no statement in it"),
     ],
 )
 def test_what_cannot_be_read_is_said(content: bytes, file: str, code: int, words: str, tmp_path: Path) -> None:

@@ -183,6 +183,12 @@ def test_each_effect_names_line_statement_view_and_reason() -> None:
         ("/*!80000 a; */ b", [("/*!80000 a; */ b", 1)]),
         ("DELIMITER //\na; b;//\nDELIMITER ;\nc;", [("a; b;", 2), ("c", 4)]),
         ("; ;\n", []),
+        ("use other\n\\u more\na;", [("USE other", 1), ("USE more", 2), ("a", 3)]),
+        ("DELIMITER //\nUSE a//\nb;//", [("USE a", 2), ("b;", 3)]),
+        ("a\\G\nb \\g c;", [("a", 1), ("b", 2), ("c", 2)]),
+        ("source more.sql\n\\. x\n\\! ls\na;", [("source more.sql", 1), ("\\. x", 2), ("\\! ls", 3), ("a", 4)]),
+        ("warnings\n\\W\ntee out\na;\nquit\n", [("a", 4)]),
+        ("/*M!999999\\- enable the sandbox mode */\na;", [("a", 2)]),
     ],
 )
 def test_a_file_is_split_as_the_mysql_client_does(sql: str, expected: list[tuple[str, int]]) -> None:
@@ -293,3 +299,40 @@ def test_a_column_that_only_the_previous_declaration_has_is_needed_too(is_offlin
     views: list[View] = [IndexTable("by_email", Entity("shop.user"), value="email", previous=before)]
     assert broken("ALTER TABLE user DROP COLUMN name", views, is_offline=is_offline) == {EMAIL}
     assert broken("ALTER TABLE user DROP COLUMN unused", views, is_offline=is_offline) == set()
+
+
+@pytest.mark.parametrize("is_offline", [False, True])
+@pytest.mark.parametrize(
+    ("sql", "may_break"),
+    [
+        ("ALTER TABLE user ADD COLUM foo INT", True),
+        ("ALTER TABLE other ADD COLUM foo INT", False),
+        ("ALTER TABLE user EXPLODE email", True),
+        ("ALTERT TABLE other ADD foo INT", True),
+        ("import os", True),
+        ("CALL upgrade()", True),
+        ("SET STATEMENT max_statement_time = 1 FOR ALTER TABLE user ADD COLUM foo INT", True),
+    ],
+)
+def test_a_statement_that_cannot_be_read_is_named_and_counts_unless_it_defines_what_no_view_has(
+    sql: str, may_break: bool, is_offline: bool
+) -> None:
+    contract = Contract(VIEWS, None if is_offline else describe, "shop")
+    list(contract.check(statements(f"SELECT 1;\n{sql};\nALTER TABLE user ADD more INT")))
+    ((line, statement, found),) = [(one.line, one.statement, one.may_break) for one in contract.unread]
+    assert (line, found) == (2, may_break) and statement in sql
+
+
+def test_a_table_of_which_a_statement_could_not_be_read_is_unknown_when_it_takes_anothers_place() -> None:
+    swap = "CREATE TABLE nw LIKE user; ALTER TABLE nw {} ; RENAME TABLE user TO old, nw TO user"
+    assert broken(swap.format("ADD more INT")) == set()
+    assert broken(swap.format("EXPLODE email")) == {EMAIL, NAME}
+
+
+def test_a_statement_with_settings_of_its_own_is_judged_too() -> None:
+    assert broken("SET STATEMENT lock_wait_timeout = 1 FOR ALTER TABLE user DROP COLUMN email") == {EMAIL}
+
+
+def test_a_database_that_the_client_is_told_to_use_is_that_of_the_names_behind_it() -> None:
+    assert broken("use other\nALTER TABLE user DROP COLUMN email;") == set()
+    assert broken("use shop\nALTER TABLE user DROP COLUMN email;") == {EMAIL}

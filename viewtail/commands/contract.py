@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
@@ -9,39 +10,53 @@ from pathlib import Path
 
 from changes.errors import MisuseError
 from ingest.canonical import describe
-from operations.contract import Contract, Effect
+from operations.contract import Contract, Effect, Unread
 from operations.sql_files import Statement, statements
 from projectors.views import View
 from servers.sessions import open_session
 from viewtail import declarations
 from viewtail.commands.output import print_json
 
+_INPUT = Path("-")
+
 
 def check(config: Path | None, file: Path, *, database: str | None, is_offline: bool, as_json: bool) -> int:
-    """Print what each statement would do to each view; the exit code is 1 when one breaks."""
+    """Print what each statement would do to each view.
+
+    The exit code is 2 when a statement cannot be read, and 1 when a view breaks.
+    """
     loaded, views = declarations.configured(config)
+    name = "standard input" if file == _INPUT else f"{file}"
     found = statements(_text(file))
     if not found:
-        raise MisuseError(f"{file}: there is no statement in it")
+        raise MisuseError(f"{name}: there is no statement in it")
     default = database or _only_schema(views)
     if is_offline:
-        effects = list(Contract(views, None, default).check(found))
+        contract = Contract(views, None, default)
+        effects = list(contract.check(found))
     else:
         with closing(open_session(loaded.source_address(), role="source")) as connection:
-            effects = list(Contract(views, partial(describe, connection), default).check(found))
-    is_well = not any(effect.breaks for effect in effects)
+            contract = Contract(views, partial(describe, connection), default)
+            effects = list(contract.check(found))
+    is_read, is_well = not any(one.may_break for one in contract.unread), not any(effect.breaks for effect in effects)
     if as_json:
-        print_json({"is_well": is_well, "file": str(file), "statements": len(found), "effects": effects})
+        print_json(
+            {
+                "is_well": is_read and is_well, "file": name, "statements": len(found), "effects": effects,
+                "unread": contract.unread,
+            }
+        )  # fmt: skip
     else:
-        _print(file, found, effects)
-    return 0 if is_well else 1
+        _print(name, found, effects, contract.unread)
+    return 0 if is_read and is_well else 1 if is_read else 2
 
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text("utf-8")
+        content = sys.stdin.buffer.read() if file == _INPUT else file.read_bytes()
+        return content.decode("utf-8-sig")
     except OSError as error:
-        raise MisuseError(f"{file}: {error.strerror}; name a file with SQL statements") from None
+        raise MisuseError(f"{file}: {error.strerror}; name a file with SQL statements, or - for the input") from None
     except UnicodeDecodeError:
         raise MisuseError(f"{file}: it is no text in UTF-8") from None
 
@@ -52,18 +67,37 @@ def _only_schema(views: Sequence[View]) -> str:
     return schemas.pop() if len(schemas) == 1 else ""
 
 
-def _print(file: Path, found: Sequence[Statement], effects: Sequence[Effect]) -> None:
-    for line in dict.fromkeys(effect.line for effect in effects):
-        of_line = [effect for effect in effects if effect.line == line]
-        print(f"{file}:{line}: {of_line[0].statement}")
-        for effect in of_line:
-            print(f"  {'breaks' if effect.breaks else 'note  '}  {effect.view}: {effect.why}")
+def _print(name: str, found: Sequence[Statement], effects: Sequence[Effect], unread: Sequence[Unread]) -> None:
+    of_lines: dict[tuple[int, str], list[str]] = {}
+    for one in unread:
+        said = "unread" if one.may_break else "note  "
+        more = "" if one.may_break else "; it names no table of a view"
+        of_lines.setdefault((one.line, one.statement), []).append(f"{said}  {one.why}{more}")
+    for effect in effects:
+        said = "breaks" if effect.breaks else "note  "
+        of_lines.setdefault((effect.line, effect.statement), []).append(f"{said}  {effect.view}: {effect.why}")
+    for line, statement in sorted(of_lines, key=lambda one: one[0]):
+        print(f"{name}:{line}: {statement}")
+        for said in of_lines[line, statement]:
+            print(f"  {said}")
+    _print_end(found, effects, sum(one.may_break for one in unread))
+
+
+def _print_end(found: Sequence[Statement], effects: Sequence[Effect], unread: int) -> None:
     broken = sorted({effect.view for effect in effects if effect.breaks})
+    statements = f"{len(found)} statement{'s' * (len(found) != 1)}"
     if broken:
-        print(f"\n{len(found)} statements, {len(broken)} views break: {', '.join(broken)}")
+        breaks = f"{len(broken)} view{'s break' if len(broken) > 1 else ' breaks'}: {', '.join(broken)}"
+        print(f"\n{statements}, {breaks}")
         print(
             "Change the views first (or the migration), or run it and backfill them again then: "
             f"viewtail replay {' '.join(broken)}"
         )
-    else:
-        print(f"{len(found)} statements, no view breaks")
+    elif not unread:
+        print(f"{statements}, no view breaks")
+    if unread:
+        what = "1 statement" if unread == 1 else f"{unread} statements"
+        print(
+            f"\n{what} of {len(found)} could not be read, so nothing is known of what would become of the views. "
+            "Correct what is misspelt; write out what a procedure, a prepared statement or another file runs."
+        )
