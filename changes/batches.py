@@ -172,7 +172,7 @@ class Batch:
     end: Position | None  # None: a piece of a large transaction, more follows; no offset may be saved
     row_count: int
     byte_count: int  # of the events as they stood in the binlog
-    oldest_commit_us: int  # microseconds since 1970: commit time of the first transaction
+    oldest_commit_us: int  # commit time of the first transaction that tells anything, else of the first; us since 1970
     refused: list[Refused] = field(default_factory=list)
     halts: list[Halt] = field(default_factory=list)
     table_changes: list[TableChange] = field(default_factory=list)
@@ -180,3 +180,8 @@ class Batch:
     is_quiet: bool = False  # nothing but viewtail's own tables changed
     origin_of: Callable[[RowChanges | Refused], Origin] = lambda _: UNKNOWN
     is_milestone: bool = False  # the offset must move here, quiet or not: the source drops what lies before, one day
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether anything in it concerns a view or a backfill."""
+        return bool(self.changes or self.refused or self.halts or self.table_changes or self.watermarks)

@@ -35,6 +35,11 @@ class Progress:
     # XA transactions that hold the offset back; when the oldest was prepared, us
     prepared: tuple[int, int] = (0, 0)
     received_at: float = field(default_factory=time.monotonic)  # when bytes last came, heartbeats included
+    clock_ahead_us: int = 0  # how far the clock that stamps commits is before this process's
+
+    def age_s(self, committed_us: int) -> float:
+        """Of a change, however far the two clocks are apart."""
+        return max(0.0, time.time() + (self.clock_ahead_us - committed_us) / 1e6)
 
 
 @dataclass(frozen=True, slots=True)

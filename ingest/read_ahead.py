@@ -137,6 +137,8 @@ def _merged(some: list[Batch]) -> Batch:
     first = some[0]
     if len(some) == 1:
         return first
+    if (telling := next((batch for batch in some if batch.is_telling), None)) is not None:
+        first.oldest_commit_us = telling.oldest_commit_us  # what nobody waits for may be much older
     for batch in some[1:]:
         first.changes += batch.changes
         first.row_count += batch.row_count

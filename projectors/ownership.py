@@ -110,12 +110,12 @@ class Ownership:
         """Age of the oldest change that is not durable yet; 0 at the source's end."""
         vitals, progress = self.pipeline.vitals, self.source.progress
         if vitals.oldest_waiting_us:
-            return max(0.0, time.time() - vitals.oldest_waiting_us / 1e6)
+            return progress.age_s(vitals.oldest_waiting_us)
         if progress.trouble:
             return time.monotonic() - progress.received_at
         if progress.is_at_end or not vitals.last_commit_us:
             return 0.0
-        return max(0.0, time.time() - vitals.last_commit_us / 1e6)
+        return progress.age_s(vitals.last_commit_us)
 
     def bound_views(self) -> list[BoundView]:
         """The declared views as they are bound now, wherever they are in the store."""

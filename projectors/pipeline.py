@@ -147,6 +147,7 @@ class Pipeline:
 
     def _keep_up(self, offset: Position) -> None:
         self._ahead, self._open_rows = None, 0
+        has_read = False
         with ReadAhead(self.source, offset, self.limits, self.tick_s) as batches:
             self._following = batches.following
             self.sink.meanwhile = self._look_ahead
@@ -154,13 +155,15 @@ class Pipeline:
             self.vitals.error = None
             for batch in batches:
                 self.check_lease()
+                has_read = has_read or batch is not None
                 self.vitals.last_commit_us = batch.oldest_commit_us if batch else self.vitals.last_commit_us
-                if batch is not None and _is_telling(batch):
+                if batch is not None and batch.is_telling:
                     self._apply(batch)
                 elif batch is not None:
                     self._pass(batch)
                 else:
-                    self.vitals.oldest_waiting_us = 0
+                    if has_read:  # before that, what the store refused comes again
+                        self.vitals.oldest_waiting_us = 0
                     if self._witnessed is not None:
                         self._witnessed.settle()
                     self.offsets.settle()
@@ -172,7 +175,8 @@ class Pipeline:
         failpoints.reach("after read")
         # Saved with what comes now, or not at all: a publisher may keep its transaction open behind this batch.
         self._unsaved = None
-        self.vitals.oldest_waiting_us = batch.oldest_commit_us
+        if not self._open_rows:  # else what its transaction began with is older
+            self.vitals.oldest_waiting_us = batch.oldest_commit_us
         self.life.cannot_read(batch.halts)
         if batch.table_changes:
             self._table_changes.prepare(batch.table_changes)
@@ -211,7 +215,8 @@ class Pipeline:
         self.watermarks.saw(batch.watermarks)
         self.vitals.row_count += 0 if stays_open else batch.row_count
         self.vitals.batch_count += 1
-        self.vitals.oldest_waiting_us = 0
+        if not stays_open:
+            self.vitals.oldest_waiting_us = 0
 
     def _write(self, projected: Projected, upto: Position | None) -> None:
         refused = self.sink.write(projected.writes, upto)
@@ -316,8 +321,3 @@ class Pipeline:
         self.vitals.store_retry_count += 1
         _log.warning("store unavailable", error=str(error), attempt=attempt)
         self.stop.wait(reaction.pause_s(attempt))
-
-
-def _is_telling(batch: Batch) -> bool:
-    """Whether anything in a batch concerns a view or a backfill."""
-    return bool(batch.changes or batch.refused or batch.halts or batch.table_changes or batch.watermarks)

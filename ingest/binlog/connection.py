@@ -11,6 +11,7 @@ import random
 import select
 import socket
 import struct
+import time
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from pymysqlreplication import BinLogStreamReader
 from changes.errors import SourceUnavailableError
 from ingest.binlog import continuity
 from ingest.binlog.gtid_sets import GtidSet, is_of_mariadb
-from servers.sessions import MySQLAddress, connection_arguments, session_error
+from servers.sessions import MySQLAddress, connection_arguments, session_error, value_of
 
 _MOST_IN_HEADER = 1 << 32  # bytes of a file: an event's header cannot tell a later position
 _COM_BINLOG_DUMP, _COM_BINLOG_DUMP_GTID = 0x12, 0x1E
@@ -77,6 +78,7 @@ class DumpConnection:
             raise SourceUnavailableError(f"{self._source}: {error}") from None
         self.has_checksums = True  # until the first format description says whether events have some
         self.large_files: frozenset[str] = reader._stream_connection.large_files
+        self.clock_ahead_us: int = reader._stream_connection.clock_ahead_us
         self.socket: socket.socket = reader._stream_connection._sock
         self.socket.settimeout(self._timeout_s)
 
@@ -116,6 +118,7 @@ class _Session(pymysql.Connection):
 
     _dump: bytes | None = None
     large_files: frozenset[str] = frozenset()
+    clock_ahead_us = 0  # the server's before this process's
 
     def __init__(self, *, server_id: int, seen: str | None, identity: str | None, **settings: Any) -> None:
         super().__init__(**settings)
@@ -123,6 +126,7 @@ class _Session(pymysql.Connection):
             with self.cursor() as cursor:
                 # Whatever the server writes now: the files before it may hold checksums, and are refused without this.
                 cursor.execute("SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'")
+            self.clock_ahead_us = _clock_ahead_us(self)
             if identity is not None:
                 continuity.check_identity(self, identity)
             if seen is not None:
@@ -138,6 +142,12 @@ class _Session(pymysql.Connection):
         if self._dump is not None and data[4] == _COM_BINLOG_DUMP:
             data = self._dump
         super()._write_bytes(data)  # type: ignore[misc]
+
+
+def _clock_ahead_us(connection: pymysql.Connection[Any]) -> int:
+    began_us = time.time_ns() // 1_000
+    theirs_us = value_of(connection, "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))")
+    return int(theirs_us) - (began_us + time.time_ns() // 1_000) // 2
 
 
 def _dump_packet(connection: pymysql.Connection[Any], server_id: int, seen: str) -> bytes:

@@ -118,6 +118,7 @@ class Delivery:
 
     def _piece(self, first_gtid: Buffer) -> Batch:
         place, tables, transaction = self._walk.place, self._walk.tables, self._walk.transaction
+        oldest_commit_us = self._oldest_us(first_gtid)
         changes = transaction.changes[: transaction.committed]
         del transaction.changes[: transaction.committed]
         if tables.halted:
@@ -131,7 +132,7 @@ class Delivery:
             end=None,
             row_count=sum([len(change[3]) for change in changes]),
             byte_count=transaction.committed_bytes,
-            oldest_commit_us=committed_us(first_gtid),
+            oldest_commit_us=oldest_commit_us,
             refused=transaction.committed_refused,
             halts=tables.halts,
             table_changes=tables.table_changes,
@@ -142,6 +143,17 @@ class Delivery:
         transaction.committed = transaction.committed_bytes = 0
         transaction.committed_refused, tables.halts, tables.table_changes = [], [], []
         return batch
+
+    def _oldest_us(self, first_gtid: Buffer) -> int:
+        """When the first transaction that tells anything was committed: those of others before it may be much older."""
+        tables, transaction = self._walk.tables, self._walk.transaction
+        told = transaction.changes[:1] if transaction.committed else transaction.committed_refused[:1]
+        if told and told[0].transaction:
+            return committed_us(told[0].transaction)
+        first_us = committed_us(first_gtid)
+        if (tables.table_changes or tables.halts) and transaction.foreign_gtid is not None:
+            return max(first_us, committed_us(transaction.foreign_gtid))  # that one may be of an earlier batch
+        return first_us
 
 
 def _parts(piece: Piece) -> Iterator[Piece]:

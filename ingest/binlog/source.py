@@ -259,7 +259,7 @@ class BinlogSource:
             large_files=connection.large_files,
             unchecked_formats=self._unchecked_formats,
         )
-        self._connection = connection
+        self._connection, self.progress.clock_ahead_us = connection, connection.clock_ahead_us
         silent_end = self._new_silent_end()
         try:
             yield from self._walk(connection, dispatcher, silent_end)
@@ -271,9 +271,11 @@ class BinlogSource:
     def _walk(self, connection: DumpConnection, dispatcher: Dispatcher, end: SilentEnd) -> Iterator[Batch]:
         buffer = bytearray(_BUFFER_BYTES)
         filled = 0
+        is_begun = False
         while not self._interrupted.is_set():
-            if not connection.has_data():
+            if is_begun and not connection.has_data():
                 self.progress.is_at_end = True
+            is_begun = True
             with memoryview(buffer) as view:
                 filled += connection.receive_into(view[filled:])
             self.progress.received_at = time.monotonic()

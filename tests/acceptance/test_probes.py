@@ -16,6 +16,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import pymysql
 import pytest
+import redis
 
 import stack.mysql
 import stack.redis
@@ -204,6 +205,34 @@ def test_status_says_within_seconds_how_far_behind_a_store_that_hangs_is(probed:
     finally:
         probed.redis.resume()
     wait_for("it is made up for", lambda: lag_s() == 0)
+
+
+def test_lag_is_the_age_of_the_change_that_waits_however_old_what_was_read_before_it_is(probed: Probed) -> None:
+    """Since the offset was saved only viewtail's own tables changed: a store that refuses has that read again too."""
+    one = probed.start()
+    one.until_filled()
+    probed.sql("UPDATE shop.user SET email = 'b@example.org' WHERE id = 1")
+    with closing(redis.Redis(port=probed.redis.port, decode_responses=True)) as client:
+        wait_for("it is in Redis", lambda: client.hget("user:1", "email") == "b@example.org")
+        probed.sql("UPDATE viewtail.pipeline_owner SET name = name, taken_at = NOW(6)")
+        quiet_since = time.monotonic()
+        wait_for("it was quiet", lambda: time.monotonic() - quiet_since > 6)
+        client.config_set("maxmemory", 1)
+        changed_at = time.monotonic()
+        probed.sql("UPDATE shop.user SET email = 'c@example.org' WHERE id = 1")
+
+        def lag_s() -> float:
+            pipelines = json.loads(one.run.command("status", "--json").stdout)["pipelines"]
+            return next(float(found["lag_s"]) for found in pipelines if found["name"] == "redis")
+
+        lags = []
+        while time.monotonic() - changed_at < 5:
+            found, age_s = lag_s(), time.monotonic() - changed_at
+            assert found < age_s + 0.5, f"the change is {age_s:.1f} s old"
+            lags.append(found)
+        assert max(lags) > 2, lags
+        client.config_set("maxmemory", 0)
+        wait_for("it is made up for", lambda: client.hget("user:1", "email") == "c@example.org" and lag_s() == 0)
 
 
 def test_what_the_cleaner_repairs_is_counted(probed: Probed) -> None:

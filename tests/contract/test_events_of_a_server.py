@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from typing import Any
 
 import pymysql
@@ -183,6 +184,20 @@ def test_a_position_behind_a_tagged_transaction_is_verified(reader: Reader) -> N
     assert 0 < batch.oldest_commit_us < 1 << 55
     reader.read(batch.end)
     assert reader.held.keys() == {("t", LAST)}
+
+
+@pytest.mark.parametrize("behind_s", [-40, 40])
+def test_a_clock_that_is_not_the_servers_does_not_show_as_age(
+    reader: Reader, behind_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, now_ns = time.time, time.time_ns
+    monkeypatch.setattr(time, "time", lambda: now_s() - behind_s)
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns() - behind_s * 10**9)
+    reader.execute("INSERT INTO events.t VALUES (1, 1, NULL, 'x')")
+    began_at = time.monotonic()
+    source = reader.source()
+    batch = next(batch for batch in source.read(reader.begin) if batch.changes)
+    assert 0 < source.progress.age_s(batch.oldest_commit_us) < time.monotonic() - began_at + 2
 
 
 # -- partial JSON -------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ class Stream:
     def __init__(self, position: int = 4) -> None:
         self.position = position
         self.data = bytearray()
+        self.committed_us = 1_700_000_000_000_000  # of transactions that come
         self._sequence = 0
 
     def event(self, kind: int, body: bytes, *, flags: int = 0, position: int | None = None) -> bytes:
@@ -41,7 +42,7 @@ class Stream:
 
     def gtid(self, number: int) -> bytes:
         clocks = struct.pack("<BqqB", 2, 1, 2, 0)[:17]
-        commit_time = (1_700_000_000_000_000).to_bytes(7, "little")
+        commit_time = self.committed_us.to_bytes(7, "little")
         return self.event(33, b"\0" + SOURCE_ID + struct.pack("<q", number) + clocks + commit_time + b"\0" * 8)
 
     def query(

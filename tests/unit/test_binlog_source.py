@@ -31,6 +31,7 @@ class Dump:
     def __init__(self, _address: MySQLAddress, _file: str, position: int, **_: object) -> None:
         self.has_checksums = True
         self.large_files: frozenset[str] = frozenset()
+        self.clock_ahead_us = 0
         self._at = 0
         while self._at < len(Dump.data):
             length = int.from_bytes(Dump.data[self._at : self._at + 3], "little")

@@ -107,6 +107,35 @@ def test_versions_rise_and_are_epoch_file_and_end_position() -> None:
     assert versions == sorted(set(versions))
 
 
+def test_a_batch_is_as_old_as_its_first_change_whatever_others_committed_before() -> None:
+    """viewtail's own transactions of an idle day come in one batch with the change that ends it."""
+    stream, second_us = Stream(), 1_000_000
+    stream.committed_us -= 100 * second_us
+    stream.gtid(1)
+    stream.query("BEGIN")
+    stream.table_map(schema="viewtail", name="pipeline")
+    stream.commit()
+    stream.committed_us += 90 * second_us
+    stream.transaction(2, [(1, b"x")])
+    stream.committed_us += 10 * second_us
+    stream.transaction(3, [(1, b"y")])
+    (batch,) = walk(dispatcher(), bytes(stream.data))
+    assert len(batch.changes) == 2 and batch.oldest_commit_us == stream.committed_us - 10 * second_us
+
+
+def test_a_statement_is_as_old_as_itself() -> None:
+    stream, second_us = Stream(), 1_000_000
+    stream.gtid(1)
+    stream.query("BEGIN")
+    stream.table_map(schema="viewtail", name="pipeline")
+    stream.commit()
+    stream.committed_us += 90 * second_us
+    stream.gtid(2)
+    stream.query("TRUNCATE TABLE shop.user")
+    (batch,) = walk(dispatcher(), bytes(stream.data))
+    assert batch.table_changes and batch.oldest_commit_us == stream.committed_us
+
+
 def test_nothing_leaves_before_its_commit() -> None:
     stream = Stream()
     stream.gtid(1)

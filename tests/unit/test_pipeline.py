@@ -273,6 +273,16 @@ def test_pieces_of_a_large_transaction_are_joined_among_themselves_and_with_noth
     assert came == [([1, 2, 3], False), ([4, 5, 6, 7], True), ([8], True), ([9, 10], False)]
 
 
+def test_batches_that_are_joined_are_as_old_as_the_first_change_among_them(bound: BoundView) -> None:
+    table = followed_tables([bound])["shop", "user"]
+    made = [replace(batch(table, number, [number]), oldest_commit_us=100 * number) for number in range(1, 4)]
+    made[0] = replace(made[0], changes=[], is_quiet=True)
+    with ReadAhead(FakeSource(at(0), made), at(0), Limits(), tick_s=0.01) as batches:
+        time.sleep(0.1)
+        found = next(iter(batches))
+    assert found is not None and (found.oldest_commit_us, len(found.changes), found.is_quiet) == (200, 2, False)
+
+
 class Slices:
     """Rows that are read again, two keys at a time, and what the store had before each slice."""
 
