@@ -10,11 +10,21 @@ from typing import Any
 
 import pymysql
 
-from offsets import migrations
+from offsets import deployments, migrations
 from servers.facts import facts_of
 from servers.sessions import MySQLAddress, create_database, quote, session_error
 
 _OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={collation}"
+
+DEPLOYMENT_IDENTITY = f"""
+CREATE TABLE IF NOT EXISTS {{database}}.`deployment_identity` (
+  `number` TINYINT UNSIGNED NOT NULL COMMENT 'always 1: these tables are of one deployment',
+  `id` CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'random; places in shared stores carry it',
+  `title` VARCHAR(255) NOT NULL COMMENT 'for people: the database, and the server where it was made',
+  `created_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when it was made',
+  PRIMARY KEY (`number`)
+) {_OPTIONS} COMMENT='viewtail: who this deployment is'
+"""
 
 SOURCE = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`source` (
@@ -98,6 +108,8 @@ CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `version_kind` VARCHAR(255) NOT NULL COMMENT 'binlog, or the name of the version column',
   `columns` MEDIUMTEXT NULL COMMENT 'JSON: columns that a topic of all of them has, and had until it was filled',
   `places` TEXT NULL COMMENT 'where it is in its store, and was, as JSON; NULL: an earlier viewtail kept it',
+  `is_place_ours` TINYINT(1) NOT NULL DEFAULT 1
+    COMMENT 'whether its place was this deployment''s before; also where an earlier viewtail kept it',
   `state` VARCHAR(16) NOT NULL COMMENT 'new, filling, filled, halted or paused',
   `reason` VARCHAR(2000) NULL COMMENT 'why it is halted, and what to do; why it is paused, if that was said',
   `paused_at` TIMESTAMP(6) NULL COMMENT 'when an operator paused it; NULL: it is not paused',
@@ -201,7 +213,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`operator_run` (
 """
 
 STORE_TABLES = (
-    *(SOURCE, PIPELINE, PIPELINE_STATUS, PIPELINE_OWNER, PIPELINE_MEMBER),
+    *(DEPLOYMENT_IDENTITY, SOURCE, PIPELINE, PIPELINE_STATUS, PIPELINE_OWNER, PIPELINE_MEMBER),
     *(VIEW, DEAD_LETTER, REBUILD, WATERMARK_PASSED, OPERATOR_RUN),
 )
 SOURCE_TABLES = (WATERMARK,)
@@ -220,6 +232,8 @@ def create(
                 if migrations.table_of(ddl) not in present:
                     cursor.execute(ddl.format(database=quote(database), collation=collation))
             migrations.migrate(cursor, database, tables)
+            if DEPLOYMENT_IDENTITY in tables:
+                deployments.make(cursor, database, address)
         connection.commit()
     except pymysql.err.MySQLError as error:
         raise session_error(error, address, role) from None

@@ -96,12 +96,30 @@ def _views(servers: Servers, views: Sequence[View]) -> list[Finding]:
             bound = bind(views, partial(describe, connection))
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
             fit += [one for view in bound for one in (*_previous(view), *_misnamed(view), *_tried(connection, view))]
-        return fit + _beside(servers, bound)
+        return fit + _kept_by_others(servers, bound) + _beside(servers, bound)
     except DeclarationError as error:
         problems = (line.partition(": ") for line in str(error).splitlines())
         return [fail("views", what, seen, "the view cannot work", "change views.py") for what, _, seen in problems]
     except ViewtailError:
         return []  # the source was not reachable, which is a finding already
+
+
+def _kept_by_others(servers: Servers, views: Sequence[BoundView]) -> list[Finding]:
+    """Views whose place in their store is another deployment's. Nothing is claimed."""
+    found = []
+    why = "`viewtail run` halts such a view: two deployments would overwrite each other, and readers see either"
+    mend = "another name, the other deployment, or --take-over, as it says above"
+    accesses = {store.name: access for store, access in servers.stores}
+    for view in views:
+        with suppress(ViewtailError):  # a server that is away is a finding already
+            places = store_of(view.view).places(accesses[view.view.store], view.id)
+            if places is None:
+                continue
+            with closing(places):
+                seen = places.refusal(view)
+            if seen is not None:
+                found.append(fail("views", f"view {view.id}, its place", seen, why, mend))
+    return found
 
 
 def _beside(servers: Servers, views: Sequence[BoundView]) -> list[Finding]:

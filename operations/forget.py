@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from changes.errors import MisuseError, SettingsError, UnknownNameError
@@ -154,6 +154,7 @@ def drop(deployment: Deployment, chosen: Chosen, leaving: Leftover, say: Callabl
                 f"view {chosen.id}: somebody wrote into it while it was dropped: {'; '.join(rest.dropped)}. Is another "
                 "viewtail running with it? Stop that, then repeat this command"
             )
+        _release(deployment, chosen)
         reach("before forgetting")
         for one in states:
             if not one.forget_dropped(chosen.id):
@@ -162,10 +163,19 @@ def drop(deployment: Deployment, chosen: Chosen, leaving: Leftover, say: Callabl
 
 
 def forget_rows(deployment: Deployment, chosen: Chosen) -> None:
-    """Drop its row and its dead letters; what it shows stays in its store."""
+    """Drop its row and its dead letters; what it shows stays in its store, where it is nobody's from now on."""
+    with suppress(SettingsError):  # without an address of the store nobody can be told
+        _release(deployment, chosen)
     with closing(OwnSession(deployment.open_store)) as session:
         for name in chosen.pipelines:
             ViewStates(session, deployment.database, name).forget(chosen.id)
+
+
+def _release(deployment: Deployment, chosen: Chosen) -> None:
+    store = store_named(chosen.store)
+    if (places := store.places(deployment.access(store), chosen.id)) is not None:
+        with closing(places):
+            places.release(chosen.id)
 
 
 class _Pace:

@@ -237,8 +237,8 @@ class ViewStates:
         # Only those that are not there: InnoDB spends a number of the key on each INSERT, ignored ones too.
         cursor.executemany(
             f"INSERT INTO {self._table} "
-            "(name, copy, pipeline_id, fingerprint, version_kind, declaration, places, state) "
-            f"VALUES (%s, %s, {self.pipeline_id}, %s, %s, %s, %s, '{State.NEW}')",
+            "(name, copy, pipeline_id, fingerprint, version_kind, declaration, places, is_place_ours, state) "
+            f"VALUES (%s, %s, {self.pipeline_id}, %s, %s, %s, %s, 0, '{State.NEW}')",
             [
                 (
                     *(view.id, view.copy, view.fingerprint, _version_kind(view), declaration_hash(view.view)),
@@ -365,6 +365,14 @@ class ViewStates:
         """The view was bound to its table as that is now, and its content needs no backfill for that."""
         with self._transaction("keeping a view as it is") as cursor:
             self._keep(cursor, view, declaration_hash(view.view))
+
+    def have_places(self, views: Collection[str]) -> None:
+        """The store has given these views their places: from now on they are this deployment's."""
+        if not views:
+            return
+        with self._transaction("noting whose the places are") as cursor:
+            ours = f"{self._ours} AND name IN %s AND is_place_ours = 0"
+            cursor.execute(f"UPDATE {self._table} SET is_place_ours = 1 {ours}", (sorted(views),))
 
     def forget(self, view: str) -> None:
         """Nothing is known of the view any more, nor of a copy beside it; what they show stays in their store."""
@@ -494,6 +502,15 @@ def _columns_from(text: str | None) -> list[Column]:
 def places_from(text: str | None) -> list[Place]:
     """The places that a view has and had; none where an earlier viewtail kept it."""
     return [] if text is None else list(orjson.loads(text))
+
+
+def places_ours(session: Session, database: str) -> frozenset[str]:
+    """The ids of views whose places are this deployment's, where the store does not say whose they are."""
+    with transaction(session, "reading whose the places are") as cursor:
+        if "is_place_ours" not in migrations.columns(cursor, database).get("view", ()):
+            return frozenset()
+        cursor.execute(f"SELECT name FROM {quote(database, 'view')} WHERE is_place_ours = 1")
+        return frozenset(name for (name,) in cursor.fetchall())
 
 
 def known_places(session: Session, database: str) -> dict[str, list[Place]]:

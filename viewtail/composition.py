@@ -16,7 +16,7 @@ from changes.tables import Table
 from ingest import History, Tables
 from ingest.canonical import Descriptions, is_denied
 from ingest.limits import Limits
-from offsets import epochs, schema
+from offsets import deployments, epochs, schema
 from offsets.mysql import OwnSession, saved_position
 from operations import status
 from operations.check import check_patterns, check_read_back, tables_of
@@ -26,8 +26,9 @@ from projectors.binding import bind, declaration_hash, named_columns
 from projectors.copies import refusals
 from projectors.stores import Store
 from projectors.stores.access import Access
+from projectors.stores.owners import Claimant
 from projectors.stores.registry import STORES, store_named
-from projectors.view_states import GETS_NOTHING, ViewStates, kept_elsewhere, known_views
+from projectors.view_states import GETS_NOTHING, ViewStates, kept_elsewhere, known_views, places_ours
 from projectors.views import BoundView, View
 from projectors.watermarks import WatermarkPlace
 from servers.facts import facts_of
@@ -48,6 +49,7 @@ class Deployment:
     views: list[BoundView] = field(default_factory=list)
     left_out: Sequence[View] = ()  # halted ones whose table does not fit them
     mark: Callable[[Connection], None] = lambda _: None  # of the owner's lease, for its sessions
+    _claimant: Claimant | None = None  # once it was asked for
 
     @property
     def limits(self) -> Limits:
@@ -241,7 +243,17 @@ class Deployment:
 
     def access(self, store: Store) -> Access:
         """What a store needs to be reached."""
-        return replace(self.settings.access(store), mark=self.mark)
+        return replace(self.settings.access(store), mark=self.mark, claimant=self.claimant)
+
+    def claimant(self) -> Claimant | None:
+        """This deployment as the owner of places in stores; None where its tables do not say who it is yet."""
+        if self._claimant is None:
+            with closing(OwnSession(self.open_store)) as session:
+                identity = deployments.read(session, self.database)
+                if identity is not None:
+                    ours = places_ours(session, self.database)
+                    self._claimant = Claimant(id=identity.id, title=identity.title, ours=ours)
+        return self._claimant
 
 
 def deploy(settings: Settings, views: Sequence[View]) -> Deployment:

@@ -135,6 +135,10 @@ NewHistory = Annotated[
         "--new-history", help="Every view, when the source does not continue the old history. Begins a new epoch there."
     ),
 ]
+TakeOver = Annotated[
+    bool,
+    typer.Option("--take-over", help="Take the view's place in its store over from the deployment that has it."),
+]
 Since = Annotated[
     str | None,
     typer.Option(
@@ -456,6 +460,7 @@ def replay(
     view: Replayed = None,
     all_views: All = False,
     new_history: NewHistory = False,
+    take_over: TakeOver = False,
     key: Keys = None,
     keys_from: KeysFrom = None,
     parked: IsParked = False,
@@ -481,6 +486,8 @@ def replay(
 
     With --into, every change of a Topic since a time is published again, once and in order, into a topic of its own.
 
+    With --take-over, VIEW gets the place of another deployment's view: that one halts, what it left is dropped.
+
     `viewtail replays` lists what was done, when and by whom.
     """
     from viewtail.commands import replay as command
@@ -500,6 +507,10 @@ def replay(
         if view or all_views or selected.is_some:
             raise typer.BadParameter("it is for every view; leave VIEW and --all out", param_hint="--new-history")
         return command.replay_new_history(context.obj)
+    if take_over:
+        if not view or all_views or selected.is_some or dry_run:
+            raise typer.BadParameter("name the views, and no entities: viewtail replay VIEW", param_hint="--take-over")
+        return command.take_over(context.obj, view, is_yes=yes, is_awaited=wait)
     if selected.is_some:
         if view is None or len(view) != 1 or all_views:
             raise typer.BadParameter("some entities are those of one view: name it", param_hint="VIEW")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from offsets.mysql import Session
     from projectors.stores.access import Access
     from projectors.stores.leaving import Leftover, Place, Retired, Traces
+    from projectors.stores.owners import Places
     from servers.addresses import AddressForm
     from servers.login import Server
 
@@ -542,6 +543,13 @@ class Store(ABC):
     @abstractmethod
     def leftover(self, access: Access, retired: Retired) -> Leftover:
         """What a view that nobody declares any more left in the store; where the store `needs_place`, it is known."""
+
+    def places(self, access: Access, view: str) -> Places | None:
+        """Whose the places of views are, for who asks that of the view of that id.
+
+        None where no other deployment can reach them.
+        """
+        return None
 
     @abstractmethod
     def traces(self, access: Access, view: BoundView) -> Traces:

@@ -10,6 +10,7 @@ from changes.positions import ReadPosition
 from ingest.limits import Limits
 from offsets import OffsetStore
 from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession
+from projectors.stores.owners import Claiming
 from servers.sessions import Connection, MySQLAddress, open_session
 
 
@@ -24,6 +25,7 @@ class Access:
     limits: Limits = field(default_factory=Limits)
     # Lets the next owner of a pipeline find the session.
     mark: Callable[[Connection], None] = lambda _: None
+    claimant: Claiming = lambda: None  # who claims places in the store
 
     def open_own(self) -> Connection:
         """A session on the server of viewtail's own tables; no database is selected, it may not exist yet."""

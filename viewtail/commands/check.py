@@ -16,6 +16,7 @@ from projectors.stores.registry import STORES, needed
 from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.commands.output import print_json, print_table
+from viewtail.composition import Deployment
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
@@ -49,10 +50,13 @@ def _previous(loaded: settings.Settings, views: Sequence[View]) -> list[Finding]
 
 
 def _servers(loaded: settings.Settings, views: Sequence[View]) -> Servers:
+    deployment = Deployment(settings=loaded)
     return Servers(
         kind=loaded.source_kind,
         source=loaded.source_access(),
-        stores=[(store, loaded.access(store)) for store in STORES if store.has_own_tables or store in needed(views)],
+        stores=[
+            (store, deployment.access(store)) for store in STORES if store.has_own_tables or store in needed(views)
+        ],
     )
 
 

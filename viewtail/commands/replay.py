@@ -6,12 +6,14 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from changes.errors import MisuseError
 from offsets.mysql import OwnSession
+from offsets.pauses import this_person
 from operations import replay as operation
+from operations import taking_over
 from operations.lowered import words
 from operations.replay import Replayed
 from operations.replay_keys import ASK_ABOVE
@@ -48,6 +50,37 @@ def replay(
     if is_awaited and done.marked and not _wait(deployment, done.marked):
         return 1
     return 1 if done.left else 0
+
+
+def take_over(config: Path | None, names: Sequence[str], *, is_yes: bool, is_awaited: bool) -> int:
+    """Take the places of views over from another deployment, and have them backfilled; returns the exit code."""
+    loaded, views = declarations.configured(config)
+    loaded.check_stores(views)
+    chosen = list({one.id: one for one in (declarations.chosen(loaded, views, name) for name in names)}.values())
+    deployment = deploy(loaded, chosen)
+    deployment.create_tables()
+    code = 0
+    for view in chosen:
+        former = taking_over.look(deployment, view)
+        if former is None:
+            print(f"{view.id}: no other deployment has its place, so there is nothing to take over")
+            continue
+        question = (
+            f"{view.id}: its place is kept by {former}. What is there is dropped and filled again from here, and that "
+            "deployment halts its view. Take it over?"
+        )
+        if not agreed(question, is_yes=is_yes):
+            print_remark(f"{view.id}: nothing was changed")
+            code = 1
+            continue
+        done = taking_over.take_over(deployment, view, this_person(), print_remark)
+        for name, pipeline in done.marked.items():
+            print(f"{name}: taken over and {_what_next(pipeline)}")
+        for name in done.unknown:
+            print(f"{name}: taken over. The next `viewtail run` backfills it")
+        _tell_left(replace(done, unknown=()))
+        code = max(code, 1 if done.left or (is_awaited and done.marked and not _wait(deployment, done.marked)) else 0)
+    return code
 
 
 def would_replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int:

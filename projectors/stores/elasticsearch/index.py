@@ -3,14 +3,15 @@
 A view `city` has the index `viewtail-city` (a second copy `viewtail.2-city`, and so on) and two aliases. Readers use
 `city`, which hides tombstones and leads to the live copy. viewtail writes through `viewtail.write-city`, with
 require_alias: an alias goes with its index, so a bulk request can never create an index without mapping and filter
-after somebody deleted it. An index or alias of these names that viewtail did not make is left alone.
+after somebody deleted it. An index or alias of these names that viewtail did not make is left alone, and so is one of
+another deployment: whose an index is stands in its mapping (`_meta.viewtail.owner`), from the step that creates it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 from urllib.parse import quote
 
@@ -23,6 +24,7 @@ from changes.rendering import OPTIONAL_FIELD_TYPES, search_mapping
 from projectors.stores import PlaceRefusedError
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.stores.owners import Claimant, PlaceOwner, kept_by_another, of_nobody_known
 from projectors.views import BoundView
 
 _log = structlog.get_logger("viewtail.elasticsearch")
@@ -78,13 +80,16 @@ def mapping_of(view: BoundView) -> tuple[dict[str, Any], frozenset[str]]:
     return properties, frozenset(derived)
 
 
-def make_ready(client: Elasticsearch, view: BoundView) -> None:
+MEND = "Give the view here another name"
+
+
+def make_ready(client: Elasticsearch, view: BoundView, claimant: Claimant | None = None) -> None:
     """Create the index and its aliases, or change those that exist to what is declared.
 
     Raises PlaceRefusedError or DeclarationError for this view alone, StoreError or StoreUnavailableError for what
-    concerns them all; somebody else's index is not touched.
+    concerns them all; somebody else's index is not touched. It is claimed for `claimant`.
     """
-    index = _Index(client, view)
+    index = _Index(client, view, claimant)
     try:
         index.make_ready()
     except Refused as refused:
@@ -106,12 +111,15 @@ class _ThereAlreadyError(StoreUnavailableError):
 class _Index:
     """The index of one view."""
 
-    def __init__(self, client: Elasticsearch, view: BoundView) -> None:
+    def __init__(self, client: Elasticsearch, view: BoundView, claimant: Claimant | None) -> None:
         self._client = client
+        self._claimant = claimant
         self.names = Names(view)
         self._properties, self._derived = mapping_of(view)
         digest = hashlib.sha256(orjson.dumps(self._properties, option=orjson.OPT_SORT_KEYS)).hexdigest()
-        self._meta = {"view": view.view.id, "fingerprint": view.fingerprint, "mapping": digest}
+        self._meta: dict[str, Any] = {"view": view.view.id, "fingerprint": view.fingerprint, "mapping": digest}
+        if claimant is not None:
+            self._meta["owner"] = claimant.owner(view.id).as_json()
         for_readers = {} if view.is_beside else {self.names.alias: {"filter": PRESENT}}
         self._aliases: dict[str, Any] = {**for_readers, self.names.write_alias: {}}
 
@@ -142,9 +150,11 @@ class _Index:
 
     def _require_ours(self, found: dict[str, Any]) -> None:
         for index, content in found.items():
-            meta = content.get("mappings", {}).get("_meta", {}).get("viewtail")
-            if index == self.names.index and isinstance(meta, dict) and meta.get("view") == self._meta["view"]:
-                continue
+            meta = mark_in(content)
+            if meta.get("view") == self._meta["view"]:
+                self._require_owned(index, meta)
+                if index == self.names.index:
+                    continue
             if index == self.names.index or index in self._aliases:
                 what = f"an index {index}"
             else:
@@ -154,6 +164,19 @@ class _Index:
                 f"{self.names.label}: there is {what} that viewtail did not make; it is left alone. Rename the view, "
                 "or delete what is there if nobody needs it"
             )
+
+    def _require_owned(self, index: str, meta: dict[str, Any]) -> None:
+        owner, view = PlaceOwner.of_json(meta.get("owner")), self._meta["view"]
+        if self._claimant is None:
+            if owner is not None:
+                self._meta["owner"] = meta["owner"]  # it stays what it is
+            return
+        if owner is None and not self._claimant.had(view):
+            raise PlaceRefusedError(of_nobody_known(view, f"the Elasticsearch index {index}", MEND))
+        if owner is not None and not self._claimant.is_owner(owner):
+            raise PlaceRefusedError(kept_by_another(view, f"the Elasticsearch index {index}", [owner], MEND))
+        if owner is not None and index == self.names.index:
+            self._meta["owner"] = meta["owner"]
 
     def _adapt(self, content: dict[str, Any]) -> None:
         """Add new fields; where a field changed, create the index again: its view is backfilled in any case."""
@@ -228,4 +251,26 @@ class _Index:
         self._put(doing, target, body)
 
     def _delete(self, index: str) -> None:
+        """Nothing where it is gone already."""
         ask(self._client, f"deleting index {index}", "DELETE", f"{path(index)}?ignore_unavailable=true")
+
+
+def mark_in(content: dict[str, Any]) -> dict[str, Any]:
+    """What viewtail noted in an index that it made; empty for others."""
+    meta = content.get("mappings", {}).get("_meta") or {}
+    mark = meta.get("viewtail")
+    return mark if isinstance(mark, dict) else {}
+
+
+OURS = "viewtail-*,viewtail.*"  # as viewtail calls indices, and may look at them
+
+
+def marks(client: Elasticsearch, views: Collection[str]) -> dict[str, dict[str, Any]]:
+    """By name, the indices that viewtail made for one of these views (ids), and what it noted: of all copies.
+
+    Raises Refused.
+    """
+    options = "expand_wildcards=all&filter_path=*.mappings._meta"
+    found = ask(client, "looking whose indices are", "GET", f"/{quote(OURS, safe=',')}/_mapping?{options}")
+    noted = {index: mark_in(content) for index, content in found.items()}
+    return {index: mark for index, mark in noted.items() if mark.get("view") in views}

@@ -14,12 +14,10 @@ from elasticsearch import Elasticsearch
 from changes.errors import StoreError
 from changes.writes import Key
 from projectors.stores.elasticsearch.documents import id_of
-from projectors.stores.elasticsearch.index import DELETED, Names, path
+from projectors.stores.elasticsearch.index import DELETED, OURS, Names, mark_in, path
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
 from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
 from projectors.views import BoundView
-
-_OURS = "viewtail-*,viewtail.*"  # as viewtail calls indices, and may look at them
 
 
 class SearchLeftover(Leftover):
@@ -55,11 +53,10 @@ class SearchLeftover(Leftover):
     def _indices(self) -> dict[str, Any]:
         """By name; closed and hidden ones too."""
         wanted = "features=aliases,mappings&expand_wildcards=all&filter_path=*.mappings._meta,*.aliases"
-        return self._ask("looking at indices", "GET", f"/{quote(_OURS, safe=',')}?{wanted}")
+        return self._ask("looking at indices", "GET", f"/{quote(OURS, safe=',')}?{wanted}")
 
     def _is_ours(self, content: dict[str, Any]) -> bool:
-        mark = content.get("mappings", {}).get("_meta", {}).get("viewtail")
-        return isinstance(mark, dict) and mark.get("view") == self._view
+        return mark_in(content).get("view") == self._view
 
     def _ask(self, doing: str, method: str, target: str) -> dict[str, Any]:
         try:

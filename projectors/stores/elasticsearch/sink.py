@@ -5,6 +5,9 @@ flag `viewtail_deleted`), since Elasticsearch forgets its own deletes after a mi
 by side: each key is in it once, and versions order the rest. A pipeline's witness is a hidden document in each index;
 it moves at most once a second, with watermarks and at `close`, and the offset behind it (offsets.py): after a kill a
 pipeline may read a second's changes again.
+
+Whose an index is stands in its mapping (index.py): `prepare` claims and refuses, and one that was taken over is noticed
+within LOOK_EVERY_S, before the next write.
 """
 
 from __future__ import annotations
@@ -28,9 +31,10 @@ from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.stores import GuardedSink, Held, Item, PlaceRefusedError, Unfit, nothing, parked
 from projectors.stores.elasticsearch.bulk import Chunk, Replacement, ask_bulk, deliver, failure_of, replace, split
 from projectors.stores.elasticsearch.documents import Encode, encoder, id_of, witness_id
-from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of, path
+from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of, marks, path
 from projectors.stores.elasticsearch.reading import last_sequence_number, present_documents
 from projectors.stores.elasticsearch.requests import Refused, ask
+from projectors.stores.owners import LOOK_EVERY_S, Claimant, Claiming, PlaceOwner, taken_from_us
 from projectors.views import BoundView
 
 THREADS = 4
@@ -66,8 +70,12 @@ class ElasticsearchSink(GuardedSink):
         name: str,
         *,
         read_position: ReadPosition,
+        claiming: Claiming = lambda: None,
     ) -> None:
         self._open = client_factory
+        self._claiming = claiming  # says who claims the indices
+        self._claimant: Claimant | None = None
+        self._looked_at = 0.0
         self._read_position = read_position
         self.meanwhile = nothing
         self._witness_id = witness_id(name)
@@ -93,23 +101,49 @@ class ElasticsearchSink(GuardedSink):
             self._client = self._open()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="bulk")
+        self._claimant = self._claiming()
         refused: dict[str, str] = {}
         for name, view in self._views.items():
             try:
                 if name not in self._left_alone:
-                    make_ready(self._client, view)
+                    make_ready(self._client, view, self._claimant)
             except (PlaceRefusedError, DeclarationError) as error:
                 refused[name] = str(error)
-        self._encoders = {name: encoder(view) for name, view in self._views.items() if name not in refused}
+        of_others = self._of_others(self._client, self._left_alone)
+        kept = [name for name in self._views if name not in refused and name not in of_others]
+        self._encoders = {name: encoder(self._views[name]) for name in kept}
+        self._looked_at = time.monotonic()
         self._read_marks(self._client)
         self._kept_at = float("-inf")
         self._is_ready = True
         return refused
 
+    def _of_others(self, client: Elasticsearch, views: Collection[str]) -> list[str]:
+        """Those of these views whose indices are another deployment's."""
+        if self._claimant is None or not views:
+            return []
+        names = {Names(self._views[name]).index: name for name in views}
+        with _unrefused("looking whose indices are"):
+            found = marks(client, {self._views[name].view.id for name in views})
+        owners = {
+            names[index]: PlaceOwner.of_json(mark.get("owner")) for index, mark in found.items() if index in names
+        }
+        return [name for name, owner in owners.items() if owner is not None and not self._claimant.is_owner(owner)]
+
+    def _look_whose(self, client: Elasticsearch) -> None:
+        """Now and then, before anything is written: whether no index was taken over."""
+        if time.monotonic() - self._looked_at < LOOK_EVERY_S:
+            return
+        if lost := self._of_others(client, self._encoders):
+            self._is_ready = False
+            raise StoreUnavailableError(f"Elasticsearch: {taken_from_us(lost)}")
+        self._looked_at = time.monotonic()
+
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Apply what is newer; returns the keys whose documents the index refuses."""
         taken, self._taken = self._taken, {}  # once: what is found wrong again is told again
         client = self._living()
+        self._look_whose(client)
         letters: list[Parked] = []
         with self._without_memory(client, taken) if taken else nullcontext():
             for view, found in taken.items():
@@ -141,8 +175,10 @@ class ElasticsearchSink(GuardedSink):
         return frozenset(name for name, mark in self._marks.items() if mark is not None)
 
     def settle(self) -> None:
-        """Move the witnesses to what was written last."""
-        self._keep(self._living())
+        """Move the witnesses to what was written last, and look now and then whose the indices are."""
+        client = self._living()
+        self._look_whose(client)
+        self._keep(client)
 
     def witness(self, offset: Position) -> Position | None:
         """The least position of the indices that have one; None when none has."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from changes.findings import Finding
     from offsets import OffsetStore
     from projectors.stores.access import Access
+    from projectors.stores.elasticsearch.places import SearchPlaces
     from projectors.stores.elasticsearch.sink import ElasticsearchSink
     from projectors.stores.elasticsearch.swapping import AliasSwapping
     from projectors.stores.leaving import Leftover, Retired, Traces
@@ -107,7 +108,13 @@ class ElasticsearchStore(Store):
     def sink(self, access: Access, views: Sequence[BoundView], pipeline: str) -> ElasticsearchSink:
         from projectors.stores.elasticsearch.sink import ElasticsearchSink
 
-        return ElasticsearchSink(access.section.client, views, name=pipeline, read_position=access.read_position)
+        return ElasticsearchSink(
+            access.section.client,
+            views,
+            name=pipeline,
+            read_position=access.read_position,
+            claiming=access.claimant,
+        )
 
     def with_offsets(
         self, access: Access, views: Sequence[BoundView], pipeline: str
@@ -133,6 +140,11 @@ class ElasticsearchStore(Store):
         from projectors.stores.elasticsearch.leaving import SearchLeftover
 
         return SearchLeftover(access.section.client(), f"{self.name}:{retired.name}", retired)
+
+    def places(self, access: Access, view: str) -> SearchPlaces:
+        from projectors.stores.elasticsearch.places import SearchPlaces
+
+        return SearchPlaces(access.section.client(), access.claimant())
 
     def traces(self, access: Access, view: BoundView) -> Traces:
         from projectors.stores.elasticsearch.leaving import SearchTraces

@@ -189,10 +189,11 @@ class RedisKeys:
 
     def could_meet(self, other: RedisKeys) -> bool:
         """Whether some key could be of both, in whatever copies."""
-        return any(shapes_meet(one, of) for one in self._shapes for of in other._shapes)
+        return any(shapes_meet(one, of) for one in self.shapes for of in other.shapes)
 
     @property
-    def _shapes(self) -> list[str]:
+    def shapes(self) -> list[str]:
+        """Of all its keys, in whatever copies."""
         return [self.shape, *([self.pointer] if self.has_generation else [])]
 
     def _parsed(self, template: str) -> list[Part]:

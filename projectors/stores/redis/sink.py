@@ -31,8 +31,10 @@ from changes.positions import Position, ReadPosition
 from changes.versions import WIDTH
 from changes.writes import Key, Parked, ViewWrites
 from projectors.stores import GuardedSink, Held, Item, Unfit, nothing, parked
+from projectors.stores.owners import LOOK_EVERY_S, Claimant, Claiming, taken_from_us
+from projectors.stores.redis import owners
 from projectors.stores.redis.checks import suitability
-from projectors.stores.redis.keys import RedisKeys
+from projectors.stores.redis.keys import RedisKeys, leading
 from projectors.stores.redis.moving import Moves, mark_of
 from projectors.stores.redis.names import Names, total_of
 from projectors.stores.redis.packing import Packer
@@ -52,7 +54,7 @@ KEYS_A_SWEEP_STEP = 500  # it looks at each: half a millisecond
 NAMES_A_SWEEP_STEP = 1_000  # it only tells them: a millisecond
 MOST_NAMES = 2_000_000  # of a view whose names are kept for a sweep, 16 MB of numbers
 MOST_NAME_BYTES = 64 << 20  # of those that are there
-LOOK_EVERY_S = 5.0  # at the witness, while nothing is written; at pointers
+STEPS_OF_A_SAMPLE = 200  # of SCAN: whether a new view's place holds keys already, without looking at all there are
 
 _log = structlog.get_logger("viewtail.redis")
 
@@ -80,7 +82,7 @@ class RedisSink(GuardedSink):
     """The Redis views of the pipeline `name` of the deployment whose own tables are in `database`.
 
     `pointers`: by key, the number of the copy that it leads readers to; none for a sink that is not the pipeline's.
-    Raises as the Sink protocol says.
+    `claiming`: says who claims the views' keys. Raises as the Sink protocol says.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class RedisSink(GuardedSink):
         *,
         read_position: ReadPosition,
         pointers: Mapping[str, int] | None = None,
+        claiming: Claiming = lambda: None,
     ) -> None:
         self._open = client_factory
         self._read_position = read_position
@@ -100,8 +103,12 @@ class RedisSink(GuardedSink):
         self._keys = {view.id: RedisKeys(view) for view in views}
         self._packers = {view.id: packer_of(view, self._keys[view.id], database) for view in views}
         self._moves = {view.id: Moves(view, database) for view in views if view.move is not None}
-        # Deployments may share a Redis, so their database is in it.
+        self._database, self._name = database, name
+        # Deployments may share a Redis, so their database is in it; see owners.py for those of one name.
         self._witness_key = f"viewtail:{quote(database, safe='')}:{name}:witness"
+        self._claiming = claiming
+        self._claimant: Claimant | None = None
+        self._claimed: list[str] = []  # views whose keys are this deployment's
         self._client: Redis | None = None
         self._connection: Any = None  # of redis-py's pool, for this sink alone
         self._unsent: list[bytes] = []
@@ -110,24 +117,71 @@ class RedisSink(GuardedSink):
         self._written: dict[str, Names] = {}  # by view, since `mark_writes`
         self._mark = b""  # what the witness's key holds, as far as this sink knows
         self._had_witness = False  # when `missing` was asked last
-        self._pointers = dict(pointers or {})
-        self._looked_at = self._led_at = 0.0
+        self._all_pointers = dict(pointers or {})
+        self._pointers: dict[str, int] = {}  # of the views that are not refused
+        self._looked_at = self._led_at = self._asked_whose_at = 0.0
 
     def prepare(self) -> dict[str, str]:
-        """Connect again, check that Redis evicts nothing, load the scripts, lead readers. Every view has its place."""
+        """Connect again, check that Redis evicts nothing, load the scripts, claim the views' keys, lead readers."""
         self._drop()
         with self._mapped("connecting"):
             self._connect()
             self._check_server()
             self._load_scripts()
+            refused = self._claim()
             self._mark = self._ask("GET", self._witness_key) or b""
             self._led_at = 0.0
             self._lead()
-        return {}
+        return refused
+
+    def _claim(self) -> dict[str, str]:
+        """Claim the keys of the views; why those have no place whose keys are another's, by id."""
+        self._claimant = self._claiming()
+        if self._claimant is None:
+            self._pointers = self._all_pointers
+            return {}
+        shapes = {view.view.id: owners.shapes_of(view) for view in self._views.values()}
+        claim = owners.Claim(
+            claimant=self._claimant, views=shapes, database=self._database, pipeline=self._name, holds=self._holds_keys
+        )
+        of_views, self._witness_key = claim.made(self._ask)
+        self._claimed = sorted(shapes.keys() - of_views.keys())
+        self._asked_whose_at = time.monotonic()
+        leads = {
+            keys.pointer for view in self._views.values() if view.view.id in self._claimed if (keys := leading(view))
+        }
+        self._pointers = {name: number for name, number in self._all_pointers.items() if name in leads}
+        return {name: of_views[view.view.id] for name, view in self._views.items() if view.view.id in of_views}
+
+    def _holds_keys(self, view: str) -> bool:
+        """Whether keys lie in a new view's place that some viewtail wrote, as far as a sample of all keys shows."""
+        of_view = next(name for name, one in self._views.items() if one.view.id == view)
+        cursor = b"0"
+        for _ in range(STEPS_OF_A_SAMPLE):
+            scan = (cursor, self._keys[of_view].scan_match, KEYS_A_SWEEP_STEP)
+            cursor, found = self._below(of_view, 10**WIDTH - 1, (), *scan)
+            if found or int(cursor) == 0:
+                return bool(found)
+        return False
+
+    @property
+    def _is_look_due(self) -> bool:
+        return self._claimant is not None and time.monotonic() - self._asked_whose_at >= LOOK_EVERY_S
+
+    def _look_whose(self) -> None:
+        """Now and then, before anything is written: whether all keys are this deployment's still."""
+        if self._claimant is None or not self._is_look_due:
+            return
+        lost = owners.still(self._ask, self._claimant, self._claimed)
+        if lost:
+            self._drop()
+            raise StoreUnavailableError(f"Redis: {taken_from_us(lost)}")
+        self._asked_whose_at = time.monotonic()
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Apply what is newer, then move the witness; returns the keys whose place holds something foreign."""
         with self._mapped("writing"):
+            self._look_whose()
             try:
                 letters = self._apply(writes)
             except exceptions.NoScriptError:
@@ -139,7 +193,7 @@ class RedisSink(GuardedSink):
 
     def sender(self, writes: Sequence[ViewWrites]) -> Callable[[], None] | None:
         """Of few rows: what an idle connection takes at once."""
-        if self._moves or sum(len(of_view.writes) for of_view in writes) > ROWS_SENT_AHEAD:
+        if self._moves or self._is_look_due or sum(len(of_view.writes) for of_view in writes) > ROWS_SENT_AHEAD:
             return None
         letters: list[Parked] = []
         commands = [
@@ -197,7 +251,8 @@ class RedisSink(GuardedSink):
         if self._mark and self._ask_witness() != self._mark:
             self._drop()
             raise StoreUnavailableError(_WITNESS_CHANGED)
-        with self._mapped("leading readers"):
+        with self._mapped("looking at owners and pointers"):
+            self._look_whose()
             self._lead()
 
     def _lead(self) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from offsets.mysql import Session
     from projectors.stores.access import Access
     from projectors.stores.leaving import Leftover, Place, Retired, Traces
+    from projectors.stores.redis.places import RedisPlaces
     from projectors.stores.redis.sink import RedisSink
     from projectors.stores.redis.swapping import KeySwapping
 
@@ -129,7 +130,15 @@ class RedisStore(Store):
 
         open_, read = access.section.client, access.read_position
         leading_ = {keys.pointer: view.copy for view in views if (keys := leading(view)) and not view.is_beside}
-        return RedisSink(open_, views, access.database, pipeline, read_position=read, pointers=leading_)
+        return RedisSink(
+            open_,
+            views,
+            access.database,
+            pipeline,
+            read_position=read,
+            pointers=leading_,
+            claiming=access.claimant,
+        )
 
     def for_backfill(
         self, access: Access, view: BoundView, pipeline: str, session: Session
@@ -141,7 +150,7 @@ class RedisStore(Store):
         from projectors.stores.redis.sink import RedisSink
 
         open_, read = access.section.client, access.read_position
-        return RedisSink(open_, views, access.database, pipeline, read_position=read)
+        return RedisSink(open_, views, access.database, pipeline, read_position=read, claiming=access.claimant)
 
     def no_copies(self, view: View) -> str:
         return ""
@@ -188,6 +197,12 @@ class RedisStore(Store):
 
         mark = mark_of(f"{self.name}:{retired.name}", access.database)
         return RedisLeftover(access.section.client(), retired, mark)
+
+    def places(self, access: Access, view: str) -> RedisPlaces:
+        from projectors.stores.redis.moving import mark_of
+        from projectors.stores.redis.places import RedisPlaces
+
+        return RedisPlaces(access.section.client(), access.claimant(), mark_of(view, access.database))
 
     def traces(self, access: Access, view: BoundView) -> Traces:
         from projectors.stores.redis.leaving import RedisTraces

@@ -1,0 +1,47 @@
+"""Who a deployment is: a random id, made once with viewtail's own tables, and kept in them.
+
+It goes where these tables go, so it stays the same after a failover and after a restore. Places in stores that
+deployments share carry it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from offsets import migrations
+from offsets.mysql import Session, transaction
+from servers.sessions import MySQLAddress, quote
+
+TABLE = "deployment_identity"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """One deployment."""
+
+    id: str  # 32 hexadecimal digits
+    title: str  # for people: the database of its own tables, and the server where they were made
+
+
+def make(cursor: Any, database: str, address: MySQLAddress) -> None:
+    """Give the tables their identity, unless they have one; of two processes that come at once one makes it."""
+    cursor.execute(f"SELECT 1 FROM {quote(database, TABLE)}")
+    if cursor.fetchone() is not None:  # not INSERT at once: a replica of the tables may be read-only
+        return
+    title = f"{database} on {address.host}:{address.port}"
+    cursor.execute(
+        f"INSERT IGNORE INTO {quote(database, TABLE)} (number, id, title) VALUES (1, %s, %s)",
+        (secrets.token_hex(16), title[:255]),
+    )
+
+
+def read(session: Session, database: str) -> Identity | None:
+    """None where the tables are not there, or are of an earlier viewtail."""
+    with transaction(session, "reading who this deployment is") as cursor:
+        if TABLE not in migrations.columns(cursor, database):
+            return None
+        cursor.execute(f"SELECT id, title FROM {quote(database, TABLE)}")
+        row = cursor.fetchone()
+    return None if row is None else Identity(id=row[0], title=row[1])

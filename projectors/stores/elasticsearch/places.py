@@ -1,0 +1,79 @@
+"""Whose the indices of search views are, for who asks or decides that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticsearch import Elasticsearch
+
+from changes.errors import StoreError
+from projectors.stores.elasticsearch.index import MEND, make_ready, marks, path
+from projectors.stores.elasticsearch.requests import Refused, ask
+from projectors.stores.owners import Claimant, PlaceOwner, Places, kept_by_another, of_nobody_known
+from projectors.views import BoundView
+
+
+class SearchPlaces(Places):
+    """What stands in the mappings of a view's indices, of all copies."""
+
+    def __init__(self, client: Elasticsearch, claimant: Claimant | None) -> None:
+        self._client, self._claimant = client, claimant
+
+    def others(self, view: BoundView) -> list[PlaceOwner]:
+        found = [PlaceOwner.of_json(mark.get("owner")) for mark in self._marks(view.view.id).values()]
+        return [one for one in found if one is not None and not self._is_ours(one)]
+
+    def own(self, view: BoundView) -> PlaceOwner | None:
+        found = [PlaceOwner.of_json(mark.get("owner")) for mark in self._marks(view.view.id).values()]
+        return next((one for one in found if self._is_ours(one)), None)
+
+    def refusal(self, view: BoundView) -> str | None:
+        found, label = self._marks(view.view.id), f"the Elasticsearch index of {view.view.id}"
+        if others := self.others(view):
+            return kept_by_another(view.id, label, others, MEND)
+        is_unowned = any(PlaceOwner.of_json(mark.get("owner")) is None for mark in found.values())
+        if is_unowned and (self._claimant is None or not self._claimant.had(view.view.id)):
+            return of_nobody_known(view.id, label, MEND)
+        return None
+
+    def take_over(self, view: BoundView, taken: str) -> None:
+        assert self._claimant is not None
+        owner = self._claimant.owner(view.view.id, taken).as_json()
+        for index, mark in self._marks(view.view.id).items():
+            self._note(index, {**mark, "owner": owner})
+
+    def clear(self, view: BoundView) -> None:
+        """Every index of the view goes, and the one that is to be filled comes again."""
+        for index in self._marks(view.view.id):
+            self._ask("deleting an index", "DELETE", f"{path(index)}?ignore_unavailable=true")
+        make_ready(self._client, view, self._claimant)
+
+    def release(self, view: str) -> None:
+        for index, mark in self._marks(view).items():
+            if self._is_ours(PlaceOwner.of_json(mark.get("owner"))):
+                self._note(index, {name: value for name, value in mark.items() if name != "owner"})
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _is_ours(self, owner: PlaceOwner | None) -> bool:
+        return self._claimant is not None and self._claimant.is_owner(owner)
+
+    def _marks(self, view: str) -> dict[str, dict[str, Any]]:
+        try:
+            return marks(self._client, {view})
+        except Refused as refused:
+            raise _failed("looking whose indices are", refused) from None
+
+    def _note(self, index: str, mark: dict[str, Any]) -> None:
+        self._ask("noting whose an index is", "PUT", f"{path(index)}/_mapping", {"_meta": {"viewtail": mark}})
+
+    def _ask(self, doing: str, method: str, target: str, body: dict[str, Any] | None = None) -> None:
+        try:
+            ask(self._client, doing, method, target, body)
+        except Refused as refused:
+            raise _failed(doing, refused) from None
+
+
+def _failed(doing: str, refused: Refused) -> StoreError:
+    return StoreError(f"Elasticsearch: {doing} failed: {refused.status} {refused.kind}")

@@ -1,0 +1,63 @@
+"""Whose the keys of Redis views are, for who asks or decides that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis import Redis, exceptions
+
+from changes.errors import StoreUnavailableError
+from projectors.stores.leaving import Retired
+from projectors.stores.owners import Claimant, PlaceOwner, Places, kept_by_another
+from projectors.stores.redis import owners
+from projectors.stores.redis.leaving import RedisLeftover, place_of
+from projectors.views import BoundView
+
+_COPIES = range(2, 5)  # that a former owner may have left beside
+
+
+class RedisPlaces(Places):
+    """The hash of owners; see owners.py."""
+
+    def __init__(self, client: Redis, claimant: Claimant | None, mark: str) -> None:
+        """`mark`: of the view that is cleared, see `mark_of`."""
+        self._client, self._claimant, self._mark = client, claimant, mark
+
+    def others(self, view: BoundView) -> list[PlaceOwner]:
+        found = owners.read(self._ask).others(self._claimant, owners.shapes_of(view))
+        return [one.owner for one in found.values()]
+
+    def own(self, view: BoundView) -> PlaceOwner | None:
+        if self._claimant is None:
+            return None
+        found = owners.read(self._ask).kept.get(owners.view_field(self._claimant, view.view.id))
+        return None if found is None else found.owner
+
+    def refusal(self, view: BoundView) -> str | None:
+        found = self.others(view)
+        place = owners.place_of(owners.shapes_of(view))
+        return kept_by_another(view.id, place, found, owners.MEND) if found else None
+
+    def take_over(self, view: BoundView, taken: str) -> None:
+        assert self._claimant is not None
+        owners.take_over(self._ask, self._claimant, view.view.id, owners.shapes_of(view), taken)
+
+    def clear(self, view: BoundView) -> None:
+        retired = Retired(name=view.view.name, places=[place_of(view)], others={}, read_by=(), copies=_COPIES)
+        RedisLeftover(self._client, retired, self._mark).drop(lambda _: None)
+
+    def release(self, view: str) -> None:
+        if self._claimant is not None:
+            owners.release(self._ask, self._claimant, view)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _ask(self, *command: Any) -> Any:
+        try:
+            return self._client.execute_command(*command)  # type: ignore[no-untyped-call]
+        except (exceptions.RedisError, OSError) as error:
+            said = str(error).rstrip(".")
+            raise StoreUnavailableError(
+                f"Redis: looking whose keys are failed: {said} ({type(error).__name__}). Try again when Redis answers"
+            ) from None
