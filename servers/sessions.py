@@ -114,6 +114,8 @@ def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]
                 f"SET time_zone='+00:00', sql_mode='{SQL_MODE}', "
                 # MariaDB has it under its old name. Each server takes the other's part for a comment.
                 "/*!80000 transaction_isolation='READ-COMMITTED', */ /*M! tx_isolation='READ-COMMITTED', */ "
+                # The catalogue in full: of MySQL the primary keys that it makes by itself, too.
+                "/*!80030 show_gipk_in_create_table_and_information_schema=1, */ sql_quote_show_create=1, "
                 "autocommit=0, "
                 "group_concat_max_len=1048576, innodb_lock_wait_timeout=5"
             ),

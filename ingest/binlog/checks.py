@@ -17,7 +17,8 @@ from changes.errors import SourceError
 from changes.findings import Finding, fail, ok, warn
 from changes.tables import full_name
 from ingest import Tables
-from ingest.canonical.foreign_keys import cascading_keys
+from ingest.canonical import is_denied
+from ingest.canonical.foreign_keys import cascading_ancestry
 from ingest.watermarks import watermark_checks
 from servers.asking import findings
 from servers.facts import MARIADB, MYSQL, ServerFacts, facts_of
@@ -81,8 +82,8 @@ def checks(
         yield ok(_WHERE, "reachable", source)
         yield from server_checks(connection)
         yield from privilege_checks(connection, source, tables)
-        yield from prepared_checks(connection)
-        yield from cascade_checks(connection, tables, late)
+        yield from prepared_checks(connection, source)
+        yield from cascade_checks(connection, source, tables, late)
 
     yield from findings(_WHERE, source, "source", _URL, of_source)
     yield from findings(_WHERE, primary, "source", _URL, partial(watermark_checks, address=primary, database=database))
@@ -173,9 +174,13 @@ def _may_select(connection: Connection, schema: str, table: str) -> bool | None:
     return True
 
 
-def prepared_checks(connection: Connection) -> Iterator[Finding]:
+def prepared_checks(connection: Connection, address: MySQLAddress) -> Iterator[Finding]:
     """XA transactions that are prepared now: their rows stand before the place where a first run begins to read."""
     what = "XA RECOVER"
+    why = (
+        "one that was prepared before the first run halts every view at its commit; one that stays prepared keeps "
+        "offsets, and the binlogs they need, from moving on"
+    )
     try:
         if facts_of(connection).name == MARIADB:
             names = [str(row[3]) for row in _rows(connection, "XA RECOVER FORMAT = 'SQL'")]
@@ -184,13 +189,10 @@ def prepared_checks(connection: Connection) -> Iterator[Finding]:
     except pymysql.err.MySQLError as error:
         if error.args[:1] not in [(1227,), (1401,)]:
             raise
-        yield ok(_WHERE, what, "not looked at: it needs XA_RECOVER_ADMIN")
+        mend = f"nothing where nobody uses XA; else GRANT XA_RECOVER_ADMIN ON *.* TO {account(address)};"
+        yield warn(_WHERE, what, "not known which are prepared: the user may not ask", why, mend)
         return
     seen = f"{len(names) or 'no'} prepared transactions"
-    why = (
-        "one that was prepared before the first run halts every view at its commit; one that stays prepared keeps "
-        "offsets, and the binlogs they need, from moving on"
-    )
     mend = f"XA RECOVER lists them: XA COMMIT or XA ROLLBACK each, e.g. XA ROLLBACK {names[0]}" if names else ""
     yield _advised(not names, what, seen, why, mend)
 
@@ -201,7 +203,9 @@ def _xid(number: int, global_bytes: int, data: str) -> str:
     return f"X'{parts[: 2 * global_bytes]}',X'{parts[2 * global_bytes :]}',{number}"
 
 
-def cascade_checks(connection: Connection, tables: Tables, late: str) -> Iterator[Finding]:
+def cascade_checks(
+    connection: Connection, address: MySQLAddress, tables: Tables, late: str = NEVER
+) -> Iterator[Finding]:
     """Foreign keys that change rows of followed tables without row events: where InnoDB does it by itself.
 
     `late` says what becomes of the views then.
@@ -211,13 +215,28 @@ def cascade_checks(connection: Connection, tables: Tables, late: str) -> Iterato
         return
     can_log = facts.name == MYSQL and facts.version >= (9, 6, 0)
     way_out = "start the server with innodb_native_foreign_keys=OFF" if can_log else "use MySQL 9.6 or newer"
-    for schema, table in tables:
-        for key in cascading_keys(connection, schema, table):
-            becomes = late.format(parent=".".join(key.parent))
+    keys = cascading_ancestry(connection, [*tables])
+    for key in keys:
+        if key.table in tables:
             yield warn(
                 _WHERE,
-                f"foreign key {full_name(schema, table)}.{key.name}",
+                f"foreign key {full_name(*key.table)}.{key.name}",
                 f"ON DELETE {key.on_delete} ON UPDATE {key.on_update}",
-                f"{facts.name} does not log what this key's cascades change here, so views {becomes}",
+                f"{facts.name} does not log what this key's cascades change here, so views "
+                f"{late.format(parent=full_name(*key.parent))}",
                 f"delete and update the child rows in the application (ON DELETE RESTRICT), or {way_out}",
             )
+    if late != NEVER:
+        parents = dict.fromkeys(key.parent for key in keys if key.parent not in tables)
+        yield from (_unseen(address, parent) for parent in parents if is_denied(connection, *parent, ()))
+
+
+def _unseen(address: MySQLAddress, parent: tuple[str, str]) -> Finding:
+    return warn(
+        _WHERE,
+        f"SELECT on {full_name(*parent)}",
+        "not granted",
+        "foreign keys refer to it, and what cascades from its rows, and from tables that it refers to, the cleaner "
+        "finds in its rounds only",
+        f"GRANT SELECT ON {quote(*parent)} TO {account(address)};",
+    )

@@ -1,50 +1,87 @@
-"""The foreign keys that delete or change rows of some tables by themselves, as information_schema shows them now.
+"""The foreign keys that delete or change rows of some tables by themselves, as the server shows them now.
 
-It opens no session and decides no transaction.
+Their columns are in information_schema, their rules are read from SHOW CREATE TABLE: MariaDB keeps
+information_schema.referential_constraints from a user who may only SELECT, and answers as if there were none. It opens
+no session and decides no transaction.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import pymysql
 import pymysql.cursors
+from pymysql.constants import ER
 
 from changes.tables import ForeignKey
 from ingest.canonical.rows import source_error
-from servers.sessions import Connection
+from servers.sessions import Connection, lacks_rights, number_of, quote
 
-_KEYS = """
-SELECT r.constraint_name, r.delete_rule, r.update_rule, k.referenced_table_schema, k.referenced_table_name,
-  k.column_name, k.referenced_column_name
-FROM information_schema.referential_constraints r JOIN information_schema.key_column_usage k
-  ON k.constraint_schema = r.constraint_schema AND k.constraint_name = r.constraint_name AND k.table_name = r.table_name
-WHERE r.constraint_schema = %s AND r.table_name = %s AND k.table_schema = %s AND k.table_name = %s
-  AND (r.delete_rule IN ('CASCADE', 'SET NULL') OR r.update_rule IN ('CASCADE', 'SET NULL'))
-ORDER BY r.constraint_name, k.ordinal_position
-"""
+_COLUMNS = (
+    "SELECT constraint_name, referenced_table_schema, referenced_table_name, column_name, referenced_column_name "
+    "FROM information_schema.key_column_usage WHERE table_schema = %s AND table_name = %s "
+    "AND referenced_table_name IS NOT NULL ORDER BY constraint_name, ordinal_position"
+)
+_CHANGE_ROWS = ("CASCADE", "SET NULL")
+_RULE = "CASCADE|SET NULL|SET DEFAULT|RESTRICT|NO ACTION"
+_RULES = rf"(?: ON DELETE (?P<on_delete>{_RULE}))?(?: ON UPDATE (?P<on_update>{_RULE}))?"
+_NOT_THERE = (ER.BAD_DB_ERROR, ER.NO_SUCH_TABLE)
 
 
 def cascading_keys(connection: Connection, schema: str, name: str) -> list[ForeignKey]:
-    """Those of one table."""
+    """Those of one table; none of one that is not there, or of which the user may see nothing."""
     of_key: dict[str, list[tuple[str, ...]]] = {}
     try:
+        # A plain cursor: the caller's session may give rows in another form.
         with connection.cursor(pymysql.cursors.Cursor) as cursor:
-            cursor.execute(_KEYS, (schema, name, schema, name))
+            cursor.execute(_COLUMNS, (schema, name))
             for key, *more in cursor.fetchall():
                 of_key.setdefault(key, []).append(tuple(more))
+            created = _created(cursor, schema, name) if of_key else ""
     except pymysql.err.MySQLError as error:
         raise source_error(error, connection) from None
-    return [
-        ForeignKey(
-            name=key,
-            table=(schema, name),
-            columns=tuple(row[4] for row in rows),
-            parent=(rows[0][2], rows[0][3]),
-            referenced=tuple(row[5] for row in rows),
-            on_delete=rows[0][0],
-            on_update=rows[0][1],
-        )
-        for key, rows in of_key.items()
-    ]
+    found = [_foreign_key(created, (schema, name), key, rows) for key, rows in of_key.items()]
+    return [key for key in found if key.on_delete in _CHANGE_ROWS or key.on_update in _CHANGE_ROWS]
+
+
+def _created(cursor: pymysql.cursors.Cursor, schema: str, name: str) -> str:
+    """The table's CREATE TABLE; '' where the user may not see it whole."""
+    try:
+        cursor.execute(f"SHOW CREATE TABLE {quote(schema, name)}")
+        return str((cursor.fetchone() or ("", ""))[1])
+    except pymysql.err.MySQLError as error:
+        if number_of(error) in _NOT_THERE or lacks_rights(error):
+            return ""
+        raise
+
+
+def _foreign_key(created: str, table: tuple[str, str], name: str, rows: Sequence[tuple[str, ...]]) -> ForeignKey:
+    schemas, tables, columns, referenced = zip(*rows, strict=True)
+    parent = schemas[0], tables[0]
+    of = f"(?:{_written(parent[0])}[.])?{_written(parent[1])}"
+    clause = f"CONSTRAINT {_written(name)} FOREIGN KEY {_list(columns)} REFERENCES {of} {_list(referenced)}{_RULES}"
+    found = re.search(clause, created)
+    # Where the statement does not say it, each rule may be one that changes rows: to look for that harms nobody.
+    on_delete, on_update = (found["on_delete"], found["on_update"]) if found else ("CASCADE", "CASCADE")
+    return ForeignKey(
+        name=name,
+        table=table,
+        columns=columns,
+        parent=parent,
+        referenced=referenced,
+        on_delete=on_delete or "RESTRICT",
+        on_update=on_update or "RESTRICT",
+    )
+
+
+def _list(names: Sequence[str]) -> str:
+    return rf"\({', '.join(map(_written, names))}\)"
+
+
+def _written(name: str) -> str:
+    """A pattern of a name as the statement has it: MariaDB does not double the backticks of a key's parts."""
+    return f"`(?:{re.escape(name)}|{re.escape(name.replace('`', '``'))})`"
 
 
 def cascading_ancestry(connection: Connection, tables: list[tuple[str, str]]) -> list[ForeignKey]:
