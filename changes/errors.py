@@ -95,6 +95,10 @@ class WaitedTooLongError(ViewtailError):
     """A view does not have in time what was waited for."""
 
 
+class WatermarkMissingError(WaitedTooLongError):
+    """A watermark that was committed cannot come through the stream, as the servers say why."""
+
+
 class StopRequested(Exception):
     """Work was asked to stop, which is no error; it goes on from its last finished step."""
 

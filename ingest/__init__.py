@@ -297,6 +297,14 @@ class SourceKind(ABC):
         """How many seconds the source keeps a change, where that is one setting; None: it is not, or it has no end."""
         return None
 
+    def why_missing(self, access: SourceAccess, watermark: str) -> str | None:
+        """Why the watermark of that name cannot come, though it was committed, and what to do. None: it may."""
+        return None
+
+    def is_filtered(self, access: SourceAccess) -> bool:
+        """Whether statements that put other rows into tables may be missing from what is read."""
+        return False
+
     def sharers(self, access: SourceAccess, stores: Sequence[str]) -> Sequence[Sharer] | None:
         """The `members` of these stores that there are now; None where a source is not shared out."""
         return None

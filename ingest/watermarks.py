@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from changes.findings import Finding, expect, fail
+from ingest import Tables
+from ingest.left_out import left_out_checks
 from servers.facts import facts_of
 from servers.privileges import Privileges, account, on_database
 from servers.sessions import Connection, MySQLAddress
@@ -13,8 +15,10 @@ WHERE = "source"
 WATERMARK_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
 
 
-def watermark_checks(connection: Connection, address: MySQLAddress, database: str) -> Iterator[Finding]:
-    """Whether watermarks can be written on the source's primary."""
+def watermark_checks(
+    connection: Connection, address: MySQLAddress, database: str, tables: Tables = ()
+) -> Iterator[Finding]:
+    """Whether watermarks can be written on the source's primary, and are in its binlog with what these tables get."""
     why = "a backfill begins with a watermark row, which must come through the stream of changes"
     if _is_read_only(connection):
         mend = "VIEWTAIL_SOURCE__PRIMARY_URL=mysql://USER:PASSWORD@PRIMARY:3306"
@@ -24,6 +28,7 @@ def watermark_checks(connection: Connection, address: MySQLAddress, database: st
     seen = f"not granted: {', '.join(missing)}" if missing else "can be written"
     mend = f"GRANT {', '.join(WATERMARK_PRIVILEGES)} ON {on_database(database)} TO {account(address)};"
     yield expect(not missing, WHERE, f"watermarks in {database}", seen, why, mend)
+    yield from left_out_checks(connection, address, database, tables)
 
 
 def _is_read_only(connection: Connection) -> bool:

@@ -55,6 +55,7 @@ PASSED_WITHIN_S = 60.0  # a watermark; while the stream brings none, nothing can
 STUCK_AGAIN_AFTER_S = 300.0  # a replica that stands still goes on, one day
 OWING_S = 10.0  # of rest, by who looks for cascades: a quarter of a second's work with the default share
 ROUNDS_WAIT_S = 10.0  # while cascades are looked for; what took longer is followed by as long a rest
+FILTERED_REST_S = 15.0  # between rounds, where the source may put other rows into a table and not tell it
 KEPT_RUNS = 5  # passes of one view that stay in the record
 KEPT_HOURS = 24  # of what was mended as it changed
 KIND, MENDED, CASCADED = "clean", "mend", "cascade"
@@ -318,7 +319,8 @@ class Cleaner:
                     return
                 if self.own.life.gets_changes(view):
                     self._round_or_wait(view)
-            if self.own.stop.wait(self.rest_s):
+            is_filtered = self.deployment.is_filtered()
+            if self.own.stop.wait(min(self.rest_s, FILTERED_REST_S) if is_filtered else self.rest_s):
                 return
 
     def _round_or_wait(self, view: str) -> None:

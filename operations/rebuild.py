@@ -318,7 +318,7 @@ def _trouble(pipeline: str, now: PipelineStatus | None) -> str | None:
         return f"no viewtail runs pipeline {pipeline}, which does this. Start one: viewtail run"
     if now.paused is not None:
         return f"pipeline {pipeline}, which does this, is paused. To go on: viewtail resume --pipeline {pipeline}"
-    if now.state != "running" and now.error is not None:
+    if now.error is not None:
         return f"pipeline {pipeline}, which does this, is {now.state}: {now.error}"
     return None
 

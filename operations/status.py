@@ -82,7 +82,7 @@ class PipelineStatus:
 
     @property
     def is_well(self) -> bool:
-        """False when it is down, behind, or has a view that is halted or keys that are parked.
+        """False when it is down, behind, or has a view that is halted or waits for something, or keys that are parked.
 
         What is paused is so on purpose: a pipeline counts once it is behind, and a view never.
         """
@@ -90,6 +90,7 @@ class PipelineStatus:
             self.state in ("running", PAUSED)
             and self.lag_s <= BEHIND_S
             and not any(view.state == "halted" or view.parked for view in self.views)
+            and not (self.error and any(view.state in ("new", "filling") for view in self.views))
         )
 
 

@@ -159,7 +159,7 @@ class Replay:
         deployment = self.deployment
         name = f"{deployment.database}:replay"
         with closing(Watermarks(deployment.marks, name)) as watermarks:
-            token = watermarks.write()
+            token = watermarks.mark_end()
         # Of a reader that follows no table nothing can be unreadable before the stretch.
         self._looking = looking = self.history.reader({}, {})
         is_found = False

@@ -26,6 +26,7 @@ from projectors.proving.beside import Beside, Deployment, Keeper, keepers
 from projectors.stores.registry import store_of
 from projectors.view_states import State
 from projectors.views import BoundView
+from projectors.watermarks import MAYBE
 from servers.facts import MARIADB, facts_of
 from servers.sessions import quote, value_of
 
@@ -135,7 +136,9 @@ def _wait_for_now(beside: Beside, deadline: float) -> None:
     with closing(watermarks):
         if watermarks.now_within(beside.stop, deadline - time.monotonic()) is None:
             what = f"view {beside.view.id} does not have everything that is committed by now"
-            raise WaitedTooLongError(f"{what}: {_trouble(beside, f'its pipeline is behind. {_SEE}')}")
+            raise WaitedTooLongError(
+                f"{what}: {_trouble(beside, f'its pipeline has not come to this moment. {MAYBE}')}"
+            )
 
 
 def _trouble(beside: Beside, otherwise: str) -> str:

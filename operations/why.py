@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from changes.errors import StopRequested, ViewtailError, once
+from changes.errors import StopRequested, ViewtailError, WatermarkMissingError, once
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.versions import parts_of
 from changes.writes import Key
@@ -203,8 +203,11 @@ class Why:
         if pipeline.paused is not None:
             why = f"pipeline {keeper.pipeline} is paused {pipeline.paused}"
             return why, f"viewtail resume --pipeline {keeper.pipeline}"
-        if self._is_passed():
-            return None
+        try:
+            if self._is_passed():
+                return None
+        except WatermarkMissingError as error:
+            return str(error), "viewtail check"
         lag = f"{pipeline.lag_s:.0f} s, as it last said" if pipeline.lag_s else "this moment"
         return f"pipeline {keeper.pipeline} is behind by {lag} ({pipeline.state})", "viewtail status"
 
@@ -269,7 +272,7 @@ class Why:
                 view=self.beside.view,
                 key=key,
                 version=None if self._has_column else held.version,
-                token=self.beside.watermarks.write(),
+                token=self.beside.watermarks.mark_end(),
                 most_bytes=READ_BYTES,
                 within_s=READ_FOR_S,
                 stop=self.beside.stop,

@@ -17,7 +17,7 @@ import pymysql
 import structlog
 
 from changes.batches import Watermark
-from changes.errors import StopRequested, StoreUnavailableError, ViewtailError
+from changes.errors import StopRequested, StoreUnavailableError, ViewtailError, WatermarkMissingError
 from changes.repeating import Repeats
 from offsets.lease import lock_name
 from offsets.mysql import OwnSession, Session, transaction
@@ -34,6 +34,7 @@ _LOOK_EVERY_S = (0.002, 0.1)  # first, and at most
 _SAY_AFTER_S = 10.0  # that a pipeline does not pass
 _SAY_AGAIN_S = 30.0
 _AGAIN_AFTER_S = 1.0  # first
+_LOOK_AFTER_S = 5.0  # why one does not come
 _WRITE_AGAIN_AFTER_S = 15.0  # the note may be lost: its writer was killed
 
 
@@ -118,7 +119,7 @@ class AskedWatermarks(Watermarks):
     ) -> None:
         super().__init__(place, f"{database}:asker")
         self._is_shared = not is_visible_needed
-        self._write_again_after_s = _WRITE_AGAIN_AFTER_S
+        self._write_again_after_s, self._look_after_s = _WRITE_AGAIN_AFTER_S, _LOOK_AFTER_S
         self._new_token = lambda: ASKED + secrets.token_hex(16)[len(ASKED) :]
         self._store = OwnSession(open_store)
         self._database = database
@@ -161,9 +162,18 @@ class AskedWatermarks(Watermarks):
             version = self.wait(tokens, stop, min(left_s, again_after_s))
             if version is None and stop.is_set():
                 raise StopRequested
-            if version is not None or left_s <= again_after_s:
+            if version is not None:
                 return version
+            if (is_over := left_s <= again_after_s) or again_after_s >= _LOOK_AFTER_S:
+                self._look_why()
+            if is_over:
+                return None
             again_after_s = min(2 * again_after_s, _WRITE_AGAIN_AFTER_S)
+
+    def _look_why(self) -> None:
+        """Raises WatermarkMissingError where it cannot come: nobody waits for what somebody must mend first."""
+        if (why := self._place.why_missing(self._name)) is not None:
+            raise WatermarkMissingError(why)
 
     def close(self) -> None:
         super().close()

@@ -18,16 +18,22 @@ import pymysql
 import structlog
 
 from changes.batches import Watermark
-from changes.errors import SourceUnavailableError, StopRequested
+from changes.errors import SourceUnavailableError, StopRequested, WatermarkMissingError
 from offsets.mysql import OwnSession
 from servers.sessions import Connection, quote
 
 _log = structlog.get_logger("viewtail.backfill")
 
 _WRITE_AGAIN_AFTER_S = 300.0  # the pipeline is as far behind as that, or could not read the watermark
+LOOK_AFTER_S = 15.0  # why one does not come
 _REMEMBERED = 1000
 _KEEP_SESSION_S = 5.0
 _NEVER = 1 << 62
+MAYBE = (
+    "Either the stream is behind, as the lag says; or it does not have what is committed in viewtail's database on the "
+    "source's primary: that is another server's (VIEWTAIL_SOURCE__PRIMARY_URL), or a filter leaves it out. See: "
+    "viewtail check"
+)
 ASKED = "ask"  # a token begins so when another process waits for it; the others are hexadecimal
 
 
@@ -44,11 +50,13 @@ class WatermarkPlace:
         open: a session on its server: the source's primary, or, where the source reads it there, viewtail's own.
         schema: its database.
         is_with_rows: it comes to who reads canonical rows as these do, and may be as late.
+        why_missing: why the watermark of a name cannot come, though it was committed, and what to do; None: it may.
     """
 
     open: Callable[[], Connection]
     schema: str
     is_with_rows: bool = True
+    why_missing: Callable[[str], str | None] = lambda _: None
 
 
 class Watermarks:
@@ -65,8 +73,9 @@ class Watermarks:
         name: str,
         tell: Callable[[Sequence[Watermark]], None] = lambda _: None,
     ) -> None:
+        self.trouble: str | None = None  # why nothing comes of one that is waited for, in words
         self._tell = tell
-        self._write_again_after_s = _WRITE_AGAIN_AFTER_S
+        self._write_again_after_s, self._look_after_s = _WRITE_AGAIN_AFTER_S, LOOK_AFTER_S
         self._new_token = new_token
         self._place = place
         self._session = OwnSession(self._open)
@@ -91,17 +100,36 @@ class Watermarks:
         with self._asking:
             if self._last[0] > asked_at:
                 return self._last[1]
-            began_at, tokens = time.monotonic(), []
+            began_at, tokens = time.monotonic(), list[str]()
+            written_at, begun = float("-inf"), -1
             while True:
                 if stop.is_set():
                     raise StopRequested
-                begun = self._begun
-                tokens.append(self.write())
-                version = self.wait(tokens, stop, self._write_again_after_s, begun)
+                now = time.monotonic()
+                if begun != self._begun or now - written_at >= self._write_again_after_s:
+                    written_at, begun = now, self._begun
+                    tokens.append(self.write())
+                version = self.wait(tokens, stop, self._look_after_s, begun)
                 if version is not None:
                     self._last = (began_at, version)
+                    self.trouble = None
                     return version
+                if time.monotonic() - began_at >= self._look_after_s:
+                    self._look_why()
                 _log.info("the watermark is not passed yet", written=len(tokens))
+
+    def _look_why(self) -> None:
+        """Why a watermark does not come. The pipeline's own process says so, and waits on: what is in its way may go.
+
+        Where no server says that it cannot come, it is late.
+        """
+        trouble = self._place.why_missing(self._name) or (
+            f"a watermark that was committed {LOOK_AFTER_S:.0f} s ago or earlier has not come through the source's "
+            f"stream, and views wait for it. {MAYBE}"
+        )
+        if trouble != self.trouble:
+            _log.warning("a watermark does not come", error=trouble)
+        self.trouble = trouble
 
     def write(self, before: Callable[[str], None] = lambda _: None) -> str:
         """Commit a watermark; returns its token, which `before` is told first."""
@@ -133,6 +161,16 @@ class Watermarks:
                 self._written[token] = next(self._count)
                 if len(self._written) > _REMEMBERED:
                     del self._written[next(iter(self._written))]
+        return token
+
+    def mark_end(self) -> str:
+        """Commit a watermark at which a reader of its own ends; returns its token.
+
+        Raises WatermarkMissingError where it cannot come: such a reader would wait for it at the stream's end.
+        """
+        token = self.write()
+        if (why := self._place.why_missing(self._name)) is not None:
+            raise WatermarkMissingError(why)
         return token
 
     def _open(self) -> Connection:

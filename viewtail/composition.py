@@ -66,7 +66,14 @@ class Deployment:
         """Where watermarks are written."""
         if not self.settings.source_kind.has_watermarks:
             return WatermarkPlace(self.open_store, self.database, is_with_rows=False)
-        return WatermarkPlace(self.open_primary, self.settings.source.database)
+        return WatermarkPlace(self.open_primary, self.settings.source.database, why_missing=self._why_missing)
+
+    def _why_missing(self, watermark: str) -> str | None:
+        return self.settings.source_kind.why_missing(self.settings.source_access(), watermark)
+
+    def is_filtered(self) -> bool:
+        """Whether statements that put other rows into tables may be missing from what the source tells."""
+        return self.settings.source_kind.is_filtered(self.settings.source_access())
 
     @property
     def database(self) -> str:

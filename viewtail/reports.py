@@ -144,6 +144,7 @@ class Reporter:
             if trouble := own.source.progress.trouble or own.pipeline.trouble:
                 state, error = "retrying", trouble
             error = error or _held_back(*own.source.progress.prepared)
+            error = error or own.backfill_error or own.pipeline.watermarks.trouble
         return {"state": state, "error": error or (own.backfill_error if own else None)}
 
     def save(self, *, unless_owned: bool = False) -> None:

@@ -19,6 +19,7 @@ from changes.tables import full_name
 from ingest import Tables
 from ingest.canonical import is_denied
 from ingest.canonical.foreign_keys import cascading_ancestry
+from ingest.left_out import left_out_checks
 from ingest.watermarks import watermark_checks
 from servers.asking import findings
 from servers.facts import MARIADB, MYSQL, ServerFacts, facts_of
@@ -82,11 +83,13 @@ def checks(
         yield ok(_WHERE, "reachable", source)
         yield from server_checks(connection)
         yield from privilege_checks(connection, source, tables)
+        yield from left_out_checks(connection, source, database, tables)
         yield from prepared_checks(connection, source)
         yield from cascade_checks(connection, source, tables, late)
 
     yield from findings(_WHERE, source, "source", _URL, of_source)
-    yield from findings(_WHERE, primary, "source", _URL, partial(watermark_checks, address=primary, database=database))
+    of_primary = partial(watermark_checks, address=primary, database=database, tables=tables)
+    yield from findings(_WHERE, primary, "source", _URL, of_primary)
 
 
 def server_checks(connection: Connection) -> Iterator[Finding]:

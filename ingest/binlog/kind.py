@@ -21,6 +21,7 @@ from ingest.binlog.continuity import ServerHistory, check_identity, history_of
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
 from ingest.binlog.source import BinlogSource
 from ingest.canonical.foreign_keys import cascading_ancestry
+from ingest.left_out import is_filtered, why_missing
 from ingest.watermarks import WATERMARK_PRIVILEGES
 from servers.addresses import MYSQL
 from servers.facts import facts_of
@@ -125,6 +126,12 @@ class BinlogKind(SourceKind):
     def keeps_s(self, access: SourceAccess) -> float | None:
         with asking(access.address(), role="source") as connection:
             return value_of(connection, "SELECT @@global.binlog_expire_logs_seconds") or None
+
+    def why_missing(self, access: SourceAccess, watermark: str) -> str | None:
+        return why_missing(access.address(), access.primary(), access.section.database, watermark)
+
+    def is_filtered(self, access: SourceAccess) -> bool:
+        return is_filtered(access.address())
 
     def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:
         late = checks.LATE_WITH_A_CLEANER if access.is_cleaned else checks.NEVER

@@ -33,6 +33,7 @@ from projectors.stores import GuardedSink, guarded
 from projectors.stores.registry import store_of
 from projectors.view_states import State
 from projectors.views import BoundView, View
+from projectors.watermarks import MAYBE
 from servers.sessions import Connection, quote
 
 CHUNK_WITHIN_S = 50.0  # rows that meet a condition; less than a session waits for an answer
@@ -46,6 +47,8 @@ class Deployment(ownership.Deployment, Protocol):
     def open_limited(self, seconds: float) -> Connection: ...
 
     def pipelines(self) -> list[PipelineId]: ...
+
+    def is_filtered(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +237,7 @@ class Beside:
         for one in self.keepers():
             if one.trouble_and_mend is not None:
                 return f"waiting: {one.trouble_and_mend}"
-        return f"the pipeline of {self.view.id} is behind; waiting until it has come to this moment"
+        return f"waiting until the pipeline of {self.view.id} has come to this moment. {MAYBE}"
 
     # -- the tools ----------------------------------------------------------------------------------------------
 

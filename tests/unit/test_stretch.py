@@ -70,7 +70,9 @@ class Scene:
             sink_beside=lambda access, view: FakePublisher([view], self.broker), keeps_every_change=True
         )
         monkeypatch.setattr(module, "store_of", lambda _: store)
-        monkeypatch.setattr(module, "Watermarks", lambda *_: SimpleNamespace(write=lambda: "token", close=lambda: None))
+        monkeypatch.setattr(
+            module, "Watermarks", lambda *_: SimpleNamespace(mark_end=lambda: "token", close=lambda: None)
+        )
         monkeypatch.setattr(module, "SAVE_EVERY_S", 1000.0)
 
     def reader(self, followed: Any, _: Any) -> FakeSource:

@@ -294,13 +294,13 @@ def _stretch(beside: Beside, source: TimedSource, selected: Selected) -> tuple[S
     if selected.since is not None:
         moment = moment_of(selected.since, datetime.now(UTC))
         since_us = round(moment.timestamp() * 1_000_000)
-        token = beside.watermarks.write()
+        token = beside.watermarks.mark_end()
         what = f"changed since {moment:%Y-%m-%dT%H:%M:%SZ}"
         return Stretch(begin=source.since(since_us), since_us=since_us, token=token), what
     assert selected.begin is not None
     begin, above = _place(source, "--from", selected.begin)
     if selected.end is None:
-        return Stretch(begin=begin, above=above, token=beside.watermarks.write()), f"changed from {selected.begin}"
+        return Stretch(begin=begin, above=above, token=beside.watermarks.mark_end()), f"changed from {selected.begin}"
     _, upto = _place(source, "--to", selected.end)
     if upto < above:
         raise MisuseError(f"--to {selected.end} is before --from {selected.begin}")

@@ -185,7 +185,7 @@ class _Standing:
     def changed(self) -> set[Key]:
         view = self.beside.view
         begin = self._read_upto or self.stands
-        stretch = Stretch(begin=begin, above=begin.version, token=self.beside.watermarks.write())
+        stretch = Stretch(begin=begin, above=begin.version, token=self.beside.watermarks.mark_end())
         ends = [begin]
         try:
             history = self.deployment.history_beside(crc32(f"verify {view.id}".encode()) % READERS)
