@@ -15,15 +15,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import structlog
 
 from changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
-from changes.versions import MAX_VERSION
-from changes.writes import Key, Write
+from changes.writes import Key
 from operations.lowered import lowered_by, note
 from operations.replay_keys import Where
 from operations.runs import Run, counted_up, forget_but_last
@@ -32,7 +32,8 @@ from projectors.ownership import Ownership
 from projectors.pace import GivingWay, Pace
 from projectors.proving.beside import Beside, Deployment
 from projectors.proving.cascades import Looks
-from projectors.proving.comparison import Comparison
+from projectors.proving.first_looks import FirstLooks
+from projectors.stores.registry import store_named
 
 _log = structlog.get_logger("viewtail.cleaner")
 
@@ -198,58 +199,51 @@ class Cleaner:
     def _recent(self) -> None:
         recent = self.own.pipeline.recent
         assert recent is not None
-        tools: dict[str, Beside] = {}
         pace = replace(self._pace(), is_live=Rate(self._write_count).is_many)
-        try:
+        with closing(self._first_looks()) as looks:
             while not self.own.stop.wait(LOOK_EVERY_S):
                 pace.begin()
                 pace.after(0)
-                while self._look_at(recent.take(KEYS_AT_ONCE), tools, pace):
+                while self._look_at(recent.take(KEYS_AT_ONCE), looks, pace):
                     pass
-        finally:
-            for one in tools.values():
-                one.close()
 
-    def _look_at(self, taken: Mapping[str, Sequence[Key]], tools: dict[str, Beside], pace: Share) -> bool:
+    def _look_at(self, taken: Mapping[str, Sequence[Key]], looks: FirstLooks, pace: Share) -> bool:
         """Whether more of them may be due."""
         for view, keys in taken.items():
-            if not self.own.life.gets_changes(view):
-                continue
-            if view not in tools:
-                tools[view] = self._beside(view)
-            self._look(tools[view], keys, pace, MENDED)
+            if self.own.life.gets_changes(view):
+                self._look(view, keys, looks, pace, partial(self._mend_alone, view))
         return not self.own.stop.is_set() and any(len(keys) == KEYS_AT_ONCE for keys in taken.values())
 
-    def _look(self, beside: Beside, keys: Sequence[Key], pace: Share, kind: str) -> None:
-        """`kind`: under which what is found is recorded."""
-        comparison = beside.comparison()
+    def _look(
+        self, view: str, keys: Sequence[Key], looks: FirstLooks, pace: Share, mend: Callable[[Sequence[Key]], None]
+    ) -> None:
+        bound = self.own.life.views[view]
         for at in range(0, len(keys), KEYS_AT_ONCE):
             if self.own.stop.is_set():
                 return
             some = keys[at : at + KEYS_AT_ONCE]
             # Twice: most of what differs is under way.
-            suspects = self._suspects(beside, comparison, some)
+            suspects = looks.suspects(bound, some)
             if suspects and not self.own.stop.wait(SUSPECTS_AFTER_S):
                 pace.waited(SUSPECTS_AFTER_S)
-                suspects = self._suspects(beside, comparison, suspects)
+                suspects = looks.suspects(bound, suspects)
             if suspects:
-                self._mend(beside, comparison, suspects, kind)
+                mend(suspects)
                 pace.begin()
             pace.after(len(some))
 
-    def _suspects(self, beside: Beside, comparison: Comparison, keys: Sequence[Key]) -> list[Key]:
-        rows = beside.rows_now
-        # What versions these may have is not known here: a round sees one that is too large.
-        expected = comparison.projected(rows.having(beside.view.key, keys, 0), MAX_VERSION)
-        wanted = {
-            key: expected.writes.get(key, Write(MAX_VERSION, None))
-            for key in keys
-            if comparison.name_of(key) not in expected.parked
-        }
-        return comparison.reader.unequal(wanted)
+    def _first_looks(self) -> FirstLooks:
+        """Of one thread, at any of the pipeline's views."""
+        return FirstLooks(self.deployment, store_named(self.own.identity.store), self.own.stop, ROWS_AT_ONCE)
 
-    def _mend(self, beside: Beside, comparison: Comparison, suspects: Sequence[Key], kind: str) -> None:
+    def _mend_alone(self, view: str, suspects: Sequence[Key]) -> None:
+        with self._beside(view) as beside:  # sessions of its own, and not for long: this is rare
+            self._mend(beside, MENDED, suspects)
+
+    def _mend(self, beside: Beside, kind: str, suspects: Sequence[Key]) -> None:
+        """`kind`: under which what is found is recorded."""
         beside.check()
+        comparison = beside.comparison()
         settled = comparison.settle(suspects)
         found = [one for one in settled.found if not (one.held.is_foreign or one.may_be_archiving)]
         if not found:
@@ -300,10 +294,10 @@ class Cleaner:
             _log.info("the cleaner looks through a whole view for what cascades did", view=view)
         self._is_healing = True
         try:
-            with self._beside(view) as beside:
+            with self._beside(view) as beside, closing(self._first_looks()) as first:
                 beside.check()
                 for keys in _looked_for(beside, looks):
-                    self._look(beside, keys, pace, CASCADED)
+                    self._look(view, keys, first, pace, partial(self._mend, beside, CASCADED))
                     pace.after(len(keys))
                     if self.own.stop.is_set():
                         return

@@ -143,7 +143,6 @@ class Beside:
                 f"{self.view.id} is a topic: it keeps every change, and no version beside a key, so single entities "
                 f"of it are neither compared nor written again. To publish it again: viewtail replay {self.view.id}"
             )
-        self._looker: GuardedSink | None = None  # at whether the view's place is there
         self._pipelines = [one.name for one in self.deployment.pipelines() if one.store == store.name]
         self.session = OwnSession(self.deployment.open_store)
         self._resources = ExitStack()
@@ -154,7 +153,7 @@ class Beside:
         self.view = kept_as(self.view, self.first[0].copy, self.first[0].declaration)
         self.watermarks = AskedWatermarks(
             self.deployment.marks,
-            open_store=self.deployment.open_store,
+            open_store=self.session,
             database=self.deployment.database,
             pipelines=lambda: [one.pipeline_id for one in self.keepers()],
             trouble=self._trouble,
@@ -296,7 +295,7 @@ class Beside:
     def reprojection(self) -> Reprojection:
         """With a sink that is ready. Raises StoreError where the view's place is gone: nothing is made for it."""
         self.require_place()
-        guard, session = self._sink()
+        guard, session = self._sink
         for why in guard.prepare().values():
             raise StoreError(why)
         lock = ViewLock(self.session, self.deployment.database, self.view.id)
@@ -314,14 +313,14 @@ class Beside:
 
     def require_place(self) -> None:
         """Raises StoreError where the view's table, index or keys are gone as a whole."""
-        if self._looker is None:
-            self._looker, _ = self._sink()
-        if self._looker.is_gone(self.view.id):
+        sink, _ = self._sink
+        if sink.is_gone(self.view.id):
             raise StoreError(
                 f"the place of {self.view.id} in {store_of(self.view.view).title} is gone, or empty. The running "
                 f"viewtail backfills it when it sees that; at once: viewtail replay {self.view.id}"
             )
 
+    @cached_property
     def _sink(self) -> tuple[GuardedSink, Session]:
         store = store_of(self.view.view)
         access, name = self.deployment.access(store), self.first[0].pipeline

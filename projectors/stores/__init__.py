@@ -485,9 +485,17 @@ class Store(ABC):
         """What swaps two copies of a view; None: its views have no second copy."""
         return None
 
-    @abstractmethod
     def reader(self, access: Access, view: BoundView) -> ViewReader:
-        """A reader of one view."""
+        """A reader of one view, over a connection of its own."""
+        return self.reader_over(self.connection(access), access, view)
+
+    @abstractmethod
+    def connection(self, access: Access) -> Any:
+        """A session or client for readers; `close` of a reader closes it, and so for all others over it."""
+
+    @abstractmethod
+    def reader_over(self, connection: Any, access: Access, view: BoundView) -> ViewReader:
+        """A reader of one view, over what `connection` gave."""
 
     def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
         """The view with the columns that its place has now, whatever declaration made it; None where there is none."""

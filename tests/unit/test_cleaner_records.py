@@ -17,6 +17,13 @@ from projectors.proving.comparison import Difference, Found, Settled
 from projectors.stores import NOTHING_HELD
 
 
+class _AllDiffer:
+    def suspects(self, view: Any, keys: Sequence[Key]) -> list[Key]:
+        return list(keys)
+
+    def close(self) -> None: ...
+
+
 class _Looked(Cleaner):
     """All that it looks at is extra in the view."""
 
@@ -36,8 +43,8 @@ class _Looked(Cleaner):
 
         return opened()
 
-    def _suspects(self, beside: Any, comparison: Any, keys: Sequence[Key]) -> list[Key]:
-        return list(keys)
+    def _first_looks(self) -> Any:
+        return _AllDiffer()
 
 
 def _found(key: Key) -> Found:
@@ -66,7 +73,9 @@ def records(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
 
 def made() -> _Looked:
     own: Any = SimpleNamespace(
-        stop=threading.Event(), repaired_count=0, life=SimpleNamespace(gets_changes=lambda _: True)
+        stop=threading.Event(),
+        repaired_count=0,
+        life=SimpleNamespace(gets_changes=lambda _: True, views={"mysql:v": None}),
     )
     deployment: Any = SimpleNamespace(database="own")
     return _Looked(deployment=deployment, own=own, share=1.0, rest_s=1.0, is_busy=lambda: False)
@@ -84,7 +93,6 @@ def test_what_a_cascade_did_is_recorded_as_that_and_is_no_repair(records: dict[s
 
 def test_what_was_wrong_a_moment_after_it_changed_is_a_repair(records: dict[str, dict[str, Any]]) -> None:
     one = made()
-    with one._beside("mysql:v") as beside:
-        one._look_at({"mysql:v": [(1,)]}, {"mysql:v": beside}, Share(0, one.own.stop, share=1.0))
+    one._look_at({"mysql:v": [(1,)]}, one._first_looks(), Share(0, one.own.stop, share=1.0))
     assert list(records) == ["mend"] and records["mend"]["what"] == "what changed a moment ago, in an hour"
     assert (records["mend"]["entities"], one.own.repaired_count) == (1, 1)

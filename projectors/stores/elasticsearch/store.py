@@ -151,10 +151,14 @@ class ElasticsearchStore(Store):
 
         return SearchTraces(access.section.client(), view)
 
-    def reader(self, access: Access, view: BoundView) -> ViewReader:
+    def connection(self, access: Access) -> Elasticsearch:
+        client: Elasticsearch = access.section.client()
+        return client
+
+    def reader_over(self, connection: Elasticsearch, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.elasticsearch.reading import DocumentReader
 
-        return DocumentReader(access.section.client(), view)
+        return DocumentReader(connection, view)
 
     def content(self, view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
         from projectors.stores.elasticsearch.documents import document_of

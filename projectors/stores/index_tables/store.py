@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from projectors.stores.index_tables.sink import MySQLSink
     from projectors.stores.index_tables.swapping import TableSwapping
     from projectors.stores.leaving import Leftover, Retired, Traces
+    from servers.sessions import Connection
 
 
 class MySQLSettings(Server):
@@ -129,10 +130,13 @@ class IndexTablesStore(Store):
 
         return IndexTableTraces(access.open_own(), access.database, view)
 
-    def reader(self, access: Access, view: BoundView) -> ViewReader:
+    def connection(self, access: Access) -> Connection:
+        return access.open_own()
+
+    def reader_over(self, connection: Connection, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.index_tables.places import reader_of
 
-        return reader_of(access.open_own(), access.database, view)
+        return reader_of(connection, access.database, view)
 
     def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
         """Its value columns may be others by now; those that the table of the entity has can be read."""

@@ -209,11 +209,15 @@ class RedisStore(Store):
 
         return RedisTraces(access.section.client(), view)
 
-    def reader(self, access: Access, view: BoundView) -> ViewReader:
+    def connection(self, access: Access) -> Redis:
+        client: Redis = access.section.client()
+        return client
+
+    def reader_over(self, connection: Redis, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.redis.reading import RedisReader
         from projectors.stores.redis.set_reading import SetReader
 
-        return (SetReader if isinstance(view.view, RedisSet) else RedisReader)(access.section.client(), view)
+        return (SetReader if isinstance(view.view, RedisSet) else RedisReader)(connection, view)
 
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.redis.checks import checks

@@ -88,10 +88,15 @@ class TopicsStore(Store):
 
         return TopicTraces(access.section.client(), view)
 
-    def reader(self, access: Access, view: BoundView) -> ViewReader:
+    def connection(self, access: Access) -> Mapping[str, Any]:
+        """How to reach the cluster: a reader connects for each question."""
+        client: Mapping[str, Any] = access.section.client()
+        return client
+
+    def reader_over(self, connection: Mapping[str, Any], access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.topics.reading import TopicReader
 
-        return TopicReader(access.section.client(), view)
+        return TopicReader(connection, view)
 
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.topics.checks import checks
