@@ -18,6 +18,7 @@ from changes.findings import Finding, Level, fail, ok, warn
 from ingest import Orders, SourceAccess, SourceKind, Tables
 from ingest.canonical import describe, fetch_rows, select_list
 from offsets.mysql import OwnSession
+from operations import sessions
 from projectors.binding import bind, functions_read
 from projectors.copies import refusals
 from projectors.projection import Projected, Projections, followed_tables
@@ -45,6 +46,7 @@ def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
     found = list(servers.kind.checks(servers.source, tables_of(views), _orders_of(views)))
     for store, access in servers.stores:
         found += store.checks(access, [view for view in views if view.store == store.name])
+    found += sessions.findings(servers, views)
     found += _views(servers, views)
     return list(dict.fromkeys(found))  # a server in two roles that does not answer is one finding
 

@@ -1,18 +1,151 @@
-"""How many sessions a deployment has on its MySQL servers, and whether they allow so many."""
+"""How many sessions a deployment has on its MySQL servers, and whether they allow so many.
+
+The numbers are the same for one view and for hundreds: tests/acceptance/test_sessions.py counts them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pymysql
+
+from changes.errors import ViewtailError
+from changes.findings import Finding, fail, ok, warn
+from servers.facts import ServerFacts, facts_of
+from servers.sessions import Connection, MySQLAddress, asking, value_of
+
+if TYPE_CHECKING:
+    from operations.check import Servers
+    from projectors.views import View
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:
+    """By the server that they are on: of the canonical rows, and of viewtail's own tables and the index tables."""
+
     source: int
     store: int
 
+    def __add__(self, other: Sessions) -> Sessions:
+        return Sessions(source=self.source + other.source, store=self.store + other.store)
+
+    def __mul__(self, times: int) -> Sessions:
+        return Sessions(source=self.source * times, store=self.store * times)
+
     @property
-    def at_most(self) -> int:
+    def total(self) -> int:
+        """On one server that is both."""
         return self.source + self.store
 
 
-OF_A_PIPELINE = Sessions(15, 25)
+PIPELINE = Sessions(
+    source=3, store=7
+)  # the reader's dump connection, its questions, watermarks; lease, offset, reports
+CLEANER = Sessions(source=3, store=5)  # what changed a moment ago, and a round
+BUSY = Sessions(source=3, store=5)  # more, while four views are backfilled, or the cleaner mends: not both
+STANDBY = Sessions(source=0, store=2)  # of each pipeline
+COMMANDS = Sessions(source=4, store=6)  # status, wait and the like, some at a time
+
+
+def findings(servers: Servers, views: Sequence[View]) -> list[Finding]:
+    """Whether the servers let as many in as this deployment needs; nothing of a server that does not answer."""
+    try:
+        count = _pipelines(servers, views)
+        source, store = _asked(servers.source.address()), _asked(servers.source.own)
+    except (ViewtailError, pymysql.err.MySQLError):
+        return []  # which is a finding already
+    running = (PIPELINE + CLEANER if servers.source.is_cleaned else PIPELINE) * count
+    whole = running + BUSY * count + STANDBY * count + COMMANDS
+    if source.identity == store.identity:
+        return list(_of("source", source, running.total, whole.total, count))
+    of_store = _of("mysql", store, running.store, whole.store, count)
+    return [*_of("source", source, running.source, whole.source, count), *of_store]
+
+
+def _pipelines(servers: Servers, views: Sequence[View]) -> int:
+    from operations.check import tables_of
+
+    stores = {view.store for view in views}
+    of_store = (tables_of([view for view in views if view.store == store]) for store in stores)
+    return sum(len(servers.kind.parts(servers.source, tables)) for tables in of_store)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    """Of a server, as it says."""
+
+    address: MySQLAddress
+    identity: Any
+    facts: ServerFacts
+    account: str  # that viewtail is logged in as, as SQL
+    others: int  # sessions of other users now
+    all_users: int
+    one_user: int  # 0: none of its own
+    is_of_account: bool  # whether that is set for the account alone
+
+
+def _asked(address: MySQLAddress) -> _Limits:
+    with asking(replace(address, database=None), role="source") as connection:
+        facts = facts_of(connection)
+        own = int(value_of(connection, "SELECT @@SESSION.max_user_connections"))
+        of_server = int(value_of(connection, "SELECT @@GLOBAL.max_user_connections"))
+        user, _, host = str(value_of(connection, "SELECT CURRENT_USER()")).rpartition("@")
+        return _Limits(
+            address=address,
+            identity=value_of(connection, facts.identity),
+            facts=facts,
+            account=f"{_text(user)}@{_text(host)}",
+            others=_others(connection),
+            all_users=int(value_of(connection, "SELECT @@GLOBAL.max_connections")),
+            one_user=own,
+            is_of_account=own != of_server,
+        )
+
+
+def _text(part: str) -> str:
+    return "'" + part.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _others(connection: Connection) -> int:
+    """Sessions of other users. Everybody may list their own; viewtail's are needed anyway."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW GLOBAL STATUS LIKE 'Threads_connected'")
+        _, connected = cursor.fetchone() or ("", 0)
+        cursor.execute("SELECT SUBSTRING_INDEX(USER(), '@', 1)")
+        (user,) = cursor.fetchone() or ("",)
+        cursor.execute("SHOW PROCESSLIST")
+        own = sum(int(row[1] == user) for row in cursor.fetchall())
+    return int(max(0, int(connected) - own))
+
+
+def _of(where: str, limits: _Limits, running: int, whole: int, count: int) -> Iterator[Finding]:
+    needs = (
+        f"this deployment has {running} sessions there with {count} {'pipeline' if count == 1 else 'pipelines'}, and "
+        f"up to {whole} while views are backfilled, with a standby and some commands"
+    )
+    room = f"{limits.all_users}, and other users have {limits.others} now; {needs}"
+    mend = limits.facts.setting.format(name="max_connections", value=_rounded(limits.others + whole))
+    yield _compared(where, "max_connections", room, limits.all_users - limits.others, running, whole, mend)
+    if limits.one_user:
+        name, mend = (
+            "max_user_connections",
+            limits.facts.setting.format(name="max_user_connections", value=_rounded(whole)),
+        )
+        if limits.is_of_account:
+            name = f"MAX_USER_CONNECTIONS of {limits.account}"
+            mend = f"ALTER USER {limits.account} WITH MAX_USER_CONNECTIONS {_rounded(whole)};"
+        yield _compared(where, name, f"{limits.one_user}; {needs}", limits.one_user, running, whole, mend)
+
+
+def _compared(where: str, what: str, seen: str, room: int, running: int, whole: int, mend: str) -> Finding:
+    if room >= whole:
+        return ok(where, what, seen)
+    why = "the server refuses what is above it (error 1040 or 1203, 1226), to viewtail or to the application"
+    return (fail if room < running else warn)(where, what, seen, why, mend)
+
+
+def _rounded(count: int) -> int:
+    """With some room: to the next fifty."""
+    return (count // 50 + 1) * 50

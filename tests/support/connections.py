@@ -16,7 +16,7 @@ def connections_of(pid: int) -> Counter[int]:
     with suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):
             with suppress(OSError):
-                inodes.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+                inodes.add(str(Path(f"/proc/{pid}/fd/{name}").readlink()))
     found: Counter[int] = Counter()
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
