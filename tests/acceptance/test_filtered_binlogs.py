@@ -13,7 +13,7 @@ import pytest
 import stack.mariadb
 import stack.mysql
 from stack import Server
-from tests.support.running import Run, addresses, wait_for
+from tests.support.running import Run, addresses, running, wait_for
 
 pytestmark = [pytest.mark.mysql, pytest.mark.mariadb]
 VIEWS = """
@@ -33,7 +33,6 @@ SERVERS = {
 WAITING = (
     "wait item_by_name",
     "verify item_by_name",
-    "verify item_by_name --repair",
     "why item_by_name 1",
     "replay item_by_name --key 1",
     "replay item_by_name --since 2020-01-01",
@@ -82,6 +81,23 @@ class World:
     def close(self) -> None:
         self.run.kill()
         self.server.kill()
+
+
+def test_rows_of_a_table_that_was_emptied_from_another_database_leave_the_views_soon(tmp_path: Path) -> None:
+    """The server leaves such a TRUNCATE out of its binlog."""
+    server = stack.mysql.start(tmp_path / "server", options=["--binlog-do-db=shop"])
+    environment = addresses(server) | {"VIEWTAIL_SOURCE__DATABASE": "shop", "VIEWTAIL_CLEANER__SHARE": "0.5"}
+    try:
+        fill(server)
+        with running(tmp_path, VIEWS, environment) as run:
+            wait_for("the view is filled", lambda: run.command("wait", "item_by_name").returncode == 0)
+            assert run.command("check").returncode == 0, "watermarks come, and so do all rows"
+            assert "USE other; TRUNCATE TABLE shop.item" in warnings(run)["filters"]["why"]
+            ask(server, "USE other", "TRUNCATE TABLE shop.item")
+            shown = "SELECT id FROM viewtail.item_by_name WHERE name IS NOT NULL"
+            wait_for("the view is empty", lambda: not ask(server, shown), WITHIN_S)
+    finally:
+        server.kill()
 
 
 @pytest.fixture(scope="module", params=SERVERS)

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
 from operations import cleaner
-from operations.cleaner import LIVE_PART, MANY_A_SECOND, MOST_BESIDE, Cleaner, Rate, Share
+from operations.cleaner import FILTERED_REST_S, LIVE_PART, MANY_A_SECOND, MOST_BESIDE, Cleaner, Rate, Share
 from operations.status import BUSY_ABOVE_S
 from projectors.pace import GivingWay
 from viewtail import worker
@@ -44,7 +44,7 @@ def test_an_error_in_the_round_of_one_view_keeps_no_other_from_its_own(
     life = SimpleNamespace(views=dict.fromkeys("abc"), gets_changes=lambda view: view != "b")
     pipeline = SimpleNamespace(vitals=SimpleNamespace(write_count=0))
     own: Any = SimpleNamespace(stop=threading.Event(), identity="mysql", life=life, pipeline=pipeline)
-    deployment: Any = None
+    deployment: Any = SimpleNamespace(is_filtered=lambda: False)
     made = Cleaner(deployment=deployment, own=own, share=0.05, rest_s=0, is_busy=lambda: False)
     begun: list[str] = []
 
@@ -60,6 +60,23 @@ def test_an_error_in_the_round_of_one_view_keeps_no_other_from_its_own(
     assert begun == ["a", "c", "a", "c"]
     first = {"log_level": "warning", "view": "a", "error": str(error)}
     assert told[0] == {"event": "the cleaner goes on with the next view", **first}
+
+
+@pytest.mark.parametrize(("is_filtered", "rest_s"), [(True, FILTERED_REST_S), (False, 300)])
+def test_rounds_follow_each_other_soon_where_the_source_may_leave_statements_out(
+    is_filtered: bool, rest_s: float
+) -> None:
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            rests.append(timeout)
+            return len(rests) == 2
+
+    rests: list[float | None] = []
+    pipeline = SimpleNamespace(vitals=SimpleNamespace(write_count=0))
+    own: Any = SimpleNamespace(stop=Stop(), identity="mysql", life=SimpleNamespace(views={}), pipeline=pipeline)
+    deployment: Any = SimpleNamespace(is_filtered=lambda: is_filtered)
+    Cleaner(deployment=deployment, own=own, share=0.05, rest_s=300, is_busy=lambda: False)._rounds()
+    assert rests == [rest_s, rest_s]
 
 
 def test_it_looks_at_nothing_while_the_pipeline_lags_or_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
