@@ -69,7 +69,7 @@ def out_of_a_line(text: str) -> str:
 
 
 def parse_key(text: str, columns: Sequence[Column]) -> Key:
-    """The key that `render_key` made `text` of.
+    """The key that `render_key` made `text` of; bytes may have 0x before them.
 
     Raises MisuseError with the column and the form expected.
     """
@@ -107,6 +107,10 @@ def _parse_part(part: str, column: Column, text: str) -> Any:
     except (ValueError, ArithmeticError, LookupError):
         if column.labels:
             expected = "one of " + ", ".join(_encode(label) for label in column.labels)
+        elif part.lower() in ("true", "false") and column.declared.startswith(("tinyint(1)", "bit(1)")):
+            expected += "; true is 1, false is 0"
+        elif column.kind is Kind.BYTES and not re.fullmatch("(?:0[xX])?[0-9a-fA-F]*", part):
+            expected += f"; the text {part!r} is written 0x{part.encode('utf-8', 'replace').hex()}"
         raise MisuseError(
             f"the key {text!r} does not fit column {column.name} ({column.declared}): expected {expected}"
         ) from None
@@ -141,7 +145,7 @@ def _parse_decimal(part: str, column: Column) -> Decimal:
 
 
 def _parse_bytes(part: str, column: Column) -> bytes:
-    raw = bytes.fromhex(_match("(?:[0-9a-fA-F]{2})*", part)[0])
+    raw = bytes.fromhex(_match("(?:0[xX])?((?:[0-9a-fA-F]{2})*)", part)[1])
     if column.declared.startswith("binary") and len(raw) != column.length:
         raise ValueError
     return raw

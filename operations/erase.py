@@ -19,13 +19,14 @@ from typing import Protocol
 import pymysql
 
 from changes.errors import MisuseError, UnknownNameError, ViewtailError, nearest
-from changes.rendering import parse_key, render_key
+from changes.rendering import render_key
 from changes.tables import Table, names_of
 from changes.versions import MAX_VERSION
 from changes.writes import Key, ViewWrites, Write
 from ingest.canonical.rows import select_of, source_error
 from offsets.mysql import OwnSession, transaction
 from operations import passing
+from operations.given import key_of_text
 from operations.own_traces import OwnTrace, OwnTraces
 from projectors.binding import declaration_hash
 from projectors.dead_letters import erase_letters
@@ -156,7 +157,7 @@ def erase(
         key: rendered, as `viewtail get` takes it.
         waits: is called before the pipelines are waited for.
     """
-    parsed = parse_key(key, views[0].key)
+    parsed = key_of_text(key, views[0].key)
     _require_gone(deployment, views[0], parsed)
     with closing(OwnSession(deployment.open_store)) as session:
         require_not_moving(session, deployment.database, [view.id for view in views])

@@ -7,23 +7,21 @@ A remark beside the answer says when the view is half backfilled, halted or paus
 
 from __future__ import annotations
 
-import datetime
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pymysql
 
 from changes.batches import Unreadable
 from changes.errors import MisuseError, UnknownNameError, nearest
-from changes.rendering import ENCODED, parse_key, row_value
-from changes.tables import Column, Kind, Table
+from changes.rendering import row_value
+from changes.tables import Kind, Table
 from changes.writes import Key
 from ingest.canonical import fetch_rows, select_list, select_of
 from offsets import migrations, pauses
+from operations.given import canonical_value, in_hexadecimal, key_of
 from projectors.projection import RowByRow, RowRefusedError
 from projectors.rebuilds import as_live
 from projectors.stores import SearchPage, ViewReader
@@ -41,7 +39,7 @@ class Rows(list[dict[str, Any]]):
     def __init__(self, rows: Iterable[dict[str, Any]], *, has_more: bool, remark: str | None) -> None:
         super().__init__(rows)
         self.has_more = has_more  # the index has more keys than the limit
-        self.remark = remark  # why rows may be missing: the view is half backfilled, halted or paused
+        self.remark = remark  # why rows may be missing: the view is half backfilled, or a value may mean another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +79,8 @@ class Reader:
             rows = canonical_rows(connection, view, keys[:limit])
         projected = RowByRow(view, view.needed)
         matching = [_shown(row, view.table) for row in rows if _matches(row, projected, view, wanted)]
-        return Rows(matching, has_more=len(keys) > limit, remark=self.remark)
+        remarks = [self.remark, *([] if matching else _other_readings(view, values))]
+        return Rows(matching, has_more=len(keys) > limit, remark=". ".join(filter(None, remarks)) or None)
 
     def get(self, key: Any) -> Record | None:
         """What the view has under a key, as of the last acknowledged write; None when it shows nothing."""
@@ -167,85 +166,6 @@ def _state_of(cursor: Any, database: str, view: View) -> tuple[Any, ...] | None:
     return row
 
 
-# --- Values as users give them ---
-
-_TEXTS = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON})
-
-
-def canonical_value(given: Any, column: Column) -> Any:
-    """A value from the command line (text) or from Python, in viewtail's form. Raises MisuseError."""
-    if given is None:
-        return None
-    shown = f"a value of type {type(given).__name__}"
-    if column.kind in _TEXTS and not isinstance(given, str):
-        raise MisuseError(f"{shown} does not fit column {column.name}: give a str")
-    try:
-        value = _from_python(given, column)
-        return value if value is not None else _from_text(str(given), column)
-    except MisuseError as error:
-        expected = str(error).partition(" does not fit ")[2].replace("%3A", ":")
-        if isinstance(given, str | int | float):
-            shown = f"value {given!r}"
-        raise MisuseError(f"{shown} does not fit {expected}") from None
-    except UnicodeEncodeError:
-        why = "has a lone surrogate, which is no character"
-        raise MisuseError(f"a value for column {column.name} {why}") from None
-
-
-def _from_python(given: Any, column: Column) -> Any:
-    """None for what is read as text."""
-    kind = column.kind
-    if kind is Kind.INTEGER and isinstance(given, int):
-        return int(given)
-    if kind in (Kind.FLOAT, Kind.DOUBLE) and isinstance(given, int | float):
-        return _float(float(given), column)
-    if kind is Kind.DECIMAL and isinstance(given, int | Decimal):
-        return _decimal(Decimal(given), column)
-    if kind in (Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR) and isinstance(given, bytes | bytearray | memoryview):
-        return bytes(given)
-    if isinstance(given, datetime.datetime):
-        if given.tzinfo is not None:
-            given = given.astimezone(datetime.UTC).replace(tzinfo=None)
-        return _from_text(str(given), column)
-    return None
-
-
-def _decimal(value: Decimal, column: Column) -> Decimal:
-    try:
-        return value.quantize(Decimal(1).scaleb(-column.scale))
-    except InvalidOperation:
-        return value
-
-
-def _from_text(text: str, column: Column) -> Any:
-    text.encode()  # raises UnicodeEncodeError
-    (value,) = parse_key(text.translate(ENCODED), (column,))
-    return _float(value, column) if isinstance(value, float) else value
-
-
-def _float(value: float, column: Column) -> float:
-    """As a FLOAT column holds it: 1.1 is another number in 4 bytes."""
-    if column.kind is not Kind.FLOAT:
-        return value
-    try:
-        narrow: float = struct.unpack("<f", struct.pack("<f", value))[0]
-    except OverflowError:
-        return value
-    return narrow
-
-
-def key_of(given: Any, view: BoundView) -> Key:
-    """A key from its rendered text, one Python value, or a sequence of them. Raises MisuseError."""
-    if isinstance(given, str):
-        return parse_key(given, view.key)
-    parts = tuple(given) if isinstance(given, list | tuple) else (given,)
-    if len(parts) != len(view.key):
-        names = ", ".join(column.name for column in view.key)
-        wanted = "1 value" if len(view.key) == 1 else f"{len(view.key)} values"
-        raise MisuseError(f"the key of {view.id} is ({names}): {wanted}, not {len(parts)}")
-    return tuple(canonical_value(part, column) for part, column in zip(parts, view.key, strict=True))
-
-
 # --- find ---
 
 
@@ -261,6 +181,11 @@ def _wanted(view: BoundView, values: Sequence[Any]) -> tuple[Any, ...]:
     if all(value is None for value in wanted):
         raise MisuseError(f"view {view.id}: NULL alone is not indexed; give a value of {names}")
     return wanted
+
+
+def _other_readings(view: BoundView, values: Sequence[Any]) -> list[str | None]:
+    columns = store_of(view.view).indexed(view)
+    return [in_hexadecimal(value, column) for value, column in zip(values, columns, strict=False)]
 
 
 _Values = dict[str, Any]  # by column name, in viewtail's forms

@@ -15,9 +15,10 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from changes.errors import MisuseError, SourceError, StopRequested, TookTooLongError, ViewtailError
-from changes.rendering import parse_key
+from changes.rendering import in_a_line, key_renderer
 from changes.writes import Key
 from ingest.canonical.chunks import CHUNK_ROWS, CanonicalRows, Chunk, row_order
+from operations.given import key_of_text
 from operations.runs import DONE, STOPPED, Run
 from projectors.pace import Pace
 from projectors.proving.beside import CHUNK_WITHIN_S, Beside
@@ -155,9 +156,11 @@ def _keys(view: BoundView, names: Sequence[str], chunk: Chunk) -> list[Key]:
 
 def keys_from_texts(view: BoundView, texts: Sequence[str], source: str) -> Keys:
     """Rendered keys, as `get` takes them. Raises MisuseError."""
-    keys = list(dict.fromkeys(parse_key(text, view.key) for text in texts))
+    keys = list(dict.fromkeys(key_of_text(text, view.key) for text in texts))
     if not keys:
         raise MisuseError(f"{source}: there is no key")
+    render = key_renderer(view.key)
+    texts = [in_a_line(render(key)) for key in keys]  # `forget ENTITY KEY` finds them so
     digest = hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
     shown = ", ".join(texts[:5]) + (f" and {len(texts) - 5:,} more" if len(texts) > 5 else "")
     return Keys(keys, f"{source}: {shown} ({digest})")

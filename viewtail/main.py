@@ -111,8 +111,11 @@ PrintGrants = Annotated[
         help="Print the GRANT statements and kafka-acls.sh commands that viewtail needs. Asks no server.",
     ),
 ]
-_KEY = "The entity's key. Join several columns by ':'; write bytes in hexadecimal."
-_VALUES = "Values of the value columns, in order. The last ones may be left out."
+_KEY = "The entity's key. Join several columns by ':'; write bytes in hexadecimal, with or without 0x."
+_VALUES = (
+    "Values of the value columns, in order. The last ones may be left out. Of a column of bytes a value is its text, "
+    "or 0x and hexadecimal digits."
+)
 Key = Annotated[str, typer.Argument(metavar="KEY", help=_KEY)]
 Values = Annotated[list[str], typer.Argument(metavar="VALUE...", help=_VALUES)]
 Limit = Annotated[int, typer.Option(metavar="N", help="Return at most N rows.", min=1, max=10_000)]

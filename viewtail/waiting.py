@@ -11,7 +11,8 @@ from zlib import crc32
 from changes.errors import MisuseError
 from ingest import TimedSource
 from operations import waiting
-from operations.reading import choose, key_of
+from operations.given import key_of
+from operations.reading import choose
 from operations.waiting import Wanted
 from projectors.proving.beside import Beside
 from projectors.views import View

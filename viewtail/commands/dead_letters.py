@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from changes.errors import MisuseError
-from changes.rendering import out_of_a_line
 from offsets.mysql import OwnSession
 from operations.dead_letters import DeadLetterTable, Letter
+from operations.given import key_spellings
 from viewtail import shards
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
@@ -40,7 +40,7 @@ def show(config: Path | None, name: str, key: str, *, as_json: bool) -> int:
     """Print all that is known of one key's letter; the exit code is 1 when it has none."""
     with _table(config) as table:
         view = table.view_named(name)
-        letters = table.of_keys(view, [out_of_a_line(key)])
+        letters = table.of_keys(view, key_spellings(key))
     if not letters:
         _say_none(view, [key])
         return 1
@@ -76,9 +76,9 @@ def drop(config: Path | None, name: str, keys: Sequence[str], *, is_yes: bool) -
     """Forget letters; the exit code is 1 when a key that was named has none."""
     with _table(config) as table:
         view = table.view_named(name)
-        named = [out_of_a_line(key) for key in keys]
-        letters = table.of_keys(view, named)
-        missing = sorted(set(named) - {letter.key for letter in letters})
+        letters = table.of_keys(view, [one for key in keys for one in key_spellings(key)])
+        found = {letter.key for letter in letters}
+        missing = sorted(key for key in set(keys) if found.isdisjoint(key_spellings(key)))
         if letters:
             question = (
                 f"{len(letters):,} dead letters of {view} are forgotten. The view keeps what it has for those keys, "

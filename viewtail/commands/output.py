@@ -54,11 +54,11 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str | Text]], rig
 
 
 def shown(value: Any) -> str:
-    """A value for a person: text as it is, bytes in hexadecimal, NULL as a word."""
+    """A value for a person: text as it is, bytes in hexadecimal behind 0x, NULL as a word."""
     if value is None:
         return "NULL"
     if isinstance(value, bytes):
-        return value.hex()
+        return f"0x{value.hex()}"
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, dict | list):

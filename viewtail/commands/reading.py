@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from changes.rendering import render_key
+from operations.given import other_reading
 from operations.reading import Reader
 from projectors.stores.registry import store_of
 from viewtail import shards
@@ -20,6 +21,7 @@ def get(config: Path | None, view: str, key: str, *, as_json: bool) -> int:
     record = reader.get(key)
     if record is None:
         print(f"viewtail: view {reader.view.id} has nothing under the key {key!r}", file=sys.stderr)
+        print_remark(other_reading(key, reader.view.key))
         return 1
     rendered = render_key(record.key, reader.view.key)
     content = store_of(reader.view.view).printable(reader.view, record.content)
@@ -42,6 +44,7 @@ def find(config: Path | None, view: str, values: Sequence[str], *, limit: int, a
         print_rows(rows)
     else:
         print("nothing found", file=sys.stderr)
+        print_remark(rows.remark if rows.remark != reader.remark else None)
     return 0
 
 

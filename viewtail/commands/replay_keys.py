@@ -15,10 +15,11 @@ import pymysql
 
 from changes.errors import HistoryGoneError, MisuseError, StopRequested
 from changes.positions import Position
-from changes.rendering import parse_key, render_key
+from changes.rendering import render_key
 from changes.writes import Key
 from ingest import TimedSource
 from ingest.canonical import select_of
+from operations.given import key_of_text, key_spellings, other_reading
 from operations.replay_keys import ASK_ABOVE, ROWS_AT_ONCE, Keys, ReplayKeys, Selection, Where, keys_from_texts
 from operations.runs import Run
 from projectors.considerate_pace import ConsideratePace
@@ -117,7 +118,10 @@ def redrive(config: Path | None, name: str, keys: Sequence[str], *, is_yes: bool
         with Beside(deployment, bound, stop, print_remark) as beside:
             beside.check()
             parked = beside.parked()
+            keys = [next((one for one in key_spellings(key) if one in parked), key) for key in keys]
             unknown = sorted(set(keys) - parked)
+            for key in unknown:
+                key_of_text(key, bound.key)  # says which form it should have
             if unknown:
                 raise MisuseError(
                     f"{view.id}: not parked: {', '.join(unknown)}. See: viewtail dead-letters list {view.id}"
@@ -140,7 +144,7 @@ def _readable(view: BoundView, names: Sequence[str]) -> tuple[list[str], list[st
     wanted, unreadable = [], []
     for name in names:
         try:
-            parse_key(name, view.key)
+            key_of_text(name, view.key)
             wanted.append(name)
         except MisuseError:
             unreadable.append(name)
@@ -215,6 +219,8 @@ def _tell_dry(beside: Beside, selection: Selection, many: str) -> int:
 def _selection(deployment: Deployment, beside: Beside, selected: Selected, how: How, stop: Event) -> Selection:
     view = beside.view
     if selected.keys:
+        for key in selected.keys:
+            print_remark(other_reading(key, view.key))
         return keys_from_texts(view, selected.keys, "the keys")
     if selected.keys_from is not None:
         return keys_from_texts(view, _keys_of(view, selected.keys_from), f"the keys of {selected.keys_from}")
@@ -241,7 +247,7 @@ def _keys_of(view: BoundView, file: Path) -> list[str]:
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
         if line:
             try:
-                parse_key(line, view.key)
+                key_of_text(line, view.key)
             except MisuseError as error:
                 raise MisuseError(f"--keys-from {file}, line {number}: {error}") from None
             found.append(line)

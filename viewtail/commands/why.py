@@ -7,8 +7,8 @@ from threading import Event
 from typing import Any
 from zlib import crc32
 
-from changes.rendering import parse_key
 from ingest import History
+from operations.given import key_of_text, other_reading
 from operations.why import Answer, Verdict, Why
 from projectors.proving.beside import Beside
 from viewtail import declarations
@@ -25,11 +25,13 @@ def why(config: Path | None, name: str, key: str, *, as_json: bool) -> int:
     deployment = deploy(loaded, [view])
     deployment.create_tables()
     (bound,) = deployment.views
-    wanted = parse_key(key, bound.key)
+    wanted = key_of_text(key, bound.key)
     number = crc32(f"{view.id} {key}".encode()) % _READERS
     with Beside(deployment, bound, Event(), print_remark) as beside:
         asking = Why(beside=beside, status=deployment.pipelines_now, history=lambda: _history(deployment, number))
         answer = asking.of(wanted)
+    if not answer.has_row:
+        print_remark(other_reading(key, bound.key))
     if as_json:
         print_json(_as_json(answer))
     else:
