@@ -55,6 +55,12 @@ class StoreUnavailableError(TemporaryError):
     """A store does not answer, is overloaded, or broke off; nothing may be assumed written."""
 
 
+class ReadOnlyError(StoreUnavailableError):
+    """A server takes no writes now, as a replica does, or a primary in a failover. This statement changed nothing."""
+
+    variable = ""  # the setting that says so
+
+
 class SourceError(ViewtailError):
     """The source answers, but in a way that cannot be gone on from."""
 

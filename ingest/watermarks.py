@@ -9,7 +9,7 @@ from ingest import Tables
 from ingest.left_out import left_out_checks
 from servers.facts import facts_of
 from servers.privileges import Privileges, account, on_database
-from servers.sessions import Connection, MySQLAddress
+from servers.sessions import Connection, MySQLAddress, value_of
 
 WHERE = "source"
 WATERMARK_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
@@ -20,18 +20,14 @@ def watermark_checks(
 ) -> Iterator[Finding]:
     """Whether watermarks can be written on the source's primary, and are in its binlog with what these tables get."""
     why = "a backfill begins with a watermark row, which must come through the stream of changes"
-    if _is_read_only(connection):
-        mend = "VIEWTAIL_SOURCE__PRIMARY_URL=mysql://USER:PASSWORD@PRIMARY:3306"
-        yield fail(WHERE, "primary is writable", f"{address} is read-only", why, mend)
+    if variable := value_of(connection, facts_of(connection).read_only):
+        mend = (
+            f"VIEWTAIL_SOURCE__PRIMARY_URL=mysql://USER:PASSWORD@PRIMARY:3306, or there: SET GLOBAL {variable} = OFF;"
+        )
+        yield fail(WHERE, "primary is writable", f"{address} is read-only: {variable} is ON", why, mend)
         return
     missing = Privileges.of(connection).missing(WATERMARK_PRIVILEGES, database, "watermark")
     seen = f"not granted: {', '.join(missing)}" if missing else "can be written"
     mend = f"GRANT {', '.join(WATERMARK_PRIVILEGES)} ON {on_database(database)} TO {account(address)};"
     yield expect(not missing, WHERE, f"watermarks in {database}", seen, why, mend)
     yield from left_out_checks(connection, address, database, tables)
-
-
-def _is_read_only(connection: Connection) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(facts_of(connection).is_read_only)
-        return any(cursor.fetchone() or ())

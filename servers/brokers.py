@@ -17,8 +17,10 @@ from changes.errors import (
     StoreUnavailableError,
     ViewtailError,
 )
+from servers.certificates import why_refused
+from servers.patience import QUESTION
 
-ASK_WITHIN_S = 10.0
+ASK_WITHIN_S = QUESTION.answer_s
 _FIRST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 T = TypeVar("T")
@@ -56,6 +58,9 @@ _REFUSALS = {
     KafkaError.INVALID_REPLICATION_FACTOR: "set default.replication.factor to no more than there are brokers",
 }
 
+_NO_ANSWER = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
+_IS_IT = "is the broker up, is it Kafka that listens there, and VIEWTAIL_{group}__URL right (kafkas:// for TLS)?"
+
 
 def failed(error: Exception, doing: str, side: Side = STORE, heard: str = "") -> ViewtailError:
     """What an error of the client means; its text holds no message's content. `heard`: why no broker answers."""
@@ -64,9 +69,12 @@ def failed(error: Exception, doing: str, side: Side = STORE, heard: str = "") ->
         why = (heard or "no answer in time") if isinstance(error, TimeoutError) else error
         return side.unavailable(f"Kafka: {doing} failed: {why}. {RETRIES}")
     said = f"Kafka: {doing} failed: {found.str()} ({found.name()})"
-    if (mend := _REFUSALS.get(found.code())) is not None:
+    if mend := _REFUSALS.get(found.code(), ""):
         return side.refused(f"{said}; {mend.format(group=side.group, rights=side.rights, how=_HOW)}")
-    return side.unavailable(f"{said}{heard and f': {heard}'}. {RETRIES}")
+    mend = why_refused(heard or found.str(), None)
+    if not mend and found.code() in _NO_ANSWER:
+        mend = _IS_IT.format(group=side.group)
+    return side.unavailable(f"{said}{heard and f': {heard}'}{mend and f'; {mend}'}. {RETRIES}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,7 @@ class Broker:
         self._client = AdminClient(settings)
         self._side = side
         self._within_s = within_s
+        self._place = str(client.get("bootstrap.servers", ""))
 
     def partitions(self) -> dict[str, int]:
         """By topic, of all that the user may see: how many partitions it has."""
@@ -185,7 +194,12 @@ class Broker:
             return ask()
         except (KafkaException, TimeoutError, ValueError) as error:
             self._client.poll(0)  # what the client heard is handed over
-            raise failed(error, doing, self._side, self._told.why) from None
+            raise failed(error, doing, self._side, self._heard()) from None
+
+    def _heard(self) -> str:
+        """Where the brokers are, and what the client heard of them last."""
+        why = self._told.why or f"nothing came within {self._within_s:g} s"
+        return why if any(place in why for place in self._place.split(",")) else f"{self._place}: {why}"
 
     def _forget_troubles(self) -> None:
         """A broker answered: what was told before is no reason for what comes."""

@@ -27,7 +27,7 @@ class ServerFacts:
     setting: str  # a statement that sets a global variable for good, with {name} and {value}
     grants: str  # a statement for the user's own grants, roles that are active included: {roles}
     status_privilege: str  # what asking for the binlog's end takes, as the server lists it
-    is_read_only: str  # a SELECT of one value that is true where nobody may write
+    read_only: str  # a SELECT of the name of the variable that keeps everybody from writing; NULL where none does
     logs_cascades: str  # a SELECT of one value: whether what a foreign key's cascade changes is in the binlog
     binary_collation: str  # of utf8mb4, which does not pad: keys that differ in bytes stay two keys
     upsert_alias: str  # after VALUES (...): how ON DUPLICATE KEY UPDATE may name the new row
@@ -62,7 +62,7 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
             setting="SET GLOBAL {name} = {value};  -- and in my.cnf, [mariadbd]: {name} = {value}",
             grants="SHOW GRANTS",
             status_privilege="BINLOG MONITOR",
-            is_read_only="SELECT @@GLOBAL.read_only",
+            read_only="SELECT IF(@@GLOBAL.read_only, 'read_only', NULL)",
             logs_cascades="SELECT FALSE",
             binary_collation="utf8mb4_nopad_bin",
             upsert_alias="",
@@ -79,7 +79,8 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
             setting="SET PERSIST {name} = {value};",
             grants="SHOW GRANTS FOR CURRENT_USER() USING {roles}",
             status_privilege="REPLICATION CLIENT",
-            is_read_only="SELECT @@GLOBAL.read_only OR @@GLOBAL.super_read_only",
+            read_only="SELECT IF(@@GLOBAL.super_read_only, 'super_read_only', "
+            "IF(@@GLOBAL.read_only, 'read_only', NULL))",
             # A setting gives cascades back to InnoDB, out of the binlog's sight; it is to go one day.
             logs_cascades="SELECT NOT EXISTS (SELECT 1 FROM performance_schema.global_variables WHERE variable_name = "
             "'innodb_native_foreign_keys' AND variable_value = 'ON')"

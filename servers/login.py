@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
 
 from changes.errors import SettingsError
 from servers.addresses import MYSQL, AddressForm, Parsed, parse
+from servers.patience import WORK, Patience
 from servers.sessions import MySQLAddress
 
 
@@ -51,6 +52,18 @@ class Server(Group):
     tls_cert: Path | None = Field(None, description="client certificate (PEM)")
     tls_key: Path | None = Field(None, description="private key of the client certificate (PEM)")
     tls_verify: bool = Field(True, description="check the server's certificate and host name")
+    _patience: Patience = PrivateAttr(WORK)
+
+    @property
+    def patience(self) -> Patience:
+        """How long its answers are waited for."""
+        return self._patience
+
+    def asked_with(self, patience: Patience) -> Self:
+        """The same server, for one who waits so long."""
+        found = self.model_copy()
+        found._patience = patience
+        return found
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -108,6 +121,11 @@ class Server(Group):
             unix_socket=parsed.socket,
             database=database,
             tls=self.context(parsed),
+            certificate=self.tls_cert,
+            connect_timeout_s=self.patience.connect_s,
+            login_timeout_s=self.patience.login_s,
+            io_timeout_s=self.patience.answer_s,
+            silent=self.patience.silent,
         )
 
 

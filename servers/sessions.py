@@ -11,13 +11,24 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pymysql
 from pymysql.constants import CLIENT
 from pymysql.cursors import RE_INSERT_VALUES, Cursor
 
-from changes.errors import RETRIES, SourceUnavailableError, StoreError, StoreUnavailableError, ViewtailError
+from changes.errors import (
+    RETRIES,
+    ReadOnlyError,
+    SourceUnavailableError,
+    StoreError,
+    StoreUnavailableError,
+    ViewtailError,
+)
+from servers.certificates import shown, why_refused
+from servers.patience import WORK
+from servers.unanswered import NO_MYSQL, NO_PROTOCOL, read_only_variable, why_no_answer, why_no_login
 
 Connection: TypeAlias = "pymysql.Connection[Any]"
 
@@ -67,8 +78,16 @@ class MySQLAddress:
     unix_socket: str | None = None
     database: str | None = None  # selected after login when given
     tls: ssl.SSLContext | None = field(default=None, repr=False)
-    connect_timeout_s: float = 10.0
-    io_timeout_s: float = 60.0
+    certificate: Path | None = field(default=None, repr=False)  # the client's, of `tls`
+    connect_timeout_s: float = WORK.connect_s
+    login_timeout_s: float = WORK.login_s
+    io_timeout_s: float = WORK.answer_s
+    silent: dict[str, ViewtailError] | None = field(default=None, repr=False, compare=False)  # as Patience has it
+
+    @property
+    def place(self) -> str:
+        """HOST:PORT."""
+        return self.unix_socket or f"{self.host}:{self.port}"
 
     @property
     def is_local(self) -> bool:
@@ -103,9 +122,12 @@ def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]
     `role` is 'source' or 'store' and decides the error: SourceUnavailableError or StoreUnavailableError, or,
     where trying again cannot help (access denied), StoreError.
     """
+    if address.silent is not None and (known := address.silent.get(address.place)) is not None:
+        raise known
+    arguments = connection_arguments(address) | {"read_timeout": min(address.login_timeout_s, address.io_timeout_s)}
     try:
-        return pymysql.connect(
-            **connection_arguments(address),
+        connection = pymysql.connect(
+            **arguments,
             database=address.database,
             autocommit=False,
             client_flag=CLIENT.FOUND_ROWS,
@@ -120,8 +142,12 @@ def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]
                 "group_concat_max_len=1048576, innodb_lock_wait_timeout=5"
             ),
         )
+        connection._read_timeout = address.io_timeout_s  # type: ignore[attr-defined]
+        return connection
     except pymysql.err.MySQLError as error:
-        raise session_error(error, address, role) from None
+        raise login_error(error, address, role) from None
+    except NO_PROTOCOL as error:
+        raise _unavailable(f"{NO_MYSQL} ({type(error).__name__})", address, role) from None
 
 
 @contextmanager
@@ -137,22 +163,83 @@ def asking(address: MySQLAddress, *, role: str) -> Iterator[pymysql.Connection[A
             connection.close()
 
 
+def login_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: str) -> ViewtailError:
+    """As `session_error`, of an error before the session was there."""
+    why = why_no_login(error, _said(error), address.connect_timeout_s, address.login_timeout_s)
+    return _error(error, address, role, why)
+
+
 def session_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: str) -> ViewtailError:
     """The error of viewtail's tree for one of PyMySQL's; its text carries the server's number, no values."""
-    number = number_of(error)
-    said = str(error.args[1]) if len(error.args) > 1 else type(error).__name__
+    return _error(error, address, role, why_no_answer(_said(error), address.io_timeout_s))
+
+
+def _error(error: pymysql.err.MySQLError, address: MySQLAddress, role: str, why: str) -> ViewtailError:
+    number, said = number_of(error), _said(error)
     mend = _MISSING_DATABASE if number == _NO_DATABASE else mend_of_denial(error)
-    where = f"MySQL at {address.host}:{address.port} (as {address.user})"
+    where = _where(address)
     if mend is not None:
-        is_plain = address.tls is None and address.is_local
-        return StoreError(f"{where} refused: {number} {said}. {mend}{_NO_TLS if number == 1045 and is_plain else ''}")
+        return StoreError(f"{where} refused: {number} {said}. {mend}{_what_it_may_want(number, address)}")
     if "CERTIFICATE_VERIFY_FAILED" in said:
         return StoreError(
-            f"{where} is not trusted: {said}. Nothing was sent to it. Check tls_ca and the host name in the settings: "
-            "the certificate must be signed by that authority and name this host"
+            f"{where} is not trusted: {said}. Nothing was sent to it: {why_refused(said, None)}. tls_ca must be the "
+            "authority that signed its certificate, which must name this host"
         )
+    if mend := why_refused(said, address.certificate):
+        return StoreError(f"{where} refused TLS: {number} {said}: {mend}")
+    if (read_only := read_only_error(error, where)) is not None:
+        return SourceUnavailableError(str(read_only)) if role == "source" else read_only
+    return _unavailable(f"{number} {said}{why and f'; {why}'}", address, role, is_told=bool(why))
+
+
+def _what_it_may_want(number: int, address: MySQLAddress) -> str:
+    """Beside a password: a server that misses TLS or a client certificate says no more than that access is denied."""
+    if number not in _LOGINS:
+        return ""
+    if address.tls is None:
+        plain = " viewtail speaks no TLS to this machine unless tls_ca is set." if address.is_local else ""
+        return (
+            f"{plain} An account that requires TLS (REQUIRE SSL) needs tls_ca, and one that requires a client "
+            "certificate (REQUIRE X509, SUBJECT or ISSUER) tls_cert and tls_key too"
+        )
+    if address.certificate is None:
+        return (
+            " Or the account requires a client certificate (REQUIRE X509, SUBJECT or ISSUER), and none is set: set "
+            "tls_cert and tls_key"
+        )
+    return (
+        " Or the client certificate is not the one that the account requires (REQUIRE SUBJECT or ISSUER): it is of "
+        f"{shown(address.certificate)}"
+    )
+
+
+def _said(error: pymysql.err.MySQLError) -> str:
+    return str(error.args[1]) if len(error.args) > 1 else type(error).__name__
+
+
+def _where(address: MySQLAddress) -> str:
+    return f"MySQL at {address.place} (as {address.user})"
+
+
+def read_only_error(error: pymysql.err.MySQLError, where: str) -> ReadOnlyError | None:
+    """For a server that takes no writes at all; None where that is not why it refused a statement."""
+    variable = read_only_variable(number_of(error), _said(error))
+    if variable is None:
+        return None
+    found = ReadOnlyError(
+        f"{where} takes no writes: {variable} is ON there, as on a replica or in a failover. Point the address at the "
+        f"server that takes writes, or there: SET GLOBAL {variable} = OFF. {RETRIES}"
+    )
+    found.variable = variable
+    return found
+
+
+def _unavailable(what: str, address: MySQLAddress, role: str, *, is_told: bool = True) -> ViewtailError:
     kind = SourceUnavailableError if role == "source" else StoreUnavailableError
-    return kind(f"{where} does not answer: {number} {said}. {RETRIES}; is the server up?")
+    error = kind(f"{_where(address)} does not answer: {what}. {RETRIES}{'' if is_told else '; is the server up?'}")
+    if address.silent is not None:
+        address.silent[address.place] = error
+    return error
 
 
 def lacks_rights(error: pymysql.err.MySQLError) -> bool:
@@ -191,13 +278,13 @@ _DENIALS = {
     4151: _LOCKED,
 }
 
-_NO_TLS = " viewtail speaks no TLS to this machine unless tls_ca is set; an account that requires TLS needs that."
+_LOGINS = (1045, 1698)
 
 # Statement errors after which the same statements may succeed: lock waits, deadlocks, lost or refused connections,
 # servers that are starting, stopping or read-only during a failover.
 TEMPORARY_NUMBERS = frozenset(
     (
-        *(1021, 1030, 1040, 1053, 1077, 1079, 1114, 1152, 1158, 1159, 1160, 1161, 1205, 1213, 1290, 1836),
+        *(1021, 1030, 1040, 1053, 1077, 1079, 1114, 1152, 1158, 1159, 1160, 1161, 1205, 1213, 1290, 1792, 1836),
         *(2003, 2006, 2013, 2014, 2055, 3024, 3168, 4031),
     )
 )

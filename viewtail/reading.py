@@ -5,6 +5,7 @@ from __future__ import annotations
 from operations import reading
 from projectors.stores.registry import store_of
 from projectors.views import View
+from servers.patience import QUESTION
 from viewtail import declarations
 from viewtail.composition import deploy
 from viewtail.settings import Settings, load
@@ -12,7 +13,7 @@ from viewtail.settings import Settings, load
 
 def open_reader(view: str | View, settings: Settings | None) -> reading.Reader:
     """A reader of a view, as declared or by its name in the views of the settings. Raises MisuseError."""
-    settings = settings or load(None)
+    settings = (settings or load(None)).asked_with(QUESTION.once())
     chosen = view if isinstance(view, View) else reading.choose(declarations.load(settings.views), view)
     settings.check_stores([chosen])
     deployment = deploy(settings, [chosen])

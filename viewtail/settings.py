@@ -25,7 +25,8 @@ from projectors.stores.index_tables.store import MySQLSettings
 from projectors.stores.registry import STORES, needed
 from projectors.views import View
 from servers.addresses import MYSQL, AddressForm, parse
-from servers.login import OWN_DATABASE, Group, Name
+from servers.login import OWN_DATABASE, Group, Name, Server
+from servers.patience import Patience
 from servers.sessions import MySQLAddress
 from viewtail.sources import SourceSettings, read_position
 
@@ -143,6 +144,11 @@ class Settings(_WithStores):
     logs: Logs = Logs()
     cleaner: CleanerSettings = CleanerSettings()
     serve: ServeSettings = ServeSettings()
+
+    def asked_with(self, patience: Patience) -> Self:
+        """The same settings for one who waits so long for an answer of any server."""
+        servers = {name: value for name, value in self if isinstance(value, Server)}
+        return self.model_copy(update={name: server.asked_with(patience) for name, server in servers.items()})
 
     @property
     def store_database(self) -> str:

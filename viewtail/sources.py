@@ -100,4 +100,4 @@ class SourceSettings(KafkaSourceSettings, PollSettings, BinlogSettings):
 def _tls_of(server: Server) -> Server:
     """How another server of its kind is spoken to; who logs in there its address says."""
     names = ("tls", "tls_ca", "tls_cert", "tls_key", "tls_verify")
-    return Server(**{name: getattr(server, name) for name in names})
+    return Server(**{name: getattr(server, name) for name in names}).asked_with(server.patience)

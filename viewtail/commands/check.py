@@ -14,6 +14,7 @@ from operations.check import Servers, is_well
 from operations.check import check as look
 from projectors.stores.registry import STORES, needed
 from projectors.views import View
+from servers.patience import QUESTION
 from viewtail import declarations, settings
 from viewtail.commands.output import print_json, print_table
 from viewtail.composition import Deployment
@@ -33,6 +34,7 @@ def check(config: Path | None, *, as_json: bool) -> int:
     """Print every finding; the exit code is 1 when one is a failure."""
     loaded, views = declarations.configured(config)
     loaded.check_stores(views)
+    loaded = loaded.asked_with(QUESTION.once())
     found = [*look(_servers(loaded, views), views), *_previous(loaded, views)]
     if as_json:
         print_json({"is_well": is_well(found), "findings": found})

@@ -20,13 +20,13 @@ from operations.status import BUSY_ABOVE_S, PipelineStatus, is_replaced, positio
 from projectors.rebuilds import Rebuild, Stage, all_rebuilds, gone_back
 from projectors.stores.registry import STORES
 from projectors.views import is_copy, view_of
+from servers.patience import QUESTION
 from servers.sessions import asking
 from viewtail import declarations, settings, shards
 from viewtail.commands.output import print_json
 from viewtail.commands.status_page import print_page
 from viewtail.sources import read_position
 
-ANSWER_WITHIN_S = 8.0
 _NEARLY_GONE = 0.5  # of the time that the source keeps its changes
 _SAID_IS_FRESH_S = 10.0  # what a pipeline that is idle says of its lag may be a minute old
 
@@ -60,9 +60,9 @@ class Findings:
 
 def status(config: Path | None, *, as_json: bool) -> int:
     """Print every pipeline and view; the exit code is 1 when one is down, behind, halted or has parked keys."""
-    loaded = shards.load(config)
     # Who asks wants to know now; a server that hangs is an answer.
-    address = replace(loaded.store_address(), database=None, io_timeout_s=ANSWER_WITHIN_S)
+    loaded = shards.load(config).asked_with(QUESTION.once())
+    address = replace(loaded.store_address(), database=None)
     database = loaded.store_database
     with asking(address, role="store") as connection:
         pipelines, noted = read(connection, database, read_position), read_fleet(connection, database)

@@ -25,10 +25,11 @@ from rich.text import Text
 from changes.errors import MisuseError, StoreUnavailableError, ViewtailError, once
 from operations.fleet import Fleet
 from operations.status import PipelineStatus, ViewStatus, read
+from servers.patience import QUESTION
 from servers.sessions import Connection, MySQLAddress, open_session, session_error
 from viewtail import settings, shards
 from viewtail.commands.sparkline import History
-from viewtail.commands.status import ANSWER_WITHIN_S, Findings, compared, declared, remarks
+from viewtail.commands.status import Findings, compared, declared, remarks
 from viewtail.commands.status_page import STYLES, each_view, is_behind, shown_age, shown_rate, shown_state, told
 from viewtail.shards import NotOneShardError
 from viewtail.signals import on_stop
@@ -84,7 +85,7 @@ class _Looking:
         self.failure: BaseException | None = None  # a fault of ours
         self._loaded, self._every_s, self._stop = loaded, every_s, stop
         self._declared = declared(loaded)
-        self._address = replace(loaded.store_address(), database=None, io_timeout_s=ANSWER_WITHIN_S)
+        self._address = replace(loaded.asked_with(QUESTION).store_address(), database=None)
 
     @property
     def server(self) -> MySQLAddress:

@@ -11,6 +11,7 @@ from ingest import History
 from operations.given import key_of_text, other_reading
 from operations.why import Answer, Verdict, Why
 from projectors.proving.beside import Beside
+from servers.patience import QUESTION
 from viewtail import declarations
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import Deployment, deploy
@@ -22,7 +23,7 @@ def why(config: Path | None, name: str, key: str, *, as_json: bool) -> int:
     """Print why a view shows what it shows of one entity; the exit code is 0 where that is right."""
     loaded, views = declarations.configured(config)
     view = declarations.chosen(loaded, views, name)
-    deployment = deploy(loaded, [view])
+    deployment = deploy(loaded.asked_with(QUESTION.once()), [view])
     deployment.create_tables()
     (bound,) = deployment.views
     wanted = key_of_text(key, bound.key)

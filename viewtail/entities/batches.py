@@ -28,9 +28,9 @@ from dataclasses import dataclass, field
 
 import pymysql
 
-from changes.errors import StoreError, StoreUnavailableError, TemporaryError, ViewtailError
+from changes.errors import ReadOnlyError, StoreError, StoreUnavailableError, TemporaryError, ViewtailError
 from servers.pipelined import Flight
-from servers.sessions import TEMPORARY_NUMBERS, Connection, lacks_rights, number_of
+from servers.sessions import TEMPORARY_NUMBERS, Connection, lacks_rights, number_of, read_only_error
 from viewtail.entities.archives import Archive
 from viewtail.entities.commands import Command, Handler, HandlerFailedError
 from viewtail.entities.event_table import (
@@ -173,8 +173,7 @@ class Batches:
         """Whatever is under way is left alone."""
         self._under_way.clear()
         self._remembered = Remembered()
-        for which in range(len(self._sessions)):
-            self._close_session(which)
+        self._close_sessions()
 
     # -- one try --------------------------------------------------------------------------------------------------
 
@@ -293,6 +292,10 @@ class Batches:
             self._sessions[which] = found
         return found
 
+    def _close_sessions(self) -> None:
+        for which in range(len(self._sessions)):
+            self._close_session(which)
+
     def _close_session(self, which: int) -> None:
         found, self._sessions[which] = self._sessions[which], None
         if found is not None and found.open:
@@ -410,10 +413,9 @@ class Batches:
                 if isinstance(error, pymysql.err.MySQLError):
                     if not _may_pass(error):
                         return self._refused(commands, until, first, looks_up, error)
-                    problem: Exception = StoreUnavailableError(
-                        f"{self.table.name}: {number_of(error)} {type(error).__name__}. Whether the command was "
-                        "handled is not known: send it again under its id"
-                    )
+                    problem: Exception = self._unavailable(error)
+                    if isinstance(problem, ReadOnlyError):  # by now the address may lead to a server that takes writes
+                        self._close_sessions()
                 else:
                     problem = error
                 this_pause_s = random.uniform(0, pause_s)
@@ -427,6 +429,12 @@ class Batches:
                 return self._once(commands, first, looks_up)
             except _MET as met:
                 error = met
+
+    def _unavailable(self, error: pymysql.err.MySQLError) -> StoreUnavailableError:
+        return read_only_error(error, f"{self.table.name}: its server") or StoreUnavailableError(
+            f"{self.table.name}: {number_of(error)} {type(error).__name__}. Whether the command was handled is not "
+            "known: send it again under its id"
+        )
 
     def _refused(
         self,

@@ -12,6 +12,7 @@ import pymysql
 
 from changes.errors import MisuseError, StoreError, ViewtailError
 from servers.facts import facts_of
+from servers.patience import QUESTION, WORK, Patience
 from servers.sessions import Connection, asking, create_database, number_of, open_session, session_error
 from viewtail.entities.archives import Archive
 from viewtail.entities.commands import MOST_NAME, Handler
@@ -78,9 +79,9 @@ class EventSourced:
         with asking(self._address, role="store") as connection:
             return self.table.ddl(facts_of(connection))
 
-    def check(self) -> None:
+    def check(self, patience: Patience = QUESTION) -> None:
         """Whether the table can be read. Raises StoreUnavailableError, StoreError, SettingsError."""
-        with closing(self._open()()) as connection:
+        with closing(self._open(patience)()) as connection:
             try:
                 self.table.look(connection)
             except pymysql.err.MySQLError as error:
@@ -91,10 +92,15 @@ class EventSourced:
 
         What it commits is pushed to the views of the table that ask for it, in the views module of the settings.
         """
+        patience = Patience(
+            connect_s=min(WORK.connect_s, patience_s),
+            login_s=min(WORK.login_s, patience_s),
+            answer_s=min(WORK.answer_s, patience_s),
+        )
         return CommandWorker(
             self.table,
             self.handlers,
-            self._open(),
+            self._open(patience),
             hangs_after_s=hangs_after_s,
             patience_s=patience_s,
             pushes=pushes_of(self.table, self._loaded),
@@ -105,7 +111,7 @@ class EventSourced:
 
         Raises StoreUnavailableError, SettingsError, and StoreError: also for an event in a file that is not here.
         """
-        with closing(self._open()()) as connection:
+        with closing(self._open(QUESTION)()) as connection:
             try:
                 read_in_one_snapshot(connection)
                 if version is None:
@@ -139,6 +145,6 @@ class EventSourced:
     def _address(self) -> MySQLAddress:
         return replace(self._loaded.primary_address(), database=None)
 
-    def _open(self) -> Callable[[], Connection]:
-        address = self._address
+    def _open(self, patience: Patience) -> Callable[[], Connection]:
+        address = replace(self._loaded.asked_with(patience).primary_address(), database=None)
         return lambda: open_session(address, role="store")

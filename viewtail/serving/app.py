@@ -14,15 +14,17 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+from anyio import move_on_after, to_thread
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from changes.errors import ViewtailError, nearest
+from changes.errors import StoreUnavailableError, ViewtailError, nearest
+from servers.patience import PROBE
 from viewtail.entities import Command, CommandWorker, EventSourced
 from viewtail.serving import openapi, problems
 from viewtail.serving.forwarding import MEMBER_HEADER, Forwarding
@@ -32,7 +34,12 @@ from viewtail.serving.requests import body_of, check_id, key_of, object_of, segm
 MOST_REQUESTS = 2_000  # under way
 MOST_BYTES = 32 << 20  # of their bodies; what is made of a body may take ten times as much
 READY_FOR_S = 1.0  # an answer of the store's is asked for at most so often
+READY_WITHIN_S = 1.9  # a probe is answered, whatever the store does
+ANSWER_WITHIN_S = 9.5  # a request, from when its body is there
+PATIENCE_S = 9.0  # of a command, for the store: it says why
+HANGS_AFTER_S = 7.0
 _READ = ("GET", "HEAD")
+T = TypeVar("T")
 
 
 class EntityServer:
@@ -62,7 +69,7 @@ class EntityServer:
             if self._forwarding is not None:
                 at_end.push_async_callback(self._forwarding.close)
             for name, entity in self._entities.items():
-                worker = self._workers[name] = entity.worker()
+                worker = self._workers[name] = entity.worker(hangs_after_s=HANGS_AFTER_S, patience_s=PATIENCE_S)
                 at_end.push_async_callback(run_in_threadpool, worker.close)
             yield
 
@@ -140,11 +147,14 @@ class EntityServer:
         table = entity.table.name
         try:
             command = Command(entity_id=entity_id, command_id=key, name=name, request=object_of(body))
-            if self._forwarding is not None:
-                passed = await self._forwarding.answer(request, body, table, entity_id)
-                if passed is not None:
-                    return passed
-            answer = await self._workers[table].answer(command)
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                if self._forwarding is not None:
+                    passed = await self._forwarding.answer(request, body, table, entity_id)
+                    if passed is not None:
+                        return passed
+                answer = await self._workers[table].answer(command)
+        except TimeoutError:
+            raise problems.of(_late(), f"{table} {name}") from None
         except ViewtailError as error:
             raise problems.of(error, f"{table} {name}") from None
         return json_response(
@@ -155,29 +165,40 @@ class EntityServer:
         async with self._readiness:
             known_at, silent = self._ready
             if time.monotonic() - known_at > READY_FOR_S:
-                silent = await run_in_threadpool(self._silent)
+                answers = await asyncio.gather(*(_is_answered(entity) for entity in self._entities.values()))
+                silent = [name for name, is_there in zip(self._entities, answers, strict=True) if not is_there]
                 self._ready = time.monotonic(), silent
         return json_response({"ready": not silent, "silent": silent}, 503 if silent else 200)
 
-    def _silent(self) -> list[str]:
-        """The tables that cannot be read now."""
-        found = []
-        for name, entity in self._entities.items():
-            try:
-                entity.check()
-            except ViewtailError as error:
-                problems.of(error, name)  # logs it
-                found.append(name)
-        return found
+
+async def _is_answered(entity: EventSourced) -> bool:
+    """Whether its table can be read now."""
+    try:
+        await _in_thread(partial(entity.check, PROBE), READY_WITHIN_S)
+    except ViewtailError as error:
+        problems.of(error, entity.table.name)  # logs it
+        return False
+    return True
+
+
+async def _in_thread(ask: Callable[[], T], within_s: float) -> T:
+    """What a function that waits for a server returns; its thread is left alone where that takes too long."""
+    with move_on_after(within_s):
+        return await to_thread.run_sync(ask, abandon_on_cancel=True)
+    raise _late()
+
+
+def _late() -> StoreUnavailableError:
+    return StoreUnavailableError("the store did not answer in time")
 
 
 async def _state(request: Request, entity: EventSourced, entity_id: str) -> Response:
     check_id(entity_id)
     version = version_of(request)
     try:
-        found = await run_in_threadpool(partial(entity.state, entity_id, version=version))
+        found = await _in_thread(partial(entity.state, entity_id, version=version), ANSWER_WITHIN_S)
     except ViewtailError as error:
-        raise problems.of(error, entity.table.name) from None
+        raise problems.of_read(error, entity.table.name) from None
     if found is None:
         what = "no events" if version is None else f"no event of version {version}"
         raise Problem(NOT_FOUND, f"the entity has {what}")

@@ -9,7 +9,7 @@ import orjson
 import structlog
 from starlette.responses import Response
 
-from changes.errors import MisuseError, TemporaryError, ViewtailError, place_of
+from changes.errors import MisuseError, ReadOnlyError, TemporaryError, ViewtailError, place_of
 from viewtail.entities import (
     HandlerFailedError,
     HandlerHungError,
@@ -103,8 +103,7 @@ def of(error: ViewtailError, what: str) -> Problem:
     if isinstance(error, WorkerBusyError):
         return Problem(UNAVAILABLE, "too many commands wait; nothing was written. Send it again, later")
     if isinstance(error, TemporaryError):
-        _log.warning("the store is not available", command=what, error=str(error))
-        return Problem(UNAVAILABLE, _SEND_AGAIN)
+        return unavailable(error, what, _SEND_AGAIN)
     if isinstance(error, MisuseError):
         return Problem(INVALID, str(error))
     _log.error("the store refused", command=what, error=str(error))
@@ -112,8 +111,21 @@ def of(error: ViewtailError, what: str) -> Problem:
 
 
 _SEND_AGAIN = (
-    "the store does not answer. Whether a command was handled is not known: send it again under its Idempotency-Key"
+    "Whether the command was handled is not known: send it again under its Idempotency-Key, and it takes effect once"
 )
+
+
+def of_read(error: ViewtailError, what: str) -> Problem:
+    """As `of`, for one who asked for a state."""
+    return unavailable(error, what, "Ask again, later") if isinstance(error, TemporaryError) else of(error, what)
+
+
+def unavailable(error: TemporaryError, what: str, then: str) -> Problem:
+    """The store's own trouble; which server it is stands in the log alone. `then`: what the caller may do."""
+    _log.warning("the store is not available", command=what, error=str(error))
+    if isinstance(error, ReadOnlyError):
+        return Problem(UNAVAILABLE, f"the store takes no writes now: {error.variable} is ON there. {then}")
+    return Problem(UNAVAILABLE, f"the store does not answer. {then}")
 
 
 def of_fault(error: Exception, what: str) -> Problem:

@@ -11,6 +11,7 @@ from elastic_transport import TransportError
 from elasticsearch import ApiError
 
 from changes.findings import Finding, expect, fail, ok, warn
+from projectors.stores.elasticsearch.requests import place_of, short, why_silent
 
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
@@ -24,7 +25,7 @@ def checks(connect: Callable[[], Elasticsearch]) -> Iterator[Finding]:
         try:
             health = client.cluster.health().body
         except (ApiError, TransportError) as error:
-            yield _unreachable(error)
+            yield _unreachable(client, error)
             return
         yield ok(_WHERE, "reachable", health.get("cluster_name", "yes"))
         status = str(health.get("status"))
@@ -63,12 +64,14 @@ def _disk(client: Elasticsearch) -> Iterator[Finding]:
     yield expect(not blocked, _WHERE, "disk", seen, why, mend)
 
 
-def _unreachable(error: ApiError | TransportError) -> Finding:
+def _unreachable(client: Elasticsearch, error: ApiError | TransportError) -> Finding:
     status = error.meta.status if isinstance(error, ApiError) else 0
     if status in (401, 403):
         why = "user, password or API key are not accepted, or lack the privilege monitor"
         mend = "correct VIEWTAIL_ELASTICSEARCH__URL, __USER and __PASSWORD, or __API_KEY"
-        return fail(_WHERE, "reachable", f"HTTP {status}", why, mend)
-    seen = f"HTTP {status}" if status else type(error).__name__
-    why, mend = "nothing can be written", "start Elasticsearch, or set VIEWTAIL_ELASTICSEARCH__URL"
-    return fail(_WHERE, "reachable", seen, why, mend)
+        return fail(_WHERE, "reachable", f"{place_of(client)}: HTTP {status}", why, mend)
+    why = "nothing can be written"
+    if isinstance(error, TransportError):
+        return fail(_WHERE, "reachable", f"{place_of(client)}: {short(error)}", why, why_silent(client, error))
+    mend = "what answers there is not Elasticsearch, or one that cannot work: check VIEWTAIL_ELASTICSEARCH__URL"
+    return fail(_WHERE, "reachable", f"{place_of(client)}: HTTP {status}", why, mend)

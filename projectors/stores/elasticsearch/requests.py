@@ -7,14 +7,16 @@ the reasons that it gives for documents, so bulk.py cuts those.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import orjson
-from elastic_transport import TransportError
+from elastic_transport import ConnectionTimeout, TransportError
 from elasticsearch import ApiError, Elasticsearch, UnsupportedProductError
 from elasticsearch.serializer import CompatibilityModeJsonSerializer
 
 from changes.errors import RETRIES, StoreError, StoreUnavailableError, ViewtailError
+from servers.certificates import why_refused
 
 JSON = "application/vnd.elasticsearch+json; compatible-with=9"
 NDJSON = "application/vnd.elasticsearch+x-ndjson; compatible-with=9"
@@ -78,7 +80,7 @@ def send(client: Elasticsearch, doing: str, method: str, target: str, body: Any 
         raise trouble(refused.status, refused.kind, refused.reason, doing) or refused from None
     except TransportError as error:
         raise StoreUnavailableError(
-            f"Elasticsearch: {doing} failed: {_short(error)}. {RETRIES}; is the server up?"
+            f"{place_of(client)}: {doing} failed: {short(error)}. {RETRIES}; {why_silent(client, error)}"
         ) from None
 
 
@@ -128,7 +130,28 @@ def _cause(body: Any) -> tuple[str, str]:
     return "", str(error or "")
 
 
-def _short(error: TransportError) -> str:
+def place_of(client: Elasticsearch) -> str:
+    """'Elasticsearch at HOST:PORT'."""
+    node = next(iter(client.transport.node_pool.all())).config
+    return f"Elasticsearch at {node.host}:{node.port}"
+
+
+def why_silent(client: Elasticsearch, error: TransportError, certificate: Path | None = None) -> str:
+    """What the client said of a connection that failed, and what to do. `certificate`: the client's own."""
+    config, said = next(iter(client.transport.node_pool.all())).config, str(error.message)
+    if mend := why_refused(said, certificate):
+        return mend
+    check = "check VIEWTAIL_ELASTICSEARCH__URL"
+    if isinstance(error, ConnectionTimeout):
+        return f"it hangs, a firewall drops what is sent to it, or another program listens there; {check}"
+    if "BadStatusLine" in said:
+        return f"what listens there does not speak HTTP; {check}"
+    if config.scheme == "http" and any(words in said for words in ("closed", "aborted", "isconnected", "reset")):
+        return f"it is stopping, it wants https://, or another program listens there; {check}"
+    return f"is the server up? Otherwise {check}"
+
+
+def short(error: TransportError) -> str:
     """The kind of failure; a SerializationError's own words would quote the answer."""
     said = str(error.message) if type(error).__name__ != "SerializationError" else "the answer is not JSON"
     return f"{type(error).__name__}: {said[:200]}"

@@ -82,7 +82,7 @@ class ElasticsearchSettings(Server):
         host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
         return Elasticsearch(
             f"{scheme}://{host}:{parsed.port}{parsed.path or ''}",
-            request_timeout=30,
+            request_timeout=min(30.0, self.patience.answer_s),
             max_retries=0,
             retry_on_timeout=False,
             http_compress=False,

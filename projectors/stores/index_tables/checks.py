@@ -42,10 +42,12 @@ def _asked(connection: Connection, address: MySQLAddress, database: str, has_vie
         yield fail(_WHERE, "version", error, why, mend)
         return
     yield ok(_WHERE, "version", f"{facts.name} {'.'.join(map(str, facts.version))}")
-    if value_of(connection, facts.is_read_only):
+    if variable := value_of(connection, facts.read_only):
         why = "index tables and offsets are written there"
-        mend = "VIEWTAIL_MYSQL__URL=mysql://USER:PASSWORD@PRIMARY:3306/DATABASE"
-        yield fail(_WHERE, "writable", f"{address} is read-only", why, mend)
+        mend = (
+            f"VIEWTAIL_MYSQL__URL=mysql://USER:PASSWORD@PRIMARY:3306/DATABASE, or there: SET GLOBAL {variable} = OFF;"
+        )
+        yield fail(_WHERE, "writable", f"{address} is read-only: {variable} is ON", why, mend)
     yield from _database(connection, address, database)
     if has_views:
         yield _process(connection, address)

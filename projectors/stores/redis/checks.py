@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from redis import exceptions
 
 from changes.findings import Finding, expect, fail, ok, warn
+from projectors.stores.redis.unanswered import server_of, why_silent
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -18,12 +19,12 @@ _WHERE = "redis"
 
 def checks(connect: Callable[[], Redis]) -> Iterator[Finding]:
     """Version, one primary, memory policy, evictions, persistence. Raises nothing of redis-py's."""
-    try:
-        with closing(connect()) as client:
+    with closing(connect()) as client:
+        try:
             info: dict[str, Any] = client.info()
-    except exceptions.RedisError as error:
-        yield _unreachable(error)
-        return
+        except (exceptions.RedisError, OSError) as error:
+            yield _unreachable(client, error)
+            return
     version = str(info.get("redis_version", "0"))
     major = version.split(".")[0]
     is_new = major.isdigit() and int(major) >= 6
@@ -56,13 +57,14 @@ def suitability(info: Mapping[str, Any]) -> Iterator[Finding]:
     yield expect(not evicted, _WHERE, "evicted_keys", evicted, why, mend)
 
 
-def _unreachable(error: exceptions.RedisError) -> Finding:
+def _unreachable(client: Redis, error: exceptions.RedisError | OSError) -> Finding:
+    place = server_of(client)
     if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
         why = "the user or the password is not accepted, or may not do INFO"
         mend = "correct VIEWTAIL_REDIS__URL, VIEWTAIL_REDIS__PASSWORD"
     elif isinstance(error, exceptions.ResponseError):  # it answers; what it says holds no values
         mend = "VIEWTAIL_REDIS__URL: its last part is the number of the database"
-        return fail(_WHERE, "reachable", str(error), "Redis refuses the connection", mend)
+        return fail(_WHERE, "reachable", f"{place}: {error}", "Redis refuses the connection", mend)
     else:
-        why, mend = "nothing can be written", "start Redis, or set VIEWTAIL_REDIS__URL"
-    return fail(_WHERE, "reachable", f"{type(error).__name__}: {error}", why, mend)
+        why, mend = "nothing can be written", why_silent(client, error)
+    return fail(_WHERE, "reachable", f"{place}: {type(error).__name__}: {error}", why, mend)

@@ -11,13 +11,14 @@ from typing import Any
 
 from redis import Redis, exceptions
 
-from changes.errors import StoreError, StoreUnavailableError
+from changes.errors import StoreError
 from changes.writes import Key
 from projectors.stores import Item, Unfit
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import COMPARE
 from projectors.stores.redis.sink import BYTES_A_SCRIPT, ROWS_A_SCRIPT, SCRIPTS_UNDER_WAY
+from projectors.stores.redis.unanswered import UNREACHABLE, no_answer
 from projectors.views import BoundView
 
 
@@ -37,8 +38,8 @@ class Comparing:
             except exceptions.NoScriptError:
                 self._client.script_load(COMPARE)
                 return self._differing(items)
-        except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
-            raise StoreUnavailableError(f"Redis does not answer ({type(error).__name__}); is it up?") from None
+        except UNREACHABLE as error:
+            raise no_answer(self._client, error) from None
         except exceptions.RedisError as error:
             raise StoreError(
                 f"view {self._label}: Redis refuses to compare it: {type(error).__name__}. Check user, password and "

@@ -22,6 +22,7 @@ from projectors.stores.redis.keys import RedisKeys, SetKeys, glob_of, leading, p
 from projectors.stores.redis.set_packing import set_type
 from projectors.stores.redis.set_script import COMMON
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
+from projectors.stores.redis.unanswered import server_of
 from projectors.stores.redis.views import RedisHash, RedisSet
 from projectors.views import BoundView, copy_id
 
@@ -108,11 +109,11 @@ class RedisLeftover(Leftover):
         for names, kind in self._pages(Counter()):
             went_on(sum(map(bool, self._ask(script, names, kind))))
         for name in (*self._pointers, self._mark):
-            with _mapped("dropping a key"):
+            with _mapped(self._client, "dropping a key"):
                 self._client.delete(name)
 
     def _is_there(self, name: str) -> bool:
-        with _mapped("looking at keys"):
+        with _mapped(self._client, "looking at keys"):
             return bool(self._client.exists(name))
 
     def close(self) -> None:
@@ -150,7 +151,7 @@ class RedisLeftover(Leftover):
     def _scan(self, match: str) -> Iterator[list[bytes]]:
         cursor: Any = 0
         while True:
-            with _mapped("scanning"):
+            with _mapped(self._client, "scanning"):
                 answer: Any = self._client.scan(cursor, match=match, count=KEYS_A_SCAN)
             cursor, names = answer
             if names:
@@ -159,7 +160,7 @@ class RedisLeftover(Leftover):
                 return
 
     def _ask(self, script: str, names: Sequence[bytes], kind: str) -> list[Any]:
-        with _mapped("looking at keys"):
+        with _mapped(self._client, "looking at keys"):
             found: Any = self._client.eval(script, len(names), *names, *([kind] * len(names)))
             return list(found)
 
@@ -175,7 +176,7 @@ class RedisTraces(Traces):
 
     def of(self, key: Key) -> list[Trace]:
         name, side = self._keys.names(key)
-        with _mapped("looking at keys"):
+        with _mapped(self._client, "looking at keys"):
             is_there, has_side = self._client.exists(name), self._client.exists(side)
             answer: Any = self._client.eval(_LOOK, 2, name, side, self._kind, TOMBSTONE)
         version, deleted = map(as_text, answer)
@@ -209,7 +210,7 @@ class _Sets:
     def of(self, key: Key, place: str, version: int | None) -> list[Trace]:
         """A trace for each set that has the entity as a member, or had it when it was looked at before."""
         member = self._member(key)
-        with _mapped("looking at sets"):
+        with _mapped(self._client, "looking at sets"):
             named: Any = self._client.hmget(place, "set", "member") if version is not None else [None, None]
             self._seen |= dict.fromkeys(name for name in self._all() if self._has(name, member))
             holding = {name for name in self._seen if self._has(name, member)}
@@ -249,14 +250,15 @@ def place_of(view: BoundView) -> Place:
 
 
 @contextmanager
-def _mapped(doing: str) -> Iterator[None]:
+def _mapped(client: Redis, doing: str) -> Iterator[None]:
     try:
         yield
     except (exceptions.AuthenticationError, exceptions.NoPermissionError) as error:
         raise StoreError(
-            f"Redis: {doing} is not allowed ({type(error).__name__}). Check user, password and permissions (ACL)"
+            f"{server_of(client)}: {doing} is not allowed ({type(error).__name__}). "
+            "Check user, password and permissions (ACL)"
         ) from None
     except (exceptions.RedisError, OSError) as error:
         raise StoreUnavailableError(
-            f"Redis: {doing} failed ({type(error).__name__}). Run the command again when Redis answers"
+            f"{server_of(client)}: {doing} failed ({type(error).__name__}). Run the command again when Redis answers"
         ) from None

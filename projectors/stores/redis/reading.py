@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 from redis import Redis, exceptions
 
-from changes.errors import StoreError, StoreUnavailableError
+from changes.errors import StoreError
 from changes.rendering import json_value
 from changes.versions import WIDTH
 from changes.writes import Key, Write
@@ -22,6 +22,7 @@ from projectors.stores.redis.keys import JSON_HEAD, VERSION, RedisKeys, leading,
 from projectors.stores.redis.packing import redis_text
 from projectors.stores.redis.script import WRONG_TYPE
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
+from projectors.stores.redis.unanswered import UNREACHABLE, no_answer
 from projectors.stores.redis.views import RedisHash
 from projectors.views import BoundView
 
@@ -47,8 +48,8 @@ class RedisReader(ViewReader):
         try:
             found = [(key, read(answer)) for key, answer in zip(keys, asked.execute(), strict=True) if answer]
             return [StoredRow(key, int(content.pop(VERSION)), content) for key, content in found]
-        except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
-            raise StoreUnavailableError(f"Redis does not answer ({type(error).__name__}); is it up?") from None
+        except UNREACHABLE as error:
+            raise no_answer(self._client, error) from None
         except (exceptions.RedisError, ValueError, KeyError) as error:
             raise StoreError(
                 f"view {self.view.id}: what Redis holds under this key cannot be read ({type(error).__name__}); check "
@@ -65,8 +66,8 @@ class RedisReader(ViewReader):
             asked.execute_command("GET", tombstone, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
         try:
             answers = asked.execute(raise_on_error=False)
-        except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
-            raise StoreUnavailableError(f"Redis does not answer ({type(error).__name__}); is it up?") from None
+        except UNREACHABLE as error:
+            raise no_answer(self._client, error) from None
         rows, tombstones = answers[::2], answers[1::2]
         found = {key: self._held(row, mark) for key, row, mark in zip(keys, rows, tombstones, strict=True)}
         return {key: held for key, held in found.items() if held is not None}
@@ -147,7 +148,7 @@ class RedisReader(ViewReader):
         except exceptions.ResponseError:
             found = b"a value of another type"
         except exceptions.RedisError as error:
-            raise StoreUnavailableError(f"Redis does not answer ({type(error).__name__}); is it up?") from None
+            raise no_answer(self._client, error) from None
         if found == str(self.view.copy).encode():
             return ""
         holds = "is not there" if found is None else "holds something else"
@@ -166,7 +167,7 @@ class RedisReader(ViewReader):
             try:
                 cursor, names = self._client.scan(cursor, match=self._keys.scan_match, count=KEYS_A_SCAN)
             except exceptions.RedisError as error:
-                raise StoreUnavailableError(f"Redis: a scan failed ({type(error).__name__}); try again") from None
+                raise no_answer(self._client, error) from None
             texts = {text: self._keys.key_of(text) for text in map(as_text, names)}
             yield [key for key in texts.values() if key is not None]
             for text, key in texts.items():

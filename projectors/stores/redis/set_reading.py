@@ -9,7 +9,7 @@ from typing import Any
 
 from redis import Redis, exceptions
 
-from changes.errors import MisuseError, StoreError, StoreUnavailableError
+from changes.errors import MisuseError, StoreError
 from changes.rendering import key_renderer, parse_key
 from changes.writes import Key, Write
 from projectors.stores import NOTHING_HELD, UNREADABLE, Held, StoredRow, ViewReader
@@ -21,6 +21,7 @@ from projectors.stores.redis.set_packing import set_type, shown_or_beside
 from projectors.stores.redis.set_script import LOOK, STRANGERS
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
 from projectors.stores.redis.strays import Strays
+from projectors.stores.redis.unanswered import UNREACHABLE, no_answer
 from projectors.views import BoundView
 
 
@@ -47,7 +48,7 @@ class SetReader(RedisReader):
         for start in range(0, len(keys), ROWS_A_SCRIPT):
             some = keys[start : start + ROWS_A_SCRIPT]
             names = [name for key in some for name in self._keys.names(key)]
-            with mapped(self.view):
+            with mapped(self._client, self.view):
                 command = ("EVAL", LOOK, len(names), *names, self._type, shown_or_beside(self._keys))
                 answers: Any = self._client.execute_command(*command, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
             for key, answer in zip(some, answers, strict=True):
@@ -68,7 +69,7 @@ class SetReader(RedisReader):
         """Goes through all sets of the view; members that no entity could be go to `foreign`."""
         if self._keys.is_shadow:
             return  # the sets are of the copy that readers see
-        with mapped(self.view):
+        with mapped(self._client, self.view):
             for name in self._client.scan_iter(match=self._sets.scan_match, count=KEYS_A_SCAN, _type=self._type):
                 if self._sets.key_of(as_text(name)) is None:
                     continue
@@ -82,7 +83,7 @@ class SetReader(RedisReader):
         if any(value is None for value in values):
             return []
         name = self._sets.redis_key(tuple(values))
-        with mapped(self.view):
+        with mapped(self._client, self.view):
             if self._type == "zset":
                 members: Any = self._client.zrange(name, 0, limit - 1)
                 return [key for member in members if (key := self._key_of(as_text(member))) is not None]
@@ -139,7 +140,7 @@ class SetReader(RedisReader):
         keys = [self._key_of(as_text(member)) for member in members]
         places = ["" if key is None else self._keys.redis_key(key) for key in keys]
         pairs = [one for pair in zip(members, places, strict=True) for one in pair]
-        with mapped(self.view):
+        with mapped(self._client, self.view):
             found: Any = self._client.eval(STRANGERS, 0, name, self._type, *pairs)
         return list(found)
 
@@ -165,12 +166,12 @@ def set_content(view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> d
 
 
 @contextmanager
-def mapped(view: BoundView) -> Iterator[None]:
+def mapped(client: Redis, view: BoundView) -> Iterator[None]:
     """Errors of redis-py become those of viewtail."""
     try:
         yield
-    except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
-        raise StoreUnavailableError(f"Redis does not answer ({type(error).__name__}); is it up?") from None
+    except UNREACHABLE as error:
+        raise no_answer(client, error) from None
     except exceptions.RedisError as error:
         raise StoreError(
             f"view {view.id}: Redis refuses to read it: {type(error).__name__}. Check user, password and permissions "

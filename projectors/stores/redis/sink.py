@@ -40,6 +40,7 @@ from projectors.stores.redis.names import Names, total_of
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import BELOW, LEAD, MOVE_WITNESS, NAMES
 from projectors.stores.redis.set_packing import SetPacker
+from projectors.stores.redis.unanswered import UNREACHABLE, server_of
 from projectors.stores.redis.views import RedisJson, RedisSet
 from projectors.views import BoundView
 
@@ -60,7 +61,6 @@ _log = structlog.get_logger("viewtail.redis")
 
 _TEMPORARY = re.compile(r"\b(OOM|LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|MISCONF|BUSY|TRYAGAIN|UNBLOCKED)\b")
 _DENIED = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
-_UNREACHABLE = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError)
 _WAITED_FOR = (  # redis-py cuts the word off the text for those that it has a class for
     exceptions.OutOfMemoryError,
     exceptions.ReadOnlyError,
@@ -383,12 +383,13 @@ class RedisSink(GuardedSink):
         try:
             yield
         except (exceptions.RedisError, OSError) as error:
+            place = "Redis" if self._client is None else server_of(self._client)
             self._drop()
-            said = f"Redis: {doing} failed: {str(error).rstrip('.')} ({type(error).__name__})"
+            said = f"{place}: {doing} failed: {str(error).rstrip('.')} ({type(error).__name__})"
             if isinstance(error, _DENIED) or re.search(r"\b(NOAUTH|WRONGPASS|NOPERM)\b", str(error)):
                 why = "Check user, password and permissions (ACL) of viewtail in Redis"
                 raise StoreError(f"{said}. {why}") from None
-            if isinstance(error, _UNREACHABLE + _WAITED_FOR) or _TEMPORARY.search(str(error)):
+            if isinstance(error, UNREACHABLE + _WAITED_FOR) or _TEMPORARY.search(str(error)):
                 why = f"{RETRIES}; is Redis up, with memory left?"
                 raise StoreUnavailableError(f"{said}. {why}") from None
             raise StoreError(f"{said}. Fix the cause in Redis and start viewtail again") from None

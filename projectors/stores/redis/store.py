@@ -71,8 +71,8 @@ class RedisSettings(Server):
             username=parsed.user,
             password=parsed.password,
             client_name="viewtail",
-            socket_timeout=30.0,
-            socket_connect_timeout=10.0,
+            socket_timeout=min(30.0, self.patience.login_s),
+            socket_connect_timeout=self.patience.connect_s,
             retry=Retry(NoBackoff(), 0),
             ssl=self.context(parsed) is not None,  # redis-py takes no context of ours
             ssl_ca_certs=None if self.tls_ca is None else str(self.tls_ca),

@@ -22,6 +22,7 @@ from projectors.stores import GradualSwapping
 from projectors.stores.redis.keys import RedisKeys, keys_of, leading
 from projectors.stores.redis.moving import DONE, DONE_FOR_S, Moves, mark_of
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
+from projectors.stores.redis.unanswered import server_of
 from projectors.views import BoundView
 
 KEYS_A_SHORT_SCAN = 100  # which this process reads without giving way
@@ -49,24 +50,24 @@ class KeySwapping(GradualSwapping):
     def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
         """The pointer moves; or from now on each entity is moved before it is written, and nothing is moved yet."""
         if (leading_ := leading(beside)) is not None:
-            with _unavailable("swapping two copies"):
+            with _unavailable(self._client, "swapping two copies"):
                 self._client.set(leading_.pointer, beside.copy)
             return True
-        with _unavailable("beginning to move two copies"):
+        with _unavailable(self._client, "beginning to move two copies"):
             self._client.set(mark_of(live.view.id, self._database), f"{beside.copy}:{live.copy}")
         return False
 
     def is_swapped(self, live: BoundView, beside: BoundView) -> bool:
         """Of copies that move, nothing was done before that was noted."""
         leading_ = leading(beside)
-        with _unavailable("asking for a pointer"):
+        with _unavailable(self._client, "asking for a pointer"):
             return leading_ is not None and self._client.get(leading_.pointer) == str(beside.copy).encode()
 
     def move(self, beside: BoundView, stop: threading.Event, rest: Callable[[int], None]) -> bool:
         """Every entity that the copy has which comes; then those that it lacks."""
         moves = Moves(beside, self._database)
         move = self._client.register_script(moves.script)
-        with _unavailable("moving two copies"):
+        with _unavailable(self._client, "moving two copies"):
             for some, count in self._steps(moves):
                 if stop.is_set():
                     return False
@@ -97,7 +98,7 @@ class KeySwapping(GradualSwapping):
     def drop(self, live: BoundView, beside: BoundView) -> None:
         """Delete its keys; those that a pointer led to once nobody is led there any more."""
         keys, *sets = keys_of(beside)
-        with _unavailable("dropping a copy"):
+        with _unavailable(self._client, "dropping a copy"):
             if (leading_ := leading(live)) is not None:
                 self._client.eval(LEAD_AWAY, 1, leading_.pointer, beside.copy, live.copy)
                 time.sleep(READ_WITHIN_S)
@@ -131,11 +132,12 @@ def _some(keys: Iterator[Key], count: int) -> Iterator[list[Key]]:
 
 
 @contextmanager
-def _unavailable(doing: str) -> Iterator[None]:
+def _unavailable(client: Redis, doing: str) -> Iterator[None]:
     try:
         yield
     except (exceptions.RedisError, OSError) as error:
         said: Any = str(error).rstrip(".")
         raise StoreUnavailableError(
-            f"Redis: {doing} broke off: {said} ({type(error).__name__}); viewtail goes on with it by itself"
+            f"{server_of(client)}: {doing} broke off: {said} ({type(error).__name__}); "
+            "viewtail goes on with it by itself"
         ) from None

@@ -1,0 +1,47 @@
+"""What a failed question to Redis means: where Redis is, why it does not answer, and what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from redis import exceptions
+
+from changes.errors import StoreUnavailableError
+from servers.certificates import why_refused
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+UNREACHABLE = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError)
+_SETTING = "VIEWTAIL_REDIS__URL"
+
+
+def server_of(client: Redis) -> str:
+    """'Redis at HOST:PORT'."""
+    given: dict[str, Any] = client.connection_pool.connection_kwargs
+    return f"Redis at {given.get('path') or '{}:{}'.format(given.get('host'), given.get('port'))}"
+
+
+def why_silent(client: Redis, error: Exception) -> str:
+    """What redis-py said of a connection that failed, and what to do: a sentence."""
+    said, given = str(error).rstrip("."), client.connection_pool.connection_kwargs
+    certificate = given.get("ssl_certfile")
+    if mend := why_refused(said, None if certificate is None else Path(certificate)):
+        return f"{said}: {mend}"
+    if isinstance(error, exceptions.AuthenticationError):
+        return "check user, password and permissions (ACL) of viewtail in Redis"
+    if isinstance(error, exceptions.InvalidResponse):
+        return f"what listens there does not speak Redis's protocol; check {_SETTING}"
+    if isinstance(error, exceptions.TimeoutError) and "connecting" not in said:
+        within_s = given.get("socket_timeout")
+        return f"nothing came within {within_s:g} s: it hangs, or another program listens there; check {_SETTING}"
+    if "closed by server" in said:
+        return f"{said}: it is stopping, it wants TLS (rediss://), or it is no Redis; check {_SETTING}"
+    return f"{said}: is it up, and is {_SETTING} right?"
+
+
+def no_answer(client: Redis, error: Exception) -> StoreUnavailableError:
+    """For one who asked a question."""
+    why = why_silent(client, error)
+    return StoreUnavailableError(f"{server_of(client)} does not answer ({type(error).__name__}): {why}")

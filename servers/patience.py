@@ -1,0 +1,31 @@
+"""How long is waited for a server's answer: one table of it, by who waits.
+
+A worker waits long, since a server that is busy will answer. A person, a request and a probe are told soon, and why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from changes.errors import ViewtailError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Of one who asks servers."""
+
+    connect_s: float  # for a connection
+    login_s: float  # for each answer of a login, which every server gives at once
+    answer_s: float  # for each answer to a question
+    # By HOST:PORT, why those that did not answer are asked no more; None: they are asked each time.
+    silent: dict[str, ViewtailError] | None = None
+
+    def once(self) -> Patience:
+        """For a command that ends soon: a server that did not answer is not waited for a second time."""
+        return replace(self, silent={})
+
+
+WORK = Patience(connect_s=10.0, login_s=60.0, answer_s=60.0)
+# Of a person, or a request: with what is done beside, 10 s for each server.
+QUESTION = Patience(connect_s=3.0, login_s=4.0, answer_s=8.0)
+PROBE = Patience(connect_s=1.0, login_s=1.5, answer_s=1.5)

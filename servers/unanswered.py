@@ -1,0 +1,61 @@
+"""Why a MySQL server gave no session, or none any more: what the client saw, in words, and what to do about it.
+
+What PyMySQL says holds numbers, host names and the text of OpenSSL, never a value.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+
+import pymysql
+
+# What PyMySQL and the codecs below it raise where the first bytes are of another protocol.
+NO_PROTOCOL = (AssertionError, IndexError, KeyError, TypeError, UnicodeDecodeError, ValueError)
+NO_MYSQL = "what listens there does not speak MySQL's protocol: check host and port in the settings"
+
+_LOST = 2013
+_NO_HOST = 2003
+_READ_ONLY = (1290, 1836, 1792)
+_OPTION = re.compile(r"--([a-z][a-z_-]*read[_-]only|read[_-]only)\b")
+
+
+def why_no_login(error: pymysql.err.MySQLError, said: str, connect_s: float, answer_s: float) -> str:
+    """Of an error before the session was there; '' where nothing more is known than the client says."""
+    number = error.args[0] if error.args else 0
+    cause = getattr(error, "original_exception", None)
+    if isinstance(cause, socket.gaierror):
+        return "no DNS answer for that host name: check it in the settings, and the resolver of this machine"
+    if isinstance(cause, ConnectionRefusedError):
+        return "nothing listens there: is the server up, and the port right?"
+    if isinstance(cause, FileNotFoundError):
+        return "there is no such socket: is the server up, and the path right?"
+    if isinstance(cause, TimeoutError):
+        return f"no connection within {connect_s:g} s: the host is down, or a firewall drops what is sent to it"
+    if number == _LOST and "timed out" in said:
+        return (
+            f"it accepted the connection and said nothing within {answer_s:g} s: the server hangs, or another "
+            "program listens at that port"
+        )
+    if number == _LOST:
+        return "it closed the connection before the login: it is starting or stopping, or it is no MySQL"
+    if not isinstance(number, int) and "sequence" in str(number):
+        return NO_MYSQL
+    return ""
+
+
+def why_no_answer(said: str, answer_s: float) -> str:
+    """Of an error in a session that was there; '' where nothing more is known than the client says."""
+    return f"it stopped answering: nothing came within {answer_s:g} s" if "timed out" in said else ""
+
+
+def read_only_variable(number: int, said: str) -> str | None:
+    """The variable that keeps everybody from writing; None where that is not why a statement was refused."""
+    if number not in _READ_ONLY:
+        return None
+    if number == 1792:
+        return "transaction_read_only"
+    found = _OPTION.search(said)
+    if found is None:
+        return "innodb_read_only" if number == 1836 else None
+    return found[1].replace("-", "_")
