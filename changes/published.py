@@ -7,6 +7,7 @@ One record a pipeline, keyed by it; compaction keeps the newest. Its value is a 
                 before a transaction that was prepared (XA) and not ended
     fills       how far the filling of each new topic has come, by view
     watermarks  seen up to here, and not told by a progress yet: whoever publishes next tells them
+    owner       id of the deployment whose pipeline it is: two may call their databases the same
     progress    now and then: a version, and by topic the end of each partition behind all messages up to that version;
                 and the watermarks that were seen up to there. A consumer of a quiet partition learns from it how far
                 it has come.
@@ -51,10 +52,13 @@ class Published:
     fills: Mapping[str, str] = field(default_factory=dict)
     progress: Progress | None = None
     watermarks: Mapping[str, int] = field(default_factory=dict)  # token -> version
+    owner: str = ""  # '' where an earlier viewtail published
 
     def to_json(self) -> bytes:
         """Versions are texts: JavaScript's numbers end at 2^53."""
         found: dict[str, Any] = {"position": self.position, "newest": str(self.newest)}
+        if self.owner:
+            found["owner"] = self.owner
         if self.fills:
             found["fills"] = dict(self.fills)
         if self.watermarks:
@@ -76,6 +80,7 @@ class Published:
                 fills={str(view): str(key) for view, key in found.get("fills", {}).items()},
                 progress=None if progress is None else _progress(progress),
                 watermarks=_numbers(found.get("watermarks", {})),
+                owner=str(found.get("owner", "")),
             )
         except (KeyError, TypeError, AttributeError, orjson.JSONDecodeError) as error:
             raise ValueError(f"it is no record of viewtail's ({type(error).__name__})") from None

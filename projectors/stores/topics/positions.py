@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -25,9 +25,21 @@ def last_published(client: Mapping[str, Any], topics: Broker, name: str, key: by
     keeps records of this one from being read.
     """
     (end,) = topics.end_offsets(name, 1)
+    return _read(client, name, key, lambda consumer: _ends(client, consumer, name, end, key))
+
+
+def seen_published(client: Mapping[str, Any], name: str, key: bytes) -> Published | None:
+    """The newest record of a pipeline that can be read now; nobody was fenced, so a newer one may come."""
+    place = TopicPartition(name, 0)
+    return _read(client, name, key, lambda consumer: consumer.get_watermark_offsets(place, timeout=ASK_WITHIN_S))
+
+
+def _read(
+    client: Mapping[str, Any], name: str, key: bytes, ends: Callable[[Consumer], tuple[int, int]]
+) -> Published | None:
     with closing(consumer_of(client)) as consumer:
         try:
-            low, end = _ends(client, consumer, name, end, key)
+            low, end = ends(consumer)
             start, found = end, None
             while found is None and start > low:
                 start = max(low, end - 20 * (end - start) - _FIRST_LOOK)

@@ -62,6 +62,12 @@ class TopicReader(ViewReader):
         with closing(self._messages()) as messages:
             return next(messages, None) is not None
 
+    def is_published(self) -> bool:
+        """Whether its first message is one of viewtail's."""
+        with closing(self._messages()) as messages:
+            first = next(messages, None)
+            return first is not None and version_in(first.headers()) is not None
+
     def close(self) -> None:
         """Nothing is open between two calls."""
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib.metadata import version as release_of
 from typing import Any, TypeAlias
 
@@ -27,8 +28,10 @@ from changes.tables import Column, Table
 from changes.writes import Form, KeptChange, Key, Parked, ViewWrites, Write
 from projectors import failpoints
 from projectors.stores import Publisher, nothing, parked
-from projectors.stores.topics.admin import Topics, contradictions
-from projectors.stores.topics.positions import last_published
+from projectors.stores.owners import Claimant, Claiming, kept_by_another, of_nobody_known
+from projectors.stores.topics import owners
+from projectors.stores.topics.admin import Present, Topics, contradictions
+from projectors.stores.topics.positions import last_published, seen_published
 from projectors.stores.topics.reading import TopicReader
 from projectors.stores.topics.rules import topic_of, transactional_id
 from projectors.views import BoundView
@@ -82,14 +85,18 @@ class TopicSink(Publisher):
         name: str,
         read_position: ReadPosition,
         positions: str = POSITIONS,
+        claiming: Claiming = lambda: None,
     ) -> None:
         self._client = client
         self._read_position = read_position
         self.meanwhile = nothing
         self._views = {view.id: view for view in views}
+        self._database = database
         self._id = transactional_id(database, pipeline)
         self._pipeline, self._positions = pipeline, positions
         self._key = record_key(database, pipeline)
+        self._claiming = claiming  # says who claims the topics
+        self._claimant: Claimant | None = None
         self._name = name
         self._envelopes = {view.id: self._envelope(view, view.table, view.values) for view in views}
         self._in_forms: dict[Form, Envelope] = {}
@@ -141,12 +148,16 @@ class TopicSink(Publisher):
         client = self._client()
         topics = Topics(client)
         topics.make_positions(self._positions)
+        self._claimant = self._claiming()
+        self._choose_name(client)
+        there = self._claimant is not None and topics.partitions().keys()
         names = {view.view.name: name for name, view in self._views.items()}
         present, not_made = topics.make([topic_of(view) for view in self._views.values()])
         refused = {names[name]: why for name, why in not_made.items()}
         for name, topic in present.items():
             for why in contradictions(topic_of(self._views[names[name]]), topic):
                 refused[names[name]] = f"the topic {name} is not as it is declared: {why}"
+        of_others, free = self._sorted_out(client, {names[name]: topic for name, topic in present.items()}, there or ())
         self._partitions = {name: topic.partitions for name, topic in present.items()}
         self._ids = {names[name]: topic.id for name, topic in present.items()}
         self._most_bytes = {names[name]: topic.most_bytes - _MESSAGE_OVERHEAD for name, topic in present.items()}
@@ -155,12 +166,96 @@ class TopicSink(Publisher):
             self._producer.init_transactions(COMMIT_WITHIN_S)
         self._topics = topics
         published = last_published(client, topics, self._positions, self._key)
+        if self._is_of_another(published):
+            self._drop()
+            raise StoreUnavailableError(f"Kafka: another deployment took the transactional id {self._id}. {RETRIES}")
+        of_others |= self._claim(client, free)
+        refused |= of_others
+        for view in of_others:  # what is told of progress is of this deployment's topics
+            del self._partitions[self._views[view].view.name]
         self._kept = None if published is None else self._position(published.position)
         self.fills = {} if published is None else dict(published.fills)
         self.newest = 0 if published is None else published.newest
         self._seen, self._watermarks = {}, {} if published is None else dict(published.watermarks)
         self._told = self._kept
         return refused
+
+    def _choose_name(self, client: Mapping[str, Any]) -> None:
+        """The transactional id and the key of the position: by the database, unless another deployment has those."""
+        self._id, self._key = (
+            transactional_id(self._database, self._pipeline),
+            record_key(self._database, self._pipeline),
+        )
+        if self._claimant is None:
+            return
+        own_key = record_key(self._database, f"{self._pipeline}.{self._claimant.id[:8]}")
+        if self._is_of_another(seen_published(client, self._positions, self._key)) or (
+            seen_published(client, self._positions, own_key) is not None
+        ):
+            self._id, self._key = f"{self._id}.{self._claimant.id[:8]}", own_key
+
+    def _is_of_another(self, published: Published | None) -> bool:
+        if self._claimant is None or published is None:
+            return False
+        if published.owner:
+            return published.owner != self._claimant.id
+        return not any(map(self._claimant.had, self._views))  # an earlier viewtail noted no owner
+
+    def _sorted_out(
+        self, client: Mapping[str, Any], topics: Mapping[str, Present], before: Collection[str]
+    ) -> tuple[dict[str, str], dict[str, Present]]:
+        """By view: why it does not get its topic; and the topics that nobody has yet. `before`: those not made now."""
+        refused: dict[str, str] = {}
+        free: dict[str, Present] = {}
+        if self._claimant is None:
+            return refused, free
+        claims = owners.read(client)
+        for view, topic in topics.items():
+            bound = self._views[view]
+            name, place = bound.view.name, f"the topic {bound.view.name}"
+            of_topic = owners.of_topic(claims, name, topic.id)
+            if others := owners.others(of_topic, self._claimant):
+                refused[view] = kept_by_another(view, place, others, owners.MEND)
+            elif any(not one.is_released for one in of_topic):
+                continue
+            elif (
+                not of_topic
+                and not self._claimant.had(view)
+                and name in before
+                and TopicReader(client, bound).is_published()
+            ):
+                refused[view] = of_nobody_known(view, place, owners.MEND)
+            else:
+                free[view] = topic
+        return refused, free
+
+    def _claim(self, client: Mapping[str, Any], free: Mapping[str, Present]) -> dict[str, str]:
+        """Claim topics that nobody has; why this one does not get those that another claimed first, by view."""
+        if self._claimant is None or not free:
+            return {}
+        mine = [
+            owners.Claim(
+                topic=self._views[view].view.name,
+                topic_id=topic.id,
+                owner=self._claimant.owner(view),
+                writer=self._id,
+            )
+            for view, topic in free.items()
+        ]
+        self._publish_claims(mine)
+        refused, _ = self._sorted_out(client, free, ())
+        self._publish_claims([replace(one, is_released=True) for one in mine if one.owner.view in refused])
+        return refused
+
+    def _publish_claims(self, claims: Sequence[owners.Claim]) -> None:
+        if not claims:
+            return
+        producer = self._living()
+        with self._mapped("claiming topics"):
+            producer.begin_transaction()
+            for one in claims:
+                self._produce(producer, POSITIONS, one.value, one.key, [])
+            producer.commit_transaction(COMMIT_WITHIN_S)
 
     def _sizes(self) -> dict[str, int]:
         """A topic's limit holds for a batch of messages too, as it is sent."""
@@ -218,6 +313,7 @@ class TopicSink(Publisher):
                 fills=self.fills,
                 progress=self._progress,
                 watermarks=untold,
+                owner="" if self._claimant is None else self._claimant.id,
             )
             self._produce(producer, self._positions, value.to_json(), self._key, [])
             commit = "commit" if self._open_count else "empty commit"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from changes.findings import Finding
     from projectors.stores.access import Access
     from projectors.stores.leaving import Leftover, Retired, Traces
+    from projectors.stores.topics.places import TopicPlaces
     from projectors.stores.topics.sink import TopicSink
 
 
@@ -51,7 +52,13 @@ class TopicsStore(Store):
 
         section: KafkaSettings = access.section
         return TopicSink(
-            section.client, views, access.database, pipeline, name=section.name, read_position=access.read_position
+            section.client,
+            views,
+            access.database,
+            pipeline,
+            name=section.name,
+            read_position=access.read_position,
+            claiming=access.claimant,
         )
 
     def no_copies(self, view: View) -> str:
@@ -83,6 +90,12 @@ class TopicsStore(Store):
 
         return TopicLeftover(access.section.client(), retired)
 
+    def places(self, access: Access, view: str) -> TopicPlaces:
+        from projectors.stores.topics.places import TopicPlaces
+
+        writer = rules.transactional_id(access.database, PipelineId.of(self.name).name)
+        return TopicPlaces(access.section.client(), access.claimant(), writer)
+
     def traces(self, access: Access, view: BoundView) -> Traces:
         from projectors.stores.topics.leaving import TopicTraces
 
@@ -110,7 +123,7 @@ class TopicsStore(Store):
         rights = [
             Right(operations=("Create", "DescribeConfigs", "Read", "Write"), of="topic", names=topics),
             Right(operations=("Create", "Read", "Write"), of="topic", names=(POSITIONS,)),
-            Right(operations=("Write",), of="transactional-id", names=(writer,)),
+            Right(operations=("Write",), of="transactional-id", names=(writer,), pattern="prefixed"),
             TO_CONSUME,
         ]
         return commands(access.section, "where topics are published", rights)

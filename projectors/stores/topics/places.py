@@ -1,0 +1,114 @@
+"""Whose topics are, for who asks or decides that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+
+from changes.errors import StoreError
+from changes.published import POSITIONS
+from projectors.stores.owners import Claimant, PlaceOwner, Places, kept_by_another, of_nobody_known
+from projectors.stores.topics import owners
+from projectors.stores.topics.admin import Topics
+from projectors.stores.topics.owners import Claim
+from projectors.stores.topics.reading import TopicReader
+from projectors.views import BoundView
+from servers.brokers import ASK_WITHIN_S, failed
+
+
+class TopicPlaces(Places):
+    """The records in the topic of positions; see owners.py. A topic keeps its messages, whoever takes it over."""
+
+    def __init__(self, client: Mapping[str, Any], claimant: Claimant | None, writer: str) -> None:
+        """`writer`: the transactional id of this deployment, as far as that is known."""
+        self._client, self._claimant, self._writer = client, claimant, writer
+
+    def others(self, view: BoundView) -> list[PlaceOwner]:
+        return owners.others(self._claims(view.view.name), self._claimant)
+
+    def own(self, view: BoundView) -> PlaceOwner | None:
+        kept = [one for one in self._claims(view.view.name) if not one.is_released]
+        return kept[0].owner if kept and self._is_ours(kept[0]) else None
+
+    def refusal(self, view: BoundView) -> str | None:
+        claims, place = self._claims(view.view.name), f"the topic {view.view.name}"
+        if others := owners.others(claims, self._claimant):
+            return kept_by_another(view.id, place, others, owners.MEND)
+        is_known = bool(claims) or (self._claimant is not None and self._claimant.had(view.id))
+        if not is_known and self._is_there(view.view.name) and TopicReader(self._client, view).is_published():
+            return of_nobody_known(view.id, place, owners.MEND)
+        return None
+
+    def take_over(self, view: BoundView, taken: str) -> None:
+        """The former owner is fenced: what it was about to publish is refused, and it looks whose the topic is."""
+        assert self._claimant is not None
+        topics, name = Topics(self._client), view.view.name
+        topics.make_positions(POSITIONS)
+        present = topics.present([name]).get(name)
+        if present is None:  # nobody's, and `run` makes it
+            return
+        former = [one for one in self._claims(name) if not self._is_ours(one) and not one.is_released]
+        owner = self._claimant.owner(view.view.id, taken)
+        mine = Claim(topic=name, topic_id=present.id, owner=owner, writer=self._writer)
+        self._write([mine, *(replace(one, is_released=True) for one in former)])
+        for one in former:
+            self._fence(one.writer)
+
+    def clear(self, view: BoundView) -> None:
+        """Nothing: consumers have read it, and the backfill tells them what is true now."""
+
+    def release(self, view: str) -> None:
+        mine = [one for one in self._claims(view.partition(":")[2]) if self._is_ours(one)]
+        self._write([replace(one, is_released=True) for one in mine])
+
+    def close(self) -> None:
+        """Nothing is open between two calls."""
+
+    def _is_ours(self, claim: Claim) -> bool:
+        return self._claimant is not None and self._claimant.is_owner(claim.owner)
+
+    def _is_there(self, name: str) -> bool:
+        return name in Topics(self._client).partitions()
+
+    def _claims(self, name: str) -> list[Claim]:
+        topics = Topics(self._client)
+        if POSITIONS not in topics.partitions() or (present := topics.present([name]).get(name)) is None:
+            return []
+        return owners.of_topic(owners.read(self._client), name, present.id)
+
+    def _write(self, claims: list[Claim]) -> None:
+        if not claims:
+            return
+        refused: list[Any] = []
+        producer = Producer({**self._client, "acks": "all", "enable.idempotence": True})
+        for one in claims:
+            producer.produce(POSITIONS, one.value, one.key, 0, on_delivery=_noting(refused))
+        left = producer.flush(ASK_WITHIN_S)
+        if refused or left:
+            raise (
+                failed(KafkaException(refused[0]), "noting whose a topic is")
+                if refused
+                else StoreError("Kafka: noting whose a topic is failed: the broker does not answer. Try again")
+            )
+
+    def _fence(self, writer: str) -> None:
+        try:
+            producer = Producer({**self._client, "transactional.id": writer})
+            producer.init_transactions(ASK_WITHIN_S)
+        except KafkaException as error:
+            raise StoreError(
+                f"Kafka: the topic is this deployment's from now on, but the former owner could not be fenced "
+                f"({error.args[0].name()}), and may publish until it is restarted. Stop it, or grant Write on the "
+                f"transactional id {writer}; then repeat the command"
+            ) from None
+
+
+def _noting(refused: list[Any]) -> Callable[[Any, Any], None]:
+    def told(error: Any, _: Any) -> None:
+        if error is not None:
+            refused.append(error)
+
+    return told

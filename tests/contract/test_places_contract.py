@@ -1,0 +1,217 @@
+"""What every store promises that several deployments may share: a place is one deployment's, and another is refused."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from changes.errors import FencedError, StoreUnavailableError
+from changes.writes import Write
+from projectors.stores import Sink, publisher
+from projectors.stores.elasticsearch import sink as search_sink
+from projectors.stores.elasticsearch.places import SearchPlaces
+from projectors.stores.owners import Claimant, Places
+from projectors.stores.redis import sink as redis_sink
+from projectors.stores.redis.places import RedisPlaces
+from projectors.stores.topics.places import TopicPlaces
+from tests.contract.sinks import SHARED_SERVERS, STORES, ElasticsearchOne, KafkaOne, RedisOne, Store, of_view
+from tests.contract.test_sink_contract import position
+
+pytestmark = pytest.mark.one_in(2)
+SHARED = [name for name in sorted(STORES) if name.startswith(("elasticsearch", "kafka", "redis"))]
+_tokens = itertools.count(1)
+
+
+class Deployments:
+    """Two of them, each with sinks of its own for the same views."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.views = [store.person.id, store.place.id]
+        self._sinks: list[Sink] = []
+
+    def claimant(self, name: str, had: bool = False) -> Claimant:
+        return Claimant(id=name * 16, title=f"deployment-{name} on db:3306", ours=frozenset(self.views if had else ()))
+
+    def sink(self, claimant: Claimant | None, *views: Any) -> Any:
+        sink: Any = self.store.sink(*views)
+        sink._claiming = lambda: claimant
+        self._sinks.append(sink)
+        return sink
+
+    def begun(self, name: str, *views: Any, had: bool = False) -> tuple[Any, dict[str, str]]:
+        sink = self.sink(self.claimant(name, had), *views)
+        return sink, self.prepared(sink)
+
+    @staticmethod
+    def prepared(sink: Any) -> dict[str, str]:
+        """As a pipeline does it: again, where the store does not answer for a moment."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                refused: dict[str, str] = sink.prepare()
+                return refused
+            except (StoreUnavailableError, FencedError):
+                if time.monotonic() > deadline:
+                    raise
+
+    def write(self, sink: Sink, version: int) -> None:
+        if publisher(sink) is not None:
+            sink.write([], position(version))
+        sink.write([of_view(self.store.person, {(1,): Write(version, ("a", "b"))})], position(version + 1))
+
+    def newest(self) -> tuple[Any, int]:
+        """What a reader of `person` finds last: its key and version."""
+        if isinstance(self.store, KafkaOne):
+            return self.store.published(self.store.person)[-1][:2]
+        ((key, (version, _)),) = self.store.shown(self.store.person).items()
+        return key, version
+
+    def places(self, name: str) -> Places:
+        claimant, store = self.claimant(name), self.store
+        if isinstance(store, RedisOne):
+            return RedisPlaces(store.client(), claimant, "mark")
+        if isinstance(store, ElasticsearchOne):
+            return SearchPlaces(store.client(), claimant)
+        assert isinstance(store, KafkaOne)
+        return TopicPlaces(store.client(), claimant, "writer")
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            sink.close()
+        for name in ("1a", "2b"):
+            for view in self.views:
+                self.places(name).release(view)
+
+
+@pytest.fixture(params=SHARED)
+def two(request: pytest.FixtureRequest) -> Iterator[Deployments]:
+    server = request.getfixturevalue(SHARED_SERVERS[request.param])
+    store = STORES[request.param](server, f"places{next(_tokens)}")
+    found = Deployments(store)
+    yield found
+    found.close()
+    store.close()
+
+
+def test_a_place_that_another_deployment_has_is_refused_by_name(two: Deployments) -> None:
+    first, refused = two.begun("1a")
+    assert refused == {}
+    _, refused = two.begun("2b")
+    assert set(refused) == set(two.views)
+    for view, why in refused.items():
+        assert "deployment-1a on db:3306" in why
+        assert f"viewtail replay {view} --take-over" in why
+    assert two.prepared(first) == {}
+    two.write(first, 1000)
+    assert two.store.shown(two.store.person) == {(1,): (1000, ("a", "b"))}
+
+
+def test_a_look_from_outside_says_the_same_and_claims_nothing(two: Deployments) -> None:
+    looking = two.places("2b")
+    assert looking.refusal(two.store.person) is None
+    first, refused = two.begun("1a")
+    assert refused == {}
+    assert "deployment-1a" in (looking.refusal(two.store.person) or "")
+    assert two.places("1a").refusal(two.store.person) is None
+    assert two.prepared(first) == {}
+
+
+def test_a_place_of_an_earlier_viewtail_is_who_s_that_had_it(two: Deployments) -> None:
+    earlier = two.sink(None)
+    assert two.prepared(earlier) == {}
+    two.write(earlier, 1000)
+    earlier.close()
+    _, refused = two.begun("2b", two.store.person)
+    assert "does not say which" in refused[two.store.person.id]
+    heir, refused = two.begun("1a", had=True)
+    assert refused == {}
+    witness = heir.witness(position(1))
+    assert witness is not None and witness.end == 1001, "it goes on from there"
+    _, refused = two.begun("2b")
+    assert "deployment-1a" in refused[two.store.person.id]
+
+
+def test_of_two_that_claim_a_place_at_once_one_gets_it(two: Deployments) -> None:
+    refused: dict[str, dict[str, str]] = {}
+    start = threading.Barrier(2)
+
+    def begin(name: str) -> None:
+        sink = two.sink(two.claimant(name))
+        start.wait(20)
+        refused[name] = two.prepared(sink)
+
+    threads = [threading.Thread(target=begin, args=(name,)) for name in ("1a", "2b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for view in two.views:
+        assert sum(view in why for why in refused.values()) == 1, refused
+
+
+def test_who_lost_a_place_notices_before_it_writes_again(two: Deployments, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = two.begun("1a")
+    two.write(first, 1000)
+    _, refused = two.begun("2b")
+    assert set(refused) == set(two.views)
+    for module in (redis_sink, search_sink):
+        monkeypatch.setattr(module, "LOOK_EVERY_S", 0.0)
+    places = two.places("2b")
+    places.take_over(two.store.person, "taken over from deployment-1a by ada@shop")
+    with pytest.raises((StoreUnavailableError, FencedError)):
+        two.write(first, 2000)
+    refused = two.prepared(first)
+    assert set(refused) == {two.store.person.id}
+    assert "deployment-2b" in refused[two.store.person.id]
+    assert "by ada@shop" in refused[two.store.person.id]
+    places.clear(two.store.person)
+    second, refused = two.begun("2b")
+    assert set(refused) == {two.store.place.id}
+    two.write(second, 500)  # though what the first had written was newer
+    assert two.newest() == ((1,), 500)
+
+
+def test_a_released_place_is_free(two: Deployments) -> None:
+    first, _ = two.begun("1a")
+    first.close()
+    for view in two.views:
+        two.places("2b").release(view)  # it is not its own
+    _, refused = two.begun("2b")
+    assert set(refused) == set(two.views)
+    for view in two.views:
+        two.places("1a").release(view)
+    if isinstance(two.store, ElasticsearchOne):  # released, it is nobody's, and what it holds may not be written over
+        _, refused = two.begun("2b")
+        assert "does not say which" in refused[two.store.person.id]
+        two.store.close()
+    _, refused = two.begun("2b")
+    assert refused == {}
+
+
+def test_two_whose_databases_are_called_the_same_keep_their_own_positions(two: Deployments) -> None:
+    first, refused = two.begun("1a", two.store.person)
+    assert refused == {}
+    two.write(first, 1000)
+    second, refused = two.begun("2b", two.store.place)
+    assert refused == {}
+    if not isinstance(two.store, ElasticsearchOne):  # there it is in each index
+        assert second.witness(position(1)) is None
+    second.write([], position(7))
+    two.write(first, 2000)  # nobody fenced it
+    assert _end(first) == 2001
+    assert two.prepared(first) == two.prepared(second) == {}
+    assert (_end(first), _end(second)) == (2001, 7)
+
+
+def _end(sink: Any) -> int:
+    sink.settle()
+    found = sink.witness(position(10_000))
+    assert found is not None
+    end: int = found.end
+    return end
