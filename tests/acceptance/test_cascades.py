@@ -55,6 +55,14 @@ INSERT INTO {SCHEMA}.stall VALUES (1, 1, 'a'), (1, 2, 'b'), (2, 1, 'c'), (2, 2, 
 INSERT INTO {SCHEMA}.price VALUES (1, 1, 1), (2, 1, 2), (3, 2, 1), (4, 2, 2), (5, 3, 1), (6, 4, 1), (7, NULL, NULL);
 INSERT INTO {SCHEMA}.genre VALUES (1, 'all', NULL), (2, 'some', 1), (3, 'few', 2), (4, 'other', NULL)
 """
+# As README says: MariaDB tells such a user nothing of a key's rules in information_schema.
+GRANTS = (
+    "CREATE USER viewtail",
+    "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO viewtail",
+    f"GRANT SELECT ON {SCHEMA}.* TO viewtail",
+    "GRANT ALL ON viewtail.* TO viewtail",
+    f"GRANT ALL ON {STORE}.* TO viewtail",
+)
 VIEWS = f"""
 from viewtail import Entity, IndexTable, RedisHash, RedisSet, SearchIndex
 
@@ -87,7 +95,11 @@ class World:
         self.documents = Elasticsearch(search.url)
         for statement in [*TABLES.split(";\n"), *ROWS.split(";\n")]:
             self.ask(statement)
-        environ = addresses(source, redis_server, search) | {"VIEWTAIL_MYSQL__URL": f"{source.url}/{STORE}"}
+        for statement in GRANTS:
+            self.ask(statement)
+        url = source.url.replace("//root@", "//viewtail@")
+        environ = addresses(source, redis_server, search)
+        environ |= {"VIEWTAIL_SOURCE__URL": url, "VIEWTAIL_MYSQL__URL": f"{url}/{STORE}"}
         self.parent_changed_at = 0.0
         self.run = Run(folder, VIEWS.replace("NAME", self.prefix), environ)
 
