@@ -313,6 +313,9 @@ class SourceKind(ABC):
     def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:
         """What the source needs of its servers, and of the tables that views are of."""
 
+    def ended(self, access: SourceAccess, tables: Tables) -> None:  # noqa: B027
+        """Called once a process has ended all its pipelines; `tables` are those that its views are of."""
+
     def risk(self, access: SourceAccess) -> str | None:
         """What settings accept that may be lost, in a sentence; None: nothing."""
         return None

@@ -14,7 +14,7 @@ import pymysql
 from changes.errors import AnotherServerError, HistoryGoneError, SourceError
 from ingest.binlog.coordinates import file_number
 from ingest.binlog.gtid_sets import domain_ends, domains_text, is_of_mariadb, mariadb_gtids
-from ingest.binlog.stream_errors import BACKFILL_ALL
+from ingest.binlog.stream_errors import BACKFILL_ALL, PurgedError
 from servers.facts import MARIADB, facts_of
 from servers.sessions import value_of
 
@@ -71,7 +71,7 @@ def check_sets(connection: pymysql.Connection[Any], seen: str) -> None:
             f"goes on by itself; otherwise point viewtail back at the server it read, or {BACKFILL_ALL}"
         )
     if purged:
-        raise HistoryGoneError(
+        raise PurgedError(
             f"history gone: the source purged transactions that were not read ({_short(purged)}), so the views cannot "
             f"be brought up to date from the stream. Point viewtail at a server that still has them, or {BACKFILL_ALL}"
         )
@@ -83,13 +83,29 @@ def _mariadb_differences(connection: pymysql.Connection[Any], seen: str) -> tupl
     The place at which the oldest binlog begins shows what was purged.
     """
     state = value_of(connection, "SELECT @@GLOBAL.gtid_binlog_state") or ""
-    oldest = next(iter(binlog_sizes(connection)), "")
-    begin = value_of(connection, "SELECT BINLOG_GTID_POS(%s, 4)", oldest) or ""
+    begin = _mariadb_purged(connection)
     has = {(domain, server): number for domain, server, number in mariadb_gtids(state)}
     read, kept = domain_ends(seen), domain_ends(begin)
     lacked = {domain: last for domain, last in read.items() if has.get((domain, last[0]), -1) < last[1]}
     purged = {domain: last for domain, last in kept.items() if read.get(domain, (0, 0))[1] < last[1]}
     return domains_text(lacked), domains_text(purged)
+
+
+def purged(connection: pymysql.Connection[Any]) -> str:
+    """The set of all transactions that the server had, and that its binlogs do not hold any more."""
+    if facts_of(connection).name == MARIADB:
+        return _mariadb_purged(connection)
+    return str(value_of(connection, "SELECT @@GLOBAL.gtid_purged") or "").replace("\n", "")
+
+
+def _mariadb_purged(connection: pymysql.Connection[Any]) -> str:
+    oldest = next(iter(binlog_sizes(connection)), "")
+    return str(value_of(connection, "SELECT BINLOG_GTID_POS(%s, 4)", oldest) or "")
+
+
+def executed(connection: pymysql.Connection[Any]) -> str:
+    """The set of all transactions that the server's binlogs hold or held; '' where they have no GTIDs."""
+    return str(value_of(connection, facts_of(connection).executed) or "").replace("\n", "")
 
 
 def binlog_sizes(connection: pymysql.Connection[Any]) -> dict[str, int]:

@@ -34,6 +34,8 @@ class BinlogPosition:
     gtid: str = ""  # of that transaction, 'uuid:number'; '' when none was read yet
     gtid_base: str = ""  # set of GTIDs that, grown to reach `gtid`, is all that was seen; '' when not known
     server: str = ""  # identity of the server whose binlog it is; '' when not known (by an earlier viewtail)
+    # Set of GTIDs: `seen`, and behind it nothing but viewtail's own transactions. The one that saved it is not in it.
+    quiet: str = ""  # '': not known
 
     @property
     def version(self) -> int:
@@ -85,6 +87,7 @@ class BinlogPosition:
                 gtid=str(found["gtid"]),
                 gtid_base=str(found.get("gtid_base", "")),  # older witnesses have none, nor the next
                 server=str(found.get("server", "")),
+                quiet=str(found.get("quiet", "")),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not the text of a position: {error!r}") from None

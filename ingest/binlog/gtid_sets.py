@@ -107,6 +107,52 @@ class GtidSet:
         return found
 
 
+def contains(whole: str, part: str) -> bool:
+    """Whether all of one set is in another."""
+    if is_of_mariadb(whole) or is_of_mariadb(part):
+        ends = domain_ends(whole)
+        return all(ends.get(domain, (0, 0))[1] >= number for domain, (_, number) in domain_ends(part).items())
+    intervals = GtidSet(whole).intervals
+    return all(
+        any(begin <= first and last <= end for begin, end in intervals.get(source, ()))
+        for source, some in GtidSet(part).intervals.items()
+        for first, last in some
+    )
+
+
+def union(one: str, other: str) -> str:
+    """All that is in either."""
+    if is_of_mariadb(one) or is_of_mariadb(other):
+        ends = [*domain_ends(one).items(), *domain_ends(other).items()]
+        return domains_text(dict(sorted(ends, key=lambda end: end[1][1])))
+    found = GtidSet(one)
+    for source, some in GtidSet(other).intervals.items():
+        for first, last in some:
+            found.add(source, first, last)
+    return str(found)
+
+
+def count_beyond(known: str, whole: str) -> int | None:
+    """How many transactions of `whole` are not in `known`; None where nobody can tell.
+
+    MariaDB's sets have one end a domain: numbers between two ends are counted where one server wrote both.
+    """
+    if is_of_mariadb(known) or is_of_mariadb(whole):
+        ends, count = domain_ends(known), 0
+        for domain, (server, number) in domain_ends(whole).items():
+            last_server, last = ends.get(domain, (server, 0))
+            if number > last and server != last_server:
+                return None
+            count += max(0, number - last)
+        return count
+    intervals = GtidSet(union(known, whole)).intervals
+    return _count(intervals) - _count(GtidSet(known).intervals)
+
+
+def _count(intervals: dict[Source, list[list[int]]]) -> int:
+    return sum(last - first + 1 for some in intervals.values() for first, last in some)
+
+
 def grown(base: str, gtid: str) -> str:
     """The set that `base` becomes when the last interval of a GTID's source grows to reach that GTID.
 

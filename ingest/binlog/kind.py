@@ -16,7 +16,7 @@ from changes.pipelines import PipelineId
 from changes.positions import Position
 from changes.tables import ForeignKey
 from ingest import Orders, SourceAccess, SourceKind, Tables
-from ingest.binlog import checks
+from ingest.binlog import checks, quiet_end
 from ingest.binlog.continuity import ServerHistory, check_identity, history_of
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
 from ingest.binlog.source import BinlogSource
@@ -86,6 +86,7 @@ class BinlogHistory:
             server_id=None if settings.server_id is None else settings.server_id + self.number,
             spool_bytes=limits.spool_bytes,
             max_event_bytes=limits.max_event_bytes,
+            offset_table=(access.own_database, "pipeline"),
             fits_from=fits_from,
         )
 
@@ -136,6 +137,9 @@ class BinlogKind(SourceKind):
     def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:
         late = checks.LATE_WITH_A_CLEANER if access.is_cleaned else checks.NEVER
         return checks.checks(access.address(), access.primary(), access.section.database, tables, late)
+
+    def ended(self, access: SourceAccess, tables: Tables) -> None:
+        quiet_end.note(access, frozenset({access.section.database, access.own_database}), tables)
 
     def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
         address, primary = access.address(), access.primary()

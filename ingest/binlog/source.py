@@ -21,18 +21,20 @@ from changes.positions import Position
 from changes.retrying import reaction_to
 from changes.tables import Column, Kind, Table
 from ingest import Committed, Part, Progress, Resuming
-from ingest.binlog import continuity, resuming
+from ingest.binlog import continuity, purged, resuming
 from ingest.binlog.connection import DumpConnection
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
+from ingest.binlog.gtid_sets import contains
 from ingest.binlog.resets import SameBytes, SilentEnd
 from ingest.binlog.shown import shows
-from ingest.binlog.stream_errors import BACKFILL_ALL, UncheckedFormatError, WentBackError, corrupt
+from ingest.binlog.stream_errors import BACKFILL_ALL, PurgedError, UncheckedFormatError, WentBackError, corrupt
 from ingest.binlog.times import begun_s, file_since
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
+from ingest.canonical import describe
 from servers.facts import facts_of
-from servers.sessions import Connection, MySQLAddress, open_session, session_error, value_of
+from servers.sessions import Connection, MySQLAddress, open_session, session_error
 
 _log = structlog.get_logger("viewtail.source")
 
@@ -58,6 +60,7 @@ class BinlogSource:
         server_id: replica number to use; None for a random one a connection.
         spool_bytes: bytes of row events of one open transaction that are kept in memory.
         max_event_bytes: a larger row event halts its table's views.
+        offset_table: viewtail's own with the offsets, by schema and name, where it may be on that server.
         fits_from: by (schema, table): up to this version the table is not followed, and cannot halt.
     """
 
@@ -74,6 +77,7 @@ class BinlogSource:
         server_id: int | None = None,
         spool_bytes: int = 4 << 20,
         max_event_bytes: int = 256 << 20,
+        offset_table: tuple[str, str] | None = None,
         fits_from: Mapping[tuple[str, str], int] | None = None,
     ) -> None:
         self._address = address
@@ -94,6 +98,8 @@ class BinlogSource:
             server=identity or "",
             fits_from=fits_from or {},
         )
+        self._offset_table = offset_table
+        self._rest: BinlogSource | None = None  # what is left of the binlogs, while it is looked through
         self._suspected_format = b""
         self._unchecked_formats: frozenset[bytes] = frozenset()
         self._interrupted = threading.Event()
@@ -110,7 +116,7 @@ class BinlogSource:
         with self._session() as connection, connection.cursor() as cursor:
             cursor.execute(facts_of(connection).status)
             row = cursor.fetchone()
-            base = str(value_of(connection, facts_of(connection).executed) or "").replace("\n", "")
+            base = continuity.executed(connection)
         if row is None:
             raise SourceError("the source writes no binlog. Start it with --log-bin; see `viewtail check`")
         # By set, not by place: asked one after the other they would not belong together, and what is seen must be known
@@ -160,16 +166,57 @@ class BinlogSource:
 
     def check(self, after: Position) -> None:
         after = own(after)
+        try:
+            self._check_there(after)
+        except PurgedError as error:
+            self._behind_purged(after, error)
+
+    def _check_there(self, after: BinlogPosition) -> None:
         with self._session() as connection:
             if self._needs_set(after):
                 continuity.check_sets(connection, self._seen(after))
                 return
             sizes = continuity.binlog_sizes(connection)
         if sizes.get(after.file, -1) < after.end:
-            raise HistoryGoneError(
+            raise PurgedError(
                 f"history gone: the source no longer has the changes after {after}. Point viewtail at a server that "
                 f"still has them, or {BACKFILL_ALL}"
             )
+
+    def _behind_purged(self, after: BinlogPosition, error: PurgedError) -> BinlogPosition | None:
+        """Behind all that is gone, by its set, where nothing of that was missed; None when interrupted.
+
+        Raises the error where something may have been.
+        """
+        with self._session() as connection:
+            if self._identity is not None:
+                continuity.check_identity(connection, self._identity)
+            seen, has_note = purged.beyond(connection, after, error, is_comparable=not self._needs_set(after))
+            begin = replace(BEFORE_ALL, epoch=self._epoch, gtid_base=seen, server=self._identity or "")
+            upto = continuity.executed(connection)
+            if not has_note or contains(seen, upto):
+                return begin
+            if self._offset_table is None:
+                raise error
+            table = describe(connection, *self._offset_table)
+        self._rest = self._reader_of(Followed(table, ("id", "position")))
+        found = None if self._interrupted.is_set() else purged.holds_note(self._rest.read(begin), after, upto)
+        self._rest = None
+        if found:
+            raise error
+        return None if found is None else begin
+
+    def _reader_of(self, followed: Followed) -> BinlogSource:
+        """Of the same binlogs, for one table."""
+        tables = {(followed.table.schema, followed.table.name): followed}
+        return BinlogSource(
+            self._address,
+            tables,
+            watermark_schema="",
+            own_schemas=frozenset(),
+            epoch=self._epoch,
+            identity=self._identity,
+        )
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[Connection]:
@@ -216,6 +263,12 @@ class BinlogSource:
                         followed.pop((halt.followed.table.schema, halt.followed.table.name), None)
                     yield batch
                 return
+            except PurgedError as error:
+                begin = None if self._interrupted.is_set() else self._behind_purged(place, error)
+                if begin is None:
+                    return
+                _log.info("the source purged what was read, and nothing else: viewtail goes on", position=str(place))
+                place = begin
             except (TemporaryError, WentBackError) as error:
                 if isinstance(error, WentBackError):
                     if went_back == (place, str(error)):
@@ -237,6 +290,8 @@ class BinlogSource:
 
     def interrupt(self) -> None:
         self._interrupted.set()
+        if (rest := self._rest) is not None:
+            rest.interrupt()
         if (connection := self._connection) is not None:
             connection.shut_down()
 

@@ -38,6 +38,10 @@ class WentBackError(HistoryGoneError):
     """Positions that fall. Read again from the last position they may not: then bytes came twice."""
 
 
+class PurgedError(HistoryGoneError):
+    """What follows a place is not there any more. It may be that nothing was missed."""
+
+
 def name_of(kind: int) -> str:
     """An event type, for messages."""
     return NAMES.get(kind, f"of unknown type {kind}")
@@ -107,7 +111,7 @@ def _dump_error(packet: bytes, place: str) -> SourceError | SourceUnavailableErr
                 f"source: another replica reads with our server_id ({said}). Leave source.server_id unset, or give "
                 "each reader its own; reconnecting"
             )
-        return HistoryGoneError(
+        return PurgedError(
             f"history gone: the source cannot continue from {place}: {number} {said}. The changes after it are gone "
             "from its binlogs, or these were reset, so the views cannot be brought up to date from the stream. "
             f"To go on, {BACKFILL_ALL}"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from changes.errors import SourceError
 from ingest.binlog.coordinates import BinlogPosition
-from ingest.binlog.gtid_sets import GtidSet, grown
+from ingest.binlog.gtid_sets import GtidSet, contains, count_beyond, grown, union
 from ingest.binlog.gtids import gtid_text
 from ingest.binlog.gtids_read import GtidsRead
 
@@ -121,3 +121,29 @@ def test_what_is_of_two_kinds_of_servers_is_no_position(base: str, gtid: str) ->
     mixed = BinlogPosition(epoch=1, file="binlog.000001", end=200, start=100, gtid=gtid, gtid_base=base)
     with pytest.raises(SourceError, match=r"binlog\.000001:200.*not one server's"):
         _ = mixed.seen
+
+
+def text_of(transactions: Iterable[tuple[uuid.UUID, str, int]]) -> str:
+    found = GtidSet()
+    for source, tag, number in transactions:
+        found.add((source.bytes, tag), number, number)
+    return str(found)
+
+
+@given(TRANSACTIONS, TRANSACTIONS)
+def test_sets_are_joined_compared_and_counted_as_their_members_are(
+    one: list[tuple[uuid.UUID, str, int]], other: list[tuple[uuid.UUID, str, int]]
+) -> None:
+    first, second = text_of(one), text_of(other)
+    assert union(first, second) == text_of({*one, *other})
+    assert contains(first, second) == ({*other} <= {*one})
+    assert count_beyond(first, second) == len({*other} - {*one})
+
+
+def test_numbers_of_a_domain_are_counted_where_one_server_wrote_its_last_two() -> None:
+    assert count_beyond("0-1-57,2-1-9", "0-1-58") == 1
+    assert count_beyond("0-1-57", "0-1-50") == 0
+    assert count_beyond("0-1-57", "0-1-57,3-4-2") == 2, "a domain of which nothing was read"
+    assert count_beyond("0-1-57", "0-2-58") is None
+    assert contains("0-1-57,2-1-9", "0-2-57") and not contains("0-1-57", "0-1-57,2-1-1")
+    assert union("0-1-57,2-1-9", "0-1-58") == "0-1-58,2-1-9"

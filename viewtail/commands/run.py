@@ -18,6 +18,7 @@ from rich.table import Table
 
 from changes.errors import TemporaryError
 from changes.retrying import reaction_to
+from operations.check import tables_of
 from projectors.views import View
 from viewtail import declarations, logs, metrics, shards
 from viewtail.composition import Deployment, deploy_what_works
@@ -55,7 +56,10 @@ def run(config: Path | None, role: Role = Role.ALL) -> int:
         on_stop(supervisor.stop)
         begin()
         at_end.callback(finish)
-        return supervisor.run(pipelines)
+        code = supervisor.run(pipelines)
+        for part, of_part in zip(parts, views, strict=True):
+            part.settings.source_kind.ended(part.settings.source_access(), tables_of(of_part))
+        return code
 
 
 def _stores(part: Part, views: Sequence[View], *, is_waited_for: bool) -> list[str]:
