@@ -174,6 +174,10 @@ AcceptParked = Annotated[
 ]
 Rollback = Annotated[bool, typer.Option("--rollback", help="Give readers the former copy again.")]
 Abort = Annotated[bool, typer.Option("--abort", help="Drop the copy that readers do not see. Asks first.")]
+RebuildWithin = Annotated[
+    float | None,
+    typer.Option("--within", metavar="SECONDS", help="Give up after so long; what was asked for stays.", min=0),
+]
 SampledRows = Annotated[int, typer.Option("--sample", metavar="N", help="Rows to look at.", min=1, max=10_000)]
 WaitedKey = Annotated[str | None, typer.Argument(metavar="[KEY]", help=_KEY)]
 WaitedVersion = Annotated[int | None, typer.Option("--version", metavar="N", help="Until KEY has this version.")]
@@ -637,6 +641,7 @@ def rebuild(
     keep: Keep = "24h",
     rollback: Rollback = False,
     abort: Abort = False,
+    within: RebuildWithin = None,
     yes: Yes = False,
     json: Json = False,
 ) -> int:
@@ -645,7 +650,8 @@ def rebuild(
     Readers never see an empty or half view. A running viewtail fills the copy while changes go on. After the swap the
     former copy is kept up to date for a while: --rollback swaps back. The same command goes on with one that was
     stopped or killed. Ctrl-C leaves the copy as it is. The work gives way to live changes, so it takes long while many
-    come; --hurry, given at once or with the same command later, is for a view that is wrong now.
+    come; --hurry, given at once or with the same command later, is for a view that is wrong now. --within gives up
+    after that time, says how far it is, and exits 1.
     """
     from viewtail.commands import rebuild as commands
 
@@ -656,9 +662,9 @@ def rebuild(
             "it has no effect with --rollback or --abort: leave it out", param_hint="--accept-parked"
         )
     if rollback:
-        return commands.roll_back(context.obj, view, as_json=json)
+        return commands.roll_back(context.obj, view, within_s=within, as_json=json)
     if abort:
-        return commands.abort(context.obj, view, is_yes=yes)
+        return commands.abort(context.obj, view, within_s=within, is_yes=yes)
     return commands.rebuild(
         context.obj,
         view,
@@ -666,6 +672,7 @@ def rebuild(
         is_held=hold,
         is_hurried=hurry,
         accepts_parked=accept_parked,
+        within_s=within,
         as_json=json,
     )
 

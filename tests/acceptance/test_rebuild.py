@@ -175,6 +175,37 @@ def test_ctrl_c_leaves_the_copy_and_the_same_command_goes_on(
         assert [one["state"] for one in comparisons(run)] == ["done", "done"]
 
 
+def test_within_gives_up_in_time_and_says_where_it_stands(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Without a running viewtail nothing of it would ever be done; what was asked for stays."""
+
+    def given_up(*options: str) -> str:
+        began_at = time.monotonic()
+        done = run.command("rebuild", "people", *options, "--within", "1.5", timeout_s=60)
+        assert (done.returncode, done.stdout) == (1, ""), done.stderr
+        assert time.monotonic() - began_at < 15
+        assert "not done within 1.5 s while" in done.stderr and "no viewtail runs pipeline mysql" in done.stderr
+        return done.stderr
+
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        place.damage(7, "damaged")
+        assert run.stop() == 0
+        assert "while building" in given_up() and "--abort" in given_up()
+        assert place.shown()[7] == "damaged" and place.copies() == set()
+        run.start()
+        assert rebuilt(run, "--within", "60")["live_copy"] == 2
+        assert run.stop() == 0
+        assert "while swapping" in given_up("--rollback")
+        assert place.shown() == shop.wanted()
+        run.start()
+        assert rebuilt(run, "--rollback")["live_copy"] == 1
+        assert run.stop() == 0
+        assert "while dropping" in given_up("--abort", "--yes") and place.copies() == {2}
+        run.start()
+        wait_for("it is dropped all the same", lambda: place.copies() == set())
+
+
 def comparisons(run: Run) -> list[dict[str, object]]:
     """Of copies with their tables, as they are recorded."""
     told: list[dict[str, object]] = json.loads(run.command("replays", "--json").stdout)

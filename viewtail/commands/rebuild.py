@@ -35,33 +35,48 @@ REMARK_AGAIN_S = 30.0
 
 
 def rebuild(
-    config: Path | None, name: str, *, keep: str, is_held: bool, is_hurried: bool, accepts_parked: bool, as_json: bool
+    config: Path | None,
+    name: str,
+    *,
+    keep: str,
+    is_held: bool,
+    is_hurried: bool,
+    accepts_parked: bool,
+    within_s: float | None,
+    as_json: bool,
 ) -> int:
     """Build a second copy of a view and swap it in; returns the exit code."""
     tune_command()
     keep_s = seconds_of("--keep", keep)
     deployment, view = _deployed(config, name)
-    with _operation(deployment, view) as asked:
+    with _operation(deployment, view, within_s) as (asked, ending):
         try:
             proof, by = partial(_prove, deployment, accepts_parked=accepts_parked), this_person()
             one = asked.rebuild(proof, by, keep_s=keep_s, is_held=is_held, is_hurried=is_hurried)
         except StopRequested:
+            if ending.is_late:
+                return ending.late(
+                    "Readers have the view as it was, unless `viewtail status` says that the swap was made meanwhile. "
+                    "The copy is still asked for: a running viewtail builds it and keeps it up to date. The same "
+                    f"command goes on; to drop the copy: viewtail rebuild {view.id} --abort"
+                )
             return _stopped(view, "the copy stays and is kept up to date. The same command goes on")
     return _tell(one, as_json=as_json)
 
 
-def roll_back(config: Path | None, name: str, *, as_json: bool) -> int:
+def roll_back(config: Path | None, name: str, *, within_s: float | None, as_json: bool) -> int:
     """Have readers get the former copy again; returns the exit code."""
     deployment, view = _deployed(config, name)
-    with _operation(deployment, view) as asked:
+    with _operation(deployment, view, within_s) as (asked, ending):
         try:
             one = asked.roll_back()
         except StopRequested:
-            return _stopped(view, "`viewtail status` says whether readers have it by now. The same command goes on")
+            what = "`viewtail status` says whether readers have it by now. The same command goes on"
+            return ending.late(what) if ending.is_late else _stopped(view, what)
     return _tell(one, as_json=as_json)
 
 
-def abort(config: Path | None, name: str, *, is_yes: bool) -> int:
+def abort(config: Path | None, name: str, *, within_s: float | None, is_yes: bool) -> int:
     """Drop the copy that readers do not see; returns the exit code."""
     deployment, view = _deployed(config, name)
     quiet = operation.Operation(deployment=deployment, view=view, say=lambda _: None, stop=threading.Event())
@@ -69,11 +84,12 @@ def abort(config: Path | None, name: str, *, is_yes: bool) -> int:
     if not agreed(f"Drop the copy of {view.id} that readers do not see?", is_yes=is_yes):
         print_remark("nothing was changed")
         return 1
-    with _operation(deployment, view) as asked:
+    with _operation(deployment, view, within_s) as (asked, ending):
         try:
             is_built_again = asked.abort()
         except StopRequested:
-            return _stopped(view, "the copy is dropped all the same: viewtail status")
+            what = "the copy is dropped all the same, by a running viewtail: viewtail status"
+            return ending.late(what) if ending.is_late else _stopped(view, what)
     if is_built_again:
         print(
             f"{view.id}: the copy beside it is dropped. views.py declares the view otherwise than readers have it, so "
@@ -108,12 +124,52 @@ def _prove(
     return operation.differences(report) + parked
 
 
+class _Ending:
+    """What ends an operation before it is done: somebody stops it, or its time is over."""
+
+    def __init__(self, view: BoundView, within_s: float | None) -> None:
+        self.stop = threading.Event()
+        self.is_late = False
+        self._view, self._within_s = view, within_s
+        self._last: operation.Progress | None = None
+        self._timer = threading.Timer(within_s or 0.0, self._be_late)
+        self._timer.daemon = True
+
+    def __enter__(self) -> _Ending:
+        on_stop(self.stop.set)
+        if self._within_s is not None:
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def seen(self, now: operation.Progress) -> None:
+        self._last = now
+
+    def late(self, what: str) -> int:
+        """Say where it stands; returns the exit code."""
+        last = self._last
+        stands = "" if last is None else f" while {last.stage}{f', since {last.remark}' if last.remark else ''}"
+        print_remark(f"{self._view.id}: not done within {self._within_s:g} s{stands}. {what}")
+        return 1
+
+    def _be_late(self) -> None:
+        self.is_late = not self.stop.is_set()
+        self.stop.set()
+
+
 @contextmanager
-def _operation(deployment: Deployment, view: BoundView) -> Iterator[operation.Operation]:
-    stop = threading.Event()
-    on_stop(stop.set)
-    with _progress(view) as say:
-        yield operation.Operation(deployment=deployment, view=view, say=say, stop=stop)
+def _operation(
+    deployment: Deployment, view: BoundView, within_s: float | None
+) -> Iterator[tuple[operation.Operation, _Ending]]:
+    with _Ending(view, within_s) as ending, _progress(view) as show:
+
+        def say(now: operation.Progress) -> None:
+            ending.seen(now)
+            show(now)
+
+        yield operation.Operation(deployment=deployment, view=view, say=say, stop=ending.stop), ending
 
 
 @contextmanager
