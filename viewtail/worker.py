@@ -26,6 +26,7 @@ from offsets.mysql import OwnSession, Session
 from operations.check import tables_of
 from operations.cleaner import Cleaner
 from operations.new_declarations import NewDeclarations
+from operations.other_apps import MEND, other_app
 from operations.status import BUSY_ABOVE_S
 from projectors.backfills import Backfills
 from projectors.copies import Mover
@@ -71,6 +72,8 @@ class Worker:
         self._attempt = 0  # of those that ended soon, one behind the other
         self.has_fitted = False  # its declarations, here or in a process before this one
         self._troubles = Repeats(TELL_AGAIN_S)
+        self._standby = ""  # what it waits for, where it stands by
+        self._looked_who_at = float("-inf")
 
     def run(self) -> None:
         """Until `stop` is set. Raises MisuseError for what the user must change."""
@@ -110,7 +113,7 @@ class Worker:
         deployment.create_tables()
         lease = Lease(deployment.open_store, deployment.database, self.identity.name)
         try:
-            if self._acquire(lease):
+            if self._acquire(lease, deployment):
                 deployment.check_kept_by_one(self.identity)
                 if self.reporter.state == "standby":  # the tables may have changed while another viewtail ran
                     with suppress(DeclarationError):  # the stream halts what no longer fits, and names the statement
@@ -151,12 +154,25 @@ class Worker:
             raise SourceError("every view is halted, and none fits its table; `viewtail status` has the reasons")
         return found
 
-    def _acquire(self, lease: Lease) -> bool:
+    def _acquire(self, lease: Lease, deployment: Deployment) -> bool:
         while not self.stop.is_set():
             if lease.acquire(STANDBY_ROUND_S):
                 return True
-            self.reporter.say("standby", "another viewtail runs this pipeline; taking over when it ends")
+            self.reporter.say("standby", self._stands_by_for(deployment))
         return False
+
+    def _stands_by_for(self, deployment: Deployment) -> str:
+        """Who runs the pipeline. One that keeps other views is told of in the log too, now and then."""
+        if time.monotonic() - self._looked_who_at > TELL_AGAIN_S:
+            self._looked_who_at = time.monotonic()
+            self._standby = "another viewtail runs this pipeline; taking over when it ends"
+            with suppress(ViewtailError):  # the lease's session says it when the server is away
+                declared = {view.id for view in declarations.load(self.settings.views)}
+                found = other_app(deployment.pipelines_now().values(), deployment.database, declared)
+                if found is not None:
+                    self._standby = f"{found}. {MEND}. Standing by; taking over when it ends"
+                    _log.warning("standing by for a viewtail with other views", error=self._standby)
+        return self._standby
 
     def _is_to_run(self, lease: Lease, deployment: Deployment) -> bool:
         """Wait while the pipeline is paused: the lease is held, and nothing is read or written. False: it is to end."""

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import redis
+from confluent_kafka.admin import AdminClient
 from elasticsearch import Elasticsearch
 
 from stack import Server
+from tests.support import topic_log
 from tests.support.asking import ask
 from tests.support.running import Run, addresses, wait_for
 
@@ -27,6 +30,7 @@ views = [
     SearchIndex("two-users", user, fields={"name": "keyword"}),
 ]
 """
+FIRST_TOPICS = f"{FIRST}views += [Topic('two.user', user, fields=['name']), Topic('two.first', user)]\n"
 # One of the same name, one of another name whose keys meet, one that is nobody else's.
 SECOND = """
 from viewtail import *
@@ -40,6 +44,7 @@ views = [
     SearchIndex("two-users", user, fields={"email": "keyword"}),
 ]
 """
+SECOND_TOPICS = f"{SECOND}views += [Topic('two.user', user, fields=['email']), Topic('two.second', user)]\n"
 REFUSED = {"redis:two_user", "redis:two_badge", "elasticsearch:two-users"}
 pytestmark = [pytest.mark.mysql, pytest.mark.slow]
 
@@ -48,10 +53,11 @@ class Two:
     """The servers, and a `viewtail run` for each deployment."""
 
     def __init__(self, folder: Path, mysql: Server, redis_server: Server, elasticsearch: Server) -> None:
+        self.stores = addresses(mysql, redis_server, elasticsearch)
         self.mysql = mysql
         self.redis: Any = redis.Redis(port=redis_server.port)
         self.elastic = Elasticsearch(elasticsearch.url)
-        stores = addresses(mysql, redis_server, elasticsearch)
+        stores = self.stores
         self.first = self._run(folder / "first", FIRST, {**stores, "VIEWTAIL_MYSQL__URL": f"{mysql.url}/{OWN}"})
         self.second = self._run(folder / "second", SECOND, {**stores, "VIEWTAIL_MYSQL__URL": f"{mysql.url}/{OTHER}"})
 
@@ -89,6 +95,33 @@ class Two:
         self.elastic.indices.refresh(index="two-users")
         return self.elastic.get(index="two-users", id=str(key))["_source"]
 
+    def forget_owners(self) -> None:
+        """As an earlier viewtail left all that is there."""
+        self.redis.delete("viewtail:owners")
+        mark = self.elastic.indices.get(index="viewtail-two-users")["viewtail-two-users"]["mappings"]["_meta"]
+        del mark["viewtail"]["owner"]
+        self.elastic.indices.put_mapping(index="viewtail-two-users", meta=mark)
+        self.ask(f"DROP TABLE {OWN}.deployment_identity")
+        self.ask(f"ALTER TABLE {OWN}.view DROP COLUMN is_place_ours")
+
+    def with_topics(self, kafka: Server, *views: str) -> tuple[Run, Run]:
+        """Both, with a broker."""
+        admin = AdminClient({"bootstrap.servers": f"{kafka.host}:{kafka.port}"})
+        for future in admin.delete_topics(["two.user", "two.first", "two.second"]).values():
+            future.exception(10)
+        wait_for("topics are gone", lambda: not any(name.startswith("two.") for name in admin.list_topics().topics))
+        for run, declared in zip((self.first, self.second), views, strict=True):
+            run._environment["VIEWTAIL_KAFKA__URL"] = kafka.url
+            (run.folder / "views.py").write_text(declared)
+        return self.first, self.second
+
+    @staticmethod
+    def published(kafka: Server, least: int) -> list[Any]:
+        """What the rows in the topic were after each change."""
+        found = [orjson.loads(one.value())["after"] for one in topic_log.raw(kafka, "two.user")]
+        assert len(found) >= least
+        return found
+
     def clear(self) -> None:
         self.redis.flushall()
         self.elastic.options(ignore_status=404).indices.delete(index="viewtail-two-users")
@@ -113,6 +146,77 @@ def two(tmp_path: Path, mysql_server: Server, redis_server: Server, elasticsearc
         found.first.kill()
         found.second.kill()
         found.clear()
+
+
+def test_a_place_is_taken_over_on_purpose_and_the_former_owner_halts_its_view_by_name(two: Two) -> None:
+    two.begin_first()
+    two.second.start()
+    two.until(OTHER, "halted", *REFUSED)
+    asked = two.second.command("replay", "redis:two_user", "--take-over")
+    assert asked.returncode == 2
+    assert f"kept by {OWN} on" in asked.stderr
+    assert two.user(1) == {b"name": b"ada"}
+
+    taken = two.second.command(
+        *("replay", "redis:two_user", "elasticsearch:two-users", "--take-over", "--yes", "--wait"), timeout_s=120
+    )
+    assert taken.returncode == 0, taken.stdout + taken.stderr
+    assert two.user(1) == {b"email": b"ada@x"}
+    assert two.document(2) == {"email": "ben@x"}
+    two.until(OWN, "halted", "redis:two_user", "elasticsearch:two-users")
+    assert f"{OTHER} on" in two.reason(OWN, "redis:two_user")
+    assert "taken over from" in two.reason(OWN, "elasticsearch:two-users")
+
+    two.ask(f"UPDATE {SCHEMA}.user SET name = 'eve', email = 'eve@x' WHERE id = 1")
+    two.ask(f"DELETE FROM {SCHEMA}.user WHERE id = 2")
+    wait_for("the second has them", lambda: two.user(1) == {b"email": b"eve@x"} and not two.user(2))
+    wait_for("and the index", lambda: two.document(1) == {"email": "eve@x"})
+    wait_for("the first has its own", lambda: b'"eve"' in (two.redis.get("card:1") or b""))
+    again = two.second.command("replay", "redis:two_user", "--take-over", "--yes")
+    assert "nothing to take over" in again.stdout
+
+    assert two.second.stop() == 0
+    views = two.second.folder / "views.py"
+    views.write_text(SECOND.replace('    RedisHash("two_user", user, fields=["email"]),\n', ""))
+    assert two.second.command("forget", "redis:two_user", "--yes").returncode == 0
+    assert two.first.command("replay", "redis:two_user", "--wait").returncode == 0
+    assert two.user(1) == {b"name": b"eve"}
+
+
+def test_places_of_an_earlier_viewtail_stay_with_who_filled_them(two: Two) -> None:
+    two.begin_first()
+    assert two.first.stop() == 0
+    two.forget_owners()
+    two.second.start()  # before the first is there again
+    two.until(OTHER, "halted", *REFUSED)
+    assert "does not say which" in two.reason(OTHER, "redis:two_user")
+    two.first.start()
+    wait_for("the first is well", two.first.is_well)
+    assert two.user(1) == {b"name": b"ada"}
+    assert two.second.command("replay", "redis:two_user", "--wait").returncode == 1
+    assert f"{OWN} on" in two.reason(OTHER, "redis:two_user")
+
+
+def test_a_topic_is_published_by_one_deployment_until_it_is_taken_over(two: Two, kafka_server: Server) -> None:
+    mine, theirs = two.with_topics(kafka_server, FIRST_TOPICS, SECOND_TOPICS)
+    mine.start()
+    two.until(OWN, "filled", "kafka:two.user", "kafka:two.first")
+    checked = theirs.command("check")
+    assert checked.returncode == 1
+    assert f"the topic two.user belongs to the deployment {OWN} on" in checked.stdout
+    theirs.start()
+    two.until(OTHER, "filled", "kafka:two.second")
+    two.until(OTHER, "halted", "kafka:two.user")
+    two.ask(f"UPDATE {SCHEMA}.user SET name = 'eve', email = 'eve@x' WHERE id = 1")
+    wait_for("the first published it", lambda: two.published(kafka_server, 3)[2:] == [{"id": 1, "name": "eve"}])
+
+    taken = theirs.command("replay", "kafka:two.user", "--take-over", "--yes", "--wait", timeout_s=120)
+    assert taken.returncode == 0, taken.stdout + taken.stderr
+    two.until(OWN, "halted", "kafka:two.user")
+    assert "taken over from" in two.reason(OWN, "kafka:two.user")
+    two.ask(f"UPDATE {SCHEMA}.user SET email = 'new@x' WHERE id = 1")
+    wait_for("the second goes on", lambda: two.published(kafka_server, 0)[-1] == {"id": 1, "email": "new@x"})
+    assert [one for one in two.published(kafka_server, 0)[3:] if "name" in one] == []
 
 
 def test_a_view_whose_place_another_deployment_has_is_refused_by_check_and_halted_by_run(two: Two) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.text import Text
 
+from changes.errors import ViewtailError
 from changes.findings import Finding, Level, warn
 from operations import grants
 from operations.check import Servers, is_well
 from operations.check import check as look
+from operations.other_apps import MEND, other_app
 from projectors.stores.registry import STORES, needed
 from projectors.views import View
 from servers.patience import QUESTION
@@ -35,7 +38,7 @@ def check(config: Path | None, *, as_json: bool) -> int:
     loaded, views = declarations.configured(config)
     loaded.check_stores(views)
     loaded = loaded.asked_with(QUESTION.once())
-    found = [*look(_servers(loaded, views), views), *_previous(loaded, views)]
+    found = [*look(_servers(loaded, views), views), *_other_app(loaded), *_previous(loaded, views)]
     if as_json:
         print_json({"is_well": is_well(found), "findings": found})
     else:
@@ -49,6 +52,18 @@ def _previous(loaded: settings.Settings, views: Sequence[View]) -> list[Finding]
     seen = "previous= has no effect while VIEWTAIL_RUN__ON_CHANGE is in_place"
     in_place = loaded.run.on_change == "in_place"
     return [warn("views", f"view {one.id}", seen, why, mend) for one in views if in_place and one.previous is not None]
+
+
+def _other_app(loaded: settings.Settings) -> list[Finding]:
+    """Whether somebody else uses the database of viewtail's own tables."""
+    deployment = Deployment(settings=loaded)
+    with suppress(ViewtailError):  # a server that is away is a finding already
+        declared = {view.id for view in declarations.load(loaded.views)}
+        found = other_app(deployment.pipelines_now().values(), deployment.database, declared)
+        if found is not None:
+            why = "`viewtail run` stands by for it, and when it takes over, the other app's views get no changes"
+            return [warn("views", f"database {deployment.database}", str(found), why, MEND)]
+    return []
 
 
 def _servers(loaded: settings.Settings, views: Sequence[View]) -> Servers:

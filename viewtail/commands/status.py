@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ingest import Sharer
 from operations.fleet import Fleet, Noted
 from operations.fleet import fleet as as_fleet
 from operations.fleet import read as read_fleet
+from operations.other_apps import MEND, OtherApp, kept_now, other_app
 from operations.runs import COMPARISON, under_way
 from operations.status import BUSY_ABOVE_S, PipelineStatus, is_replaced, positions, read
 from projectors.rebuilds import Rebuild, Stage, all_rebuilds, gone_back
@@ -45,6 +46,8 @@ class Findings:
     comparing: Collection[str] = ()  # copies that are compared with their table now
     risk: str | None = None  # what the source's settings accept that may be lost
     gone_back: Sequence[str] = ()  # views that an operator keeps as they were declared before
+    kept: Mapping[str, str | None] = field(default_factory=dict)  # those of `retired` that a process keeps, and which
+    other_app: OtherApp | None = None  # keeps other views with the same database
 
     @property
     def nearly_gone(self) -> list[PipelineStatus]:
@@ -152,7 +155,8 @@ def declared(loaded: settings.Settings) -> set[str] | None:
 
 def compared(loaded: settings.Settings, found: Findings, declared: set[str] | None) -> Findings:
     """With what the declarations and the source of these settings make of it."""
-    return _of_this_source(loaded, _compared(found, declared))
+    other = None if declared is None else other_app(found.pipelines, loaded.store_database, declared)
+    return _of_this_source(loaded, replace(_compared(found, declared), other_app=other))
 
 
 def _compared(found: Findings, declared: set[str] | None) -> Findings:
@@ -164,7 +168,14 @@ def _compared(found: Findings, declared: set[str] | None) -> Findings:
         for one in found.pipelines
         if _is_shown(one, declared)
     ]
-    return replace(found, pipelines=kept, not_run=sorted(declared - known), retired=sorted(known - declared))
+    retired, alive = sorted(known - declared), kept_now(found.pipelines)
+    return replace(
+        found,
+        pipelines=kept,
+        not_run=sorted(declared - known),
+        retired=retired,
+        kept={view: alive[view] for view in retired if view in alive},
+    )
 
 
 def _of_this_source(loaded: settings.Settings, found: Findings) -> Findings:
@@ -208,6 +219,8 @@ def _as_json(found: Findings) -> dict[str, Any]:
         "nearly_gone": [one.name for one in found.nearly_gone],
         "not_run": found.not_run,
         "retired": found.retired,
+        "kept_by_another": dict(found.kept),
+        "other_app": None if found.other_app is None else str(found.other_app),
         "gone_back": found.gone_back,
         "rebuilds": [{**asdict(one), "is_being_compared": one.copy_id in found.comparing} for one in found.rebuilds],
     }
@@ -217,11 +230,21 @@ def remarks(found: Findings) -> list[str]:
     """Of the declarations and the source."""
     lines = [] if found.risk is None else [found.risk]
     lines += [_soon_gone(one, found.keeps_s) for one in found.nearly_gone]
-    lines += [f"view {name} is declared, but no run has seen it yet. Start one: viewtail run" for name in found.not_run]
+    if found.other_app is not None:
+        lines.append(f"{found.other_app}. {MEND}")
+    start = "Start one: viewtail run" if found.other_app is None else "One that is started stands by for the other one"
+    lines += [f"view {name} is declared, but no run has seen it yet. {start}" for name in found.not_run]
+    if found.other_app is None:
+        lines += [
+            f"view {name} is not declared in this views.py, and the viewtail that runs ({process}) keeps it: it was "
+            "started with another one. Where that is this app's, it leaves the view when it is restarted"
+            for name, process in found.kept.items()
+        ]
     lines += [
         f"view {name} is not declared any more. The next `viewtail run` leaves it, and what it shows, as it is. To get "
         f"it back, declare it again: viewtail backfills it. Or forget it: viewtail forget {name}"
         for name in found.retired
+        if name not in found.kept
     ]
     lines += [_of_rebuild(one, found) for one in found.rebuilds if one.view not in found.retired]
     lines += [
