@@ -113,7 +113,10 @@ class LogStore(Store):
     def left_behind(self, name: str, database: str) -> str:
         return "its list"
 
-    def reader(self, access: Access, view: BoundView) -> ViewReader:
+    def connection(self, access: Access) -> None:
+        raise MisuseError("a log is not read by key")
+
+    def reader_over(self, connection: None, access: Access, view: BoundView) -> ViewReader:
         raise MisuseError("a log is not read by key")
 
     def leftover(self, access: Access, retired: Retired) -> Leftover:
