@@ -46,6 +46,11 @@ def configure(logs: Logs | None = None) -> None:
     logging.getLogger("elastic_transport").setLevel(logging.ERROR)
 
 
+def bind(**given: str) -> None:
+    """What this thread logs from now on has these, too."""
+    structlog.contextvars.bind_contextvars(**given)
+
+
 def masked(text: str) -> str:
     """The text without the passwords of addresses in it."""
     return _LOGIN.sub(r"\1:***@", text)

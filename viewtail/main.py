@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,12 +22,13 @@ import typer.exceptions
 from typer.models import CommandFunctionType
 
 from changes.errors import MisuseError, UnknownNameError, ViewtailError, once, place_of
-from viewtail import signals
+from viewtail import light_imports, signals
 from viewtail.shards import VARIABLE, NotOneShardError
 
 if TYPE_CHECKING:
     from viewtail.commands.pausing import Wanted
 
+_WITH_MODELS_OF_USERS = frozenset({"serve", "entities"})  # commands that load entities.py
 _MAY_BE_EMPTY = "--key"  # that of a row may be
 
 
@@ -337,6 +339,7 @@ RoleOption = Annotated[
 
 @app.callback()
 def _options(context: typer.Context, config: Config = None, _is_version: Version = False) -> None:
+    light_imports.structlog()
     from viewtail import logs
 
     logs.configure()  # before anything is logged: structlog prints on stdout, where programs read results
@@ -969,10 +972,13 @@ def _main(arguments: Sequence[str] | None, unknown: list[str] | None = None) -> 
 
 
 def _command(arguments: Sequence[str] | None) -> int:
-    for word in sys.argv[1:] if arguments is None else arguments:
+    words = sys.argv[1:] if arguments is None else arguments
+    for word in words:
         if word.encode(errors="replace").decode() != word:
             raise MisuseError(f"the argument {word!a} is not UTF-8, and no server would take it as it is")
-    code = app(args=None if arguments is None else list(arguments), prog_name="viewtail", standalone_mode=False)
+    are_users_models = _WITH_MODELS_OF_USERS & {*words}
+    with nullcontext() if are_users_models else light_imports.without_plugins():
+        code = app(args=None if arguments is None else list(arguments), prog_name="viewtail", standalone_mode=False)
     sys.stdout.flush()
     return code if isinstance(code, int) else 0
 

@@ -11,8 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-import structlog
-
+import viewtail.imported_light  # noqa: F401  before all that it is about
 from changes.errors import ViewtailError
 from changes.pipelines import PipelineId
 from viewtail import logs, shards
@@ -38,7 +37,7 @@ def main() -> int:
     try:
         config = shards.load(arguments.config, arguments.shard)
         logs.configure(config.logs)
-        structlog.contextvars.bind_contextvars(pipeline=arguments.pipeline.name)
+        logs.bind(pipeline=arguments.pipeline.name)
         is_shared = config.source_kind.is_shared_out
         deployment = Deployment(settings=config)
         presence = Presence(arguments.pipeline.store, deployment.database, deployment.open_store, is_in_group=is_shared)

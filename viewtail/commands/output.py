@@ -6,12 +6,12 @@ import base64
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.text import Text  # imported where a table is printed: most commands print none
 
 
 def print_json(content: Any) -> None:
@@ -45,6 +45,10 @@ def beside(own: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Collection[str] = ()) -> None:
     """A table on a terminal: long cells are folded; columns with a title in `right` are aligned there."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False)
     for title in titles:
         table.add_column(title, overflow="fold", justify="right" if title in right else "left")

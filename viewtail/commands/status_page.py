@@ -8,8 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
-from rich.text import Text
-
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from operations.fleet import Fleet, Member, Takeover
 from operations.status import BEHIND_S, PipelineStatus, ViewStatus, as_one
@@ -249,6 +247,8 @@ def _listed(what: str, names: Sequence[str]) -> str:
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Colours on a terminal; columns of plain text otherwise, never cut."""
     if sys.stdout.isatty():
+        from rich.text import Text  # nothing of it is needed elsewhere
+
         coloured: list[list[str | Text]] = [
             [row[0], Text(row[1], STYLES.get(row[1], "yellow")), *row[2:]] for row in rows
         ]
