@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from changes.errors import MisuseError, StoreError
-from changes.tables import names_of
+from changes.tables import full_name, names_of
 from servers.facts import ServerFacts
 from servers.sessions import Connection, quote
 
@@ -46,8 +46,9 @@ class CellTable:
     name: str
 
     def __post_init__(self) -> None:
-        if names_of(self.name) is None:
+        if (names := names_of(self.name)) is None:
             raise MisuseError(f"{self.name!r}: name the table with its database, as in jog.cell")
+        object.__setattr__(self, "name", full_name(*names))
 
     @property
     def quoted(self) -> str:

@@ -9,6 +9,7 @@ has beyond those was never taken out of the table.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from changes.errors import MisuseError, StoreUnavailableError
+from changes.tables import full_name
 from projectors import failpoints
 from servers.facts import MYSQL, facts_of
 from servers.sessions import quote, value_of
@@ -33,6 +35,8 @@ from viewtail.entities.archive_steps import (
 )
 from viewtail.entities.archives import FILE, IN_FILE, TABLE, WHOLE, WRITING, WRITTEN, file_of, places_ddl, places_of
 from viewtail.entities.event_table import EventTable
+
+_NO_FILE_NAME = re.compile(r"[^\w.-]")
 
 SCANNED_AT_ONCE = 2_000
 EVENTS_A_FILE = 10_000
@@ -71,7 +75,8 @@ class Archiving(ArchiveSteps):
     def prepare(self, into: str | None) -> None:
         """Make the archive table, and the table that says where it is. `into`: 'schema.table'."""
         known = self.known_archive()
-        self.archive = EventTable(into or (known.name if known else f"{self.table.name}_archive"))
+        schema, name = self.table.schema_and_table
+        self.archive = EventTable(into or (known.name if known else full_name(schema, f"{name}_archive")))
         if known not in (None, self.archive):
             raise MisuseError(
                 f"{self.table.name} is archived into {known.name}, which running workers remember: leave --into out"
@@ -85,8 +90,9 @@ class Archiving(ArchiveSteps):
             there = {name for name, is_kept in self.described(self.archive) if is_kept}
             if IN_FILE not in there and not self.rows(f"SELECT 1 FROM {self.archive.quoted} LIMIT 1"):
                 self.execute(
-                    f"ALTER TABLE {self.archive.quoted} ADD COLUMN {IN_FILE} INT UNSIGNED NULL COMMENT "
-                    f"'id of the file that has the state, of {self.table.name}_archived_in', ADD KEY ({IN_FILE})"
+                    f"ALTER TABLE {self.archive.quoted} ADD COLUMN {IN_FILE} INT UNSIGNED NULL COMMENT %s, "
+                    f"ADD KEY ({IN_FILE})",
+                    f"id of the file that has the state, of {self.table.name}_archived_in",
                 )
                 there.add(IN_FILE)
             if differing := there ^ {*self.columns, IN_FILE}:
@@ -256,7 +262,7 @@ class Archiving(ArchiveSteps):
 
     def _written(self, folder: Path, events: Sequence[FiledEvent]) -> int:
         """A new file of these events, durable and recorded; its id."""
-        path = folder.absolute() / f"{self.table.name}.{uuid4().hex}{archive_files.ENDING}"
+        path = folder.absolute() / f"{_NO_FILE_NAME.sub('_', self.table.name)}.{uuid4().hex}{archive_files.ENDING}"
 
         def announce() -> int:
             with self.connection.cursor() as cursor:

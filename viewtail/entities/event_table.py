@@ -15,7 +15,7 @@ import orjson
 import pymysql
 
 from changes.errors import MisuseError
-from changes.tables import names_of
+from changes.tables import full_name, names_of
 from servers.facts import ServerFacts
 from servers.pipelined import Flight
 from servers.sessions import NO_RIGHTS, Connection, number_of, quote
@@ -74,8 +74,9 @@ class EventTable:
     name: str
 
     def __post_init__(self) -> None:
-        if names_of(self.name) is None:
+        if (names := names_of(self.name)) is None:
             raise MisuseError(f"{self.name!r}: name the table with its database, as in bank.account")
+        object.__setattr__(self, "name", full_name(*names))
 
     @property
     def schema_and_table(self) -> tuple[str, str]:
