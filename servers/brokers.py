@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -17,7 +18,7 @@ from changes.errors import (
     StoreUnavailableError,
     ViewtailError,
 )
-from servers.certificates import why_refused
+from servers.certificates import why_ended, why_refused
 from servers.patience import QUESTION
 
 ASK_WITHIN_S = QUESTION.answer_s
@@ -62,7 +63,9 @@ _NO_ANSWER = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROK
 _IS_IT = "is the broker up, is it Kafka that listens there, and VIEWTAIL_{group}__URL right (kafkas:// for TLS)?"
 
 
-def failed(error: Exception, doing: str, side: Side = STORE, heard: str = "") -> ViewtailError:
+def failed(
+    error: Exception, doing: str, side: Side = STORE, heard: str = "", certificate: Path | None = None
+) -> ViewtailError:
     """What an error of the client means; its text holds no message's content. `heard`: why no broker answers."""
     found = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
     if found is None:
@@ -71,7 +74,7 @@ def failed(error: Exception, doing: str, side: Side = STORE, heard: str = "") ->
     said = f"Kafka: {doing} failed: {found.str()} ({found.name()})"
     if mend := _REFUSALS.get(found.code(), ""):
         return side.refused(f"{said}; {mend.format(group=side.group, rights=side.rights, how=_HOW)}")
-    mend = why_refused(heard or found.str(), None)
+    mend = why_refused(heard or found.str(), certificate) or why_ended(heard, certificate)
     if not mend and found.code() in _NO_ANSWER:
         mend = _IS_IT.format(group=side.group)
     return side.unavailable(f"{said}{heard and f': {heard}'}{mend and f'; {mend}'}. {RETRIES}")
@@ -107,6 +110,8 @@ class Broker:
         self._side = side
         self._within_s = within_s
         self._place = str(client.get("bootstrap.servers", ""))
+        own = client.get("ssl.certificate.location")
+        self._certificate = None if own is None else Path(own)
 
     def partitions(self) -> dict[str, int]:
         """By topic, of all that the user may see: how many partitions it has."""
@@ -194,7 +199,7 @@ class Broker:
             return ask()
         except (KafkaException, TimeoutError, ValueError) as error:
             self._client.poll(0)  # what the client heard is handed over
-            raise failed(error, doing, self._side, self._heard()) from None
+            raise failed(error, doing, self._side, self._heard(), self._certificate) from None
 
     def _heard(self) -> str:
         """Where the brokers are, and what the client heard of them last."""

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cryptography import x509
 
-_CHECK_CA = "check tls_ca in the settings, or renew the server's certificate"
+_CHECK_CA = (
+    "set tls_ca to the authority that signed the server's certificate, which must name this host and be valid now"
+)
 _SIGNED_BY = "no authority that is trusted has signed the server's certificate: set tls_ca to the one that did"
 # Of the server's certificate, as our side judged it: the first that is found in the client's words counts.
 _UNTRUSTED = {
@@ -44,19 +46,13 @@ _OTHERWISE = {
     "packet length too long": "no TLS is spoken at that port: check the port, or set tls = false",
 }
 # What a connection ends with where the server did not like the client certificate and its alert was lost.
-_CUT = (
-    "eof occurred",
-    "unexpected eof",
-    "connection reset",
-    "broken pipe",
-    "closed",
-    "lost connection",
-    "disconnected",
-)
+_ENDED = ("eof occurred in violation", "unexpected eof", "ssleoferror")
+_WORDLESS = "it ended TLS without a word: perhaps "
+_CUT = (*_ENDED, "connection reset", "broken pipe", "closed", "lost connection", "isconnected")
 
 
 def why_refused(said: str, certificate: Path | None) -> str:
-    """Why TLS failed, of a client's words; '' where they do not speak of it. `certificate`: the client's own, if any.
+    """Why TLS failed, of a client's words; '' where they do not say it. `certificate`: the client's own, if any.
 
     A server that refuses the client certificate may just hang up: then the certificate itself is looked at.
     """
@@ -70,6 +66,15 @@ def why_refused(said: str, certificate: Path | None) -> str:
     if (out_of_date := _out_of_date(certificate)) is not None:
         return out_of_date
     return f"{found}. It is of {shown(certificate)}" if found else ""
+
+
+def why_ended(said: str, certificate: Path | None) -> str:
+    """What may be why a server ended TLS without a word; '' where it did not."""
+    if not any(end in said.lower() for end in _ENDED):
+        return ""
+    if certificate is None:
+        return f"{_WORDLESS}it wants a client certificate, and got none: set tls_cert and tls_key"
+    return f"{_WORDLESS}no authority that the server trusts has signed the client certificate, of {shown(certificate)}"
 
 
 def _in(table: dict[str, str], words: str) -> str:

@@ -26,7 +26,7 @@ from changes.errors import (
     StoreUnavailableError,
     ViewtailError,
 )
-from servers.certificates import shown, why_refused
+from servers.certificates import shown, why_ended, why_refused
 from servers.patience import WORK
 from servers.unanswered import NO_MYSQL, NO_PROTOCOL, read_only_variable, why_no_answer, why_no_login
 
@@ -166,6 +166,8 @@ def asking(address: MySQLAddress, *, role: str) -> Iterator[pymysql.Connection[A
 def login_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: str) -> ViewtailError:
     """As `session_error`, of an error before the session was there."""
     why = why_no_login(error, _said(error), address.connect_timeout_s, address.login_timeout_s)
+    if address.tls is not None:
+        why = why_ended(_said(error), address.certificate) or why
     return _error(error, address, role, why)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import json
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,9 +13,6 @@ from typing import Any
 import pymysql
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.x509.oid import NameOID
 
 import stack.mysql
 from changes.batches import Followed
@@ -36,58 +31,18 @@ from projectors.stores import registry
 from projectors.stores.access import Access
 from servers.sessions import MySQLAddress, open_session
 from stack import Server
+from tests.support.authority import HERE, Authority
 from tests.support.running import Run, running, wait_for
 from viewtail import Entity, IndexTable
 
 PASSWORD = "canary %s/\\'\""
-NOW = datetime.datetime.now(datetime.UTC)
-
-
-class Authority:
-    """A certificate authority of a test's own."""
-
-    def __init__(self, name: str) -> None:
-        self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        self.certificate = (
-            self._builder(self._name, self._key)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(self._key, hashes.SHA256())
-        )
-
-    def _builder(self, name: x509.Name, key: rsa.RSAPrivateKey) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(NOW - datetime.timedelta(days=1))
-            .not_valid_after(NOW + datetime.timedelta(days=1))
-        )
-
-    def write(self, folder: Path, names: Sequence[x509.GeneralName]) -> None:
-        """ca.pem, and for a server of these names cert.pem and key.pem."""
-        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        certificate = (
-            self._builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "server")]), key)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
-        folder.mkdir(parents=True, exist_ok=True)
-        pem = serialization.Encoding.PEM
-        (folder / "ca.pem").write_bytes(self.certificate.public_bytes(pem))
-        (folder / "cert.pem").write_bytes(certificate.public_bytes(pem))
-        (folder / "key.pem").write_bytes(
-            key.private_bytes(pem, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
-        )
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tls")
     authority = Authority("viewtail test")
-    authority.write(folder / "server", [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    authority.write(folder / "server", HERE)
     Authority("somebody else").write(folder / "other", [x509.DNSName("db.example")])
     return folder
 

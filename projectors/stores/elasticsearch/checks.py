@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elastic_transport import TransportError
@@ -19,13 +20,16 @@ if TYPE_CHECKING:
 _WHERE = "elasticsearch"
 
 
-def checks(connect: Callable[[], Elasticsearch]) -> Iterator[Finding]:
-    """Reachable, version where it can be told, health, disk flags, rights. The client's errors become findings."""
+def checks(connect: Callable[[], Elasticsearch], certificate: Path | None) -> Iterator[Finding]:
+    """Reachable, version where it can be told, health, disk flags, rights. The client's errors become findings.
+
+    `certificate`: the client's own.
+    """
     with closing(connect()) as client:
         try:
             health = client.cluster.health().body
         except (ApiError, TransportError) as error:
-            yield _unreachable(client, error)
+            yield _unreachable(client, error, certificate)
             return
         yield ok(_WHERE, "reachable", health.get("cluster_name", "yes"))
         status = str(health.get("status"))
@@ -64,7 +68,7 @@ def _disk(client: Elasticsearch) -> Iterator[Finding]:
     yield expect(not blocked, _WHERE, "disk", seen, why, mend)
 
 
-def _unreachable(client: Elasticsearch, error: ApiError | TransportError) -> Finding:
+def _unreachable(client: Elasticsearch, error: ApiError | TransportError, certificate: Path | None) -> Finding:
     status = error.meta.status if isinstance(error, ApiError) else 0
     if status in (401, 403):
         why = "user, password or API key are not accepted, or lack the privilege monitor"
@@ -72,6 +76,8 @@ def _unreachable(client: Elasticsearch, error: ApiError | TransportError) -> Fin
         return fail(_WHERE, "reachable", f"{place_of(client)}: HTTP {status}", why, mend)
     why = "nothing can be written"
     if isinstance(error, TransportError):
-        return fail(_WHERE, "reachable", f"{place_of(client)}: {short(error)}", why, why_silent(client, error))
+        return fail(
+            _WHERE, "reachable", f"{place_of(client)}: {short(error)}", why, why_silent(client, error, certificate)
+        )
     mend = "what answers there is not Elasticsearch, or one that cannot work: check VIEWTAIL_ELASTICSEARCH__URL"
     return fail(_WHERE, "reachable", f"{place_of(client)}: HTTP {status}", why, mend)

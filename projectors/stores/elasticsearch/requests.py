@@ -16,7 +16,7 @@ from elasticsearch import ApiError, Elasticsearch, UnsupportedProductError
 from elasticsearch.serializer import CompatibilityModeJsonSerializer
 
 from changes.errors import RETRIES, StoreError, StoreUnavailableError, ViewtailError
-from servers.certificates import why_refused
+from servers.certificates import why_ended, why_refused
 
 JSON = "application/vnd.elasticsearch+json; compatible-with=9"
 NDJSON = "application/vnd.elasticsearch+x-ndjson; compatible-with=9"
@@ -139,7 +139,7 @@ def place_of(client: Elasticsearch) -> str:
 def why_silent(client: Elasticsearch, error: TransportError, certificate: Path | None = None) -> str:
     """What the client said of a connection that failed, and what to do. `certificate`: the client's own."""
     config, said = next(iter(client.transport.node_pool.all())).config, str(error.message)
-    if mend := why_refused(said, certificate):
+    if mend := why_refused(said, certificate) or why_ended(said, certificate):
         return mend
     check = "check VIEWTAIL_ELASTICSEARCH__URL"
     if isinstance(error, ConnectionTimeout):

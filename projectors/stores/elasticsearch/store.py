@@ -168,7 +168,7 @@ class ElasticsearchStore(Store):
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.elasticsearch.checks import checks
 
-        return checks(access.section.client)
+        return checks(access.section.client, access.section.tls_cert)
 
     def example(self, choice: Choice) -> Example | None:
         if not choice.searched:

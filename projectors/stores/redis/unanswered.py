@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from redis import exceptions
 
 from changes.errors import StoreUnavailableError
-from servers.certificates import why_refused
+from servers.certificates import why_ended, why_refused
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -26,8 +26,8 @@ def server_of(client: Redis) -> str:
 def why_silent(client: Redis, error: Exception) -> str:
     """What redis-py said of a connection that failed, and what to do: a sentence."""
     said, given = str(error).rstrip("."), client.connection_pool.connection_kwargs
-    certificate = given.get("ssl_certfile")
-    if mend := why_refused(said, None if certificate is None else Path(certificate)):
+    certificate = Path(given["ssl_certfile"]) if given.get("ssl_certfile") else None
+    if mend := why_refused(said, certificate) or why_ended(said, certificate):
         return f"{said}: {mend}"
     if isinstance(error, exceptions.AuthenticationError):
         return "check user, password and permissions (ACL) of viewtail in Redis"
@@ -36,7 +36,7 @@ def why_silent(client: Redis, error: Exception) -> str:
     if isinstance(error, exceptions.TimeoutError) and "connecting" not in said:
         within_s = given.get("socket_timeout")
         return f"nothing came within {within_s:g} s: it hangs, or another program listens there; check {_SETTING}"
-    if "closed by server" in said:
+    if "closed by server" in said or "reset by peer" in said:
         return f"{said}: it is stopping, it wants TLS (rediss://), or it is no Redis; check {_SETTING}"
     return f"{said}: is it up, and is {_SETTING} right?"
 
