@@ -4,38 +4,32 @@ A copy of a view over a list has two tables, so up to four names change at once,
 copy or of the other. Which tables a copy has is asked of the server: when a declaration gets `each=`, or loses it, the
 two copies are not alike.
 
-RENAME waits for every transaction that has read the table, and whoever reads the table next waits behind it. So it is
-given up after WAIT_S and tried again a little later: readers that come meanwhile are let through.
-
 A transaction whose snapshot is older than the end of the backfill would find the new table empty or half filled, though
 it is whole by now (measured: it is given no error). So such transactions are waited for; to see them takes PROCESS.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 
 import pymysql
 import structlog
 
-from changes.errors import RETRIES, StoreError, StoreUnavailableError, ViewtailError
+from changes.errors import RETRIES, StoreError, StoreUnavailableError
 from projectors.stores import Swapping
 from projectors.stores.index_tables.lists import is_of_entities, second_name
+from projectors.stores.index_tables.renaming import Renaming
 from projectors.stores.index_tables.table import present_tables, table_name
 from projectors.views import BoundView
 from servers.facts import facts_of
 from servers.sessions import TEMPORARY_NUMBERS, Connection, mend_of_denial, number_of, quote, value_of
 
-WAIT_S = 0.05  # so long does a RENAME keep readers waiting
-PAUSE_S = 0.15
+PAUSE_S = 0.15  # between two looks for older transactions
 ATTEMPTS = 8
 
 _log = structlog.get_logger("viewtail.rebuild")
-
-_INTERRUPTED = frozenset({1205, 1317, 1969, 3024})
 
 
 class TableSwapping(Swapping):
@@ -59,15 +53,8 @@ class TableSwapping(Swapping):
             self._wait_for_snapshots(beside)
             ours = {*present} - {name for name in second if not present.get(name)}  # what another view has stays
             pairs = self._pairs(present, ours, [first, second])
-            renames = ", ".join(f"{self._named(one)} TO {self._named(to)}" for one, to in pairs)
-            for _ in range(ATTEMPTS):
-                if self._renamed(f"RENAME TABLE {renames}"):
-                    return True
-                time.sleep(PAUSE_S)
-        raise StoreError(
-            f"a session reads {self._named(first[0])} in a transaction that does not end, and tables can be renamed "
-            "only between transactions. End that transaction (performance_schema.metadata_locks names it), or wait"
-        )
+            Renaming(self._open, self._database).rename(pairs)
+            return True
 
     def is_swapped(self, live: BoundView, beside: BoundView) -> bool:
         names = table_name(live), table_name(live, is_beside=True), table_name(beside)
@@ -112,28 +99,6 @@ class TableSwapping(Swapping):
             f"transactions are open that began before the copy was filled, so they would find it half filled: sessions "
             f"{sessions}. End them, or wait"
         )
-
-    def _renamed(self, statement: str) -> bool:
-        """False where it had to wait. Another session ends the wait: lock_wait_timeout counts whole seconds."""
-        connection = self._living()
-        connection.query("SET SESSION lock_wait_timeout = 1")  # should the other session not come
-        ended = threading.Timer(WAIT_S, self._end, [value_of(connection, "SELECT CONNECTION_ID()")])
-        ended.start()
-        try:
-            connection.query(statement)
-            return True
-        except pymysql.err.MySQLError as error:
-            if number_of(error) not in _INTERRUPTED:
-                raise
-            return False
-        finally:
-            ended.cancel()
-            ended.join()
-            self.close()  # an order to end a statement that came late would meet the next one
-
-    def _end(self, session: int) -> None:
-        with suppress(pymysql.err.MySQLError, ViewtailError), closing(self._open()) as other:  # it may be over by now
-            other.query(f"KILL QUERY {session:d}")
 
     def _pairs(
         self, present: Collection[str], ours: Collection[str], names: Sequence[tuple[str, str, str]]
