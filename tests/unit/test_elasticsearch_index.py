@@ -12,7 +12,9 @@ from elasticsearch import ApiError
 from changes.errors import StoreUnavailableError
 from changes.tables import Column, Kind, Table
 from projectors.stores import PlaceRefusedError
+from projectors.stores.elasticsearch import sink
 from projectors.stores.elasticsearch.index import make_ready
+from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import BoundView, Entity
 
@@ -72,3 +74,33 @@ def test_an_index_that_is_not_shown_yet_is_waited_for() -> None:
     with pytest.raises(StoreUnavailableError, match="by an earlier request of viewtail's") as found:
         make_ready(SlowServer(is_seen=False), people())  # type: ignore[arg-type]
     assert "somebody else" not in str(found.value)
+
+
+class LateShard(SlowServer):
+    """It creates an index, whose shard is there only after some questions."""
+
+    def __init__(self, questions: int) -> None:
+        super().__init__()
+        self.left = questions
+
+    def perform_request(self, method: str, target: str, *, headers: Any, body: Any) -> Any:
+        if method == "PUT":
+            return SimpleNamespace(body={"acknowledged": True, "shards_acknowledged": False})
+        if target != "/_mget":
+            return super().perform_request(method, target, headers=headers, body=body)
+        self.left -= 1
+        error = {"error": {"type": "no_shard_available_action_exception"}}
+        return SimpleNamespace(body={"docs": [error if self.left >= 0 else {"found": False}]})
+
+    def close(self) -> None: ...
+
+
+def test_an_index_that_was_just_made_is_waited_for_until_its_shard_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepared(server: LateShard) -> dict[str, str]:
+        client: Any = server
+        return ElasticsearchSink(lambda: client, [people()], "elasticsearch", read_position=str).prepare()  # type: ignore[arg-type]
+
+    assert prepared(LateShard(3)) == {}
+    monkeypatch.setattr(sink, "SHARD_WITHIN_S", 0.2)
+    with pytest.raises(StoreUnavailableError, match="no_shard_available_action_exception"):
+        prepared(LateShard(1000))

@@ -41,6 +41,8 @@ THREADS = 4
 ROWS_A_REQUEST = 500
 BYTES_A_REQUEST = 5 << 20
 WITNESS_EVERY_S = 1.0
+SHARD_WITHIN_S = 3.0  # a new index answers by then, as a rule
+SHARD_AGAIN_S = 0.1
 
 _WITNESS_TARGET = (
     "/_bulk?require_alias=true&filter_path=items.*.status,items.*._seq_no,items.*._primary_term,items.*.error.type,"
@@ -370,8 +372,13 @@ class ElasticsearchSink(GuardedSink):
         if not docs:
             self._marks = {}
             return
+        deadline = time.monotonic() + SHARD_WITHIN_S
         with _unrefused("reading the witness"):
-            found = ask(client, "reading the witness", "POST", "/_mget", {"docs": docs})["docs"]
+            while True:
+                found = ask(client, "reading the witness", "POST", "/_mget", {"docs": docs})["docs"]
+                if time.monotonic() > deadline or not any(map(_has_no_shard, found)):
+                    break
+                time.sleep(SHARD_AGAIN_S)
         self._marks = {
             name: _mark(name, doc, self._read_position)
             for name, doc in zip(self._encoders, found, strict=True)
@@ -416,6 +423,11 @@ def _moved(answer: dict[str, Any], upto: Position) -> _Mark:
         f"Elasticsearch: moving the witness failed: {answer['status']}: the index was restored, or another process "
         "writes this view as well; viewtail checks again what the index holds"
     )
+
+
+def _has_no_shard(doc: dict[str, Any]) -> bool:
+    """As of an index that was made a moment ago, or whose node has just started."""
+    return str(doc.get("error", {}).get("type", "")) == "no_shard_available_action_exception"
 
 
 def _mark(view: str, doc: dict[str, Any], read_position: ReadPosition) -> _Mark | None:
