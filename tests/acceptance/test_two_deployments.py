@@ -57,15 +57,18 @@ class Two:
         self.mysql = mysql
         self.redis: Any = redis.Redis(port=redis_server.port)
         self.elastic = Elasticsearch(elasticsearch.url)
-        stores = self.stores
-        self.first = self._run(folder / "first", FIRST, {**stores, "VIEWTAIL_MYSQL__URL": f"{mysql.url}/{OWN}"})
-        self.second = self._run(folder / "second", SECOND, {**stores, "VIEWTAIL_MYSQL__URL": f"{mysql.url}/{OTHER}"})
+        self.folder, self.runs = folder, list[Run]()
+        self.first = self.run_of("first", FIRST, OWN)
+        self.second = self.run_of("second", SECOND, OTHER)
 
-    @staticmethod
-    def _run(folder: Path, views: str, environment: dict[str, str]) -> Run:
+    def run_of(self, name: str, views: str, database: str) -> Run:
+        """Another one, with its own tables in a database."""
+        folder = self.folder / name
         folder.mkdir()
         (folder / "run.log").touch()
-        return Run(folder, views, environment)
+        run = Run(folder, views, {**self.stores, "VIEWTAIL_MYSQL__URL": f"{self.mysql.url}/{database}"})
+        self.runs.append(run)
+        return run
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         return ask(self.mysql, statement)
@@ -138,13 +141,14 @@ def two(tmp_path: Path, mysql_server: Server, redis_server: Server, elasticsearc
     found.clear()
     try:
         yield found
-        assert "Traceback" not in found.first.log + found.second.log
+        assert not any("Traceback" in run.log for run in found.runs)
     except BaseException:
-        print(found.first.log[-4000:], "\n=== second\n", found.second.log[-4000:])
+        for run in found.runs:
+            print(f"=== {run.folder.name}", run.log[-4000:], sep="\n")
         raise
     finally:
-        found.first.kill()
-        found.second.kill()
+        for run in found.runs:
+            run.kill()
         found.clear()
 
 
@@ -243,3 +247,38 @@ def test_a_view_whose_place_another_deployment_has_is_refused_by_check_and_halte
     assert two.user(1) == {b"name": b"eve"}
     assert two.document(1) == {"name": "eve"}
     wait_for("the first is well", two.first.is_well)
+
+
+OTHER_APP = """
+from viewtail import *
+
+user = Entity("two_shop.user")
+views = [RedisHash("two_cart", user, fields=["name"]), RedisHash("two_order", user, fields=["name"])]
+"""
+CHANGED = f"{FIRST}views += [RedisHash('two_new', user, fields=['email'])]\n"
+
+
+def test_a_second_app_on_the_same_database_is_told_so_and_a_changed_views_py_is_not(two: Two) -> None:
+    two.begin_first()
+    app = two.run_of("app", OTHER_APP, OWN)
+    said = f"runs with the database {OWN}, and keeps other views"
+    checked = app.command("check", "--json")
+    (warned,) = [one for one in json.loads(checked.stdout)["findings"] if one["what"] == f"database {OWN}"]
+    assert (warned["level"], checked.returncode) == ("warn", 0)
+    assert said in warned["seen"] and "VIEWTAIL_MYSQL__URL" in warned["mend"]
+    app.start()
+    wait_for("it stands by, and says for whom", lambda: said in app.log)
+    told = app.command("status").stdout
+    assert said in told and "VIEWTAIL_MYSQL__URL" in told
+    assert "viewtail forget" not in told and "Start one" not in told
+    assert app.stop() == 0
+    wait_for("the first is well", two.first.is_well)
+
+    rolled = two.run_of("rolled", CHANGED, OWN)
+    assert rolled.command("check").returncode == 0
+    rolled.start()
+    wait_for("it stands by", lambda: "standby" in two.first.command("status").stdout)
+    assert two.first.stop() == 0
+    two.until(OWN, "filled", "redis:two_new", "redis:two_user")
+    wait_for("the changed one is well", rolled.is_well)
+    assert said not in rolled.log
