@@ -9,7 +9,7 @@ TABLE, tablespaces) is read from its tokens. Importing this module costs 17 MiB:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
@@ -200,18 +200,38 @@ _MODIFIERS = 16
 _PARTITION_VERBS = frozenset({"ANALYZE", "CHECK", "COALESCE", "OPTIMIZE", "REBUILD", "REORGANIZE", "REPAIR"})
 
 
-def read(statement: str, database: str) -> list[Effect]:
+Naming: TypeAlias = "Callable[[Name], Name]"
+
+
+def as_written(name: Name) -> Name:
+    """A table's name where names that differ in case are those of different tables."""
+    return name
+
+
+def folding(tables: Iterable[tuple[str, str]]) -> Naming:
+    """Table names where case does not tell them apart: those of `tables` as they are, others in lower case."""
+    known = {(schema.lower(), name.lower()): Name(schema, name) for schema, name in tables}
+
+    def named(name: Name) -> Name:
+        lower = name.schema.lower(), name.name.lower()
+        return known.get(lower) or Name(*lower)
+
+    return named
+
+
+def read(statement: str, database: str, naming: Naming = as_written) -> list[Effect]:
     """What a CREATE, ALTER, DROP, RENAME or TRUNCATE of a table or database does, in order.
 
     Args:
         statement: without comments, what /*!...*/ held left in; identifiers in backticks only.
         database: the session's.
+        naming: what the server calls a table that a statement names.
 
     Raises Unread for a statement of another kind, too.
     """
     readers = {"TRUNCATE": _truncated, "DROP": _dropped, "RENAME": _renamed, "CREATE": _created, "ALTER": _altered}
     try:
-        words = _Words(_DIALECT.tokenize(statement), statement, database)
+        words = _Words(_DIALECT.tokenize(statement), statement, database, naming)
         verb = words.take()
         if verb not in readers:
             raise Unread(f"a {verb} statement")
@@ -254,10 +274,11 @@ def column_type(declared: str) -> ColumnType:
 class _Words:
     """The tokens of a statement, read from the left."""
 
-    def __init__(self, tokens: Sequence[Token], statement: str, database: str) -> None:
+    def __init__(self, tokens: Sequence[Token], statement: str, database: str, naming: Naming) -> None:
         self._tokens = tokens
         self._statement = statement
         self._database = database
+        self._naming = naming
         self._at = 0
 
     def is_done(self) -> bool:
@@ -283,8 +304,8 @@ class _Words:
         """A table's name, with or without its schema."""
         first = self.identifier()
         if self.skip("."):
-            return Name(first, self.identifier())
-        return Name(self._database, first)
+            return self._naming(Name(first, self.identifier()))
+        return self._naming(Name(self._database, first))
 
     def last_name(self) -> Name:
         """A name behind which nothing may come that means something."""
@@ -340,7 +361,7 @@ class _Words:
         raise Unread("a parenthesis that is not closed")
 
     def _part(self, begin: int, end: int) -> _Words:
-        return _Words(self._tokens[begin:end], self._statement, self._database)
+        return _Words(self._tokens[begin:end], self._statement, self._database, self._naming)
 
     def words(self) -> list[str]:
         """All words that are left, as `peek` gives them."""

@@ -81,13 +81,16 @@ class Contract:
         views: as declared.
         describe: a table as it is now; None: nobody can be asked, and only what the views name is known.
         database: of statements that name none, until a USE.
+        folds_names: whether the server takes table names that differ in case for one; None: perhaps.
         unread: of the statements that were checked.
     """
 
     views: Sequence[View]
     describe: Describe | None
     database: str
+    folds_names: bool | None = None
     unread: list[Unread] = field(default_factory=list)
+    _naming: ddl.Naming = ddl.as_written
     _followed: dict[str, Followed] = field(default_factory=dict)  # by view
     _shapes: dict[ddl.Name, _Shape | None] = field(default_factory=dict)
     _is_unlogged: bool = False  # the file made the server write no row events
@@ -96,6 +99,8 @@ class Contract:
     def __post_init__(self) -> None:
         for view in self.views:
             self._followed[view.id] = self._of(view)
+        if self.folds_names:
+            self._naming = ddl.folding((one.table.schema, one.table.name) for one in self._followed.values())
         for followed in self._followed.values():
             if followed.table.columns and self.describe is not None:
                 self._shapes[_name(followed)] = _shape(followed.table)
@@ -176,7 +181,7 @@ class Contract:
         _, sees_all = named_columns(view)
         if sees_all:
             followed = self._with_all_columns(followed, text)
-        for verdict in judge(text, self.database, [followed], self._sql_mode):
+        for verdict in judge(text, self.database, [followed], self._sql_mode, folds_names=self.folds_names):
             if verdict.kind is None:
                 if verdict.columns is None:
                     whole.setdefault((view.store, view.entity.table), view.id)
@@ -186,7 +191,7 @@ class Contract:
             elif verdict.kind is TableChangeKind.THINNED:
                 yield False, f"{verdict.why}; viewtail removes them from the view too"
             elif verdict.kind is TableChangeKind.WIDENED:
-                yield from _widened(view, followed, ddl.read(text, self.database), verdict.why)
+                yield from _widened(view, followed, ddl.read(text, self.database, self._naming), verdict.why)
             elif verdict.kind is TableChangeKind.REPLACED:
                 yield from self._replaced(followed, text, verdict.why)
 
@@ -201,7 +206,7 @@ class Contract:
 
     def _replaced(self, followed: Followed, text: str, why: str) -> Iterator[tuple[bool, str]]:
         """Rows of another table: the view follows if that has what it uses."""
-        arrived = _arrived(ddl.read(text, self.database), _name(followed))
+        arrived = _arrived(ddl.read(text, self.database, self._naming), _name(followed))
         problem = ""  # rows of an exchanged partition are of the same columns
         if arrived is not None:
             shape = self._shape_of(arrived)
@@ -219,7 +224,7 @@ class Contract:
 
     def _go_on(self, text: str) -> None:
         """The tables as they are behind the statement."""
-        for effect in _read(text, self.database):
+        for effect in _read(text, self.database, self._naming):
             match effect:
                 case ddl.Created(table, like) as created:
                     model = self._shape_of(like) if like is not None else None
@@ -294,10 +299,10 @@ def _shape(table: Table) -> _Shape:
     )
 
 
-def _read(text: str, database: str) -> list[ddl.Effect]:
+def _read(text: str, database: str, naming: ddl.Naming = ddl.as_written) -> list[ddl.Effect]:
     """None of a statement that cannot be read."""
     try:
-        return ddl.read(text, database)
+        return ddl.read(text, database, naming)
     except ddl.Unread:
         return []
 

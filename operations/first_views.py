@@ -17,6 +17,7 @@ from ingest.canonical import describe
 from projectors.binding import bind
 from projectors.stores import Choice, Example
 from projectors.stores.registry import STORES
+from servers.facts import folds_names
 
 MAX_TABLES_LOOKED_AT = 200
 MAX_INDEXED_LENGTH = 500  # characters; four bytes each, and the key, fit into an index
@@ -31,6 +32,8 @@ def schema_to_look_at(connection: pymysql.Connection[Any], named: str | None, ow
     """The schema named, or the only one there is besides the server's and viewtail's own. Raises MisuseError."""
     query = "SELECT DISTINCT table_schema FROM information_schema.tables WHERE table_type = 'BASE TABLE' ORDER BY 1"
     known = [name for name in _names(connection, query) if name not in _SYSTEM]
+    if folds_names(connection):
+        named, own = named and named.lower(), [name.lower() for name in own]
     if named is not None:
         if named in known:
             return named

@@ -41,6 +41,18 @@ class ServerFacts:
         return [[table] for table in tables] if self.name == MARIADB else [[*tables]] if tables else []
 
 
+def folds_names(connection: pymysql.Connection[Any]) -> bool | None:
+    """Whether names of tables and databases that differ in case alone are the same to the server.
+
+    None: they may be, in a binlog that it has. A MySQL keeps the setting for life; a MariaDB that tells names apart by
+    case may have been started with another one before.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@lower_case_table_names, VERSION()")
+        setting, version = cursor.fetchone() or (0, "")
+    return True if setting else None if "mariadb" in version.lower() else False
+
+
 def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
     """The facts of the server behind a connection; raises SourceError for one viewtail does not know."""
     with connection.cursor() as cursor:

@@ -7,6 +7,7 @@ The data folder is copied from a template made once, with a server_uuid of its o
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from stack import archives
@@ -43,15 +44,21 @@ def _own_folders(prefix: Path) -> list[str]:
     return [f"--plugin-dir={plugins}", "--secure-file-priv=NULL"]
 
 
-def _initialize(into: Path) -> None:
+def initialize(into: Path, options: Sequence[str] = ()) -> None:
+    """Make a data folder, for options that a server has for life: `start` uses the one that is there."""
     prefix = install()
-    progress("mysql: making the template of a data folder")
+    into.mkdir(parents=True, exist_ok=True)
     # A small redo log makes the copies small; it grows to the configured capacity at the first start.
-    argv = [*_SERVER.command(prefix, into), "--initialize-insecure", "--innodb-redo-log-capacity=8M"]
+    argv = [*_SERVER.command(prefix, into), "--initialize-insecure", "--innodb-redo-log-capacity=8M", *options]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         raise ServerFailed(f"mysqld --initialize-insecure failed with exit code {done.returncode}:\n{done.stderr}")
     (into / "auto.cnf").unlink()  # each copy makes a server_uuid of its own
+
+
+def _initialize(into: Path) -> None:
+    progress("mysql: making the template of a data folder")
+    initialize(into)
 
 
 _SERVER = SqlServer(

@@ -21,6 +21,7 @@ from pymysqlreplication import BinLogStreamReader
 from changes.errors import SourceUnavailableError
 from ingest.binlog import continuity
 from ingest.binlog.gtid_sets import GtidSet, is_of_mariadb
+from servers.facts import folds_names
 from servers.sessions import MySQLAddress, connection_arguments, session_error, value_of
 
 _MOST_IN_HEADER = 1 << 32  # bytes of a file: an event's header cannot tell a later position
@@ -79,6 +80,7 @@ class DumpConnection:
         self.has_checksums = True  # until the first format description says whether events have some
         self.large_files: frozenset[str] = reader._stream_connection.large_files
         self.clock_ahead_us: int = reader._stream_connection.clock_ahead_us
+        self.folds_names: bool | None = reader._stream_connection.folds_names
         self.socket: socket.socket = reader._stream_connection._sock
         self.socket.settimeout(self._timeout_s)
 
@@ -119,6 +121,7 @@ class _Session(pymysql.Connection):
     _dump: bytes | None = None
     large_files: frozenset[str] = frozenset()
     clock_ahead_us = 0  # the server's before this process's
+    folds_names: bool | None = None
 
     def __init__(self, *, server_id: int, seen: str | None, identity: str | None, **settings: Any) -> None:
         super().__init__(**settings)
@@ -127,6 +130,7 @@ class _Session(pymysql.Connection):
                 # Whatever the server writes now: the files before it may hold checksums, and are refused without this.
                 cursor.execute("SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'")
             self.clock_ahead_us = _clock_ahead_us(self)
+            self.folds_names = folds_names(self)
             if identity is not None:
                 continuity.check_identity(self, identity)
             if seen is not None:

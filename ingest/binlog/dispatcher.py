@@ -58,6 +58,7 @@ class Dispatcher:
         large_files: where a start by set would not know its place: what the server leaves out may hide a wrap.
         unchecked_formats: format descriptions that have no checksum.
         server: identity of the server, for positions.
+        folds_names: whether the server takes table names that differ in case for one; None: perhaps.
     """
 
     def __init__(
@@ -74,10 +75,13 @@ class Dispatcher:
         unchecked_formats: frozenset[bytes] = frozenset(),
         server: str = "",
         fits_from: Mapping[tuple[str, str], int] = MappingProxyType({}),
+        folds_names: bool | None = None,
     ) -> None:
         self._place = Place(after, _CHECKSUM_BYTES if has_checksums else 0, server, large_files)
         self._transaction = OpenTransaction(self._place, after.start, spool_bytes)
-        self._tables = TableReaders(self._place, self._transaction, followed, watermark, own_schemas, fits_from)
+        self._tables = TableReaders(
+            self._place, self._transaction, followed, watermark, own_schemas, fits_from, folds_names
+        )
         walk = Walk(self._place, self._transaction, self._tables, max_event_bytes)
         self._unchecked_formats = unchecked_formats
         self._others = ControlEvents(walk, after)

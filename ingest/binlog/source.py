@@ -312,6 +312,7 @@ class BinlogSource:
             after=after,
             has_checksums=connection.has_checksums,
             large_files=connection.large_files,
+            folds_names=connection.folds_names,
             unchecked_formats=self._unchecked_formats,
         )
         self._connection, self.progress.clock_ahead_us = connection, connection.clock_ahead_us

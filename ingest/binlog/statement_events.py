@@ -42,7 +42,7 @@ class StatementEvents:
         if handler is not None:
             handler(statement, event.log_pos)
             return
-        if query.database not in self._walk.tables.own_schemas:
+        if not self._walk.tables.is_own(query.database):
             self._walk.transaction.mark_foreign()
         for text in query.texts:
             self._judge(statements.plain(text, query.sql_mode), query, event.log_pos)
@@ -95,9 +95,13 @@ class StatementEvents:
         followed = statements.concerned(statement, query.database, tables.followed.values())
         for table in followed:
             tables.last_statements[table] = f"{statements.shown(statement)} (at {place})"
-        for verdict in statements.judge(statement, query.database, followed, query.sql_mode):
+        for verdict in statements.judge(
+            statement, query.database, followed, query.sql_mode, folds_names=tables.folds_names
+        ):
             self._note(verdict, statement, query, log_pos)
-        for verdict in statements.extended(statement, query.database, set(followed) - tables.halted):
+        for verdict in statements.extended(
+            statement, query.database, set(followed) - tables.halted, folds_names=tables.folds_names
+        ):
             self._note(verdict, statement, query, log_pos)
 
     def _note(self, verdict: statements.Verdict, statement: str, query: Query, log_pos: int) -> None:

@@ -16,8 +16,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from changes.batches import Followed, TableChangeKind
+
+if TYPE_CHECKING:
+    from ingest import ddl
 
 
 class Meaning(Enum):
@@ -140,7 +144,9 @@ def concerned(text: str, database: str, followed: Iterable[Followed]) -> list[Fo
     return [table for table in named if _reaches(folded, database, table.table.schema)]
 
 
-def judge(text: str, database: str, followed: Iterable[Followed], sql_mode: int = 0) -> list[Verdict]:
+def judge(
+    text: str, database: str, followed: Iterable[Followed], sql_mode: int = 0, *, folds_names: bool | None = None
+) -> list[Verdict]:
     """The verdict on each followed table whose rows or columns a statement may have changed unseen.
 
     Args:
@@ -148,25 +154,36 @@ def judge(text: str, database: str, followed: Iterable[Followed], sql_mode: int 
         database: the session's, for names without one.
         followed: those that the statement may be about are picked from them.
         sql_mode: the session's; a strict one made the server refuse a conversion that loses something.
+        folds_names: whether table names that differ in case are those of one table (servers/facts.py); None: perhaps.
     """
     if _ROWS_STAY.match(text) or not (tables := concerned(text, database, followed)):
         return []
     if not _READ.match(text):
         why = f"a {text.split(None, 1)[0].upper()} statement may have changed rows without row events"
         return [Verdict(table, None, why) for table in tables]
-    from ingest import ddl  # 17 MiB, which a stream without such statements does without
+    from ingest import ddl
     from ingest.binlog import table_effects
 
     try:
-        effects = ddl.read(text, database)
+        effects = _effects(text, database, tables, folds_names)
     except ddl.Unread as error:
         why = f"viewtail cannot read this statement ({error}), and it may be about the table"
         return [Verdict(table, None, why) for table in tables]
-    found = [(table, table_effects.meant(table, effects, bool(sql_mode & STRICT))) for table in tables]
+    is_strict, case_tells = bool(sql_mode & STRICT), folds_names is False
+    found = [(table, table_effects.meant(table, effects, is_strict, case_tells)) for table in tables]
     return [Verdict(table, *meant) for table, meant in found if meant is not None]
 
 
-def extended(text: str, database: str, followed: Iterable[Followed]) -> list[Verdict]:
+def _effects(text: str, database: str, tables: Iterable[Followed], folds_names: bool | None) -> list[ddl.Effect]:
+    from ingest import ddl  # 17 MiB, which a stream without such statements does without
+
+    names = [(one.table.schema, one.table.name) for one in tables]
+    return ddl.read(text, database, ddl.folding(names) if folds_names else ddl.as_written)
+
+
+def extended(
+    text: str, database: str, followed: Iterable[Followed], *, folds_names: bool | None = None
+) -> list[Verdict]:
     """The followed tables to which a statement that `judge` has seen added a column."""
     if not _ALTER.match(text) or not (tables := concerned(text, database, followed)):
         return []
@@ -174,7 +191,7 @@ def extended(text: str, database: str, followed: Iterable[Followed]) -> list[Ver
     from ingest.binlog import table_effects
 
     try:
-        effects = ddl.read(text, database)
+        effects = _effects(text, database, tables, folds_names)
     except ddl.Unread:
         return []
     return [

@@ -6,6 +6,7 @@ Imported with the first statement that changes a table: sqlglot's grammar takes 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
 
@@ -32,9 +33,16 @@ _UNSEEN = "values may have changed without row events"
 _CONVERTED = f"the table was converted to a character set, and {_UNSEEN}"
 
 
-def meant(followed: Followed, effects: list[ddl.Effect], is_strict: bool) -> Meant | None:
-    """What happened to a table; None: nothing did. `is_strict`: the server refused lossy conversions."""
-    found = [one for effect in effects if (one := _of_effect(followed, effect, is_strict)) is not None]
+def meant(followed: Followed, effects: list[ddl.Effect], is_strict: bool, case_tells: bool) -> Meant | None:
+    """What happened to a table; None: nothing did.
+
+    Args:
+        effects: with names as the server has them, where it is known what case means there.
+        is_strict: the server refused lossy conversions.
+        case_tells: names that differ in case are those of different tables; False: they are, or may be, the same.
+    """
+    near = _Near(ddl.Name(followed.table.schema, followed.table.name), case_tells)
+    found = [one for effect in effects if (one := _of_effect(followed, near, effect, is_strict)) is not None]
     return next((one for one in found if one[0] is None), found[0] if found else None)
 
 
@@ -46,48 +54,57 @@ def extends(followed: Followed, effects: list[ddl.Effect]) -> bool:
     return not known.issuperset(added)
 
 
-def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Meant | None:
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """What is said of names, if they are those of a followed table, or may be."""
+
+    own: ddl.Name
+    case_tells: bool
+
+    def about(
+        self, name: ddl.Name, kind: TableChangeKind | None, why: str, columns: frozenset[str] | None = None
+    ) -> Meant | None:
+        """Where the name may be that of another table, its case alone being different, the table halts."""
+        if name == self.own:
+            return kind, why, columns
+        if not self.case_tells and _lower(name) == _lower(self.own):
+            return None, f"{why}, or one whose name differs in case only", None
+        return None
+
+    def about_any(self, names: Iterable[ddl.Name], kind: TableChangeKind | None, why: str) -> Meant | None:
+        found = (self.about(name, kind, why) for name in names)
+        return next((one for one in found if one is not None), None)
+
+    def is_in(self, schema: str) -> bool:
+        """Whether its schema is that, or may be."""
+        return schema == self.own.schema or (not self.case_tells and schema.lower() == self.own.schema.lower())
+
+
+def _lower(name: ddl.Name) -> tuple[str, str]:
+    return name.schema.lower(), name.name.lower()
+
+
+def _of_effect(followed: Followed, near: _Near, effect: ddl.Effect, is_strict: bool) -> Meant | None:
     match effect:
         case ddl.Truncated(table):
-            return _about(followed, table, TableChangeKind.EMPTIED, "the table was emptied")
+            return near.about(table, TableChangeKind.EMPTIED, "the table was emptied")
         case ddl.Dropped(table, is_replaced):
             what = "replaced by an empty one" if is_replaced else "dropped"
-            return _about(followed, table, None, f"the table was {what}")
-        case ddl.DatabaseDropped(schema) if schema.lower() == followed.table.schema.lower():
+            return near.about(table, None, f"the table was {what}")
+        case ddl.DatabaseDropped(schema) if near.is_in(schema):
             return None, "the table was dropped with its database", None
         case ddl.Renamed(pairs):
-            return _renamed(followed, pairs)
+            return _renamed(near, pairs)
         case ddl.Altered():
-            return _altered(followed, effect, is_strict)
+            return _altered(followed, near, effect, is_strict)
     return None
 
 
-def _about(
-    followed: Followed, name: ddl.Name, kind: TableChangeKind | None, why: str, columns: frozenset[str] | None = None
-) -> Meant | None:
-    """What is said of a name, if it is the table's.
-
-    Whether names that differ in case are the same is the server's setting (lower_case_table_names), which the binlog
-    does not tell: they may be, so the table halts.
-    """
-    table = followed.table
-    if (name.schema, name.name) == (table.schema, table.name):
-        return kind, why, columns
-    if (name.schema.lower(), name.name.lower()) == (table.schema.lower(), table.name.lower()):
-        return None, f"{why}, or one whose name differs in case only", None
-    return None
-
-
-def _about_any(followed: Followed, names: Iterable[ddl.Name], kind: TableChangeKind | None, why: str) -> Meant | None:
-    found = (_about(followed, name, kind, why) for name in names)
-    return next((one for one in found if one is not None), None)
-
-
-def _renamed(followed: Followed, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -> Meant | None:
+def _renamed(near: _Near, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -> Meant | None:
     """A table that goes takes its rows along; one that comes in its place (gh-ost, pt-online-schema-change) brings its
     own."""
-    own = ddl.Name(followed.table.schema, followed.table.name)
-    if (mention := _about_any(followed, chain(*pairs), None, "the table was renamed")) is None:
+    own = near.own
+    if (mention := near.about_any(chain(*pairs), None, "the table was renamed")) is None:
         return None
     before: dict[ddl.Name, ddl.Name] = {}  # of a table's name now, the one it had
     for old, new in pairs:
@@ -104,14 +121,14 @@ def _renamed(followed: Followed, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -
 # -- ALTER TABLE ----------------------------------------------------------------------------------------------------
 
 
-def _altered(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Meant | None:
+def _altered(followed: Followed, near: _Near, altered: ddl.Altered, is_strict: bool) -> Meant | None:
     exchanged = [change.other for change in altered.changes if isinstance(change, ddl.PartitionExchanged)]
     why = "the table's rows were exchanged for a partition's"
-    if (found := _about_any(followed, exchanged, TableChangeKind.REPLACED, why)) is not None:
+    if (found := near.about_any(exchanged, TableChangeKind.REPLACED, why)) is not None:
         return found
     found = _lost(followed, altered, is_strict) or _moved(altered) or _widened(followed, altered)
     found = found or _redefined(followed, altered)
-    return None if found is None else _about(followed, altered.table, *found)
+    return None if found is None else near.about(altered.table, *found)
 
 
 def _lost(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Meant | None:

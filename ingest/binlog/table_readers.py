@@ -81,11 +81,13 @@ class TableReaders:
         watermark: Followed,
         own_schemas: frozenset[str],
         fits_from: Mapping[tuple[str, str], int],
+        folds_names: bool | None,
     ) -> None:
         self._place, self._transaction = place, transaction
-        self.followed = dict(followed)
+        self.folds_names = folds_names
+        self.followed = {self._key(*names): one for names, one in followed.items()}
         self.watermark = watermark
-        self.own_schemas = own_schemas
+        self._own_schemas = frozenset(map(self._folded, own_schemas))
         self._fits_from = fits_from
         self.compile = compile_reader
         self.by_body: dict[bytes, TableReader | OwnTable | None] = {}
@@ -98,16 +100,16 @@ class TableReaders:
 
     def reader(self, body: bytes, version: int) -> TableReader | OwnTable | None:
         """The reader for a table map that is not in `by_body`; None for a table nobody follows."""
-        schema, name = names(body)
+        schema, _ = key = self._key(*names(body))
         found: TableReader | OwnTable | None = None
-        if (schema, name) == (self.watermark.table.schema, self.watermark.table.name):
+        if key == self._key(self.watermark.table.schema, self.watermark.table.name):
             self.has_watermarks = True
             try:
                 found = self.compile(body, self.watermark)
             except TableUnreadableError as error:
                 self.skip_watermark(str(error))
                 return None  # not remembered: the log gets a line for each one that is skipped
-        elif (followed := self.followed.get((schema, name))) is not None:
+        elif (followed := self.followed.get(key)) is not None:
             if self._is_before_it_fits(followed, version):
                 return None  # not remembered: later ones are followed
             try:
@@ -116,12 +118,22 @@ class TableReaders:
                 last = self.last_statements.get(followed)
                 why = f"{error}. The last statement about the table: {last}" if last else str(error)
                 self.halt(followed, version, why, error.columns)
-        elif schema in self.own_schemas:
+        elif schema in self._own_schemas:
             found = OWN_TABLE
         if len(self.by_body) >= _MOST_READERS:
             self.by_body.clear()
         self.by_body[body] = found
         return found
+
+    def is_own(self, schema: str) -> bool:
+        """Whether it is a database of viewtail's own."""
+        return self._folded(schema) in self._own_schemas
+
+    def _folded(self, name: str) -> str:
+        return name.lower() if self.folds_names else name
+
+    def _key(self, schema: str, name: str) -> tuple[str, str]:
+        return self._folded(schema), self._folded(name)
 
     def add(self, body: Buffer, version: int) -> TableReader | OwnTable | None:
         """A table map of the open transaction; returns its reader."""
@@ -149,7 +161,7 @@ class TableReaders:
         reason = f"{followed.table.full_name} at {self._place}: {reason}"
         self.halts.append(Halt(followed, version, reason, columns))
         self.halted.add(followed)
-        self.followed.pop((followed.table.schema, followed.table.name), None)
+        self.followed.pop(self._key(followed.table.schema, followed.table.name), None)
         self.by_body.clear()
         for identity, reader in self.by_id.items():
             if reader and reader.followed.described is followed:

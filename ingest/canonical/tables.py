@@ -18,7 +18,7 @@ from changes.errors import DeclarationError
 from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table, full_name, is_pattern, matches
 from ingest.canonical.rows import source_error, user_of
 from ingest.charsets import READABLE
-from servers.facts import facts_of
+from servers.facts import facts_of, folds_names
 from servers.sessions import Connection, lacks_rights, quote
 
 _TYPES = {
@@ -48,6 +48,8 @@ class Descriptions:
             (schema, part) for (schema, _), parts in self._parts.items() for part in parts
         }
         self._asked = frozenset(tables)
+        if folds_names(connection):  # two of them may be one table
+            tables, self._asked = {(schema.lower(), name.lower()) for schema, name in tables}, frozenset()
         self._user = user_of(connection)
         columns = (
             "column_name, data_type, column_type, is_nullable, character_set_name, character_maximum_length, "

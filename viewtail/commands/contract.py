@@ -13,6 +13,7 @@ from ingest.canonical import describe
 from operations.contract import Contract, Effect, Unread
 from operations.sql_files import Statement, statements
 from projectors.views import View
+from servers.facts import folds_names
 from servers.sessions import open_session
 from viewtail import declarations
 from viewtail.commands.output import print_json
@@ -36,7 +37,7 @@ def check(config: Path | None, file: Path, *, database: str | None, is_offline: 
         effects = list(contract.check(found))
     else:
         with closing(open_session(loaded.source_address(), role="source")) as connection:
-            contract = Contract(views, partial(describe, connection), default)
+            contract = Contract(views, partial(describe, connection), default, folds_names(connection))
             effects = list(contract.check(found))
     is_read, is_well = not any(one.may_break for one in contract.unread), not any(effect.breaks for effect in effects)
     if as_json:
