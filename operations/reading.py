@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pymysql
@@ -87,7 +87,8 @@ class Reader:
         wanted = key_of(key, self.view)
         with closing(self.open_reader()) as reader:
             for row in reader.rows([wanted]):
-                return Record(view=self.view.id, key=row.key, version=row.version, content=row.content)
+                version = of_entity(row.version, self.view.view)
+                return Record(view=self.view.id, key=row.key, version=version, content=row.content)
         return None
 
     def search(self, query: str, *, fields: Sequence[str] | None = None, page: int = 1, size: int = 10) -> SearchPage:
@@ -96,7 +97,14 @@ class Reader:
             kinds = _kinds([kind for store in STORES if store.has_search for kind in store.view_classes])
             raise MisuseError(f"view {self.view.id} cannot be searched; search reads {kinds} views, get reads by key")
         with closing(self.open_reader()) as reader:
-            return reader.search(query, fields=fields, page=page, size=size)
+            found = reader.search(query, fields=fields, page=page, size=size)
+        hits = [replace(hit, version=of_entity(hit.version, self.view.view)) for hit in found.hits]
+        return replace(found, hits=hits)
+
+
+def of_entity(version: int, view: View) -> int:
+    """Of a row that is shown: what its version column says, as `viewtail serve` does, and not what stores guard by."""
+    return version if view.entity.version is None else version // 2
 
 
 def _kinds(kinds: Sequence[type[View]]) -> str:

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import orjson
 import pytest
 
 from stack import Server
 from stack.server import free_port
 from tests.support.asking import ask
-from tests.support.running import wait_for
+from tests.support.running import addresses, running, wait_for
 from tests.support.serving import TABLE, Said, Served
 
 pytestmark = pytest.mark.mysql
@@ -292,6 +293,49 @@ def test_the_document_names_the_handlers_and_what_their_docstrings_say(served: S
     assert deposit["description"].endswith("A balance never becomes negative.")
     assert "/bank.account/{id}/to%20the%20last" in document["paths"]
     assert set(deposit["responses"]) == {*map(str, (200, 400, 408, 409, 413, 415, 422, 500, 503, 504))}
+
+
+def test_a_request_that_is_not_as_its_handler_declares_is_told_by_the_field_and_writes_nothing(served: Served) -> None:
+    cases = (({"amount": "cAnArY"}, "amount: "), ({}, "amount: Field required"), ({"amount": 1, "why": 7}, "why: "))
+    for request, says in cases:
+        found = served.post("declared", "pay", "1", **request)
+        assert (found.status, found.kind) == (422, "invalid") and says in found.body["detail"]
+        assert "cAnArY" not in found.text.decode() + served.log
+    assert served.ask("GET", f"/{TABLE}/declared").status == 404
+    assert served.post("declared", "pay", "1", amount=3).body["response"] == {"balance": -3}
+    assert served.post("declared", "pay", "1", amount=3).body["is_repeated"]
+    document = served.ask("GET", "/openapi.json").body
+    body = document["paths"]["/bank.account/{id}/pay"]["post"]["requestBody"]["content"]["application/json"]
+    schema = document["components"]["schemas"][body["schema"]["$ref"].rpartition("/")[2]]
+    assert schema["required"] == ["amount"] and schema["properties"]["amount"]["exclusiveMinimum"] == 0
+
+
+def test_the_page_for_people_shows_the_document_and_loads_nothing(served: Served) -> None:
+    page = served.ask("GET", "/docs")
+    assert page.status == 200 and page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    for says in (b"POST /bank.account/{id}/pay", b"exclusiveMinimum", b"A balance never becomes negative."):
+        assert says in page.text
+    assert not re.search(rb"<script|<link|src=|https?://", page.text)
+
+
+VIEWS = """
+from viewtail import Entity, IndexTable
+
+account = Entity("bank.account", key="entity_id", version="version", append_only=True, order="event_id")
+views = [IndexTable("by_event", account, value="event_id")]
+"""
+
+
+def test_a_version_over_http_is_the_one_that_get_shows(mysql_server: Server, served: Served, tmp_path: Path) -> None:
+    for at in range(1, 4):
+        version = served.post("versions", "deposit", str(at), amount=1).body["version"]
+    with running(
+        tmp_path, VIEWS, {**addresses(mysql_server), "VIEWTAIL_MYSQL__URL": f"{mysql_server.url}/of_versions"}
+    ) as run:
+        wait_for("it is filled", run.is_well)
+        shown = orjson.loads(run.command("get", "by_event", "versions", "--json").stdout)
+    assert shown["version"] == version == served.ask("GET", f"/{TABLE}/versions").body["version"] == "3"
 
 
 def test_a_table_is_made_by_a_command_and_serve_asks_for_it(mysql_server: Server, tmp_path: Path) -> None:

@@ -22,7 +22,20 @@ import os
 import time
 from pathlib import Path
 
+from pydantic import BaseModel, Field
+
 from viewtail.entities import EventSourced, Refusal
+
+
+class Pay(BaseModel):
+    amount: int = Field(gt=0)
+    why: str = ""
+
+
+def pay(state, request: Pay):
+    """Take an amount."""
+    balance = (state or {"balance": 0})["balance"] - request.amount
+    return {"balance": balance}, {"balance": balance}
 
 
 def deposit(state, request):
@@ -54,7 +67,7 @@ def waits(state, request):
     return "waited", {"balance": 0}
 
 
-commands = {"deposit": deposit, "note": note, "fails": fails, "waits": waits, "to the last": note}
+commands = {"deposit": deposit, "note": note, "fails": fails, "waits": waits, "to the last": note, "pay": pay}
 if os.environ.get("VIEWTAIL_TEST_TAKES_ALL"):  # for who sends what no handler could expect
     commands = {"note": note, "to the last": note}
 entities = [EventSourced("bank.account", commands)]

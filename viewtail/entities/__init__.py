@@ -11,6 +11,7 @@ from viewtail.entities.commands import (
     WorkerBusyError,
     WorkerEndedError,
 )
+from viewtail.entities.declared_requests import InvalidRequestError
 from viewtail.entities.event_sourced import EventSourced, State
 from viewtail.entities.worker import CommandWorker
 
@@ -21,6 +22,7 @@ __all__ = [
     "EventSourced",
     "HandlerFailedError",
     "HandlerHungError",
+    "InvalidRequestError",
     "Refusal",
     "RefusedError",
     "State",

@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 import orjson
 
 from changes.errors import MisuseError, TemporaryError, ViewtailError
+from viewtail.entities import declared_requests
+from viewtail.entities.declared_requests import InvalidRequestError
 from viewtail.stored_texts import NotJsonError, as_json, is_key
 
 Handler: TypeAlias = Callable[[Any, Any], tuple[Any, Any]]
@@ -102,10 +104,15 @@ class Answer:
 
 
 def handled(handler: Handler, command: Command, state: bytes) -> tuple[bytes, bytes]:
-    """The response and the new state of one command, as JSON. Raises RefusedError or HandlerFailedError."""
+    """The response and the new state of one command, as JSON.
+
+    Raises RefusedError, HandlerFailedError, or InvalidRequestError for a request that is not as the handler declares.
+    """
     try:
         # Each gets objects of its own: what a handler changes before it fails is nobody else's.
-        answer = handler(orjson.loads(state), orjson.loads(command.request_text))
+        answer = handler(orjson.loads(state), declared_requests.read(handler, command.request_text, command.name))
+    except InvalidRequestError:
+        raise
     except Refusal as refusal:
         raise RefusedError(str(refusal) or f"{command.name} is refused") from None
     except BaseException as error:  # SystemExit too: the thread is not the handler's

@@ -16,6 +16,7 @@ from servers.patience import QUESTION, WORK, Patience
 from servers.sessions import Connection, asking, create_database, number_of, open_session, session_error
 from viewtail.entities.archives import Archive
 from viewtail.entities.commands import MOST_NAME, Handler
+from viewtail.entities.declared_requests import declared
 from viewtail.entities.event_table import NOT_AS_MADE, EventTable, read_in_one_snapshot
 from viewtail.entities.pushes import pushes_of
 from viewtail.entities.worker import HANGS_AFTER_S, PATIENCE_S, CommandWorker
@@ -47,7 +48,8 @@ class EventSourced:
 
     Args:
         table: with its database; on the source's primary, as the settings have it.
-        handlers: by command name. The state of an entity without events is None.
+        handlers: by command name. The state of an entity without events is None. The type hint of the request, where
+            there is one (a pydantic model, a TypedDict, a dataclass), is what each request is checked against.
         settings: by default the environment's and viewtail.toml's.
     """
 
@@ -59,6 +61,7 @@ class EventSourced:
                 raise MisuseError(f"{table}: the name of a command is text of 1 to {MOST_NAME} characters")
             if not callable(handler):
                 raise MisuseError(f"{table}: the handler of {name} is no function")
+            declared(handler)
         self._settings = settings
 
     def with_settings(self, settings: Settings) -> EventSourced:

@@ -2,7 +2,7 @@
 
     POST /ENTITY/ID/COMMAND   handles a command, once for its Idempotency-Key
     GET  /ENTITY/ID           the state, or with ?version=N that of a version
-    GET  /openapi.json, /livez, /readyz
+    GET  /docs, /openapi.json, /livez, /readyz
 
 ENTITY is the table, as in bank.account. Nothing that a request holds is logged.
 """
@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 from changes.errors import StoreUnavailableError, ViewtailError, nearest
 from servers.patience import PROBE
 from viewtail.entities import Command, CommandWorker, EventSourced
-from viewtail.serving import openapi, problems
+from viewtail.serving import docs_page, openapi, problems
 from viewtail.serving.forwarding import MEMBER_HEADER, Forwarding
 from viewtail.serving.problems import METHOD, NOT_FOUND, UNAVAILABLE, Problem, json_response
 from viewtail.serving.requests import body_of, check_id, key_of, object_of, segments_of, version_of
@@ -57,6 +57,7 @@ class EntityServer:
         self._most_body_bytes, self._forwarding = most_body_bytes, forwarding
         self._workers: dict[str, CommandWorker] = {}
         self._document = openapi.document(entities)
+        self._page = docs_page.page(self._document)
         self._under_way = 0
         self._held_bytes = 0
         self._readiness = asyncio.Lock()
@@ -95,6 +96,8 @@ class EntityServer:
                 return _allowed(request, *_READ) or await self._readyz()
             case ["openapi.json"]:
                 return _allowed(request, *_READ) or json_response(self._document)
+            case ["docs"]:
+                return _allowed(request, *_READ) or Response(self._page, headers=docs_page.HEADERS)
             case [table, entity_id]:
                 entity = self._entity(table)
                 return _allowed(request, *_READ) or await _state(request, entity, entity_id)
@@ -103,7 +106,9 @@ class EntityServer:
                 if name not in entity.handlers:
                     raise _unknown(f"{table} has no command {name!r}", name, entity.handlers)
                 return _allowed(request, "POST") or await self._counted(request, entity, entity_id, name)
-        raise Problem(NOT_FOUND, "the paths are /ENTITY/ID, /ENTITY/ID/COMMAND, /openapi.json, /livez and /readyz")
+        raise Problem(
+            NOT_FOUND, "the paths are /ENTITY/ID, /ENTITY/ID/COMMAND, /docs, /openapi.json, /livez and /readyz"
+        )
 
     def _entity(self, table: str) -> EventSourced:
         found = self._entities.get(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
@@ -10,6 +11,7 @@ from urllib.parse import quote
 
 from viewtail.entities import EventSourced
 from viewtail.entities.commands import MOST_COMMAND_ID, MOST_ENTITY_ID, Handler
+from viewtail.entities.declared_requests import declared
 from viewtail.serving import problems
 from viewtail.serving.problems import MEDIA_TYPE, Kind
 from viewtail.serving.requests import KEY_HEADER, KEY_PATTERN, MOST_DEPTH, MOST_VERSION
@@ -91,24 +93,30 @@ _OF_COMMANDS = (
 _OF_STATES = (
     *(problems.BAD_REQUEST, problems.NOT_FOUND, problems.STORE_REFUSED, problems.FAULT, problems.UNAVAILABLE),
 )
+_PLACE = "#/components/schemas/"
+_NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def document(entities: Sequence[EventSourced]) -> dict[str, Any]:
     """As JSON has it."""
     paths: dict[str, Any] = {}
+    schemas = {**_SCHEMAS}
     for entity in entities:
         name = entity.table.name
         at = f"/{_literal(name)}/{{id}}"
         paths[at] = {"parameters": [_ID], "get": _state(name)}
         for command, handler in entity.handlers.items():
-            paths[f"{at}/{_literal(command)}"] = {"parameters": [_ID], "post": _command(name, command, handler)}
+            paths[f"{at}/{_literal(command)}"] = {
+                "parameters": [_ID],
+                "post": _command(name, command, handler, schemas),
+            }
     for probe, what in (("livez", "Whether the process answers."), ("readyz", "Whether its store answers, too.")):
         paths[f"/{probe}"] = {"get": _probe(probe, what)}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Event-sourced entities, by viewtail", "version": version("viewtail")},
         "paths": paths,
-        "components": {"schemas": _SCHEMAS},
+        "components": {"schemas": schemas},
     }
 
 
@@ -126,7 +134,8 @@ def _state(name: str) -> dict[str, Any]:
     }
 
 
-def _command(name: str, command: str, handler: Handler) -> dict[str, Any]:
+def _command(name: str, command: str, handler: Handler, schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schema of its request, and of that one's parts, join `schemas`."""
     text = inspect.getdoc(handler) if inspect.isroutine(handler) else None
     told = {"summary": text.partition("\n")[0], "description": text} if text else {"summary": command}
     return {
@@ -136,13 +145,27 @@ def _command(name: str, command: str, handler: Handler) -> dict[str, Any]:
         "parameters": [_KEY],
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Request"}}},
+            "content": {"application/json": {"schema": {"$ref": _PLACE + _request(name, command, handler, schemas)}}},
         },
         "responses": {
             "200": _json("Answer", "The command took effect, now or before."),
             **_problems(_OF_COMMANDS),
         },
     }
+
+
+def _request(name: str, command: str, handler: Handler, schemas: dict[str, Any]) -> str:
+    """The name of the schema."""
+    known = declared(handler)
+    if known is None:
+        return "Request"
+    place = _NO_NAME.sub("_", f"{name}.{command}")
+    while place in schemas:  # of another command, which differs in what is no part of a schema's name
+        place += "_"
+    found = known.schema(f"{_PLACE}{place}.{{model}}")
+    schemas |= {f"{place}.{part}": schema for part, schema in found.pop("$defs", {}).items()}
+    schemas[place] = found
+    return place
 
 
 def _probe(name: str, what: str) -> dict[str, Any]:
