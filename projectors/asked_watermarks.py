@@ -197,7 +197,7 @@ class AskedWatermarks(Watermarks):
         try:
             for number in range(MOST_ASKERS):
                 if value_of(connection, "SELECT GET_LOCK(%s, 0)", lock_name(self._database, f"asker#{number}")) == 1:
-                    self._name, self._locked = f"{self._database}:asker:{number}", connection
+                    self._name, self._locked = self._place.row(f"{self._database}:asker:{number}"), connection
                     return
         except pymysql.err.MySQLError as error:
             connection.close()

@@ -51,12 +51,18 @@ class WatermarkPlace:
         schema: its database.
         is_with_rows: it comes to who reads canonical rows as these do, and may be as late.
         why_missing: why the watermark of a name cannot come, though it was committed, and what to do; None: it may.
+        deployment: whose rows these are: several may read one source, and call their own databases the same.
     """
 
     open: Callable[[], Connection]
     schema: str
     is_with_rows: bool = True
     why_missing: Callable[[str], str | None] = lambda _: None
+    deployment: str = ""
+
+    def row(self, name: str) -> str:
+        """The name of a row: of a deployment's own."""
+        return f"{name}@{self.deployment}" if self.deployment else name
 
 
 class Watermarks:
@@ -80,7 +86,7 @@ class Watermarks:
         self._place = place
         self._session = OwnSession(self._open)
         self._table = quote(place.schema, "watermark")
-        self._name = name
+        self._name = place.row(name)
         self._seen: dict[str, int] = {}
         self._written: dict[str, int] = {}  # token -> how many were written before it
         self._changed = threading.Condition()

@@ -66,7 +66,11 @@ class Deployment:
         """Where watermarks are written."""
         if not self.settings.source_kind.has_watermarks:
             return WatermarkPlace(self.open_store, self.database, is_with_rows=False)
-        return WatermarkPlace(self.open_primary, self.settings.source.database, why_missing=self._why_missing)
+        claimant = self.claimant()
+        of = "" if claimant is None else claimant.id[:8]
+        return WatermarkPlace(
+            self.open_primary, self.settings.source.database, why_missing=self._why_missing, deployment=of
+        )
 
     def _why_missing(self, watermark: str) -> str | None:
         return self.settings.source_kind.why_missing(self.settings.source_access(), watermark)
