@@ -41,6 +41,7 @@ class Progress:
     version: int
     ends: Mapping[str, Sequence[int]]  # by topic, of each partition
     watermarks: Mapping[str, int] = field(default_factory=dict)  # token -> version, of those seen since the last one
+    silent: Sequence[str] = ()  # topics that get no changes now, so nothing is said of their ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,8 @@ class Published:
         if (progress := self.progress) is not None:
             watermarks = _texts(progress.watermarks)
             found["progress"] = {"version": str(progress.version), "ends": progress.ends, "watermarks": watermarks}
+            if progress.silent:
+                found["progress"]["silent"] = progress.silent
         return orjson.dumps(found)
 
     @classmethod
@@ -91,6 +94,7 @@ def _progress(found: Any) -> Progress:
         version=int(found["version"]),
         ends={str(topic): [int(end) for end in ends] for topic, ends in found["ends"].items()},
         watermarks=_numbers(found["watermarks"]),
+        silent=tuple(map(str, found.get("silent", ()))),
     )
 
 

@@ -106,6 +106,7 @@ class Pipeline:
     def __post_init__(self) -> None:
         self._witnessed, self._publisher = witnessed(self.sink), publisher(self.sink)
         if self._publisher is not None:
+            self._publisher.gets_changes = self.life.gets_changes
             self.windows = Windows(self._publisher, self.life.projections.is_halted)
             self._most_open_rows = self.limits.batch_rows
             self.limits = self.limits.with_at_most(self._publisher.most_rows)

@@ -36,6 +36,7 @@ def begin(
     life.states.have_places(life.projections.views - refused.keys())
     if (topics := publisher(sink)) is not None:
         life.only_in(topics.incarnations())
+        life.accepted(life.views.keys() - refused.keys())
     if store is None:
         return offset
     kept = store.witness(offset)

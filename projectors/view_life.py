@@ -19,7 +19,7 @@ import structlog
 from changes.batches import Followed, Halt
 from offsets.mysql import Session
 from projectors.projection import Projections
-from projectors.stores import Sink, guarded
+from projectors.stores import NOT_AS_DECLARED, Sink, guarded
 from projectors.stores.registry import store_of
 from projectors.view_states import KEPT, Event, State, ViewRecord, ViewStates
 from projectors.views import BoundView, View
@@ -193,7 +193,16 @@ class ViewLife:
     def refused(self, view: str, reason: str) -> None:
         """The store has no place for the view."""
         if view in self.projections.views:
-            self.halt(view, f"{reason}. When that is mended: viewtail replay {view}")
+            again = "start viewtail run again" if NOT_AS_DECLARED in reason else f"viewtail replay {view}"
+            self.halt(view, f"{reason}. When that is mended: {again}")
+
+    def accepted(self, views: Collection[str]) -> None:
+        """The store has places for these views that are as they are declared: whoever mended that wants them back."""
+
+        def was_refused(record: ViewRecord) -> bool:
+            return record.state is State.HALTED and NOT_AS_DECLARED in (record.reason or "")
+
+        self._backfill(Event.REPLAYED, views, where=was_refused)
 
     def lost(self, views: Collection[str]) -> None:
         """The store holds nothing of these views."""

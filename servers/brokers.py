@@ -150,7 +150,7 @@ class Broker:
     def first_offsets(self, topic: str) -> dict[int, int]:
         """By partition: the offset of the first message that is kept."""
         found = self._offsets([(topic, number) for number in range(self.partitions().get(topic, 0))], _FIRST)
-        return {partition: offset for (_, partition), offset in found.items()}
+        return {partition: offset for (_, partition), offset in self._known(found).items()}
 
     def first_since(self, topic: str, partition: int, time_ms: int) -> int:
         """The offset of the first message of that time or later; the end where there is none."""
@@ -159,7 +159,16 @@ class Broker:
 
     def ends(self, of: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The offsets behind the last messages of these partitions."""
-        return self._offsets(of, _END)
+        return self._known(self._offsets(of, _END))
+
+    def _known(self, offsets: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """Raises for a partition that was added a moment ago: the broker answers, and does not know its offsets yet."""
+        for (topic, number), offset in offsets.items():
+            if offset < 0:
+                raise self._side.unavailable(
+                    f"Kafka: partition {number} of topic {topic} has no offsets yet: it was just made. {RETRIES}"
+                )
+        return offsets
 
     def members_of(self, groups: Sequence[str]) -> dict[str, list[GroupMember]]:
         """By group; none of one that nobody has joined yet."""

@@ -47,11 +47,13 @@ class Ahead:
 
     topic: str
     partition: int
+    is_silent: bool = False  # nobody publishes changes into the topic now
     _waiting: deque[Passed] = field(default_factory=deque)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, progress: Progress) -> None:
         ends = progress.ends.get(self.topic, ())
+        self.is_silent = self.topic in progress.silent or (self.is_silent and not ends)
         if self.partition >= len(ends):
             return
         self.expect(ends[self.partition], progress.watermarks, progress.version)

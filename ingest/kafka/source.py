@@ -74,6 +74,10 @@ class KafkaSource:
         self._is_foreign: bool | None = None  # not known while the topic is empty
         self._interrupted = threading.Event()
         self._away: str | None = None  # what the client said last of brokers that do not answer
+        self._silence = (
+            f"the tailer publishes no changes into the topic {place.topic} now: its view is halted or paused there, "
+            "and `viewtail status` says why"
+        )
         self.progress = Progress()
 
     # -- where reading begins --------------------------------------------------------------------------------------
@@ -170,6 +174,7 @@ class KafkaSource:
                     if batch is not None:
                         self._check_writer()
                         yield batch
+                    self._tell_of_silence(ahead.is_silent)
                     passed = ahead.take(reading.reached())
                     if passed is not None:
                         if any(mark.token == STREAM_END for mark in passed[1]):
@@ -204,6 +209,13 @@ class KafkaSource:
         batch = reading.take(messages, self._place)
         self.progress.is_at_end = reading.is_at_end()
         return batch
+
+    def _tell_of_silence(self, is_silent: bool) -> None:
+        """What is in the topic is read, and there is more in its table."""
+        if is_silent:
+            self.progress.trouble = self.progress.trouble or self._silence
+        elif self.progress.trouble == self._silence:
+            self.progress.trouble = None
 
     def _heard(self, error: KafkaError) -> None:
         """Of a broker; librdkafka connects again by itself."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 Item = tuple[Key, Write]
+NOT_AS_DECLARED = "is not as it is declared"  # in the reason why a view's place is refused that may be mended there
 
 
 class Unfit(Exception):
@@ -109,6 +110,7 @@ class Publisher(WitnessedSink, Protocol):
     fills: dict[str, str]  # by view, how far its filling has come; durable with the next write, and read by `prepare`
     newest: int  # version of the newest change that was appended; durable and read in the same way
     most_rows: int = 6_000  # of one batch: what a sink makes of every change is larger than the change, and waits
+    gets_changes: Callable[[str], bool] = staticmethod(lambda _: True)  # whether a view does: of others nothing is told
 
     def incarnations(self) -> Mapping[str, str]:
         """By view, which place it is: what was appended to an earlier one of its name is gone."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+import signal
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from tests.support.running import Run, addresses, wait_for
 
 FIRST = "(id INT PRIMARY KEY, name VARCHAR(20), n INT)"
 Row = dict[str, Any]
+Told = tuple[str, Row | None, Row | None]  # op, before, after
 
 
 # In the first form: an update, a row that comes and goes, a delete.
@@ -33,7 +36,7 @@ def row(number: int, name: object, n: object) -> Row:
     return {"id": number, "name": name, "n": n}
 
 
-OLD: list[tuple[str, Row | None, Row | None]] = [
+OLD: list[Told] = [
     ("u", row(1, "a", 1), row(1, "a", 10)),
     ("c", None, row(3, "c", 3)),
     ("d", row(3, "c", 3), None),
@@ -46,8 +49,8 @@ class Case:
     """What happens to one table behind `changes`, and the changes that its topic has of that."""
 
     then: list[str]  # statements; T is the table
-    told: list[tuple[str, Row | None, Row | None]]
-    old: list[tuple[str, Row | None, Row | None]] = field(default_factory=lambda: OLD)
+    told: list[Told]
+    old: list[Told] = field(default_factory=lambda: OLD)
     first: str = FIRST  # the table's form to begin with
     declared: str = ""  # further arguments of the topic
     redeclared: str | None = None  # those of the start behind it all
@@ -55,11 +58,11 @@ class Case:
     second: int = 2  # n of the second row
 
 
-def updated(before: Row, after: Row) -> list[tuple[str, Row | None, Row | None]]:
+def updated(before: Row, after: Row) -> list[Told]:
     return [("u", before, after)]
 
 
-def only(name: str) -> list[tuple[str, Row | None, Row | None]]:
+def only(name: str) -> list[Told]:
     def picked(image: Row | None) -> Row | None:
         return None if image is None else {name: image[name]}
 
@@ -184,7 +187,10 @@ CASES = {
 class Away:
     """A run over a table and a topic a case, stopped while all statements of all cases were executed."""
 
-    def __init__(self, folder: Path, kafka: Server, source: Server, schema: str) -> None:
+    def __init__(
+        self, folder: Path, kafka: Server, source: Server, schema: str, cases: Collection[str] = CASES.keys()
+    ) -> None:
+        self.cases = {name: CASES[name] for name in cases}
         self.kafka, self.source, self.schema, self.own = kafka, source, schema, f"{schema}_own"
         urls = {"VIEWTAIL_MYSQL__URL": f"{source.url}/{self.own}", "VIEWTAIL_KAFKA__URL": kafka.url}
         self.run = Run(folder, "", {**addresses(source), **urls})
@@ -192,7 +198,7 @@ class Away:
     def declare(self, arguments: Callable[[Case], str]) -> None:
         views = [
             f'    Topic("{self.schema}.{name}", Entity("{self.schema}.{name}"), partitions=1{arguments(case)}),\n'
-            for name, case in CASES.items()
+            for name, case in self.cases.items()
         ]
         text = f"from viewtail import Entity, Topic\n\nviews = [\n{''.join(views)}]\n"
         (self.run.folder / "views.py").write_text(text)
@@ -201,7 +207,7 @@ class Away:
         for database in (self.schema, self.own):
             ask(self.source, f"DROP DATABASE IF EXISTS {database}")
         ask(self.source, f"CREATE DATABASE {self.schema} CHARACTER SET utf8mb4")
-        for name, case in CASES.items():
+        for name, case in self.cases.items():
             ask(self.source, f"CREATE TABLE {self.schema}.{name} {case.first}")
             ask(self.source, f"INSERT INTO {self.schema}.{name} VALUES (1, 'a', 1), (2, 'b', {case.second})")
 
@@ -255,11 +261,15 @@ def away(
 
 @pytest.mark.parametrize("name", CASES)
 def test_each_change_is_published_once_in_the_form_that_it_had(away: Away, name: str) -> None:
-    case = CASES[name]
+    assert_told(away, name, [*CASES[name].old, *CASES[name].told])
+
+
+def assert_told(away: Away, name: str, changes: Sequence[Told]) -> None:
+    """These changes, each once and in order; and when the topic is filled again, the keys of its table."""
 
     def told() -> bool:
         found = [(op, before, after) for _, op, before, after in away.messages(name)]
-        assert [one for one in found if one[0] != "r" and one != SWEPT] == [*case.old, *case.told]
+        assert [one for one in found if one[0] != "r" and one != SWEPT] == [*changes]
         return True
 
     wait_for("every change comes", told, 20)
@@ -268,3 +278,38 @@ def test_each_change_is_published_once_in_the_form_that_it_had(away: Away, name:
     newest = {tuple(key.values()): after for key, _, _, after in away.messages(name)}
     shown = {key for key, after in newest.items() if after is not None}
     assert shown == set(ask(away.source, f"SELECT id FROM {away.schema}.{name}"))
+
+
+RUNNING = {
+    "drop": ["ALTER TABLE T DROP COLUMN n", "UPDATE T SET name = 'x'"],
+    "to_text": ["ALTER TABLE T MODIFY n VARCHAR(20)", "UPDATE T SET n = 'x'"],
+    "rename": ["ALTER TABLE T CHANGE name title VARCHAR(20)", "UPDATE T SET title = 'x'"],
+}
+
+
+@pytest.fixture(scope="module")
+def behind(tmp_path_factory: pytest.TempPathFactory, kafka_server: Server, mysql_server: Server) -> Iterator[Away]:
+    """One that runs and is stopped by a signal for as long as the statements take."""
+    found = Away(tmp_path_factory.mktemp("behind"), kafka_server, mysql_server, "topic_alters_behind", RUNNING)
+    found.make_tables()
+    found.declare(lambda case: case.declared)
+    found.run.start()
+    try:
+        wait_for("all are filled", lambda: list(found.states().values()) == ["filled"] * len(RUNNING))
+        (worker,) = found.run.workers().values()
+        os.kill(worker, signal.SIGSTOP)
+        for name, statements in RUNNING.items():
+            found.execute(name, [*CHANGES, *statements])
+        os.kill(worker, signal.SIGCONT)
+        yield found
+        assert "Traceback" not in found.run.log
+    except BaseException:
+        print(found.run.log[-6000:])
+        raise
+    finally:
+        found.run.kill()
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_a_run_that_lags_behind_an_alter_publishes_what_it_would_after_a_start(behind: Away, name: str) -> None:
+    assert_told(behind, name, [*OLD, *CASES[name].told])

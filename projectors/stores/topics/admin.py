@@ -110,3 +110,17 @@ def contradictions(topic: Topic, present: Present) -> Iterator[str]:
             yield f"Kafka has no topic setting {name}"
         elif set(seen.split(",")) != set(wanted.split(",")):
             yield f"its {name} is {seen}, and {wanted} is declared"
+
+
+def mend(topic: Topic, present: Present, contradiction: str) -> str:
+    """What to do about one of its `contradictions`."""
+    if "partitions" not in contradiction:
+        return f"change the declaration, or the topic: kafka-configs.sh --alter --topic {topic.name}"
+    said = f"declare partitions={present.partitions}"
+    if topic.partitions is not None and topic.partitions < present.partitions:
+        # Not refused for good: the messages of a key that moved are in order by their versions.
+        return (
+            f"{said} in views.py, and start viewtail run again. Keys are in other partitions from then on: consumers "
+            "go by the versions of messages (docs/consuming.md, More partitions)"
+        )
+    return f"{said}, or delete the topic: `viewtail run` makes and fills it again"

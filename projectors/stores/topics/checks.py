@@ -7,7 +7,7 @@ from typing import Any
 
 from changes.errors import ViewtailError, once
 from changes.findings import Finding, fail, ok
-from projectors.stores.topics.admin import Present, Topics, config_of, contradictions
+from projectors.stores.topics.admin import Present, Topics, config_of, contradictions, mend
 from projectors.stores.topics.views import Topic
 from projectors.views import View
 
@@ -40,12 +40,7 @@ def _of_topic(topic: Topic, there: Present | None, refused: str | None) -> Itera
         return
     found = list(contradictions(topic, there))
     for seen in found:
-        mend = f"change the declaration, or the topic: kafka-configs.sh --alter --topic {topic.name}"
-        if "partitions" in seen:  # more of them would move keys away from their earlier messages
-            mend = (
-                f"declare partitions={there.partitions}, or delete the topic: `viewtail run` makes and fills it again"
-            )
-        yield fail(_WHERE, what, seen, "consumers rely on how a topic is kept", mend)
+        yield fail(_WHERE, what, seen, "consumers rely on how a topic is kept", mend(topic, there, seen))
     if not found:
         config = ", ".join(f"{name}={value}" for name, value in config_of(topic).items())
         yield ok(_WHERE, what, f"{there.partitions} partitions, {config}")

@@ -72,16 +72,14 @@ class TopicReader(ViewReader):
         """Nothing is open between two calls."""
 
     def _newest(self, is_wanted: Callable[[Key], bool]) -> dict[Key, StoredRow]:
-        found: dict[Key, StoredRow] = {}
+        """By version: where partitions were added, a key has messages in two, in no order between them."""
+        found: dict[Key, tuple[int, StoredRow | None]] = {}
         for message in self._messages():
             key = self._key(message.key())
-            if not is_wanted(key):
-                continue
-            if message.value() is None:
-                found.pop(key, None)
-            elif (row := _row(key, message)) is not None:
-                found[key] = row
-        return found
+            version = version_in(message.headers()) or 0
+            if is_wanted(key) and version >= found.get(key, (0,))[0]:
+                found[key] = version, None if message.value() is None else _row(key, message)
+        return {key: row for key, (_, row) in found.items() if row is not None}
 
     def _key(self, text: bytes | None) -> Key:
         try:

@@ -27,10 +27,10 @@ from changes.published import POSITIONS, VERSION_HEADER, Progress, Published, re
 from changes.tables import Column, Table
 from changes.writes import Form, KeptChange, Key, Parked, ViewWrites, Write
 from projectors import failpoints
-from projectors.stores import Publisher, nothing, parked
+from projectors.stores import NOT_AS_DECLARED, Publisher, nothing, parked
 from projectors.stores.owners import Claimant, Claiming, kept_by_another, of_nobody_known
 from projectors.stores.topics import owners
-from projectors.stores.topics.admin import Present, Topics, contradictions
+from projectors.stores.topics.admin import Present, Topics, contradictions, mend
 from projectors.stores.topics.positions import last_published, seen_published
 from projectors.stores.topics.reading import TopicReader
 from projectors.stores.topics.rules import topic_of, transactional_id
@@ -105,6 +105,7 @@ class TopicSink(Publisher):
         self._most_bytes: dict[str, int] = {}  # of one message, by view
         self._partitions: dict[str, int] = {}  # by topic
         self._ids: dict[str, str] = {}  # of topics, by view
+        self._judged: dict[str, tuple[str, str | None]] = {}  # by view, as of `_judge`
         self._is_open = False  # a transaction
         self._open_count = 0  # of changes in it
         self._ended_at = 0.0  # the last one
@@ -154,9 +155,8 @@ class TopicSink(Publisher):
         names = {view.view.name: name for name, view in self._views.items()}
         present, not_made = topics.make([topic_of(view) for view in self._views.values()])
         refused = {names[name]: why for name, why in not_made.items()}
-        for name, topic in present.items():
-            for why in contradictions(topic_of(self._views[names[name]]), topic):
-                refused[names[name]] = f"the topic {name} is not as it is declared: {why}"
+        judged = {names[name]: self._judge(names[name], topic) for name, topic in present.items()}
+        refused |= {name: why for name, (_, why) in judged.items() if why is not None}
         of_others, free = self._sorted_out(client, {names[name]: topic for name, topic in present.items()}, there or ())
         self._partitions = {name: topic.partitions for name, topic in present.items()}
         self._ids = {names[name]: topic.id for name, topic in present.items()}
@@ -177,8 +177,16 @@ class TopicSink(Publisher):
         self.fills = {} if published is None else dict(published.fills)
         self.newest = 0 if published is None else published.newest
         self._seen, self._watermarks = {}, {} if published is None else dict(published.watermarks)
-        self._told = self._kept
+        self._told, self._judged = self._kept, judged
         return refused
+
+    def _judge(self, view: str, topic: Present) -> tuple[str, str | None]:
+        """Which topic it is, and why it is refused; once for each: that a broker was away is no reason to halt it."""
+        if (found := self._judged.get(view)) is not None and found[0] == topic.id:
+            return found
+        declared = topic_of(self._views[view])
+        why = [f"{one}; {mend(declared, topic, one)}" for one in contradictions(declared, topic)]
+        return topic.id, f"the topic {declared.name} {NOT_AS_DECLARED}: {why[-1]}" if why else None
 
     def _choose_name(self, client: Mapping[str, Any]) -> None:
         """The transactional id and the key of the position: by the database, unless another deployment has those."""
@@ -373,10 +381,15 @@ class TopicSink(Publisher):
         if self._kept is None or not (self._is_progress_due() or self._watermarks):
             return None
         assert self._topics is not None
-        found = self._topics.ends([(name, at) for name, count in self._partitions.items() for at in range(count)])
-        ends = {name: [found[name, at] for at in range(count)] for name, count in self._partitions.items()}
+        there = self._topics.partitions()  # there may be more by now, which the producer knows, too
+        self._partitions = {name: max(count, there.get(name, 0)) for name, count in self._partitions.items()}
+        names = {view.view.name for name, view in self._views.items() if self.gets_changes(name)}
+        told = {name: count for name, count in self._partitions.items() if name in names}
+        found = self._topics.ends([(name, at) for name, count in told.items() for at in range(count)])
+        ends = {name: [found[name, at] for at in range(count)] for name, count in told.items()}
         self._told, self._told_at = self._kept, time.monotonic()
-        return Progress(version=self._kept.version, ends=ends, watermarks=dict(self._watermarks))
+        silent = sorted(self._partitions.keys() - told.keys())
+        return Progress(version=self._kept.version, ends=ends, watermarks=dict(self._watermarks), silent=silent)
 
     def _publish(self, producer: Producer, found: ViewWrites, letters: list[Parked]) -> None:
         """Some hundred changes at a time, so that their messages are sent while the processor's cache has them."""
