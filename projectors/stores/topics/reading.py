@@ -16,6 +16,7 @@ from changes.writes import Key
 from projectors.stores import StoredRow, ViewReader
 from projectors.stores.topics.admin import Topics
 from projectors.stores.topics.consuming import consumer_of, to_the_end
+from projectors.stores.topics.partitioning import partition_of
 from projectors.views import BoundView
 from servers.brokers import ASK_WITHIN_S, failed
 
@@ -44,18 +45,26 @@ class TopicReader(ViewReader):
 
     def keys(self) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) of what is not deleted. The keys of one partition are held in memory."""
-        present: dict[Key, int] = {}
-        of: int | None = None
-        for message in self._messages():
-            if message.partition() != of:
-                yield from _pages(present)
-                present, of = {}, message.partition()
-            key = self._key(message.key())
-            if message.value() is None:
-                present.pop(key, None)
-            else:
-                present[key] = version_in(message.headers()) or 0
-        yield from _pages(present)
+        count = self._count()
+        for number in range(count):
+            present, moved = dict[Key, int](), dict[Key, int]()
+            for message in self._messages([number]):
+                text, key = message.key(), self._key(message.key())
+                into = present if partition_of(text, count) == number else moved
+                if message.value() is None:
+                    into.pop(key, None)
+                else:
+                    into[key] = version_in(message.headers()) or 0
+            if moved:
+                present |= self._newest_of(moved, [other for other in range(count) if other != number])
+            yield from _pages(present)
+
+    def _newest_of(self, moved: dict[Key, int], others: Sequence[int]) -> dict[Key, int]:
+        """Of keys that belong into another partition since some were added: those with nothing newer in any other."""
+        for message in self._messages(others):
+            if (key := self._key(message.key())) in moved and (version_in(message.headers()) or 0) >= moved[key]:
+                del moved[key]
+        return moved
 
     def has_messages(self) -> bool:
         """Whether anything in it is committed. Offsets do not say so: those of taken-back messages count too."""
@@ -87,15 +96,20 @@ class TopicReader(ViewReader):
         except NOT_TAKEN:
             raise StoreError(f"Kafka: the topic {self.view.view.name} has a key that viewtail did not write") from None
 
-    def _messages(self) -> Generator[Any]:
-        """Every committed message of the topic, each partition from its beginning to its end."""
+    def _count(self) -> int:
+        """Of partitions."""
         name = self.view.view.name
         present = Topics(self._client).present([name]).get(name)
         if present is None:
             raise StoreError(f"Kafka: the topic {name} is not there; `viewtail run` makes and fills it")
+        return present.partitions
+
+    def _messages(self, partitions: Sequence[int] | None = None) -> Generator[Any]:
+        """Every committed message of these partitions, by default all, each from its beginning to its end."""
+        name, numbers = self.view.view.name, range(self._count()) if partitions is None else partitions
         with closing(consumer_of(self._client)) as consumer:
             try:
-                for number in range(present.partitions):
+                for number in numbers:
                     yield from self._of_partition(consumer, TopicPartition(name, number))
             except KafkaException as error:
                 raise failed(error, f"reading the topic {name}") from None
