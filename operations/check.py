@@ -19,6 +19,7 @@ from ingest import Orders, SourceAccess, SourceKind, Tables
 from ingest.canonical import describe, fetch_rows, select_list
 from offsets.mysql import OwnSession
 from operations import sessions
+from operations.changed_views import refilled_in_place
 from projectors.binding import bind, functions_read
 from projectors.copies import refusals
 from projectors.projection import Projected, Projections, followed_tables
@@ -98,7 +99,7 @@ def _views(servers: Servers, views: Sequence[View]) -> list[Finding]:
             bound = bind(views, partial(describe, connection))
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
             fit += [one for view in bound for one in (*_previous(view), *_misnamed(view), *_tried(connection, view))]
-        return fit + _kept_by_others(servers, bound) + _beside(servers, bound)
+        return fit + _kept_by_others(servers, bound) + _beside(servers, bound) + _refilled(servers, bound)
     except DeclarationError as error:
         problems = (line.partition(": ") for line in str(error).splitlines())
         return [fail("views", what, seen, "the view cannot work", "change views.py") for what, _, seen in problems]
@@ -145,6 +146,18 @@ def _beside(servers: Servers, views: Sequence[BoundView]) -> list[Finding]:
     why = "`viewtail run` does not begin with such a change: readers would see it half done"
     found += [fail("views", f"view {name}, on_change", one.why, why, one.mend) for name, one in refused.items()]
     return found
+
+
+def _refilled(servers: Servers, views: Sequence[BoundView]) -> list[Finding]:
+    """What the next run would backfill in place."""
+    own = next((access for store, access in servers.stores if store.has_own_tables), None)
+    if own is None:
+        return []
+    accesses = {store.name: access for store, access in servers.stores}
+    with suppress(ViewtailError), closing(OwnSession(own.open_own)) as session:  # one that is away is a finding already
+        is_default = not servers.kind.is_shared_out
+        return list(refilled_in_place(session, own, accesses, views, is_default=is_default))
+    return []
 
 
 def _functions(bound: BoundView) -> str:

@@ -556,6 +556,7 @@ class KnownView:
 
     state: str
     declaration: str  # hash, as of `declaration_hash`; '' where an earlier viewtail kept none
+    fingerprint: str = ""  # of declaration and table; '' where it was not asked for
 
 
 def kept_elsewhere(
@@ -584,10 +585,10 @@ def known_views(session: Session, database: str) -> dict[tuple[str, str], KnownV
             return {}
         declaration = "v.declaration" if "declaration" in present["view"] else "''"  # of an earlier viewtail
         cursor.execute(
-            f"SELECT p.name, v.name, v.state, {declaration} FROM {quote(database, 'view')} v "
+            f"SELECT p.name, v.name, v.state, {declaration}, v.fingerprint FROM {quote(database, 'view')} v "
             f"JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id"
         )
         return {
-            (pipeline, name): KnownView(state=state, declaration=hashed)
-            for pipeline, name, state, hashed in cursor.fetchall()
+            (pipeline, name): KnownView(state=state, declaration=hashed, fingerprint=fingerprint)
+            for pipeline, name, state, hashed, fingerprint in cursor.fetchall()
         }

@@ -433,6 +433,9 @@ class Example:
     comment: str
 
 
+MIXED = "until that is done readers find what the former declaration made beside what the new one does"
+
+
 def plain(name: str) -> str:
     """The name with _ for all but ASCII letters and digits, - and _."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name).lstrip("_-") or "rows"
@@ -482,6 +485,13 @@ class Store(ABC):
     def no_copies(self, view: View) -> str:
         """Why it keeps no second copy of the view, and what to do; '': it does, see `swapping`."""
         return "viewtail keeps no second copy in its store"
+
+    def while_refilled(self, access: Access, view: BoundView) -> str:
+        """What readers find while a view whose declaration changed is backfilled in place; its server may be asked.
+
+        Raises ViewtailError. Nothing is written.
+        """
+        return MIXED
 
     def swapping(self, access: Access) -> Swapping | None:
         """What swaps two copies of a view; None: its views have no second copy."""

@@ -83,6 +83,10 @@ def mapping_of(view: BoundView) -> tuple[dict[str, Any], frozenset[str]]:
 MEND = "Give the view here another name"
 
 
+def _digest(properties: dict[str, Any]) -> str:
+    return hashlib.sha256(orjson.dumps(properties, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
 def make_ready(client: Elasticsearch, view: BoundView, claimant: Claimant | None = None) -> None:
     """Create the index and its aliases, or change those that exist to what is declared.
 
@@ -104,6 +108,40 @@ def make_ready(client: Elasticsearch, view: BoundView, claimant: Claimant | None
         ) from None
 
 
+def replaced_fields(client: Elasticsearch, view: BoundView) -> list[str]:
+    """The fields whose mapping the index of a view cannot take in place, so that `make_ready` would replace the index.
+
+    Nothing is written. Raises StoreError, StoreUnavailableError.
+    """
+    index = Names(view).index
+    try:
+        found = ask(client, "looking at a mapping", "GET", f"{path(index)}/_mapping?ignore_unavailable=true")
+    except Refused:
+        return []
+    mappings = found.get(index, {}).get("mappings", {})
+    wanted, derived = mapping_of(view)
+    if mappings.get("_meta", {}).get("viewtail", {}).get("mapping") == _digest(wanted):
+        return []
+    present = mappings.get("properties", {})
+    for name in derived:  # where the server lacked a type, it took what serves instead
+        instead = OPTIONAL_FIELD_TYPES.get(wanted[name].get("type", ""))
+        if instead is not None and present.get(name, {}).get("type") == instead["type"]:
+            wanted[name] = instead
+    return [name for name in wanted if name in present and _is_fixed(present[name], wanted[name])]
+
+
+_FIXED = ("type", "analyzer", "index", "doc_values", "store", "normalizer", "format", "enabled", "index_options",
+          "norms", "similarity", "term_vector", "scaling_factor", "dims", "null_value")  # fmt: skip
+
+
+def _is_fixed(present: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Whether mappings of a field differ in what Elasticsearch does not change in an index (its manual, "Mapping")."""
+    if "properties" in present or "properties" in wanted:
+        own, new = present.get("properties", {}), wanted.get("properties", {})
+        return any(name in own and _is_fixed(own[name], one) for name, one in new.items())
+    return any(str(present.get(name)).lower() != str(wanted.get(name)).lower() for name in _FIXED)
+
+
 class _ThereAlreadyError(StoreUnavailableError):
     """The index to be created is there."""
 
@@ -116,7 +154,7 @@ class _Index:
         self._claimant = claimant
         self.names = Names(view)
         self._properties, self._derived = mapping_of(view)
-        digest = hashlib.sha256(orjson.dumps(self._properties, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        digest = _digest(self._properties)
         self._meta: dict[str, Any] = {"view": view.view.id, "fingerprint": view.fingerprint, "mapping": digest}
         if claimant is not None:
             self._meta["owner"] = claimant.owner(view.id).as_json()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, SecretStr, model_validator
 
 from changes.writes import Key
-from projectors.stores import Choice, Example, Store, ViewReader
+from projectors.stores import MIXED, Choice, Example, Store, ViewReader
 from projectors.stores.elasticsearch.rules import problems
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import BoundView, View
@@ -127,6 +128,18 @@ class ElasticsearchStore(Store):
 
     def no_copies(self, view: View) -> str:
         return ""
+
+    def while_refilled(self, access: Access, view: BoundView) -> str:
+        from projectors.stores.elasticsearch.index import replaced_fields
+
+        with closing(access.section.client()) as client:
+            fields = replaced_fields(client, view)
+        if not fields:
+            return MIXED
+        return (
+            f"the mapping of {', '.join(fields)} cannot be changed, so its index is deleted and created again: readers "
+            "find it empty until that is done"
+        )
 
     def swapping(self, access: Access) -> AliasSwapping:
         from projectors.stores.elasticsearch.swapping import AliasSwapping

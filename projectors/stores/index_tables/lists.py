@@ -112,6 +112,11 @@ class ListShape:
     def is_whole(self) -> bool:
         return all(one.is_whole for one in self._both)
 
+    @property
+    def to_come(self) -> str:
+        """As of `IndexTableShape`."""
+        return next(filter(None, (one.to_come for one in self._both)), "")
+
     def make_ready(self, connection: Connection) -> None:
         """`ensure`; where values do not fit any more both tables begin empty, since the view is backfilled anyway."""
         try:

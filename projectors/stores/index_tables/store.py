@@ -12,7 +12,7 @@ from pydantic import Field
 from changes.errors import DeclarationError
 from changes.tables import Column
 from changes.writes import Key
-from projectors.stores import Choice, Example, Sink, Store, Unfit, ViewReader, plain
+from projectors.stores import MIXED, Choice, Example, Sink, Store, Unfit, ViewReader, plain
 from projectors.stores.index_tables.views import MAX_NAME_LENGTH, IndexTable
 from projectors.views import BoundView, View
 from servers.addresses import MYSQL
@@ -108,6 +108,16 @@ class IndexTablesStore(Store):
 
     def no_copies(self, view: View) -> str:
         return ""
+
+    def while_refilled(self, access: Access, view: BoundView) -> str:
+        from projectors.stores.index_tables import places
+        from projectors.stores.index_tables.table import present_tables
+        from servers.facts import facts_of
+
+        with closing(access.open_own()) as connection:
+            facts = facts_of(connection)
+            present = present_tables(connection, facts, access.database, places.table_names(view))
+            return places.shape_of(access.database, view, facts.binary_collation, present).to_come or MIXED
 
     def swapping(self, access: Access) -> TableSwapping:
         from projectors.stores.index_tables.swapping import TableSwapping

@@ -159,6 +159,23 @@ class IndexTableShape:
         found = self._present
         return found is not None and found.indexes.get("PRIMARY") == self.primary and found.columns == wanted
 
+    @property
+    def to_come(self) -> str:
+        """What `ensure` would do to rows that are there; '' for nothing that their readers would miss."""
+        present = self._present
+        changes = [] if present is None else self._changes(present)
+        if present is None or not changes:
+            return ""
+        if len(changes) > 1:
+            return f"its table {self.table} is dropped and made again: readers find it empty until that is done"
+        new = [name for name in self.value_names if name not in present.columns]
+        if not new:
+            return ""
+        names = f"column {new[0]}" if len(new) == 1 else f"columns {', '.join(new)}"
+        return (
+            f"{names} of its table {self.table} will be new: NULL in each row, so found by nobody, until that is done"
+        )
+
     def make_ready(self, connection: Connection) -> None:
         """`ensure`; values that do not fit any more are cut, since the view is backfilled after a change of shape."""
         try:

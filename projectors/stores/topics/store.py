@@ -67,6 +67,9 @@ class TopicsStore(Store):
             "replay VIEW --since TIME --into TOPIC), or declare the view under another name, and have them read that"
         )
 
+    def while_refilled(self, access: Access, view: BoundView) -> str:
+        return "every row of the table is published once more, as the new declaration makes it"
+
     def sink_beside(self, access: Access, view: BoundView) -> TopicSink:
         """Its position is in a topic of its own, and its transactional id no pipeline's."""
         from projectors.stores.topics.sink import TopicSink
