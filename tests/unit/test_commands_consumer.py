@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
 from changes.errors import StopRequested, StoreError, ViewtailError
-from viewtail.entities import Answer, EventSourced, WorkerBusyError
+from viewtail.entities import Answer, EventSourced, InvalidRequestError, WorkerBusyError
 from viewtail.serving import topic
 from viewtail.serving.topic import CommandsTopic
 
@@ -95,6 +95,16 @@ def test_the_offset_is_committed_when_all_replies_are_in_their_topic(monkeypatch
         ("delivered", "1"),
     ]
     assert broker.said[-1] == ("committed", [6])
+
+
+def test_a_request_that_is_not_valid_is_answered_and_consumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker([])
+    wrong = InvalidRequestError("the request of c is not valid. amount: Field required")
+    consumer(monkeypatch, broker, wrong, answer(1))._handle([Sent(4), Sent(5)], STOP)  # type: ignore[list-item]
+    (_, told), (_, answered), committed = broker.said
+    assert (told["status"], told["type"]) == (422, "urn:viewtail:problem:invalid")
+    assert "amount: Field required" in told["detail"] and told["idempotency_key"] == "4"
+    assert answered["version"] == "1" and committed == ("committed", [6])
 
 
 def test_a_reply_that_is_too_large_goes_without_its_response(monkeypatch: pytest.MonkeyPatch) -> None:
