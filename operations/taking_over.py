@@ -22,7 +22,7 @@ from projectors.stores.registry import store_of
 from projectors.view_states import known_views
 from projectors.views import BoundView, View
 
-_BEGUN = "taking it over from"
+_BEGUN = "being taken over from"
 _DONE = "taken over from"
 
 

@@ -83,6 +83,7 @@ class Two:
         wait_for(
             f"{views} are {state}",
             lambda: all(self.states(database).get(view) == state for view in views),
+            timeout_s=90,
         )
 
     def begin_first(self) -> None:
@@ -212,14 +213,14 @@ def test_a_topic_is_published_by_one_deployment_until_it_is_taken_over(two: Two,
     two.until(OTHER, "filled", "kafka:two.second")
     two.until(OTHER, "halted", "kafka:two.user")
     two.ask(f"UPDATE {SCHEMA}.user SET name = 'eve', email = 'eve@x' WHERE id = 1")
-    wait_for("the first published it", lambda: two.published(kafka_server, 3)[2:] == [{"id": 1, "name": "eve"}])
+    wait_for("the first published it", lambda: two.published(kafka_server, 3)[2:] == [{"name": "eve"}])
 
     taken = theirs.command("replay", "kafka:two.user", "--take-over", "--yes", "--wait", timeout_s=120)
     assert taken.returncode == 0, taken.stdout + taken.stderr
     two.until(OWN, "halted", "kafka:two.user")
     assert "taken over from" in two.reason(OWN, "kafka:two.user")
     two.ask(f"UPDATE {SCHEMA}.user SET email = 'new@x' WHERE id = 1")
-    wait_for("the second goes on", lambda: two.published(kafka_server, 0)[-1] == {"id": 1, "email": "new@x"})
+    wait_for("the second goes on", lambda: two.published(kafka_server, 0)[-1] == {"email": "new@x"})
     assert [one for one in two.published(kafka_server, 0)[3:] if "name" in one] == []
 
 
@@ -263,7 +264,8 @@ def test_a_second_app_on_the_same_database_is_told_so_and_a_changed_views_py_is_
     app = two.run_of("app", OTHER_APP, OWN)
     said = f"runs with the database {OWN}, and keeps other views"
     checked = app.command("check", "--json")
-    (warned,) = [one for one in json.loads(checked.stdout)["findings"] if one["what"] == f"database {OWN}"]
+    found = json.loads(checked.stdout)["findings"]
+    (warned,) = [one for one in found if (one["where"], one["what"]) == ("views", f"database {OWN}")]
     assert (warned["level"], checked.returncode) == ("warn", 0)
     assert said in warned["seen"] and "VIEWTAIL_MYSQL__URL" in warned["mend"]
     app.start()

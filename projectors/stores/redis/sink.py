@@ -159,9 +159,12 @@ class RedisSink(GuardedSink):
         cursor = b"0"
         for _ in range(STEPS_OF_A_SAMPLE):
             scan = (cursor, self._keys[of_view].scan_match, KEYS_A_SWEEP_STEP)
-            cursor, found = self._below(of_view, 10**WIDTH - 1, (), *scan)
-            if found or int(cursor) == 0:
-                return bool(found)
+            pages = [self._stored_below(of_view, form, 10**WIDTH - 1, (), *scan) for form in ("hash", "json")]
+            if any(found for _, found in pages):
+                return True
+            cursor = pages[0][0]
+            if int(cursor) == 0:
+                break
         return False
 
     @property
@@ -354,6 +357,12 @@ class RedisSink(GuardedSink):
     ) -> tuple[bytes, list[tuple[Key, int]]]:
         """The next cursor, and (key, version) of those below `version`: of these names, or of those that SCAN finds."""
         form = "json" if isinstance(self._views[view].view, RedisJson) else "hash"
+        return self._stored_below(view, form, version, names, *scan)
+
+    def _stored_below(
+        self, view: str, form: str, version: int, names: Sequence[bytes], *scan: object
+    ) -> tuple[bytes, list[tuple[Key, int]]]:
+        """The same, of what is stored in that form."""
         with self._mapped("scanning"):
             cursor, *below = self._ask("EVAL", BELOW, len(names), *names, form, f"{version:0{WIDTH}d}", *scan)
         stored = {as_text(name): int(text) for name, text in zip(below[::2], below[1::2], strict=True)}
