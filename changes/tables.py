@@ -49,6 +49,7 @@ class Column:
     scale: int = 0  # digits after the point: DECIMAL, or of the seconds of TIME/DATETIME/TIMESTAMP
     labels: tuple[str, ...] = ()  # of ENUM and SET, in order
     is_generated: bool = False  # computed from other columns
+    made_from: frozenset[str] | None = field(default=None, compare=False)  # which those are; None: it is not known
     # As information_schema prints it; None where there is none, or NULL. It says nothing about stored values.
     default: str | None = field(default=None, compare=False)
 

@@ -245,7 +245,7 @@ def outlines(statement: str) -> list[str]:
 
     '?' stands for what is quoted, and '()' for what is in parentheses. Other statements have none.
     """
-    words = _Words(_DIALECT.tokenize(statement), statement, "")
+    words = _Words(_DIALECT.tokenize(statement), statement, "", as_written)
     verb = words.take()
     words.skip("OR", "REPLACE")
     words.skip("TEMPORARY")

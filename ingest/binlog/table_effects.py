@@ -195,8 +195,6 @@ class _Losses:
 
     def __init__(self, followed: Followed, altered: ddl.Altered, is_strict: bool) -> None:
         self._followed, self._is_strict = followed, is_strict
-        # Which columns a generated one is made from is not known here: any of them may be.
-        self._computed = [column.name for column in followed.table.columns if column.is_generated]
         self._converts_nothing = bool(altered.algorithms) and altered.algorithms <= {"INPLACE", "INSTANT"}
         added = [change.columns for change in altered.changes if isinstance(change, ddl.PrimaryKeyAdded)]
         self._new_key = tuple(map(str.lower, added[0])) if added else ()
@@ -211,10 +209,22 @@ class _Losses:
             case ddl.ColumnRenamed(old, new) | ddl.ColumnDefined(old, new) if old.lower() != new.lower():
                 return self._of_columns(f"column {old} was renamed to {new}", old, new)
             case ddl.ColumnDefined(name) if not self._keeps_values(change):
-                return self._of_columns(f"column {name} was redefined, and {_UNSEEN}", name, *self._computed)
+                return self._of_columns(f"column {name} was redefined, and {_UNSEEN}", name, *self._made_from(name))
             case ddl.Converted() if not self._converts_nothing:
                 return self._of_columns(_CONVERTED, *self._followed.columns)
         return None
+
+    def _made_from(self, name: str) -> set[str]:
+        """The generated columns whose values follow from a column's; one of which it is not known counts."""
+        found, last = {name.lower()}, 0
+        while last < len(found):  # one may be made from another
+            last = len(found)
+            found |= {
+                column.name.lower()
+                for column in self._followed.table.columns
+                if column.is_generated and (column.made_from is None or found & {*map(str.lower, column.made_from)})
+            }
+        return found
 
     def _of_columns(self, why: str, *names: str) -> _Loss | None:
         """The loss of those that are followed."""

@@ -203,6 +203,9 @@ def _row_end(columns: Sequence[Any], table: str) -> str:
     return "row_end" if found is None else str(found[2])
 
 
+_QUOTED = re.compile(r"`((?:[^`]|``)+)`")  # both servers print each column of an expression so
+
+
 def _column(row: Sequence[Any]) -> Column:
     name, data_type, declared, is_nullable, charset, length, *row = row
     precision, scale, fraction, expression, collation, default = row
@@ -227,6 +230,7 @@ def _column(row: Sequence[Any]) -> Column:
         scale=int((fraction if is_temporal else scale if kind is Kind.DECIMAL else 0) or 0),
         labels=_labels(declared) if kind in (Kind.ENUM, Kind.SET) else (),
         is_generated=bool(expression),
+        made_from=frozenset(name.replace("``", "`") for name in _QUOTED.findall(expression)) if expression else None,
         default=_default(default),
     )
 

@@ -221,3 +221,29 @@ def test_on_mariadb_a_column_that_changes_halts_the_views_that_use_it(mariadb_se
         site.execute("ALTER TABLE site.post RENAME COLUMN slug TO post_name, DROP COLUMN note")
         others_go_on(site, run, frozenset({"mysql:by_slug"}), views)
         assert run.stop() == 0
+
+
+MADE = """
+from viewtail import Entity, IndexTable
+views = [IndexTable(f"by_{name}", Entity("site.made"), value=name) for name in ("twice", "more", "other")]
+"""
+
+
+def test_a_generated_column_that_is_defined_anew_halts_only_what_uses_it_or_a_column_made_from_it(
+    site: Site, mysql_server: Server, tmp_path: Path
+) -> None:
+    site.execute(
+        "CREATE TABLE site.made (id INT PRIMARY KEY, a INT, twice INT AS (a * 2) STORED, "
+        "more INT AS (twice + 1) STORED, other INT AS (a + 100) STORED)",
+        "INSERT INTO site.made (id, a) VALUES (1, 1)",
+    )
+    with running(tmp_path, MADE, addresses(mysql_server)) as run:
+        wait_for("the views are filled", lambda: set(states(run).values()) == {"filled"})
+        site.execute(
+            "ALTER TABLE site.made MODIFY twice INT AS (a * 3) STORED", "INSERT INTO site.made (id, a) VALUES (2, 2)"
+        )
+        wait_for(
+            "the other view goes on",
+            lambda: site.execute("SELECT other FROM viewtail.by_other ORDER BY id") == [(101,), (102,)],
+        )
+        assert states(run) == {"mysql:by_twice": "halted", "mysql:by_more": "halted", "mysql:by_other": "filled"}

@@ -354,3 +354,27 @@ def test_a_base_column_defined_anew_halts_where_a_generated_one_is_followed(stat
     table = Table(schema="shop", name="user", columns=(*COLUMNS, computed), primary_key=("id",))
     assert is_halted(statement, Followed(table, ("id", "computed"))) is expected
     assert not is_halted(statement, Followed(table, ("id", "email")))
+
+
+@pytest.mark.parametrize(
+    ("redefined", "halted"),
+    [
+        ("twice INT AS (id * 3) STORED", {"twice", "more"}),
+        ("more INT AS (twice + 2) STORED", {"more"}),
+        ("other INT AS (email + 1) STORED", {"other"}),
+        ("unknown INT AS (1) STORED", {"unknown"}),
+    ],
+)
+def test_a_generated_column_defined_anew_halts_what_uses_it_or_what_is_made_from_it(
+    redefined: str, halted: set[str]
+) -> None:
+    made = [("twice", {"id"}), ("more", {"Twice"}), ("other", {"email"}), ("constant", set())]
+    columns = [
+        _column(name, Kind.INTEGER, "int", is_generated=True, made_from=frozenset(names)) for name, names in made
+    ]
+    if "unknown" in halted:
+        columns.append(_column("unknown", Kind.INTEGER, "int", is_generated=True))
+    table = Table(schema="shop", name="user", columns=(*COLUMNS, *columns), primary_key=("id",))
+    names = tuple(column.name for column in columns)
+    (verdict,) = judge(f"ALTER TABLE user MODIFY {redefined}", "shop", [Followed(table, ("id", *names))], STRICT)
+    assert verdict.kind is None and verdict.columns == halted
