@@ -98,7 +98,7 @@ def _views(servers: Servers, views: Sequence[View]) -> list[Finding]:
         with closing(open_session(servers.source.address(), role="source")) as connection:
             bound = bind(views, partial(describe, connection))
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
-            fit += [one for view in bound for one in (*_previous(view), *_misnamed(view), *_tried(connection, view))]
+            fit += [one for view in bound for one in (*_remarks(view), *_tried(connection, view))]
         return fit + _kept_by_others(servers, bound) + _beside(servers, bound) + _refilled(servers, bound)
     except DeclarationError as error:
         problems = (line.partition(": ") for line in str(error).splitlines())
@@ -166,6 +166,14 @@ def _functions(bound: BoundView) -> str:
     if read.why_all:
         return f"; uses every column of it, for {read.why_all}"
     return f"; its functions use {', '.join(sorted(read.columns))}" if read.columns else ""
+
+
+def _remarks(bound: BoundView) -> Iterator[Finding]:
+    """What is known without a row of its table."""
+    yield from _previous(bound)
+    yield from _misnamed(bound)
+    for seen, why, mend in store_of(bound.view).surprises(bound):
+        yield warn("views", f"view {bound.id}", seen, why, mend)
 
 
 def _previous(bound: BoundView) -> Iterator[Finding]:

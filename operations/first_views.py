@@ -5,6 +5,7 @@ The views were bound to the tables, so they work; the user may find better ones.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +13,13 @@ from typing import Any
 import pymysql
 
 from changes.errors import DeclarationError, MisuseError, nearest
-from changes.tables import Column, Kind, Table
+from changes.tables import Column, Kind, Table, names_of
 from ingest.canonical import describe
 from projectors.binding import bind
 from projectors.stores import Choice, Example
 from projectors.stores.registry import STORES
 from servers.facts import folds_names
+from servers.sessions import quote
 
 MAX_TABLES_LOOKED_AT = 200
 MAX_INDEXED_LENGTH = 500  # characters; four bytes each, and the key, fit into an index
@@ -53,20 +55,28 @@ def _names(connection: pymysql.Connection[Any], query: str, *arguments: object) 
         return [str(name) for (name,) in cursor.fetchall()]
 
 
-def choose(connection: pymysql.Connection[Any], schema: str) -> tuple[Choice, list[str]]:
-    """The table that examples are best shown on, and the others that can have views. Raises MisuseError without any."""
-    best: tuple[int, Choice] | None = None
-    found = []
-    for name in _table_names(connection, schema):
+def choose(
+    connection: pymysql.Connection[Any], schema: str, named: Sequence[str] = ()
+) -> tuple[list[Choice], list[str]]:
+    """The tables that examples are made of, and the others that can have views. Raises MisuseError without any.
+
+    Args:
+        named: tables of the schema; none: the one on which examples are best shown, a filled one before an empty one.
+    """
+    best: tuple[tuple[bool, int], Choice] | None = None
+    wanted, found = _wanted(connection, schema, named), []
+    for name in _table_names(connection, schema, tuple(wanted)):
         try:
-            table = describe(connection, schema, name)
-        except DeclarationError:
+            choice = _choice_of(connection, schema, name)
+        except DeclarationError as error:
+            if name in wanted:
+                raise MisuseError(f"--table {name}: {error}") from None
             continue
-        choice = _choice(table, _indexed(connection, table))
-        if not examples(choice):
-            continue
-        found.append(table.full_name)
-        score = 4 * choice.is_looked_up + 2 * (choice.indexed is not None) + len(choice.searched)
+        is_filled = _has_rows(connection, choice.table)
+        found.append((not is_filled, choice.table.full_name))
+        if name in wanted:
+            wanted[name] = choice
+        score = is_filled, 4 * choice.is_looked_up + 2 * (choice.indexed is not None) + len(choice.searched)
         if best is None or score > best[0]:
             best = (score, choice)
     if best is None:
@@ -74,16 +84,52 @@ def choose(connection: pymysql.Connection[Any], schema: str) -> tuple[Choice, li
             f"no table of {schema} can have a view: each needs a primary key and a column that viewtail reads; "
             "say another --schema, or write views.py by hand"
         )
-    return best[1], [name for name in found if name != best[1].table.full_name]
+    chosen = [choice for choice in wanted.values() if choice is not None] or [best[1]]
+    names = {choice.table.full_name for choice in chosen}
+    return chosen, [name for _, name in sorted(found) if name not in names]
 
 
-def _table_names(connection: pymysql.Connection[Any], schema: str) -> list[str]:
-    return _names(
+def _wanted(connection: pymysql.Connection[Any], schema: str, named: Sequence[str]) -> dict[str, Choice | None]:
+    """Those that were named, which may have their schema before them. Raises MisuseError for one that is not there."""
+    query = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_type = 'BASE TABLE'"
+    known = _names(connection, query, schema) if named else []
+    found: dict[str, Choice | None] = {}
+    for given in named:
+        names = names_of(given)
+        name = names[1] if given not in known and names is not None and names[0] == schema else given
+        if name not in known:
+            near = nearest(name, known)
+            raise MisuseError(f"--table {given}: {schema} has no such table that this user can see{near}")
+        found[name] = None
+    return found
+
+
+def _choice_of(connection: pymysql.Connection[Any], schema: str, name: str) -> Choice:
+    """Raises DeclarationError for a table that can have no view."""
+    table = describe(connection, schema, name)
+    choice = _choice(table, _indexed(connection, table))
+    if not examples(choice):
+        raise DeclarationError("it can have no view: it needs a primary key and a column that viewtail reads")
+    return choice
+
+
+def _has_rows(connection: pymysql.Connection[Any], table: Table) -> bool:
+    try:
+        with connection.cursor() as cursor:
+            return bool(cursor.execute(f"SELECT 1 FROM {quote(table.schema, table.name)} LIMIT 1"))
+    except pymysql.err.MySQLError:
+        return False  # it has rows for nobody who may not read it
+
+
+def _table_names(connection: pymysql.Connection[Any], schema: str, first: Sequence[str]) -> list[str]:
+    """In order, but these before the others, and those without rows behind, as far as the server's estimate goes."""
+    names = _names(
         connection,
         "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_type = 'BASE TABLE' "
-        f"ORDER BY table_name LIMIT {MAX_TABLES_LOOKED_AT}",
+        f"ORDER BY COALESCE(table_rows, 0) = 0, table_name LIMIT {MAX_TABLES_LOOKED_AT}",
         schema,
     )
+    return list(dict.fromkeys((*first, *sorted(names))))
 
 
 def _indexed(connection: pymysql.Connection[Any], table: Table) -> list[str]:
@@ -134,10 +180,10 @@ def _can_be_bound(example: Example, table: Table) -> bool:
     return True
 
 
-def views_py(choice: Choice, others: Sequence[str], stores: Sequence[str]) -> str:
+def views_py(choices: Sequence[Choice], others: Sequence[str], stores: Sequence[str]) -> str:
     """The text of views.py; views of stores without an address are there as comments."""
-    key = _on_a_line(", ".join(choice.table.primary_key))
-    classes = sorted({"Entity", *(type(example.view).__name__ for example in examples(choice))})
+    classes = sorted({"Entity", *(type(example.view).__name__ for choice in choices for example in examples(choice))})
+    variables = _variables(choices)
     lines = [
         '"""The views that viewtail keeps: edit freely, then run `viewtail check`.',
         "",
@@ -146,24 +192,42 @@ def views_py(choice: Choice, others: Sequence[str], stores: Sequence[str]) -> st
         "",
         f"from viewtail import {', '.join(classes)}",
         "",
-        f"# A canonical table; its rows are known by their primary key ({key}).",
-        f"entity = Entity({choice.table.full_name!r})",
-        *_comment_on(others),
-        "",
-        "views = [",
     ]
-    for example in examples(choice):
-        if example.view.store in stores:
-            lines += [f"    # {example.comment}", f"    {example.declaration}"]
-        else:
-            variable = f"VIEWTAIL_{example.view.store.upper()}__URL"
-            lines += [f"    # {example.comment} (set {variable} first)", f"    # {example.declaration}"]
+    for choice, variable in zip(choices, variables, strict=True):
+        lines += [
+            f"# A canonical table; its rows are known by their primary key ({_keys(choice)}).",
+            f"{variable} = Entity({choice.table.full_name!r})",
+        ]
+    lines += [*_comment_on(others), "", "views = ["]
+    for choice, variable in zip(choices, variables, strict=True):
+        for example in examples(choice):
+            declaration = example.declaration.replace(", entity", f", {variable}", 1)
+            if example.view.store in stores:
+                lines += [f"    # {example.comment}", f"    {declaration}"]
+            else:
+                setting = f"VIEWTAIL_{example.view.store.upper()}__URL"
+                lines += [f"    # {example.comment} (set {setting} first)", f"    # {declaration}"]
     return "\n".join([*lines, "]", ""])
 
 
 def _on_a_line(text: str) -> str:
     """A name may have a line break in it, which would end a comment."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _keys(choice: Choice) -> str:
+    return _on_a_line(", ".join(choice.table.primary_key))
+
+
+def _variables(choices: Sequence[Choice]) -> list[str]:
+    """What each entity is called in views.py."""
+    if len(choices) == 1:
+        return ["entity"]
+    found: list[str] = []
+    for choice in choices:
+        name = "entity_" + re.sub(r"\W", "_", choice.table.name)
+        found.append(name if name not in found else f"{name}_{len(found)}")
+    return found
 
 
 def _comment_on(others: Sequence[str]) -> list[str]:

@@ -105,6 +105,10 @@ Source = Annotated[
     ),
 ]
 Schema = Annotated[str | None, typer.Option(metavar="NAME", help="The schema to read; by default the address's.")]
+FirstTables = Annotated[
+    list[str] | None,
+    typer.Option("--table", metavar="NAME", help="A table to write views of; repeat it for more. By default one."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 PrintGrants = Annotated[
     bool,
@@ -347,15 +351,22 @@ def _options(context: typer.Context, config: Config = None, _is_version: Version
 
 
 @app.command()
-def init(context: typer.Context, source: Source = None, schema: Schema = None, force: Force = False) -> int:
+def init(
+    context: typer.Context,
+    source: Source = None,
+    schema: Schema = None,
+    table: FirstTables = None,
+    force: Force = False,
+) -> int:
     """Write a first views.py and viewtail.toml from a schema.
 
-    The views are examples over real tables and columns; edit them. Only you can read the settings file (mode 0600).
+    The views are examples over real tables and columns; edit them. Without --table they are of one table, one that has
+    rows before an empty one. Only you can read the settings file (mode 0600).
     The command overwrites no file and changes no server.
     """
     from viewtail.commands.init import init as command
 
-    return command(context.obj, source=source, schema=schema, is_forced=force)
+    return command(context.obj, source=source, schema=schema, tables=table or [], is_forced=force)
 
 
 @app.command()

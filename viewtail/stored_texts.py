@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import orjson
@@ -43,4 +44,6 @@ def _is_finite(value: Any) -> bool:
         return all(map(_is_finite, value.values()))
     if isinstance(value, list | tuple):
         return all(map(_is_finite, value))
+    if is_dataclass(value):  # which orjson takes for an object
+        return all(_is_finite(getattr(value, one.name, None)) for one in fields(value))
     return True

@@ -462,6 +462,10 @@ class Store(ABC):
     def problems(self, view: BoundView) -> Iterable[str]:
         """Why the store cannot hold the view, a sentence each; no server is asked."""
 
+    def surprises(self, view: BoundView) -> Iterable[tuple[str, str, str]]:
+        """What works and may be meant otherwise: what it is, why that matters, and what to do."""
+        return ()
+
     def problems_between(self, views: Sequence[BoundView]) -> Iterable[tuple[BoundView, str]]:
         """Views that collide with another in the store, and why; each can be held alone."""
         return ()

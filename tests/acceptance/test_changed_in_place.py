@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import json
 from pathlib import Path
 
 import pymysql
@@ -27,10 +27,10 @@ AFTER = "VALUE, FIELDS, NAME = 'name', ['email'], 'keyword'\n"
 
 def _warned(run: Run) -> dict[str, str]:
     """What is said of changed views, by view."""
-    done = run.command("check")
+    done = run.command("check", "--json")
     assert done.returncode == 0, done.stdout
-    found = re.split(r"\n(?=\S)|\n(?=  \w+ +\w+ )", done.stdout)
-    return {match[1]: " ".join(part.split()) for part in found if (match := re.search(r"view (\S+), changed", part))}
+    found = [one for one in json.loads(done.stdout)["findings"] if one["what"].endswith(", changed")]
+    return {one["what"].split()[1].rstrip(","): " ".join(map(str, one.values())) for one in found}
 
 
 def test_check_says_which_changed_views_the_next_run_empties_or_refills(

@@ -107,10 +107,13 @@ def test_the_newest_cells_of_each_row_are_read_and_no_others(jog: Jog) -> None:
         ("bob ", "settings", 4),
         ("eve", "other", 1),
     ):
-        jog.cells.put_cell(row, column, ref, f"{column} {ref}")
+        jog.cells.put_cell(row, column, ref, {"v": f"{column} {ref}"})
     *_, (_, upto) = _until(jog, ("eve", "other", 1))
     found = jog.rows([("ada",), ("bob",), ("eve",), ("none",)], upto)
-    assert found == {("ada",): ("ada", '"users 10"', '"settings 1"'), ("bob",): ("bob", None, '"settings 3"')}
+    assert found == {
+        ("ada",): ("ada", '{"v":"users 10"}', '{"v":"settings 1"}'),
+        ("bob",): ("bob", None, '{"v":"settings 3"}'),
+    }
     assert jog.newest.unique == [("row_key", "column_name", "ref_key")]
 
 
@@ -133,7 +136,7 @@ def let_go_meanwhile(jog: Jog) -> Iterator[None]:
 
 
 def test_rows_are_read_when_the_commit_of_their_change_is_shown_and_not_before(jog: Jog) -> None:
-    jog.cells.put_cell("ada", "users", 1, "old")
+    jog.cells.put_cell("ada", "users", 1, {"v": "old"})
     insert = "INSERT INTO jog.cell (row_key, column_name, ref_key, body) VALUES ('ada', 'users', 2, '\"new\"')"
     with held(jog.kind, jog, insert) as commit:
         *_, (_, upto) = _until(jog, ("ada", "users", 2))
@@ -184,7 +187,7 @@ def test_rows_of_many_bytes_are_read_in_slices_and_each_is_read(jog: Jog, monkey
     sizes = [300_000] * 13 + [10] * 30 + [3_000_000] + [10] * 30
     names = [f"r{number:02}" for number in range(len(sizes))]
     for name, size in zip(names, sizes, strict=True):
-        jog.cells.put_cell(name, "users", 1, "x" * size)
+        jog.cells.put_cell(name, "users", 1, {"v": "x" * size})
     keys: list[Key] = [(name,) for one in names for name in (one, f"{one} without a row")]
     *_, (_, upto) = _until(jog, (names[-1], "users", 1))
     slices = list(jog.read_back.slices(jog.newest, keys, upto))
@@ -202,7 +205,7 @@ def test_a_key_that_a_collation_takes_for_another_holds_nothing_up(jog: Jog, mon
     jog.execute(f"ALTER TABLE jog.cell MODIFY row_key {text} NOT NULL")
     jog.begin = jog.source().now()
     for ref, name in enumerate(("ada", "bob")):
-        jog.cells.put_cell(name, "users", ref, "x" * 400_000)
+        jog.cells.put_cell(name, "users", ref, {"v": "x" * 400_000})
     *_, (_, upto) = _until(jog, ("bob", "users", 1))
     assert {*jog.rows([("ADA",), ("bob",)], upto)} == {("bob",)}
 
@@ -223,7 +226,7 @@ def test_under_many_writers_each_row_is_at_least_as_new_as_its_change(jog: Jog) 
     writers = [threading.Thread(target=write, args=(number,)) for number in range(6)]
     for one in writers:
         one.start()
-    last = threading.Thread(target=lambda: ([one.join() for one in writers], jog.cells.put_cell("end", "users", 1, 1)))
+    last = threading.Thread(target=lambda: ([one.join() for one in writers], jog.cells.put_cell("end", "users", 1, {})))
     last.start()
     read = 0
     for rows, upto in _until(jog, ("end", "users", 1)):

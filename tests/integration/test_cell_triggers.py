@@ -82,7 +82,7 @@ def test_each_cell_is_called_for_and_one_that_a_long_transaction_brings_too(mysq
     with Called(cells, seen.append) as called:
         wait_for("those that were there", called.has(("before", 1)))
         with open_insert(mysql_server, "slow") as slow:
-            cells.put_cell("ada", "settings", 1, None)
+            cells.put_cell("ada", "settings", 1, {})
             wait_for("those behind an open transaction", called.has(("ada", 1)))
             assert ("slow", 1) not in called.count
             slow.commit()
@@ -90,14 +90,14 @@ def test_each_cell_is_called_for_and_one_that_a_long_transaction_brings_too(mysq
     assert seen[0] == Cell(added_at=1, row_key="before", column_name="users", ref_key=1, body={"a": 1})
     assert set(called.count.values()) == {1}
     with Called(cells) as again:
-        cells.put_cell("ada", "users", 2, None)
+        cells.put_cell("ada", "users", 2, {})
         wait_for("what came since", again.has(("ada", 2)))
     assert list(again.count) == [("ada", 2)]
 
 
 def test_what_a_long_transaction_brings_while_nobody_looks_is_called_for(mysql_server: Server, cells: Cells) -> None:
     with open_insert(mysql_server, "slow") as slow:
-        cells.put_cell("ada", "users", 1, None)
+        cells.put_cell("ada", "users", 1, {})
         with Called(cells) as called:
             wait_for("those behind it", called.has(("ada", 1)))
         slow.commit()
@@ -108,8 +108,8 @@ def test_what_a_long_transaction_brings_while_nobody_looks_is_called_for(mysql_s
 
 def test_a_trigger_of_one_column_gets_its_cells_alone(cells: Cells) -> None:
     for ref in range(5):
-        cells.put_cell("ada", "users", ref, ref)
-        cells.put_cell("bob", "settings", ref, ref)
+        cells.put_cell("ada", "users", ref, {})
+        cells.put_cell("bob", "settings", ref, {})
     with Called(cells, column="users") as called:
         wait_for("its cells", called.has(("ada", 4)))
     assert list(called.count) == [("ada", ref) for ref in range(5)]
@@ -124,7 +124,7 @@ def test_a_function_that_raises_is_called_again_and_the_cells_behind_wait(cells:
             raise KeyError("a value that nobody should read")
 
     for row in ("good", "bad", "behind"):
-        cells.put_cell(row, "users", 1, None)
+        cells.put_cell(row, "users", 1, {})
     with Called(cells, function) as called:
         trouble = wait_for("it says so", lambda: called.trigger.trouble)
         assert "KeyError at test_cell_triggers.py" in trouble and "the cell whose added_at is 2," in trouble
@@ -165,30 +165,30 @@ def test_under_writers_who_roll_back_and_sessions_that_are_killed_none_is_missed
                 ask(mysql_server, f"KILL {session}")
                 kills += 1
             stopped.wait(0.3)
-        cells.put_cell("last", "users", 1, None)
+        cells.put_cell("last", "users", 1, {})
         written = {(row, ref) for row, ref in ask(mysql_server, "SELECT row_key, ref_key FROM jog.cell")}
         wait_for("all", lambda: called.count.keys() | other.count.keys() >= written)
     assert called.count.keys() | other.count.keys() == written
 
 
 def test_of_two_of_a_name_one_calls_and_the_other_stands_by(mysql_server: Server, cells: Cells) -> None:
-    cells.put_cell("a", "users", 1, None)
+    cells.put_cell("a", "users", 1, {})
     with Called(cells) as first:
         wait_for("the first", first.has(("a", 1)))
         with Called(cells) as second:
-            cells.put_cell("b", "users", 1, None)
+            cells.put_cell("b", "users", 1, {})
             wait_for("the first again", first.has(("b", 1)))
             first.stop.set()
-            cells.put_cell("c", "users", 1, None)
+            cells.put_cell("c", "users", 1, {})
             wait_for("the second", lambda: second.count[("c", 1)] or first.count[("c", 1)])
-            cells.put_cell("d", "users", 1, None)
+            cells.put_cell("d", "users", 1, {})
             wait_for("the second", second.has(("d", 1)))
     assert not second.count.keys() & {("a", 1), ("b", 1)}
 
 
 def test_a_table_whose_ids_begin_again_is_refused_with_what_to_do(mysql_server: Server, cells: Cells) -> None:
     for ref in range(3):
-        cells.put_cell("a", "users", ref, None)
+        cells.put_cell("a", "users", ref, {})
     with Called(cells) as called:
         wait_for("all", called.has(("a", 2)))
     ask(mysql_server, "TRUNCATE jog.cell")
@@ -197,7 +197,7 @@ def test_a_table_whose_ids_begin_again_is_refused_with_what_to_do(mysql_server: 
     assert isinstance(again.failed, SourceError)
     assert "DELETE FROM `jog`.`cell_trigger` WHERE name = 't'" in str(again.failed)
     ask(mysql_server, "DELETE FROM `jog`.`cell_trigger` WHERE name = 't'")
-    cells.put_cell("b", "users", 1, None)
+    cells.put_cell("b", "users", 1, {})
     with Called(cells) as anew:
         wait_for("all that are there", anew.has(("b", 1)))
 

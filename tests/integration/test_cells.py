@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -44,8 +45,8 @@ def test_the_newest_cell_is_the_one_with_the_largest_ref_key(cells: Cells) -> No
     assert cells.get_cell_latest("ada", "users") is None
     for ref in (2, 10, 3):
         assert cells.put_cell("ada", "users", ref, {"ref": ref})
-    cells.put_cell("ada", "settings", 1, ["dark"])
-    cells.put_cell("bob", "users", 99, None)
+    cells.put_cell("ada", "settings", 1, {"theme": "dark"})
+    cells.put_cell("bob", "users", 99, {})
     newest = cells.get_cell_latest("ada", "users")
     assert newest is not None and (newest.body, newest.ref_key, newest.added_at) == ({"ref": 10}, 10, 2)
     older = cells.get_cell("ada", "users", 3)
@@ -53,9 +54,9 @@ def test_the_newest_cell_is_the_one_with_the_largest_ref_key(cells: Cells) -> No
     assert cells.get_cell("ada", "users", 4) is None
     assert {name: cell.body for name, cell in cells.get_row("ada").items()} == {
         "users": {"ref": 10},
-        "settings": ["dark"],
+        "settings": {"theme": "dark"},
     }
-    assert cells.get_row("bob")["users"].body is None
+    assert cells.get_row("bob")["users"].body == {}
     assert cells.get_row("nobody") == {}
 
 
@@ -88,16 +89,37 @@ def test_of_writers_beside_each_other_one_comes_through(server: Server, cells: C
 
 def test_keys_that_differ_in_a_blank_or_in_case_are_two(cells: Cells) -> None:
     for row in ("ada", "ada ", "Ada", "ad\u00e1"):
-        assert cells.put_cell(row, "users", 1, row)
+        assert cells.put_cell(row, "users", 1, {"row": row})
     body = cells.get_row("ada ")["users"].body
-    assert body == "ada "
+    assert body == {"row": "ada "}
 
 
 def test_numbers_come_back_as_they_were(cells: Cells) -> None:
     numbers = [99.99 * 1.19, 0.9452706955539223, 5e-324, 1.7976931348623157e308, -0.0, (1 << 64) - 1, -(1 << 63), 1.0]
-    cells.put_cell("ada", "numbers", 1, numbers)
-    assert list(map(repr, cells.get_row("ada")["numbers"].body)) == list(map(repr, numbers))
-    assert not cells.put_cell("ada", "numbers", 1, numbers)
+    cells.put_cell("ada", "numbers", 1, {"all": numbers})
+    assert list(map(repr, cells.get_row("ada")["numbers"].body["all"])) == list(map(repr, numbers))
+    assert not cells.put_cell("ada", "numbers", 1, {"all": numbers})
+
+
+@dataclass
+class Point:
+    """orjson takes it for an object."""
+
+    x: float
+
+
+def nested(levels: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _ in range(levels):
+        found = {"in": found}
+    return found
+
+
+def test_a_body_that_the_servers_json_cannot_hold_is_misuse(cells: Cells) -> None:
+    with pytest.raises(MisuseError, match="nested deeper"):
+        cells.put_cell("ada", "users", 1, nested(150))
+    assert cells.get_cell("ada", "users") is None
+    assert cells.put_cell("ada", "users", 1, nested(25))
 
 
 @pytest.mark.parametrize(
@@ -115,20 +137,30 @@ def test_numbers_come_back_as_they_were(cells: Cells) -> None:
         {"ref": True},
         {"body": object()},
         {"body": {"n": float("inf")}},
-        {"body": b"bytes"},
-        {"body": 1 << 70},
+        {"body": {"b": b"bytes"}},
+        {"body": {"n": 1 << 70}},
+        {"body": {"n": float("nan")}},
+        {"body": {"n": Point(float("nan"))}},
+        {"body": {1: "a key that is no text"}},
+        {"body": {"s": "\ud800"}},
+        {"body": {"n": {1, 2}}},
+        {"body": None},
+        {"body": ["a list"]},
+        {"body": "text"},
+        {"body": {"s": "x" * (4 << 20)}},
+        {"body": nested(400)},
     ],
 )
-def test_a_cell_that_no_table_could_hold_is_refused_at_once(wrong: dict[str, Any]) -> None:
+def test_a_cell_that_no_table_could_hold_or_no_view_could_show_is_refused_at_once(wrong: dict[str, Any]) -> None:
     with pytest.raises(MisuseError):
-        Cells("jog.cell").put_cell(**{"row": "ada", "column": "users", "ref": 1, "body": None, **wrong})
+        Cells("jog.cell").put_cell(**{"row": "ada", "column": "users", "ref": 1, "body": {}, **wrong})
 
 
 def test_a_session_that_was_ended_is_opened_again(server: Server, cells: Cells) -> None:
-    cells.put_cell("ada", "users", 1, 1)
+    cells.put_cell("ada", "users", 1, {})
     assert cells._connection is not None
     ask(server, f"KILL {cells._connection.thread_id()}")
-    assert not cells.put_cell("ada", "users", 1, 1)
+    assert not cells.put_cell("ada", "users", 1, {})
 
 
 def test_a_server_that_is_away_and_a_table_that_is_not_there_are_told(server: Server, cells: Cells) -> None:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import orjson
 import pytest
 import structlog.testing
 from elasticsearch import Elasticsearch
@@ -203,6 +204,38 @@ def test_a_document_that_does_not_fit_is_parked_without_its_values(
     assert sink.witness(position(500)) == position(500)
     mapping = client.indices.get_mapping(index=f"viewtail-{name}")[f"viewtail-{name}"]["mappings"]
     assert set(mapping["properties"]) == {"name", "population", "viewtail_deleted", "viewtail_position"}
+
+
+def test_a_document_above_a_limit_is_parked_with_field_and_limit_and_without_its_values(
+    client: Elasticsearch, name: str, sinks: Make
+) -> None:
+    kinds = ("keyword", "byte", "long", "date", "date_nanos", "half_float")
+    fields = {kind: {"type": kind} for kind in kinds} | {
+        "text": {"type": "text", "fields": {"raw": {"type": "keyword"}}},
+        "nested": {"type": "nested", "properties": {"n": {"type": "byte"}}},
+        "vector": {"type": "dense_vector", "dims": 3},
+    }
+    view = city(name, fields, document=lambda row: {})
+    sink = sinks(view)
+    refused: list[tuple[Any, str]] = [
+        ({"keyword": "secret" * 6_000}, "in field keyword: a text of it is longer than the 32766 bytes"),
+        ({"text": "secret" * 6_000}, "in field text.raw: a text of it is longer than the 32766 bytes"),
+        ({"byte": 300}, "in field byte: a number is out of the range of byte"),
+        ({"long": 2**63}, "in field long: a number is out of the range of long"),
+        ({"date": "secret"}, "in field date: a text of it is no date of the field's format"),
+        ({"date_nanos": "2300-01-01"}, "in field date_nanos: a moment is out of the range of date_nanos, 1970 to 2262"),
+        ({"half_float": 1e10}, "in field half_float: a number is too large for a half_float"),
+        ({"nested": [{"n": 1}] * 10_001}, "it has more than 10000 nested objects"),
+        ({"vector": [1, 2]}, "in field vector: a vector has 2 dimensions, and the field's mapping has 3"),
+    ]
+    writes: dict[Key, Write] = {
+        (at,): Write(10, orjson.dumps(document)) for at, (document, _) in enumerate(refused)
+    } | {(99,): Write(10, b'{"byte":1}')}
+    parked = {one.key: one.reason for one in apply(sink, view, writes, position(500))}
+    assert parked.keys() == {str(at) for at in range(len(refused))}
+    for at, (_, told) in enumerate(refused):
+        assert told in parked[str(at)], parked[str(at)]
+        assert "secret" not in parked[str(at)]
 
 
 def test_keys_that_no_id_can_hold_are_parked_and_the_rest_is_applied(

@@ -17,7 +17,7 @@ from changes.writes import Write
 from projectors.stores.elasticsearch.bulk import Chunk, Replacement, deliver, describe, replace, split
 from projectors.stores.elasticsearch.documents import Unfit, encoder, id_of, key_of
 from projectors.stores.elasticsearch.requests import Refused
-from projectors.stores.elasticsearch.rules import problems
+from projectors.stores.elasticsearch.rules import problems, surprises
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import BoundView, Entity
 
@@ -271,10 +271,27 @@ def test_a_write_alias_over_two_indices_parks_no_key() -> None:
     ],
 )
 def test_a_refusal_names_type_and_field_and_never_the_value(kind: str, reason: str, field: str | None) -> None:
-    told = describe(kind, reason, {"email", "age"})
+    told = describe(kind, [reason], {"email", "age"})
     assert kind in told
     assert "secret" not in told and "115" not in told
     assert field is None or f" {field}" in told
+
+
+@pytest.mark.parametrize(
+    ("reason", "limit"),
+    [
+        ("[1:9] Limit of mapping depth [20] has been exceeded due to object field [age.secret]", "than 20 levels"),
+        (("Flattened field [age] contains one immense field whose keyed encoding is longer than the allowed max "
+         "length of 32766 bytes. Key length: 6, value length: 9 for key starting with [secret]"), "the 32766 bytes"),
+        ("The provided [flattened] field [age] exceeds the maximum depth limit of [20].", "than 20 levels"),
+        ("Limit of total fields [1000] has been exceeded while adding new fields [1]", "more than 1000 fields"),
+        ("Document nesting depth (1001) exceeds the maximum allowed (1000, from `StreamReadConstraints", "the 1000"),
+        ("[half_float] supports only finite values, but got [secret]", "too large for a half_float"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_limit_that_was_met_and_never_the_value(reason: str, limit: str) -> None:
+    told = describe("document_parsing_exception", ["failed to parse field [age] of type [x]", reason], {"age"})
+    assert limit in told and " in field age: " in told and "secret" not in told
 
 
 def test_a_chunk_is_split_by_bytes_and_no_item_is_lost() -> None:
@@ -409,3 +426,25 @@ def test_a_field_that_viewtail_keeps_for_itself_is_refused() -> None:
     fields = {"viewtail_deleted": "boolean"}
     view = bound(SearchIndex("x", Entity("s.t"), fields=fields, document=lambda row: {}), (ID,), ("id",), ())
     assert any("viewtail_deleted" in problem for problem in problems(view))
+
+
+@pytest.mark.parametrize(
+    ("mapping", "kinds"),
+    [
+        ("text", "text"),
+        ("keyword", "keyword"),
+        ({"type": "binary"}, ""),
+        ({"type": "text", "fields": {"raw": {"type": "keyword"}}}, "text and keyword"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Kind.BYTES, Kind.TEXT])
+def test_bytes_that_would_be_searched_as_base64_are_said(mapping: Any, kinds: str, kind: Kind) -> None:
+    column = Column(name="body", kind=kind, declared="blob", is_nullable=True)
+    table = Table(schema="s", name="t", columns=(column,), primary_key=("body",))
+    declared = SearchIndex("x", Entity("s.t"), fields={"body": mapping})
+    bound = BoundView(view=declared, table=table, key=(column,), values=(column,), needed=("body",), fingerprint="1")
+    found = list(surprises(bound))
+    assert bool(found) is (bool(kinds) and kind is Kind.BYTES)
+    for seen, why, mend in found:
+        assert seen == f"column body is BLOB, and its field is {kinds}"
+        assert "base64" in why and "document=" in mend and "binary" in mend

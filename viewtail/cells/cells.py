@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pymysql
 
+from changes import bodies
 from changes.errors import MisuseError, StoreError, ViewtailError
 from servers.facts import facts_of
 from servers.sessions import (
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from viewtail.settings import Settings
 
 _IS_THERE = 1062
+_TOO_DEEP = frozenset({3157, 3819, 4025})  # its own error, or the table's CHECK (JSON_VALID(body))
+_read = bodies.decoder("json")  # as views read it
 
 
 class OtherBodyError(MisuseError):
@@ -75,20 +78,23 @@ class Cells:
     def put_cell(self, row: str, column: str, ref: int, body: Any) -> bool:
         """Write a cell; False where it is there already, with the same body.
 
-        Raises OtherBodyError where it is there with another one, MisuseError for what no table could hold.
+        Raises OtherBodyError where it is there with another one, MisuseError for what no table could hold, or no view
+        could show: a cell stays as it is for good.
         """
         _check(row, column, ref)
-        try:
-            text = as_json(body)
-        except NotJsonError as error:
-            raise MisuseError(f"the body of cell {column} is no JSON: {error}") from None
+        text = _text(column, body)
         present = None
         with self._session() as connection:
             while present is None:  # it may be deleted between the two
                 try:
                     self.table.insert(connection, row, column, ref, text)
                     return True
-                except pymysql.err.IntegrityError as error:
+                except pymysql.err.MySQLError as error:
+                    if number_of(error) in _TOO_DEEP:
+                        raise MisuseError(
+                            f"the body of cell {column} is nested deeper than the server's JSON can be (MySQL 100 "
+                            "levels, MariaDB 32): flatten it"
+                        ) from None
                     if number_of(error) != _IS_THERE:
                         raise
                 present = self.table.at(connection, row, column, ref)
@@ -164,6 +170,18 @@ class Cells:
 
             self._settings = settings.load(None)
         return replace(self._settings.primary_address(), database=None)
+
+
+def _text(column: str, body: Any) -> bytes:
+    """The text of a body that views can read. Raises MisuseError."""
+    try:
+        text = as_json(body)
+        _read(text)
+    except NotJsonError as error:
+        raise MisuseError(f"the body of cell {column} is no JSON: {error}") from None
+    except bodies.BodyRefusedError as error:
+        raise MisuseError(f"no view could show the body of cell {column}: {error}") from None
+    return text
 
 
 def _check(row: str, column: str, ref: int) -> None:

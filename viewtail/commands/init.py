@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from changes.errors import MisuseError, ViewtailError
@@ -17,7 +18,9 @@ from viewtail import settings
 URL = "VIEWTAIL_SOURCE__URL"
 
 
-def init(config: Path | None, *, source: str | None, schema: str | None, is_forced: bool) -> int:
+def init(
+    config: Path | None, *, source: str | None, schema: str | None, tables: Sequence[str] = (), is_forced: bool
+) -> int:
     """Write both files, or neither; returns the exit code."""
     toml = config or Path(os.environ.get("VIEWTAIL_CONFIG") or settings.CONFIG_FILE)
     loaded = _settings(toml, source)
@@ -28,14 +31,15 @@ def init(config: Path | None, *, source: str | None, schema: str | None, is_forc
             f"{' and '.join(present)} would be overwritten, so nothing was written. Move away what is there, "
             "go to another directory, or overwrite it with --force"
         )
-    choice, others = _look(loaded, schema)
+    choices, others = _look(loaded, schema, tables)
     stores = [store.name for store in STORES if store.default_address or loaded.section(store).url]
-    _write(views, first_views.views_py(choice, others, stores), 0o644)
+    _write(views, first_views.views_py(choices, others, stores), 0o644)
     _write(toml, _toml(loaded, source), 0o600)
-    print(f"{views}: views of {choice.table.full_name}, as examples; edit them")
+    names = ", ".join(choice.table.full_name for choice in choices)
+    print(f"{views}: views of {names}, as examples; edit them")
     if others:
         more = "1 more table" if len(others) == 1 else f"{len(others)} more tables"
-        print(f"{views}: {more} can have views: see the comment there")
+        print(f"{views}: {more} can have views: see the comment there, or say --table NAME")
     print(f"{toml}: settings, readable by you alone")
     print("next: viewtail check", file=sys.stderr)
     return 0
@@ -53,12 +57,12 @@ def _settings(toml: Path, source: str | None) -> settings.Settings:
     return settings.load(toml if toml.exists() else None, environ)
 
 
-def _look(loaded: settings.Settings, schema: str | None) -> tuple[Choice, list[str]]:
+def _look(loaded: settings.Settings, schema: str | None, tables: Sequence[str]) -> tuple[list[Choice], list[str]]:
     address = loaded.source_address()
     own = (loaded.store_database, loaded.source.database)
     with asking(address, role="source") as connection:
         chosen = first_views.schema_to_look_at(connection, schema or loaded.source_schema, own)
-        return first_views.choose(connection, chosen)
+        return first_views.choose(connection, chosen, tables)
 
 
 def _write(path: Path, text: str, mode: int) -> None:

@@ -20,11 +20,13 @@ from changes.errors import RETRIES, StoreError, StoreUnavailableError, ViewtailE
 from changes.writes import Parked
 from projectors.stores import Item, parked
 from projectors.stores.elasticsearch.index import mapping_of
+from projectors.stores.elasticsearch.limits import limit_met
 from projectors.stores.elasticsearch.requests import INDEX_GONE, NDJSON, OverloadedError, Refused, send, trouble
 from projectors.views import BoundView
 
 # Without require_alias a bulk creates an index that is gone, and one without mapping and filter.
-_TARGET = "/_bulk?require_alias=true&filter_path=items.*.status,items.*.error.type,items.*.error.reason"
+_ERROR = "items.*.error"
+_TARGET = f"/_bulk?require_alias=true&filter_path=items.*.status,{_ERROR}.type,{_ERROR}.reason,{_ERROR}.caused_by"
 _DOING = "writing"
 _FINE = frozenset({200, 201, 409})
 _PAUSES_S = (0.05, 0.2, 0.8, 2.0)  # between tries of what the server was too busy for
@@ -211,7 +213,8 @@ def _sort(chunk: Chunk, answers: list[dict[str, Any]], refused: list[Parked]) ->
         error = failure_of(answer)
         if error is None:
             view = chunk.views[at]
-            refused.append(parked(view, chunk.items[at], describe(*_error(answer), mapping_of(view)[0])))
+            kind, *reasons = _error(answer) + _causes(answer)
+            refused.append(parked(view, chunk.items[at], describe(kind, reasons, mapping_of(view)[0])))
         elif _is_busy(answer):
             waiting.append(at)
             busy = error
@@ -240,15 +243,25 @@ def _narrow(client: Elasticsearch, chunk: Chunk, refused: Refused, pause: Callab
     return [parked(chunk.views[0], chunk.items[0], reason)]
 
 
-def describe(kind: str, reason: str, fields: Container[str]) -> str:
-    """Error type and field, one of `fields`; Elasticsearch's own words quote the value, and call it a field, too."""
+def describe(kind: str, reasons: Sequence[str], fields: Container[str]) -> str:
+    """Error type, field, one of `fields`, and the limit that was met.
+
+    Elasticsearch's own words quote the value, and call it a field, too.
+
+    Args:
+        reasons: that of the error, and those of what caused it.
+    """
+    reason = reasons[0]
     said = f"Elasticsearch refused the document: {kind}"
     if kind == "strict_dynamic_mapping_exception":
         found = _INTRODUCED.search(reason)
         name = f" {found[1]}" if found else ""
         return f"{said}: a field{name} that the view does not declare; add it to its fields"
     name = next((name for name in _FIELD.findall(reason) if name.split(".")[0] in fields), "")
-    return f"{said} in field {name}; change the field's type in the view" if name else said
+    said += f" in field {name}" if name else ""
+    if limit := limit_met(reasons):
+        return f"{said}: {limit}"
+    return f"{said}; change the field's type in the view" if name else said
 
 
 def _error(answer: dict[str, Any]) -> tuple[str, str]:
@@ -256,6 +269,15 @@ def _error(answer: dict[str, Any]) -> tuple[str, str]:
     if not isinstance(error, dict):
         return "", ""
     return str(error.get("type", "")), str(error.get("reason", ""))
+
+
+def _causes(answer: dict[str, Any]) -> tuple[str, ...]:
+    """The reasons of what caused an item's error, the outermost first."""
+    found: list[str] = []
+    cause = answer.get("error")
+    while isinstance(cause, dict) and isinstance(cause := cause.get("caused_by"), dict):
+        found.append(str(cause.get("reason", "")))
+    return tuple(found)
 
 
 def split(chunk: Chunk, max_bytes: int) -> Iterator[Chunk]:

@@ -65,6 +65,30 @@ def problems(view: BoundView) -> Iterator[str]:
     yield from _id_problems(view.key)
 
 
+def surprises(view: BoundView) -> Iterator[tuple[str, str, str]]:
+    """Columns of bytes whose base64 would be indexed as a text: what, why, and what to do."""
+    declared = view.view
+    assert isinstance(declared, SearchIndex)
+    for column in view.values:
+        kinds = _text_types(declared.mapping.get(column.name, {}))
+        if column.kind in (Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR) and kinds:
+            why = (
+                "what is indexed is the base64 of its bytes, such as 'ZGU=' for 'de': no word of a text is found, "
+                "and a long one is more than a keyword can hold (32,766 bytes)"
+            )
+            mend = (
+                f"show the text with document=, decoded: row[{column.name!r}].decode(); or give the field the type "
+                "binary, which is not searched"
+            )
+            yield f"column {column.name} is {column.type_name}, and its field is {' and '.join(kinds)}", why, mend
+
+
+def _text_types(mapping: Mapping[str, Any]) -> list[str]:
+    """The types of a field and of its multi-fields by which a text is indexed."""
+    own = [mapping.get("type", ""), *(one.get("type", "") for one in mapping.get("fields", {}).values())]
+    return [kind for kind in own if kind in _TEXTS]
+
+
 def _name_problems(name: str) -> Iterator[str]:
     wrong = sorted({character for character in name if character in _FORBIDDEN_IN_NAMES or not character.isprintable()})
     if wrong:

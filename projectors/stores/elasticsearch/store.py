@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from changes.writes import Key
 from projectors.stores import MIXED, Choice, Example, Store, ViewReader
-from projectors.stores.elasticsearch.rules import problems
+from projectors.stores.elasticsearch.rules import problems, surprises
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import BoundView, View
 from servers.addresses import AddressForm
@@ -105,6 +105,9 @@ class ElasticsearchStore(Store):
 
     def problems(self, view: BoundView) -> Iterable[str]:
         return problems(view)
+
+    def surprises(self, view: BoundView) -> Iterable[tuple[str, str, str]]:
+        return surprises(view)
 
     def sink(self, access: Access, views: Sequence[BoundView], pipeline: str) -> ElasticsearchSink:
         from projectors.stores.elasticsearch.sink import ElasticsearchSink

@@ -1,0 +1,69 @@
+"""Which limit of Elasticsearch a document met, and what to do, in words without the value.
+
+Elasticsearch says it in its reasons, which quote values; from those only numbers and types of a fixed place are taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_SHOW_LESS = "show less of it with document=FUNCTION"
+_SHORTEN = "shorten the value with document=FUNCTION"
+_LIMITS = {  # of Elasticsearch 9 as measured
+    r"Document contains at least one immense term in field=.*?longer than the max length (\d+)": (
+        "a text of it is longer than the {} bytes that one term can have, and a keyword is one term; give the field "
+        f"ignore_above, make it text, or {_SHORTEN}"
+    ),
+    r"Flattened field \[.*allowed max length of (\d+) bytes": (
+        f"a text in it is longer than the {{}} bytes that one term can have; give it ignore_above, or {_SHORTEN}"
+    ),
+    r"Value \[.*\] is out of range for an? (\w+)\Z": (
+        "a number is out of the range of {}; give the field a wider type, such as long, double or keyword"
+    ),
+    r"Numeric value \(.*?\) out of range of (\w+) \(": (
+        "a number is out of the range of {}; give the field a wider type, such as double or keyword"
+    ),
+    r"\[(half_float|float|double|scaled_float)\] supports only finite values": (
+        "a number is too large for a {}; give the field a wider type, such as double or keyword"
+    ),
+    r"date\[.*\] is (?:before the epoch in 1970|after 2262\S*) and cannot be stored in nanosecond resolution": (
+        "a moment is out of the range of date_nanos, 1970 to 2262; make the field a date"
+    ),
+    r"failed to parse date field \[": (
+        "a text of it is no date of the field's format, or out of its range; give the field its format, or make it "
+        "keyword"
+    ),
+    r"The number of nested documents has exceeded the allowed limit of \[(\d+)\]": (
+        f"it has more than {{}} nested objects (index.mapping.nested_objects.limit); {_SHOW_LESS}, or make the field "
+        "object or flattened"
+    ),
+    r"Limit of mapping depth \[(\d+)\]": (
+        f"it is nested deeper than {{}} levels (index.mapping.depth.limit); {_SHOW_LESS}"
+    ),
+    r"The provided \[flattened\] field \[.*maximum depth limit of \[(\d+)\]": (
+        f"it is nested deeper than {{}} levels (depth_limit of the field); {_SHOW_LESS}"
+    ),
+    r"Document nesting depth \(\d+\) exceeds the maximum allowed \((\d+)": (
+        f"it is nested deeper than the {{}} levels that Elasticsearch reads; {_SHOW_LESS}"
+    ),
+    r"The \[dense_vector\] field \[.*number of dimensions \[(\d+)\] than defined in the mapping \[(\d+)\]": (
+        "a vector has {} dimensions, and the field's mapping has {}; make them equal"
+    ),
+    r"Limit of total fields \[(\d+)\] has been exceeded": (
+        "the index would have more than {} fields (index.mapping.total_fields.limit); show fewer, or make the field "
+        "flattened"
+    ),
+}
+_AT = r"(?:\[\d+:\d+\] )?(?:failed to parse: )?"
+_PATTERNS = [(re.compile(_AT + pattern, re.DOTALL), limit) for pattern, limit in _LIMITS.items()]
+
+
+def limit_met(reasons: Sequence[str]) -> str:
+    """The limit and what to do; '' where none is known.
+
+    Args:
+        reasons: as Elasticsearch gives them, of the error and of what caused it.
+    """
+    found = ((pattern.match(reason), limit) for reason in reasons for pattern, limit in _PATTERNS)
+    return next((limit.format(*match.groups()) for match, limit in found if match is not None), "")
