@@ -505,13 +505,13 @@ class Store(ABC):
         """A reader of one view, over a connection of its own."""
         return self.reader_over(self.connection(access), access, view)
 
-    @abstractmethod
     def connection(self, access: Access) -> Any:
         """A session or client for readers; `close` of a reader closes it, and so for all others over it."""
+        raise NotImplementedError
 
-    @abstractmethod
     def reader_over(self, connection: Any, access: Access, view: BoundView) -> ViewReader:
         """A reader of one view, over what `connection` gave."""
+        raise NotImplementedError
 
     def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
         """The view with the columns that its place has now, whatever declaration made it; None where there is none."""

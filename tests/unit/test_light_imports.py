@@ -39,9 +39,9 @@ def test_a_command_that_only_looks_imports_nothing_heavy(command: str) -> None:
 def test_a_command_looks_for_no_plugins_of_pydantic() -> None:
     """It would read what every package that is installed says of itself."""
     code = (
-        "from importlib import metadata\nfrom viewtail import main\n"
-        "def read(*_):\n    print('looked', end=' ')\n    return []\n"
-        "metadata.distributions = read\nmain._main(['status', '--config', '/nowhere.toml'])"
+        "from importlib import metadata\n"
+        "def read(**_):\n    print('looked', end=' ')\n    return []\n"
+        "metadata.entry_points = read\nfrom viewtail import main\nmain._main(['status', '--config', '/nowhere.toml'])"
     )
     assert imported(code, ("pydantic",)) == "pydantic"
 
