@@ -41,7 +41,7 @@ def test_a_command_looks_for_no_plugins_of_pydantic() -> None:
     code = (
         "from importlib import metadata\n"
         "def read(**_):\n    print('looked', end=' ')\n    return []\n"
-        "metadata.entry_points = read\nfrom viewtail import main\nmain._main(['status', '--config', '/nowhere.toml'])"
+        "metadata.entry_points = read\nfrom viewtail import main\nmain._main(['--config', '/nowhere.toml', 'status'])"
     )
     assert imported(code, ("pydantic",)) == "pydantic"
 
