@@ -10,9 +10,11 @@ of GTIDs up to there (`BinlogPosition.quiet`). The note itself is then the one t
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pymysql
 import structlog
@@ -28,7 +30,7 @@ from offsets import members
 from offsets.lease import lock_name
 from offsets.mysql import transaction
 from servers.facts import facts_of
-from servers.sessions import Connection, open_session, quote, value_of
+from servers.sessions import Connection, MySQLAddress, open_session, quote, value_of
 
 _log = structlog.get_logger("viewtail.source")
 
@@ -53,7 +55,7 @@ def note(access: SourceAccess, own_schemas: frozenset[str], tables: Tables) -> N
     if any(schema in own_schemas for schema, _ in tables):
         return
     try:
-        with closing(open_session(access.own, role="store")) as session:
+        with closing(open_session(_hurried(access.own), role="store")) as session:
             _note(session, access, own_schemas)
     except (ViewtailError, pymysql.err.MySQLError, ValueError) as error:
         _log.debug("not noted that nothing follows the offsets", error=str(error))
@@ -64,20 +66,24 @@ def _note(session: Connection, access: SourceAccess, own_schemas: frozenset[str]
     with _alone(session, database) as is_alone:
         if not is_alone:
             return
-        with closing(open_session(access.address(), role="source")) as source:
+        address = _hurried(access.address())
+        with closing(open_session(address, role="source")) as source:
             identity = str(value_of(source, facts_of(source).identity))
             if value_of(session, facts_of(session).identity) != identity:
                 return  # nothing of what viewtail saves is in the source's binlog
             end = continuity.executed(source)
         saved = [one for one in _saved(session, database) if one.position.server == identity and one.position.seen]
         waiting = [one for one in saved if not contains(one.position.seen, end)]
-        if not waiting:
-            return
-        first = min((one.position for one in waiting), key=lambda position: position.version)
-        reader = BinlogSource(
-            access.address(), {}, watermark_schema="", own_schemas=own_schemas, epoch=first.epoch, identity=identity
+        make = partial(
+            BinlogSource,
+            address,
+            {},
+            watermark_schema="",
+            own_schemas=own_schemas,
+            identity=identity,
+            offset_table=(database, "pipeline"),
         )
-        quiet = _quiet(reader, first, waiting, end)
+        quiet = _quiet(make, waiting, end)
         with transaction(lambda: session, "noting that nothing follows the offsets") as cursor:
             for one, upto in quiet.items():
                 cursor.execute(
@@ -85,6 +91,11 @@ def _note(session: Connection, access: SourceAccess, own_schemas: frozenset[str]
                     "WHERE id = %s AND fence = %s AND position = %s",
                     (replace(one.position, quiet=upto).to_text(), one.pipeline_id, one.fence, one.text),
                 )
+
+
+def _hurried(address: MySQLAddress) -> MySQLAddress:
+    """A process that ends waits for nobody for long."""
+    return replace(address, connect_timeout_s=READ_WITHIN_S, io_timeout_s=READ_WITHIN_S)
 
 
 @contextmanager
@@ -109,22 +120,44 @@ def _saved(session: Connection, database: str) -> Iterable[_Saved]:
     return [_Saved(number, fence, text, BinlogPosition.from_text(text)) for number, fence, text in rows]
 
 
-def _quiet(reader: BinlogSource, first: BinlogPosition, saved: Sequence[_Saved], end: str) -> Mapping[_Saved, str]:
-    """Those behind which only viewtail's own transactions come, up to `end`, and the set up to which they were read."""
-    left = saved
-    timer = threading.Timer(READ_WITHIN_S, reader.interrupt)
-    timer.start()
+def _quiet(make: Callable[..., BinlogSource], saved: Iterable[_Saved], end: str) -> Mapping[_Saved, str]:
+    """Those behind which only viewtail's own transactions come, up to `end`, and the set up to which they were read.
+
+    The newest first: behind one that is far back, as of a store that is away, there may be more than is read in time.
+    """
+    found: dict[_Saved, str] = {}
+    deadline = time.monotonic() + READ_WITHIN_S
+    for one in sorted(saved, key=lambda one: one.position.version, reverse=True):
+        upto = _quiet_upto(make(epoch=one.position.epoch), one.position, end, deadline - time.monotonic())
+        if upto is None:
+            break
+        found[one] = upto
+    return found
+
+
+def _quiet_upto(reader: BinlogSource, after: BinlogPosition, end: str, within_s: float) -> str | None:
+    """The set of what was read; None where others' transactions came too, or it took too long."""
+    is_over = threading.Event()
+    ending = threading.Thread(target=_interrupt, args=(reader, is_over, within_s), daemon=True)
+    ending.start()
     try:
-        with closing(reader.read(first)) as batches:  # type: ignore[type-var]
+        with closing(reader.read(after)) as batches:  # type: ignore[type-var]
             for batch in batches:
                 if not batch.is_quiet:
-                    left = [one for one in left if batch.end and one.position.version >= batch.end.version]
-                if not left:
                     break
                 if batch.end is not None and contains(seen := own(batch.end).seen, end):
-                    return dict.fromkeys(left, seen)
+                    return seen
     except SourceError as error:
         _log.debug("not read to the end", error=str(error))
     finally:
-        timer.cancel()
-    return {}
+        is_over.set()
+        ending.join()
+    return None
+
+
+def _interrupt(reader: BinlogSource, is_over: threading.Event, after_s: float) -> None:
+    """Again and again: it has no effect before the reading has begun."""
+    is_over.wait(max(0.0, after_s))
+    while not is_over.is_set():
+        reader.interrupt()
+        is_over.wait(0.1)

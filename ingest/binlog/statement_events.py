@@ -42,8 +42,7 @@ class StatementEvents:
         if handler is not None:
             handler(statement, event.log_pos)
             return
-        if not self._walk.tables.is_own(query.database):
-            self._walk.transaction.mark_foreign()
+        self._walk.transaction.mark_foreign()  # the session's database does not say whose tables it is about
         for text in query.texts:
             self._judge(statements.plain(text, query.sql_mode), query, event.log_pos)
         if not self._walk.transaction.has_begun:

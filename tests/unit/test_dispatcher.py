@@ -487,6 +487,15 @@ def test_a_stream_of_viewtails_own_writes_is_quiet_and_others_are_not() -> None:
     assert rows_of([quiet, told]) == []
 
 
+def test_a_statement_is_not_quiet_though_its_session_was_in_viewtails_database() -> None:
+    """It may be about any table: TRUNCATE TABLE shop.user, behind USE viewtail."""
+    stream = Stream()
+    stream.gtid(1)
+    stream.query("TRUNCATE TABLE shop.other", database="viewtail")
+    (batch,) = walk(dispatcher(), bytes(stream.data))
+    assert not batch.is_quiet
+
+
 def test_pieces_of_a_spooled_transaction_count_the_bytes_of_their_events() -> None:
     made = spooled(60_000)
     batches = walk(dispatcher(spool_bytes=2000), bytes(made.stream.data), 1 << 16)
