@@ -125,10 +125,6 @@ class TableReaders:
         self.by_body[body] = found
         return found
 
-    def is_own(self, schema: str) -> bool:
-        """Whether it is a database of viewtail's own."""
-        return self._folded(schema) in self._own_schemas
-
     def _folded(self, name: str) -> str:
         return name.lower() if self.folds_names else name
 
