@@ -166,12 +166,7 @@ def left_out_checks(
 ) -> Iterator[Finding]:
     """Whether the binlog has watermarks, which are in `database`, and the changes of these tables."""
     left = left_out(connection)
-    if left is None:
-        lost = "a server that leaves databases out of its binlog leaves their changes out of every view, in silence"
-        mend = f"GRANT REPLICATION CLIENT ON *.* TO {account(address)};"
-        yield warn(WHERE, f"{_WHAT} on {address}", "not known: the user may not ask", lost, mend)
-        return
-    if not left.is_logging:
+    if left is None or not left.is_logging:
         return  # a finding of its own
     if (why := left.why(database, WATERMARK)) is not None:
         yield fail(
@@ -194,6 +189,14 @@ def left_out_checks(
             why += ", and with log_slave_updates=OFF a replica logs nothing of what it applies"
         mend = f"GRANT REPLICA MONITOR ON *.* TO {account(address)};"
         yield warn(WHERE, "replication", "not known: the user may not ask", why, mend)
+
+
+def unasked_checks(connection: Connection, address: MySQLAddress) -> Iterator[Finding]:
+    """Whether the user may ask a server that is not the source, and so need not have the rights to read its binlog."""
+    if left_out(connection) is None:
+        lost = "a server that leaves databases out of its binlog leaves their changes out of every view, in silence"
+        mend = f"GRANT REPLICATION CLIENT ON *.* TO {account(address)};"
+        yield warn(WHERE, f"{_WHAT} on {address}", "not known: the user may not ask", lost, mend)
 
 
 def _by_schema(left: LeftOut, tables: Collection[tuple[str, str]]) -> dict[str, dict[str, list[str]]]:

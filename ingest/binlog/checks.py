@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pymysql
@@ -19,7 +18,7 @@ from changes.tables import full_name
 from ingest import Tables
 from ingest.canonical import is_denied
 from ingest.canonical.foreign_keys import cascading_ancestry
-from ingest.left_out import left_out_checks
+from ingest.left_out import left_out_checks, unasked_checks
 from ingest.watermarks import watermark_checks
 from servers.asking import findings
 from servers.facts import MARIADB, MYSQL, ServerFacts, facts_of
@@ -88,7 +87,12 @@ def checks(
         yield from cascade_checks(connection, source, tables, late)
 
     yield from findings(_WHERE, source, "source", _URL, of_source)
-    of_primary = partial(watermark_checks, address=primary, database=database, tables=tables)
+
+    def of_primary(connection: Connection) -> Iterator[Finding]:
+        yield from watermark_checks(connection, primary, database, tables)
+        if (primary.host, primary.port, primary.unix_socket) != (source.host, source.port, source.unix_socket):
+            yield from unasked_checks(connection, primary)
+
     yield from findings(_WHERE, primary, "source", _URL, of_primary)
 
 
