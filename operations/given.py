@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from changes.binary_texts import inet4_text, inet6_text, uuid_text
 from changes.errors import MisuseError
 from changes.rendering import ENCODED, out_of_a_line, parse_key
 from changes.tables import Column, Kind
 from changes.writes import Key
-from ingest.binlog.mariadb_types import inet4_text, inet6_text, uuid_text
 from ingest.charsets import single_byte_table
 from projectors.views import BoundView
 

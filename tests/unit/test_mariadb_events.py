@@ -8,10 +8,11 @@ import zlib
 import pytest
 
 from changes.batches import Batch, Followed
+from changes.binary_texts import inet6_text
 from changes.errors import SourceError
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
-from ingest.binlog.mariadb_types import inet6_text, uncompressed
+from ingest.binlog.mariadb_types import uncompressed
 from ingest.binlog.source import _watermark_table
 from tests.support.events import Stream, user_table
 
