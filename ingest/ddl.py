@@ -648,11 +648,12 @@ def _has_primary_key(words: _Words) -> bool:
 
 
 def _key_columns(words: _Words) -> tuple[str, ...]:
-    """The names in the first parentheses, without their lengths and directions."""
+    """The names in the first parentheses, without their lengths and directions; '' for an expression."""
     while words.take() != "(":
         if words.is_done():
             return ()
-    return tuple(column.identifier() for column in words.inside().specifications())
+    parts = words.inside().specifications()
+    return tuple("" if part.peek() == "(" else part.identifier() for part in parts)
 
 
 def _added(words: _Words) -> list[Change]:

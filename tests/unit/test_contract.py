@@ -220,6 +220,10 @@ COLUMNS = "email VARCHAR(60), name VARCHAR(60)"
         ),
         ("CREATE TABLE nw LIKE user; ALTER TABLE nw DROP INDEX by_code", "no unique key (code)"),
         (
+            f"CREATE TABLE nw (id INT PRIMARY KEY, {COLUMNS}, code VARCHAR(9) NOT NULL, UNIQUE (code, (lower(name))))",
+            "no unique key (code)",
+        ),
+        (
             "CREATE TABLE nw LIKE user; ALTER TABLE nw MODIFY name VARCHAR(60) AS (email) STORED",
             "its column name is now computed",
         ),
