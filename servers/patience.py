@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from changes.errors import ViewtailError
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
@@ -18,7 +16,7 @@ class Patience:
     login_s: float  # for each answer of a login, which every server gives at once
     answer_s: float  # for each answer to a question
     # By HOST:PORT, why those that did not answer are asked no more; None: they are asked each time.
-    silent: dict[str, ViewtailError] | None = None
+    silent: dict[str, str] | None = None
 
     def once(self) -> Patience:
         """For a command that ends soon: a server that did not answer is not waited for a second time."""

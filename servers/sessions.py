@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,14 @@ from changes.errors import (
 )
 from servers.certificates import shown, why_ended, why_refused
 from servers.patience import WORK
-from servers.unanswered import NO_MYSQL, NO_PROTOCOL, read_only_variable, why_no_answer, why_no_login
+from servers.unanswered import (
+    NO_MYSQL,
+    NO_PROTOCOL,
+    is_looked_up,
+    read_only_variable,
+    why_no_answer,
+    why_no_login,
+)
 
 Connection: TypeAlias = "pymysql.Connection[Any]"
 
@@ -82,7 +89,7 @@ class MySQLAddress:
     connect_timeout_s: float = WORK.connect_s
     login_timeout_s: float = WORK.login_s
     io_timeout_s: float = WORK.answer_s
-    silent: dict[str, ViewtailError] | None = field(default=None, repr=False, compare=False)  # as Patience has it
+    silent: dict[str, str] | None = field(default=None, repr=False, compare=False)  # as Patience has it
 
     @property
     def place(self) -> str:
@@ -122,8 +129,8 @@ def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]
     `role` is 'source' or 'store' and decides the error: SourceUnavailableError or StoreUnavailableError, or,
     where trying again cannot help (access denied), StoreError.
     """
-    if address.silent is not None and (known := address.silent.get(address.place)) is not None:
-        raise known
+    if address.silent is not None:
+        _check_is_heard(address, address.silent, role)
     arguments = connection_arguments(address) | {"read_timeout": min(address.login_timeout_s, address.io_timeout_s)}
     try:
         connection = pymysql.connect(
@@ -148,6 +155,15 @@ def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]
         raise login_error(error, address, role) from None
     except NO_PROTOCOL as error:
         raise _unavailable(f"{NO_MYSQL} ({type(error).__name__})", address, role) from None
+
+
+def _check_is_heard(address: MySQLAddress, silent: Mapping[str, str], role: str) -> None:
+    """For a command of a person: raises for a server that was silent before, and for a resolver that is."""
+    if (known := silent.get(address.place)) is not None:
+        raise _silence(role)(known)
+    if not (address.is_local or is_looked_up(address.host, address.connect_timeout_s)):
+        what = f"no DNS answer for that host name within {address.connect_timeout_s:g} s: check this machine's resolver"
+        raise _unavailable(what, address, role)
 
 
 @contextmanager
@@ -237,11 +253,14 @@ def read_only_error(error: pymysql.err.MySQLError, where: str) -> ReadOnlyError 
 
 
 def _unavailable(what: str, address: MySQLAddress, role: str, *, is_told: bool = True) -> ViewtailError:
-    kind = SourceUnavailableError if role == "source" else StoreUnavailableError
-    error = kind(f"{_where(address)} does not answer: {what}. {RETRIES}{'' if is_told else '; is the server up?'}")
-    if address.silent is not None:
-        address.silent[address.place] = error
-    return error
+    text = f"{_where(address)} does not answer: {what}. {RETRIES}{'' if is_told else '; is the server up?'}"
+    if address.silent is not None and is_told:
+        address.silent[address.place] = text
+    return _silence(role)(text)
+
+
+def _silence(role: str) -> type[SourceUnavailableError | StoreUnavailableError]:
+    return SourceUnavailableError if role == "source" else StoreUnavailableError
 
 
 def lacks_rights(error: pymysql.err.MySQLError) -> bool:

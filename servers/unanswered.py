@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 
 import pymysql
 
@@ -42,6 +43,21 @@ def why_no_login(error: pymysql.err.MySQLError, said: str, connect_s: float, ans
     if not isinstance(number, int) and "sequence" in str(number):
         return NO_MYSQL
     return ""
+
+
+def is_looked_up(host: str, within_s: float) -> bool:
+    """Whether the resolver says anything of a host name in time, be it that there is none. It takes no time-out."""
+
+    def look_up() -> None:
+        try:
+            socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError:  # the connection says so
+            pass
+
+    looking = threading.Thread(target=look_up, name="looking up a host", daemon=True)
+    looking.start()
+    looking.join(within_s)
+    return not looking.is_alive()
 
 
 def why_no_answer(said: str, answer_s: float) -> str:

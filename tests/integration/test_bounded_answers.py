@@ -337,6 +337,17 @@ def test_an_address_that_takes_no_connection_is_given_up_soon_and_asked_once() -
             one.close()
 
 
+def test_a_resolver_that_says_nothing_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait(30))
+    address = MySQLAddress(host="db.example", user="u", connect_timeout_s=0.3, silent={})
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailableError, match=r"no DNS answer for that host name within 0\.3 s"):
+        open_session(address, role="store")
+    assert time.monotonic() - began < SLACK_S
+    over.set()
+
+
 @pytest.mark.mysql
 @pytest.mark.parametrize("answer", [silent, of_ssh, lambda connection: connection.close()], ids=["no", "ssh", "closes"])
 def test_check_gives_each_store_ten_seconds_and_names_its_address(
