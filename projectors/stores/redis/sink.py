@@ -43,6 +43,7 @@ from projectors.stores.redis.set_packing import SetPacker
 from projectors.stores.redis.unanswered import UNREACHABLE, server_of
 from projectors.stores.redis.views import RedisJson, RedisSet
 from projectors.views import BoundView
+from servers.certificates import why_refused
 
 ROWS_A_SCRIPT = 100  # Redis serves nobody else meanwhile: about 0.3 ms
 SCRIPTS_UNDER_WAY = 16  # sent before the first answer is read; answers are a few bytes
@@ -398,6 +399,8 @@ class RedisSink(GuardedSink):
             if isinstance(error, _DENIED) or re.search(r"\b(NOAUTH|WRONGPASS|NOPERM)\b", str(error)):
                 why = "Check user, password and permissions (ACL) of viewtail in Redis"
                 raise StoreError(f"{said}. {why}") from None
+            if mend := why_refused(str(error), None):  # of TLS
+                raise StoreUnavailableError(f"{said}: {mend}. {RETRIES}") from None
             if isinstance(error, UNREACHABLE + _WAITED_FOR) or _TEMPORARY.search(str(error)):
                 why = f"{RETRIES}; is Redis up, with memory left?"
                 raise StoreUnavailableError(f"{said}. {why}") from None
