@@ -137,6 +137,13 @@ its own offset, fence, lease, consumer and threads. Each store is a process, so 
 
 {idle}
 
+A pipeline of the binlog, or of a polled source, keeps up to 18 sessions on its MySQL servers (10 without a cleaner), 6
+of them on the source: the dump connection, watermarks, and what the cleaner reads. While views are backfilled, or the
+cleaner mends some, it has up to 8 more; `viewtail rebuild` adds some for its time. **The number of views changes
+nothing**: 60 views have as many sessions as one, and as many connections to Redis, Elasticsearch or Kafka. `viewtail
+check` compares what all pipelines, a standby and some commands need with `max_connections`, and with what the account
+may have (`MAX_USER_CONNECTIONS`), on the source and on the server of viewtail's own tables.
+
 ## A process's cost
 
 {partitions} partitions, shared out. Every line gets the same rows, through the tailer and the topic.
@@ -156,8 +163,9 @@ its own topics, 10 partitions a shard. {processes} projector processes, {first} 
 
 ## What gives out first, and what to do
 
-1. **Sessions in the MySQL of the offsets.** Each pipeline keeps {sessions:.0f} sessions (lease, offsets, reports, the
-   store itself where that is MySQL), so `max_connections` is the first limit. Raise it; a session that sleeps costs
+1. **Sessions in the MySQL of the offsets.** Each partition's pipeline keeps {sessions:.0f} sessions (lease, offsets,
+   reports, the store itself where that is MySQL), and 3 more once its rows change: the cleaner looks at them. So
+   `max_connections` is the first limit, and `viewtail check` compares. Raise it; a session that sleeps costs
    MySQL well below 1 MiB. Or give each deployment its own database server for offsets: a deployment is a views.py with
    its settings, and a shard, or a group of shards, can be one. Deployments know nothing of each other.
 2. **Partitions.** Take as many as the projectors that you will ever run for a topic, not more. Partitions cannot be

@@ -5,7 +5,7 @@ The numbers are the same for one view and for hundreds: tests/acceptance/test_se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,9 @@ class Sessions:
 PIPELINE = Sessions(
     source=3, store=7
 )  # the reader's dump connection, its questions, watermarks; lease, offset, reports
-CLEANER = Sessions(source=3, store=5)  # what changed a moment ago, and a round
+PARTITION = Sessions(source=0, store=5)  # a pipeline of a topic's partition; its reader is a client of the broker
+LOOKS = Sessions(source=1, store=2)  # of the cleaner, at what changed a moment ago
+CLEANER = LOOKS + Sessions(source=2, store=3)  # and its rounds; of a topic's partitions the first goes round for all
 BUSY = Sessions(source=3, store=5)  # more, while four views are backfilled, or the cleaner mends: not both
 STANDBY = Sessions(source=0, store=2)  # of each pipeline
 COMMANDS = Sessions(source=4, store=6)  # status, wait and the like, some at a time
@@ -52,22 +54,23 @@ COMMANDS = Sessions(source=4, store=6)  # status, wait and the like, some at a t
 def findings(servers: Servers, views: Sequence[View]) -> list[Finding]:
     """Whether the servers let as many in as this deployment needs; nothing of a server that does not answer."""
     try:
-        count = _pipelines(servers, views)
+        stores = {view.store for view in views}
+        count = _pipelines(servers, views, stores)
         source, store = _asked(servers.source.address()), _asked(servers.source.own)
     except (ViewtailError, pymysql.err.MySQLError):
         return []  # which is a finding already
-    running = (PIPELINE + CLEANER if servers.source.is_cleaned else PIPELINE) * count
-    whole = running + BUSY * count + STANDBY * count + COMMANDS
+    each, looks = (PARTITION, LOOKS) if servers.kind.is_shared_out else (PIPELINE, CLEANER)
+    running = (each + looks if servers.source.is_cleaned else each) * count
+    whole = running + BUSY * len(stores) + STANDBY * len(stores) + COMMANDS
     if source.identity == store.identity:
         return list(_of("source", source, running.total, whole.total, count))
     of_store = _of("mysql", store, running.store, whole.store, count)
     return [*_of("source", source, running.source, whole.source, count), *of_store]
 
 
-def _pipelines(servers: Servers, views: Sequence[View]) -> int:
+def _pipelines(servers: Servers, views: Sequence[View], stores: Collection[str]) -> int:
     from operations.check import tables_of
 
-    stores = {view.store for view in views}
     of_store = (tables_of([view for view in views if view.store == store]) for store in stores)
     return sum(len(servers.kind.parts(servers.source, tables)) for tables in of_store)
 
