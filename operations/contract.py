@@ -112,7 +112,7 @@ class Contract:
             if self._note_unread(statement, text) and not is_definition(text):
                 continue
             if re.match(r"USE\b", text, re.IGNORECASE):
-                self.database = text[4:].strip(" `")
+                self.database = text[4:].strip(" `").replace("``", "`")
                 continue
             if _CHANGES_ROWS.match(text) and not self._is_unlogged:
                 continue  # which the binlog has as rows

@@ -20,8 +20,8 @@ from tests.support.running import Run, addresses, running, wait_for
 SCHEMA = "sch%s.ma {x}`'\" %"
 STORE = "view%(tail)s.{0}`'\""
 NAMES = (
-    *("50%", "%(view)s", "%%", "t.x", "..", "`ticks`", "double\"quote it's", " lead in", "{id} {} %s", "42", "select"),
-    *("ÜBER ☃", "UPPER", "back\\slash;-- a/b:c=*?$1(d, e)", "x" * 64, "line\nbreak"),
+    *("50%%", "%(view)s", "t.x", "`ticks`", "double\"quote it's", " lead in", "{id} {} %s", "42", "ÜBER ☃"),
+    *("back\\slash;-- a/b:c=*?$1(d, e)", "x" * 64, "line\nbreak"),
 )
 TABLES = {number: (table, NAMES[number - 1], NAMES[number - 2]) for number, table in enumerate(NAMES)}  # key, value
 ROWS = 4

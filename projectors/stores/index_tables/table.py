@@ -287,8 +287,8 @@ class IndexTableShape:
             of_list = " If it holds a list, index its values: each='VARCHAR(100)'." if kind is Kind.JSON else ""
             raise self._wrong(
                 f"column {name} is {column.type_name}, which an index cannot hold whole.{of_list} Index a generated "
-                f"column of bounded length instead, e.g. ALTER TABLE {self.view.table.full_name} "
-                f"ADD {name}_start VARCHAR(100) AS (LEFT({name}, 100)) STORED"
+                f"column of bounded length instead, e.g. ALTER TABLE {self._canonical} "
+                f"ADD {quote(name[:58] + '_start')} VARCHAR(100) AS (LEFT({quote(name)}, 100)) STORED"
             )
         return declared, None
 
@@ -316,8 +316,8 @@ class IndexTableShape:
             if column.name.lower() == VERSION:
                 raise self._wrong(
                     f"column {column.name} has the name under which an index table keeps its versions; rename it, or "
-                    f"index a generated column: ALTER TABLE {self.view.table.full_name} "
-                    f"ADD {column.name}_value {column.type_name} AS ({quote(column.name)}) STORED"
+                    f"index a generated column: ALTER TABLE {self._canonical} "
+                    f"ADD {quote(column.name[:58] + '_value')} {column.type_name} AS ({quote(column.name)}) STORED"
                 )
         for column in self.view.values:
             if column.name.lower() in keys:
@@ -325,6 +325,11 @@ class IndexTableShape:
                     f"column {column.name} is a key column, which each index table has anyway; take it out of "
                     "value=[...]"
                 )
+
+    @property
+    def _canonical(self) -> str:
+        """The canonical table, for statements."""
+        return quote(self.view.table.schema, self.view.table.name)
 
     def _wrong(self, why: str) -> DeclarationError:
         return DeclarationError(f"{self._label}: {why}")
