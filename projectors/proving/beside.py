@@ -29,7 +29,7 @@ from projectors.proving.comparison import Comparison
 from projectors.proving.reprojection import Reprojection
 from projectors.proving.view_lock import ViewLock
 from projectors.rebuilds import kept_as, require_not_moving
-from projectors.stores import GuardedSink, guarded
+from projectors.stores import GuardedSink, Store, guarded
 from projectors.stores.registry import store_of
 from projectors.view_states import State
 from projectors.views import BoundView, View
@@ -147,6 +147,13 @@ class Beside:
         self.session = OwnSession(self.deployment.open_store)
         self._resources = ExitStack()
         self._resources.callback(self.session.close)
+        try:
+            self._begin(store)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, store: Store) -> None:
         self.first = self.keepers()
         if not self.first:
             raise MisuseError(f"view {self.view.id} was never backfilled. Start one: viewtail run")

