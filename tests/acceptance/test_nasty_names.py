@@ -185,15 +185,19 @@ views = [SearchIndex("nasty", entity, fields=fields), Topic("nasty", entity, par
         with running(tmp_path, views, environment) as run:
             wait_for("all is well", run.is_well)
             ask(mysql_server, f"INSERT INTO {where} VALUES (2, {values})")
+            texts_shown = [f"of {at} %s" for at, name in enumerate(columns) if name in shown]
+
+            def has(view: str, key: str) -> bool:
+                done = run.command("get", view, key, "--json")
+                assert done.returncode == 0, done.stdout + done.stderr
+                return all(text in done.stdout for text in texts_shown)
+
             for view in ("elasticsearch:nasty", "kafka:nasty"):
-                assert run.command("wait", view, "--within", "60").returncode == 0
                 for key in ("1", "2"):
-                    done = run.command("get", view, key, "--json")
-                    row = json.loads(done.stdout)
-                    assert all(f"of {at} %s" in json.dumps(row) for at, name in enumerate(columns) if name in shown)
+                    wait_for(f"{view} has {key}", lambda: has(view, key))  # noqa: B023
             done = run.command("rebuild", "elasticsearch:nasty", "--yes", timeout_s=120)
             assert done.returncode == 0, done.stdout + done.stderr
-            done = run.command("verify", timeout_s=120)
+            done = run.command("verify", "elasticsearch:nasty", timeout_s=120)
             assert done.returncode == 0, done.stdout + done.stderr
     finally:
         ask(mysql_server, f"DROP DATABASE {quote(schema)}", f"DROP DATABASE IF EXISTS {own}")
