@@ -148,6 +148,6 @@ class EventSourced:
     def _address(self) -> MySQLAddress:
         return replace(self._loaded.primary_address(), database=None)
 
-    def _open(self, patience: Patience) -> Callable[[], Connection]:
+    def _open(self, patience: Patience = WORK) -> Callable[[], Connection]:
         address = replace(self._loaded.asked_with(patience).primary_address(), database=None)
         return lambda: open_session(address, role="store")
