@@ -109,7 +109,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `columns` MEDIUMTEXT NULL COMMENT 'JSON: columns that a topic of all of them has, and had until it was filled',
   `places` TEXT NULL COMMENT 'where it is in its store, and was, as JSON; NULL: an earlier viewtail kept it',
   `is_place_ours` TINYINT(1) NOT NULL DEFAULT 1
-    COMMENT 'whether its place was this deployment''s before; also where an earlier viewtail kept it',
+    COMMENT 'whether this deployment has begun to fill its place; 1 also where an earlier viewtail did',
   `state` VARCHAR(16) NOT NULL COMMENT 'new, filling, filled, halted or paused',
   `reason` VARCHAR(2000) NULL COMMENT 'why it is halted, and what to do; why it is paused, if that was said',
   `paused_at` TIMESTAMP(6) NULL COMMENT 'when an operator paused it; NULL: it is not paused',

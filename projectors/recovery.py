@@ -30,10 +30,8 @@ def begin(
     store = witnessed(sink)
     if store is not None and (missing := store.missing()):
         life.lost(missing)
-    refused = sink.prepare()
-    for view, reason in refused.items():
+    for view, reason in sink.prepare().items():
         life.refused(view, reason)
-    life.states.have_places(life.projections.views - refused.keys())
     if (topics := publisher(sink)) is not None:
         life.only_in(topics.incarnations())
         life.accepted(life.views.keys() - refused.keys())

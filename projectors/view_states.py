@@ -85,7 +85,7 @@ _ASSIGNMENTS = {
     State.NEW: f"{_FORGOTTEN}, {_UNPROVEN}, fill_row_estimate = 0, fill_started_at = NULL, "
     "fill_rows_a_second = %(rows_a_second)s, watermark_version = %(floor)s",
     State.BACKFILLING: f"{_FORGOTTEN}, fill_row_estimate = %(row_estimate)s, fill_incarnation = %(incarnation)s, "
-    "fill_started_at = CURRENT_TIMESTAMP(6), watermark_version = %(watermark)s",
+    "fill_started_at = CURRENT_TIMESTAMP(6), watermark_version = %(watermark)s, is_place_ours = 1",
     State.FILLED: "watermark_version = %(end)s, fill_row_count = %(kept_count)s, filled_at = CURRENT_TIMESTAMP(6)",
     State.HALTED: f"reason = %(reason)s, {_NOT_PAUSED_NOW}, {_UNPROVEN}",
     State.PAUSED: f"reason = %(reason)s, paused_at = CURRENT_TIMESTAMP(6), paused_by = %(by)s, {_UNPROVEN}",
@@ -365,14 +365,6 @@ class ViewStates:
         """The view was bound to its table as that is now, and its content needs no backfill for that."""
         with self._transaction("keeping a view as it is") as cursor:
             self._keep(cursor, view, declaration_hash(view.view))
-
-    def have_places(self, views: Collection[str]) -> None:
-        """The store has given these views their places: from now on they are this deployment's."""
-        if not views:
-            return
-        with self._transaction("noting whose the places are") as cursor:
-            ours = f"{self._ours} AND name IN %s AND is_place_ours = 0"
-            cursor.execute(f"UPDATE {self._table} SET is_place_ours = 1 {ours}", (sorted(views),))
 
     def forget(self, view: str) -> None:
         """Nothing is known of the view any more, nor of a copy beside it; what they show stays in their store."""
