@@ -30,7 +30,8 @@ def begin(
     store = witnessed(sink)
     if store is not None and (missing := store.missing()):
         life.lost(missing)
-    for view, reason in sink.prepare().items():
+    refused = sink.prepare()
+    for view, reason in refused.items():
         life.refused(view, reason)
     if (topics := publisher(sink)) is not None:
         life.only_in(topics.incarnations())

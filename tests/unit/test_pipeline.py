@@ -92,7 +92,6 @@ class Loop:
             halt=lambda view, reason: (self.halted.append(view), self.reasons.append(reason)),
             read=lambda view: SimpleNamespace(state=State.NEW if view in self.new else State.FILLED),
             move=lambda event, views, **chosen: [],
-            have_places=lambda views: None,
         )
         self.life = ViewLife(
             views={view.id: view for view in bound},
