@@ -120,7 +120,7 @@ class Claim:
         for _ in range(ATTEMPTS):
             seen = read(ask)
             refused, wanted = self._sorted_out(seen)
-            witness, has_plain = self._witness(ask, seen)
+            witness, has_plain = self.witness(ask, seen)
             if has_plain and name_field(self.database) not in seen.kept:
                 wanted[name_field(self.database)] = Kept(self.claimant.owner(""))
             if not wanted or change(ask, seen, wanted):
@@ -143,8 +143,8 @@ class Claim:
                 wanted[name] = Kept(owner, tuple(shapes))
         return refused, wanted
 
-    def _witness(self, ask: Ask, seen: Owners) -> tuple[str, bool]:
-        """The key of the witness, and whether it is the plain one."""
+    def witness(self, ask: Ask, seen: Owners) -> tuple[str, bool]:
+        """The key of the witness, and whether it is the plain one. Nothing is claimed."""
         plain = f"viewtail:{quote(self.database, safe='')}:{self.pipeline}:witness"
         own = f"{plain}:{self.claimant.id[:8]}"
         named = seen.kept.get(name_field(self.database))

@@ -141,18 +141,21 @@ class RedisSink(GuardedSink):
         if self._claimant is None:
             self._pointers = self._all_pointers
             return {}
-        shapes = {view.view.id: owners.shapes_of(view) for view in self._views.values()}
-        claim = owners.Claim(
-            claimant=self._claimant, views=shapes, database=self._database, pipeline=self._name, holds=self._holds_keys
-        )
+        claim = self._claim_of(self._claimant)
         of_views, self._witness_key = claim.made(self._ask)
-        self._claimed = sorted(shapes.keys() - of_views.keys())
+        self._claimed = sorted(claim.views.keys() - of_views.keys())
         self._asked_whose_at = time.monotonic()
         leads = {
             keys.pointer for view in self._views.values() if view.view.id in self._claimed if (keys := leading(view))
         }
         self._pointers = {name: number for name, number in self._all_pointers.items() if name in leads}
         return {name: of_views[view.view.id] for name, view in self._views.items() if view.view.id in of_views}
+
+    def _claim_of(self, claimant: Claimant) -> owners.Claim:
+        shapes = {view.view.id: owners.shapes_of(view) for view in self._views.values()}
+        return owners.Claim(
+            claimant=claimant, views=shapes, database=self._database, pipeline=self._name, holds=self._holds_keys
+        )
 
     def _holds_keys(self, view: str) -> bool:
         """Whether keys lie in a new view's place that some viewtail wrote, as far as a sample of all keys shows."""
@@ -235,6 +238,16 @@ class RedisSink(GuardedSink):
         self.prepare()
         self._had_witness = self._ask_witness() is not None
         return frozenset() if self._had_witness else frozenset(self._views)
+
+    def is_gone(self, view: str) -> bool:
+        """Whether Redis has no witness. `missing` would claim the keys first."""
+        with self._mapped("looking for the witness"):
+            if self._client is None:
+                self._connect()
+            claimant, key = self._claiming(), self._witness_key
+            if claimant is not None:
+                key, _ = self._claim_of(claimant).witness(self._ask, owners.read(self._ask))
+            return self._ask("GET", key) is None
 
     def attach(self) -> frozenset[str]:
         return frozenset(self._views) - self.missing()
