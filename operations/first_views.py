@@ -13,7 +13,7 @@ from typing import Any
 import pymysql
 
 from changes.errors import DeclarationError, MisuseError, nearest
-from changes.tables import Column, Kind, Table, names_of
+from changes.tables import Column, Kind, Table, is_pattern, names_of
 from ingest.canonical import describe
 from projectors.binding import bind
 from projectors.stores import Choice, Example
@@ -36,17 +36,20 @@ def schema_to_look_at(connection: pymysql.Connection[Any], named: str | None, ow
     known = [name for name in _names(connection, query) if name not in _SYSTEM]
     if folds_names(connection):
         named, own = named and named.lower(), [name.lower() for name in own]
-    if named is not None:
-        if named in known:
-            return named
-        why = f"--schema {named}: there is no such schema with tables that this user can see"
-        raise MisuseError(why + (nearest(named, known) or f"; there are {', '.join(known) or 'none'}"))
-    others = [name for name in known if name not in own]
-    if not others:
+    if named is None:
+        return _only_one([name for name in known if name not in own])
+    if named in known:
+        return named
+    why = f"--schema {named}: there is no such schema with tables that this user can see"
+    raise MisuseError(why + (nearest(named, known) or f"; there are {', '.join(known) or 'none'}"))
+
+
+def _only_one(schemas: Sequence[str]) -> str:
+    if not schemas:
         raise MisuseError("this user can see no schema with tables; GRANT SELECT on one of them to the user")
-    if len(others) > 1:
-        raise MisuseError(f"which schema? Say --schema NAME; this user can see {', '.join(others)}")
-    return others[0]
+    if len(schemas) > 1:
+        raise MisuseError(f"which schema? Say --schema NAME; this user can see {', '.join(schemas)}")
+    return schemas[0]
 
 
 def _names(connection: pymysql.Connection[Any], query: str, *arguments: object) -> list[str]:
@@ -63,49 +66,57 @@ def choose(
     Args:
         named: tables of the schema; none: the one on which examples are best shown, a filled one before an empty one.
     """
-    best: tuple[tuple[bool, int], Choice] | None = None
-    wanted, found = _wanted(connection, schema, named), []
-    for name in _table_names(connection, schema, tuple(wanted)):
-        try:
-            choice = _choice_of(connection, schema, name)
-        except DeclarationError as error:
-            if name in wanted:
-                raise MisuseError(f"--table {name}: {error}") from None
-            continue
-        is_filled = _has_rows(connection, choice.table)
-        found.append((not is_filled, choice.table.full_name))
-        if name in wanted:
-            wanted[name] = choice
-        score = is_filled, 4 * choice.is_looked_up + 2 * (choice.indexed is not None) + len(choice.searched)
-        if best is None or score > best[0]:
-            best = (score, choice)
-    if best is None:
+    wanted = _wanted(connection, schema, named)
+    found = _possible(connection, schema, wanted)
+    if not found:
         raise MisuseError(
             f"no table of {schema} can have a view: each needs a primary key and a column that viewtail reads; "
             "say another --schema, or write views.py by hand"
         )
-    chosen = [choice for choice in wanted.values() if choice is not None] or [best[1]]
-    names = {choice.table.full_name for choice in chosen}
-    return chosen, [name for _, name in sorted(found) if name not in names]
+    filled = {name for name, choice in found.items() if _has_rows(connection, choice.table)}
+    names = wanted or [max(found, key=lambda name: (name in filled, _shows(found[name])))]
+    others = sorted((name not in filled, choice.table.full_name) for name, choice in found.items() if name not in names)
+    return [found[name] for name in names], [name for _, name in others]
 
 
-def _wanted(connection: pymysql.Connection[Any], schema: str, named: Sequence[str]) -> dict[str, Choice | None]:
+def _possible(connection: pymysql.Connection[Any], schema: str, wanted: Sequence[str]) -> dict[str, Choice]:
+    """By name, the tables that can have views, in order. Raises MisuseError for one that is wanted and cannot."""
+    found = {}
+    for name in _table_names(connection, schema, wanted):
+        try:
+            found[name] = _choice_of(connection, schema, name)
+        except DeclarationError as error:
+            if name in wanted:
+                raise MisuseError(f"--table {name}: {error}") from None
+    return found
+
+
+def _shows(choice: Choice) -> int:
+    """How well examples are shown on it."""
+    return 4 * choice.is_looked_up + 2 * (choice.indexed is not None) + len(choice.searched)
+
+
+def _wanted(connection: pymysql.Connection[Any], schema: str, named: Sequence[str]) -> list[str]:
     """Those that were named, which may have their schema before them. Raises MisuseError for one that is not there."""
     query = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_type = 'BASE TABLE'"
     known = _names(connection, query, schema) if named else []
-    found: dict[str, Choice | None] = {}
+    found = []
     for given in named:
         names = names_of(given)
         name = names[1] if given not in known and names is not None and names[0] == schema else given
         if name not in known:
             near = nearest(name, known)
             raise MisuseError(f"--table {given}: {schema} has no such table that this user can see{near}")
-        found[name] = None
-    return found
+        found.append(name)
+    return list(dict.fromkeys(found))
 
 
 def _choice_of(connection: pymysql.Connection[Any], schema: str, name: str) -> Choice:
     """Raises DeclarationError for a table that can have no view."""
+    if is_pattern(name):
+        raise DeclarationError(
+            "it can have no view by its own name: each # stands for a digit there, so it would be other tables"
+        )
     table = describe(connection, schema, name)
     choice = _choice(table, _indexed(connection, table))
     if not examples(choice):

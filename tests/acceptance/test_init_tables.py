@@ -31,6 +31,31 @@ def begun(mysql_server: Server, redis_server: Server, tmp_path: Path) -> Iterato
         cursor.execute(f"DROP DATABASE {SCHEMA}")
 
 
+@pytest.fixture
+def has_pattern(begun: Run, mysql_server: Server) -> str:
+    """The name of a table that cannot be declared: a # in it stands for a digit."""
+    connection = pymysql.connect(host="127.0.0.1", port=mysql_server.port, user="root", autocommit=True)
+    with connection, connection.cursor() as cursor:
+        for name in ("count#", "count1"):  # the one would stand for the other
+            cursor.execute(f"CREATE TABLE {SCHEMA}.`{name}` (id INT PRIMARY KEY, email VARCHAR(60), UNIQUE (email))")
+        cursor.execute(f"INSERT INTO {SCHEMA}.`count#` VALUES (1, 'a@example.org')")
+    return "count#"
+
+
+def test_a_table_whose_name_would_be_a_pattern_is_left_out_and_ends_nothing(begun: Run, has_pattern: str) -> None:
+    done = begun.command("init", "--schema", SCHEMA)
+    assert done.returncode == 0, done.stderr
+    assert f"views of {SCHEMA}.tag, as examples" in done.stdout
+    assert has_pattern not in (begun.folder / "views.py").read_text()
+
+
+def test_a_table_whose_name_would_be_a_pattern_is_refused_where_it_is_named(begun: Run, has_pattern: str) -> None:
+    done = begun.command("init", "--schema", SCHEMA, "--table", has_pattern)
+    assert done.returncode == 2, done.stderr
+    assert f"--table {has_pattern}: " in done.stderr and "each # stands for a digit" in done.stderr
+    assert not (begun.folder / "views.py").exists()
+
+
 def test_a_table_that_has_rows_comes_before_an_empty_one_that_would_show_more(begun: Run) -> None:
     done = begun.command("init", "--schema", SCHEMA)
     assert done.returncode == 0, done.stderr
