@@ -47,7 +47,8 @@ def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
     found = list(servers.kind.checks(servers.source, tables_of(views), _orders_of(views)))
     for store, access in servers.stores:
         found += store.checks(access, [view for view in views if view.store == store.name])
-    found += sessions.findings(servers, views)
+    of_stores = {name: tables_of([view for view in views if view.store == name]) for name in {v.store for v in views}}
+    found += sessions.findings(servers.kind, servers.source, of_stores)
     found += _views(servers, views)
     return list(dict.fromkeys(found))  # a server in two roles that does not answer is one finding
 

@@ -5,20 +5,17 @@ The numbers are the same for one view and for hundreds: tests/acceptance/test_se
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pymysql
 
 from changes.errors import ViewtailError
 from changes.findings import Finding, fail, ok, warn
+from ingest import SourceAccess, SourceKind, Tables
 from servers.facts import ServerFacts, facts_of
 from servers.sessions import Connection, MySQLAddress, asking, value_of
-
-if TYPE_CHECKING:
-    from operations.check import Servers
-    from projectors.views import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,28 +48,24 @@ STANDBY = Sessions(source=0, store=2)  # of each pipeline
 COMMANDS = Sessions(source=4, store=6)  # status, wait and the like, some at a time
 
 
-def findings(servers: Servers, views: Sequence[View]) -> list[Finding]:
-    """Whether the servers let as many in as this deployment needs; nothing of a server that does not answer."""
+def findings(kind: SourceKind, access: SourceAccess, stores: Mapping[str, Tables]) -> list[Finding]:
+    """Whether the servers let as many in as this deployment needs; nothing of a server that does not answer.
+
+    Args:
+        stores: by name, the tables that their views are of.
+    """
     try:
-        stores = {view.store for view in views}
-        count = _pipelines(servers, views, stores)
-        source, store = _asked(servers.source.address()), _asked(servers.source.own)
+        count = sum(len(kind.parts(access, tables)) for tables in stores.values())
+        source, store = _asked(access.address()), _asked(access.own)
     except (ViewtailError, pymysql.err.MySQLError):
         return []  # which is a finding already
-    each, looks = (PARTITION, LOOKS) if servers.kind.is_shared_out else (PIPELINE, CLEANER)
-    running = (each + looks if servers.source.is_cleaned else each) * count
+    each, looks = (PARTITION, LOOKS) if kind.is_shared_out else (PIPELINE, CLEANER)
+    running = (each + looks if access.is_cleaned else each) * count
     whole = running + BUSY * len(stores) + STANDBY * len(stores) + COMMANDS
     if source.identity == store.identity:
         return list(_of("source", source, running.total, whole.total, count))
     of_store = _of("mysql", store, running.store, whole.store, count)
     return [*_of("source", source, running.source, whole.source, count), *of_store]
-
-
-def _pipelines(servers: Servers, views: Sequence[View], stores: Collection[str]) -> int:
-    from operations.check import tables_of
-
-    of_store = (tables_of([view for view in views if view.store == store]) for store in stores)
-    return sum(len(servers.kind.parts(servers.source, tables)) for tables in of_store)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
