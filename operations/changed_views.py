@@ -40,11 +40,7 @@ def refilled_in_place(
         accesses: by store.
         is_default: as of `copies.refusals`.
     """
-    by_id = {view.id: view for view in views}
-    for (pipeline, name), known in sorted(known_views(session, own.database).items()):
-        if name not in by_id or PipelineId.parse(pipeline).is_default != is_default:
-            continue
-        view = by_id[name]
+    for view, known in _known(session, own, views, is_default=is_default):
         if not (what := _changed(view, known)):
             continue
         is_declared_anew = known.declaration not in ("", declaration_hash(view.view))
@@ -55,8 +51,20 @@ def refilled_in_place(
             live = replace(view, copy=as_live(cursor, own.database, view).copy)
         seen = f"{what} since it was filled: the next `viewtail run` backfills it again in place"
         why = _meanwhile(live, accesses)
-        mend = _MEND if is_declared_anew and has_copies else _MEND_TYPES if has_copies else "nothing, or a new name"
+        mend = "nothing, or a new name"
+        if has_copies:
+            mend = _MEND if is_declared_anew else _MEND_TYPES
         yield warn("views", f"view {view.id}, changed", seen, why, mend)
+
+
+def _known(
+    session: Session, own: Access, views: Sequence[BoundView], *, is_default: bool
+) -> Iterator[tuple[BoundView, KnownView]]:
+    """Each view that a run has kept, as it is declared and as it was kept."""
+    by_id = {view.id: view for view in views}
+    for (pipeline, name), known in sorted(known_views(session, own.database).items()):
+        if name in by_id and PipelineId.parse(pipeline).is_default == is_default:
+            yield by_id[name], known
 
 
 def _changed(view: BoundView, known: KnownView) -> str:

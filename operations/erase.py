@@ -10,7 +10,7 @@ What stays is said, and until when: the key in tombstones, older messages of top
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,7 @@ from projectors.dead_letters import erase_letters
 from projectors.rebuilds import everywhere, require_not_moving
 from projectors.stores import Store
 from projectors.stores.access import Access
-from projectors.stores.leaving import Holds, Trace
+from projectors.stores.leaving import Holds, Place, Trace
 from projectors.stores.registry import store_of
 from projectors.view_states import known_places, known_views
 from projectors.views import BoundView, View, view_of
@@ -110,15 +110,20 @@ def views_of(entity: str, views: Sequence[View]) -> list[View]:
     A name may be in backticks.
     """
     tables = {view.entity.table: view.entity.schema_and_table for view in views}
-    meant = [table for table, (schema, name) in tables.items() if entity in (table, name, quote(name))]
-    if not meant:
-        meant = [table for table, names in tables.items() if names == names_of(entity) or entity == ".".join(names)]
+    meant = _tables_meant(entity, tables)
     if len(meant) == 1:
         return [view for view in views if view.entity.table == meant[0]]
     if meant:
         raise MisuseError(f"{entity!r} is the name of {len(meant)} tables; say which: {', '.join(sorted(meant))}")
     near = nearest(entity, sorted(tables)) or f"; views are of {', '.join(sorted(tables)) or 'no table'}"
     raise UnknownNameError(f"no view is of a table {entity!r}{near}")
+
+
+def _tables_meant(entity: str, tables: Mapping[str, tuple[str, str]]) -> list[str]:
+    """By the table's name alone, or as it was declared; else by schema and name, however they are written."""
+    by_name = [table for table, (_, name) in tables.items() if entity in (table, name, quote(name))]
+    asked = names_of(entity)
+    return by_name or [table for table, names in tables.items() if names == asked or entity == ".".join(names)]
 
 
 def of_one_key(views: Sequence[BoundView], by: str | None) -> list[BoundView]:
@@ -293,15 +298,20 @@ def _beyond(deployment: Deployment, views: Sequence[BoundView], declared: Collec
         places = known_places(session, deployment.database)
     table, looked = views[0].table.full_name, []
     for view in views:
-        store = store_of(view.view)
-        now = {"entity": table, **store.place(view)}
-        if earlier := [place for place in places.get(view.id, []) if store.needs_place and place != now]:
+        if earlier := _earlier(view, places.get(view.id, [])):
             looked.append(_not_looked(view.id, f"where it lay before its declaration changed: {earlier}", _EARLIER))
     for name, of in sorted(places.items()):
         if view_of(name) not in declared and (not of or any(place["entity"] == table for place in of)):
             run = f"viewtail forget {view_of(name)}"
             looked.append(_not_looked(name, "what it left: it is not declared any more", run))
     return looked
+
+
+def _earlier(view: BoundView, places: Sequence[Place]) -> list[Place]:
+    """Of the places that a view has had, those where it does not lie now."""
+    store = store_of(view.view)
+    now = {"entity": view.table.full_name, **store.place(view)}
+    return [place for place in places if place != now] if store.needs_place else []
 
 
 def _not_looked(view: str, place: str, run: str) -> Looked:

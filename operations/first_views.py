@@ -32,8 +32,7 @@ _PLAIN = (Kind.INTEGER, Kind.DECIMAL, Kind.TEXT, Kind.ENUM, Kind.DATE, Kind.DATE
 
 def schema_to_look_at(connection: pymysql.Connection[Any], named: str | None, own: Sequence[str]) -> str:
     """The schema named, or the only one there is besides the server's and viewtail's own. Raises MisuseError."""
-    query = "SELECT DISTINCT table_schema FROM information_schema.tables WHERE table_type = 'BASE TABLE' ORDER BY 1"
-    known = [name for name in _names(connection, query) if name not in _SYSTEM]
+    known = _schemas(connection)
     if folds_names(connection):
         named, own = named and named.lower(), [name.lower() for name in own]
     if named is None:
@@ -42,6 +41,12 @@ def schema_to_look_at(connection: pymysql.Connection[Any], named: str | None, ow
         return named
     why = f"--schema {named}: there is no such schema with tables that this user can see"
     raise MisuseError(why + (nearest(named, known) or f"; there are {', '.join(known) or 'none'}"))
+
+
+def _schemas(connection: pymysql.Connection[Any]) -> list[str]:
+    """Without the server's own."""
+    query = "SELECT DISTINCT table_schema FROM information_schema.tables WHERE table_type = 'BASE TABLE' ORDER BY 1"
+    return [name for name in _names(connection, query) if name not in _SYSTEM]
 
 
 def _only_one(schemas: Sequence[str]) -> str:

@@ -97,13 +97,8 @@ def canonical_value(given: Any, column: Column) -> Any:
     """A value from the command line (text) or from Python, in viewtail's form. Raises MisuseError."""
     if given is None:
         return None
-    shown = f"a value of type {type(given).__name__}"
-    if column.kind in _TEXTS and not isinstance(given, str):
-        raise MisuseError(f"{shown} does not fit column {column.name}: give a str")
-    if column.kind in _RAW and not isinstance(given, str | bytes | bytearray | memoryview):
-        raise MisuseError(f"{shown} does not fit column {column.name}: give bytes, or a str")
-    if isinstance(given, str | int | float):
-        shown = f"value {given!r}"
+    _require_type(given, column)
+    shown = f"value {given!r}" if isinstance(given, str | int | float) else _type_of(given)
     try:
         value = _from_python(given, column)
         return _held(value if value is not None else _from_text(str(given), column), column)
@@ -115,6 +110,17 @@ def canonical_value(given: Any, column: Column) -> Any:
     except UnicodeEncodeError:
         why = "has a lone surrogate, which is no character"
         raise MisuseError(f"a value for column {column.name} {why}") from None
+
+
+def _require_type(given: Any, column: Column) -> None:
+    if column.kind in _TEXTS and not isinstance(given, str):
+        raise MisuseError(f"{_type_of(given)} does not fit column {column.name}: give a str")
+    if column.kind in _RAW and not isinstance(given, str | bytes | bytearray | memoryview):
+        raise MisuseError(f"{_type_of(given)} does not fit column {column.name}: give bytes, or a str")
+
+
+def _type_of(given: Any) -> str:
+    return f"a value of type {type(given).__name__}"
 
 
 def in_hexadecimal(given: Any, column: Column) -> str | None:
@@ -138,10 +144,13 @@ def _from_python(given: Any, column: Column) -> Any:
     if kind in _RAW and isinstance(given, bytes | bytearray | memoryview):
         return bytes(given)
     if isinstance(given, datetime.datetime):
-        if given.tzinfo is not None:
-            given = given.astimezone(datetime.UTC).replace(tzinfo=None)
-        return _from_text(str(given), column)
+        return _from_text(str(_without_zone(given)), column)
     return None
+
+
+def _without_zone(given: datetime.datetime) -> datetime.datetime:
+    """In UTC; one without a zone is taken as it is."""
+    return given if given.tzinfo is None else given.astimezone(datetime.UTC).replace(tzinfo=None)
 
 
 def _decimal(value: Decimal, column: Column) -> Decimal:

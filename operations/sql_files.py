@@ -29,48 +29,67 @@ class Statement:
     line: int  # of the file, from 1, of its first word
 
 
+@dataclass(frozen=True, slots=True)
+class _ClientLine:
+    """A line that is for the mysql client."""
+
+    end: int
+    delimiter: str  # from here on
+    statement: str = ""  # that it comes to; '' where it is none
+
+
 def statements(text: str) -> list[Statement]:
     """Split at each delimiter that is in no quotes and no comment; DELIMITER lines change what it is."""
     found: list[Statement] = []
     delimiter, at, begin = ";", 0, -1  # begin: of the open statement, -1 before its first word
-
-    def end(upto: int) -> None:
-        if begin >= 0:
-            found.append(Statement(text[begin:upto].strip(), text.count("\n", 0, begin) + 1))
-
     while at < len(text):
-        is_line_start = at == 0 or text[at - 1] == "\n"
-        if begin < 0 and is_line_start and (command := _DELIMITER.match(text, at)):
-            delimiter, at = command[1], command.end()
-        elif begin < 0 and is_line_start and (client := _client_command(text, at, delimiter)):
-            if client[1]:
-                found.append(Statement(client[1], text.count("\n", 0, at) + 1))
-            at = client[0]
-        elif text.startswith(delimiter, at):
-            end(at)
-            at, begin = at + len(delimiter), -1
-        elif text.startswith(_SENT, at):
-            end(at)
-            at, begin = at + 2, -1
+        if begin < 0 and (line := _client_line(text, at, delimiter)):
+            if line.statement:
+                found.append(Statement(line.statement, _line_of(text, at)))
+            delimiter, at = line.delimiter, line.end
+        elif ended := _ended_by(text, at, delimiter):
+            found += _open_statement(text, begin, at)
+            at, begin = at + len(ended), -1
         else:
             piece = _PIECE.match(text, at)
             assert piece is not None
-            if begin < 0 and (piece[2] is None or _is_executed(piece[2])) and not piece[0].isspace():
+            if begin < 0 and _begins_one(piece):
                 begin = at
             at = piece.end()
-    end(len(text))
-    return found
+    return found + _open_statement(text, begin, len(text))
+
+
+def _line_of(text: str, at: int) -> int:
+    return text.count("\n", 0, at) + 1
+
+
+def _ended_by(text: str, at: int, delimiter: str) -> str:
+    """What ends a statement here; '' where nothing does."""
+    return next((one for one in (delimiter, *_SENT) if text.startswith(one, at)), "")
+
+
+def _open_statement(text: str, begin: int, end: int) -> list[Statement]:
+    return [Statement(text[begin:end].strip(), _line_of(text, begin))] if begin >= 0 else []
+
+
+def _begins_one(piece: re.Match[str]) -> bool:
+    """Whether a statement begins with it: neither space nor a comment does."""
+    return (piece[2] is None or _is_executed(piece[2])) and not piece[0].isspace()
 
 
 def _is_executed(comment: str) -> bool:
     return comment.startswith(("/*!", "/*M!")) and not comment.startswith(_NEVER_RUN)
 
 
-def _client_command(text: str, at: int, delimiter: str) -> tuple[int, str] | None:
-    """Where a line that is for the mysql client ends, and the statement that it comes to: '' where it is none."""
+def _client_line(text: str, at: int, delimiter: str) -> _ClientLine | None:
+    """None where no line begins here that is for the mysql client."""
+    if at > 0 and text[at - 1] != "\n":
+        return None
+    if changed := _DELIMITER.match(text, at):
+        return _ClientLine(changed.end(), changed[1])
     if (use := _USE.match(text, at)) and delimiter not in use[1]:
-        return use.end(), f"USE {use[2]}"
+        return _ClientLine(use.end(), delimiter, f"USE {use[2]}")
     if runs := _RUNS.match(text, at):
-        return runs.end(), runs[1].removesuffix(delimiter).strip()
+        return _ClientLine(runs.end(), delimiter, runs[1].removesuffix(delimiter).strip())
     shows = _SHOWS.match(text, at)
-    return (shows.end(), "") if shows and delimiter not in shows[0] else None
+    return _ClientLine(shows.end(), delimiter) if shows and delimiter not in shows[0] else None

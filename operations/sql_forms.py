@@ -20,7 +20,8 @@ _SECOND = re.compile(  # without a ';' before it, it is part of what comes befor
     r"(?:TABLES?|DATABASE|SCHEMA)\b)",
     re.IGNORECASE,
 )
-# What comes behind the verb where no table or database is defined.
+# What comes behind the verb where a table or database is defined, and where another object is.
+_TABLES = frozenset({"TABLE", "TABLES", "DATABASE", "SCHEMA", "KEY"})
 _OBJECTS = frozenset(
     {"AGGREGATE", "ALGORITHM", "DEFINER", "EVENT", "FULLTEXT", "FUNCTION", "INDEX", "INSTANCE", "LIBRARY", "LOGFILE",
      "OR", "PACKAGE", "PREPARE", "PROCEDURE", "RESOURCE", "ROLE", "SEQUENCE", "SERVER", "SPATIAL", "SQL", "TABLESPACE",
@@ -144,10 +145,7 @@ def _why_followed(bare: str) -> str:
 
 def _why_undefined(text: str, bare: str, database: str) -> str:
     words = [word.upper() for word in re.findall(r"\w+", bare)[:3]]
-    is_of_table = {"TABLE", "TABLES", "DATABASE", "SCHEMA", "KEY"} & set(words[1:2]) or words[1:3] in (
-        ["ONLINE", "TABLE"], ["IGNORE", "TABLE"]
-    )  # fmt: skip
-    if words[:1] != ["TRUNCATE"] and not is_of_table and not _OBJECTS & set(words[1:2]):
+    if not _is_known(words):
         return f"{' '.join(words[:2])} is no statement of MySQL or MariaDB that viewtail knows"
     if not _PROGRAM.match(bare) and (why := _why_followed(bare)):
         return why
@@ -160,6 +158,13 @@ def _why_undefined(text: str, bare: str, database: str) -> str:
         return f"viewtail does not know {error}"
     misspelt = map(_why_misspelt, _without_lists(outlines)) if words[0] == "ALTER" else map(_why_unlisted, outlines)
     return next(filter(None, misspelt), "")
+
+
+def _is_known(words: Sequence[str]) -> bool:
+    """Whether a table, a database or another object may be defined so, by the statement's first three words."""
+    if words[:1] == ["TRUNCATE"] or words[1:3] in (["ONLINE", "TABLE"], ["IGNORE", "TABLE"]):
+        return True
+    return not (_TABLES | _OBJECTS).isdisjoint(words[1:2])
 
 
 def _without_lists(outlines: Sequence[str]) -> Iterator[str]:

@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -511,42 +510,23 @@ def replay(
 
     `viewtail replays` lists what was done, when and by whom.
     """
-    from viewtail.commands import replay as command
-    from viewtail.commands.replay_keys import How, Selected, replay_keys
+    from viewtail.commands.replay_keys import How, Selected
+    from viewtail.commands.which_replay import Asked, run
 
     selected = Selected(
         keys=key or (), keys_from=keys_from, is_parked=parked, since=since, begin=begin, end=end, where=where
     )
-    if into is not None:
-        if since is None or all_views or new_history or view is None or len(view) != 1:
-            raise typer.BadParameter("write: viewtail replay VIEW --since TIME --into TOPIC", param_hint="--into")
-        from viewtail.commands.stretch import replay_since
-
-        return replay_since(context.obj, view[0], since, into)
-    selected.check()
-    if new_history:
-        if view or all_views or selected.is_some:
-            raise typer.BadParameter("it is for every view; leave VIEW and --all out", param_hint="--new-history")
-        return command.replay_new_history(context.obj)
-    if take_over:
-        if not view or all_views or selected.is_some or dry_run:
-            raise typer.BadParameter("name the views, and no entities: viewtail replay VIEW", param_hint="--take-over")
-        return command.take_over(context.obj, view, is_yes=yes, is_awaited=wait)
-    if selected.is_some:
-        if view is None or len(view) != 1 or all_views:
-            raise typer.BadParameter("some entities are those of one view: name it", param_hint="VIEW")
-        how = How(is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second)
-        return replay_keys(context.obj, view[0], selected, how)
-    if dry_run:
-        return command.would_replay(context.obj, view or [], all_views=all_views)
-    return command.replay(
-        context.obj,
-        view or [],
+    asked = Asked(
+        views=view or (),
         all_views=all_views,
-        is_yes=yes,
-        rows_a_second=ceil(max_rows_per_second),  # 0.5 is not 0, which is no limit
+        selected=selected,
+        into=into,
+        is_new_history=new_history,
+        is_take_over=take_over,
+        how=How(is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second),
         is_awaited=wait,
     )
+    return run(context.obj, asked)
 
 
 @app.command()

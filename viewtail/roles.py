@@ -27,11 +27,11 @@ def views_of(role: Role, settings: Settings, views: Sequence[View]) -> list[View
             "--role tail reads a binlog and publishes it: set VIEWTAIL_SOURCE__URL=mysql://USER:PASSWORD@HOST:3306. "
             "For views of what is published: viewtail run --role project"
         )
-    published = [view for view in views if store_of(view).keeps_every_change]
-    projected = [view for view in views if view not in published]
     if role is Role.ALL and not is_shared:
         return list(views)
-    kept, what = (published, "topic (Topic)") if role is Role.TAIL else (projected, "view of another store than Kafka")
+    publishes = role is Role.TAIL
+    kept = [view for view in views if store_of(view).keeps_every_change is publishes]
     if not kept:
+        what = "topic (Topic)" if publishes else "view of another store than Kafka"
         raise MisuseError(f"--role {role}: there is nothing to do: views.py declares no {what}")
     return kept

@@ -55,6 +55,15 @@ class Source:
             raise SettingsError("; ".join(": ".join([*map(str, one["loc"]), one["msg"]]) for one in said)) from None
 
 
+def _check(name: str, source: object) -> None:
+    if not _NAME.fullmatch(name):
+        raise DeclarationError(
+            f"Sources: {name!r} becomes a part of a database's name: small letters, digits and _, at most 31"
+        )
+    if not isinstance(source, Source):
+        raise DeclarationError(f"Sources: {name} is no Source, as in {name}=Source(URL, [...])")
+
+
 class Sources:
     """What a views.py may name instead of a list of views: `views = "views:sources"`.
 
@@ -71,12 +80,7 @@ class Sources:
         if not sources:
             raise DeclarationError("Sources: name at least one, as in Sources(shop=Source(...))")
         for name, source in sources.items():
-            if not _NAME.fullmatch(name):
-                raise DeclarationError(
-                    f"Sources: {name!r} becomes a part of a database's name: small letters, digits and _, at most 31"
-                )
-            if not isinstance(source, Source):
-                raise DeclarationError(f"Sources: {name} is no Source, as in {name}=Source(URL, [...])")
+            _check(name, source)
         views = Counter(view.id for one in sources.values() for view in one.views if isinstance(view, View))
         if twice := [view for view, count in views.items() if count > 1]:
             raise DeclarationError(f"Sources: {twice[0]} is a view of two sources; give each a name of its own")
@@ -103,15 +107,11 @@ class Sources:
         source.setdefault("database", own)
         if settings.source.server_id is not None:  # two readers of one number throw each other out
             source.setdefault("server_id", settings.source.server_id + 1000 * number)
-        login: dict[str, Any] = {}
-        if settings.mysql.url is None and settings.mysql.user is None:  # it is the source's own server
-            login = {name: getattr(settings.source, name) for name in Server.model_fields}
-            login |= {name: value for name, value in source.items() if name in login}
         url = urlsplit((settings.mysql.url or given.url).get_secret_value())._replace(path=f"/{own}").geturl()
         return settings.model_copy(
             update={
                 "source": settings.source.model_copy(update=source),
-                "mysql": settings.mysql.model_copy(update={**login, "url": SecretStr(url)}),
+                "mysql": settings.mysql.model_copy(update={**_login(settings, source), "url": SecretStr(url)}),
                 "views": f"{settings.views}@{shard}",
             }
         )
@@ -121,3 +121,10 @@ class Sources:
         url = settings.mysql.url
         path = parse(url.get_secret_value(), MYSQL).path if url is not None else None
         return f"{path or OWN_DATABASE}_{name}"
+
+
+def _login(settings: Settings, source: Mapping[str, Any]) -> dict[str, Any]:
+    """How one logs in to viewtail's own tables where nothing is said of them: they are on the source's own server."""
+    if settings.mysql.url is not None or settings.mysql.user is not None:
+        return {}
+    return {name: source.get(name, getattr(settings.source, name)) for name in Server.model_fields}

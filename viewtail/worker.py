@@ -192,42 +192,20 @@ class Worker:
 
         Views are bound as they were then: the stream may have more changes of their tables between here and now.
         """
-        following = None
         ending = Stop()  # of this ownership; `stop` ends it too
         own = take(deployment, self.identity, lease, ending, self._held_back, self._fits_from)
         if own.taken_from is not None:
             self._presence.takeover_count += 1
             _log.warning("taken over from a process that had not given it up", process=own.taken_from)
-        backfills, cleaner, mover = Backfills(own), self._cleaner(deployment, own), self._mover(deployment, own)
-        new = NewDeclarations(deployment=deployment, own=own, is_busy=partial(_is_behind, own))
+        backfills = Backfills(own)
+        threads = self._threads(deployment, own, backfills)
         self.reporter.own = own
-        if self._attempt < HELD_FROM or self.reporter.state not in (HALTED, RETRYING):
-            is_said = self.reporter.state == "running"  # it is taken again, and changes wait
-            self.reporter.say("running", None)
-            if not is_said:
-                self.reporter.save()
+        self._say_running()
         lease.look = partial(self._look, own, time.monotonic())
-        threads = [
-            threading.Thread(target=backfills.run, name="backfill", daemon=True),
-            threading.Thread(target=cleaner.run, name="cleaner", daemon=True),
-            threading.Thread(target=mover.run, name="mover", daemon=True),
-            threading.Thread(target=new.run, name="new declarations", daemon=True),
-        ]
         for thread in threads:
             thread.start()
         try:
-            with ending.telling(own.source.interrupt), self.stop.telling(ending.set):
-                own.pipeline.run(own.offset)
-            own.pipeline.save_now()
-            own.pipeline.offsets.close()
-            if backfills.is_taken_again and not self.stop.is_set():
-                following = replace(deployment, views=own.bound_views())
-        except ReadAgain as error:
-            _log.info("reading again without halted views", also_without=sorted(error.held_back))
-            self._held_back |= error.held_back
-            following = replace(deployment, views=own.bound_views())
-        except DescribeAgain as error:
-            _log.info("a table changed: its views are bound to it as it is now", table=str(error))
+            following = self._stream(deployment, own, backfills, ending)
         finally:
             lease.look = lambda _: None
             own.pipeline.offsets.abandon()
@@ -245,6 +223,42 @@ class Worker:
         if own.is_paused and following is None:  # resumed, it goes on from the offset with the views of that time
             following = replace(deployment, views=own.bound_views())
         return following
+
+    def _threads(self, deployment: Deployment, own: Ownership, backfills: Backfills) -> list[threading.Thread]:
+        """What is done beside the stream, not begun yet."""
+        new = NewDeclarations(deployment=deployment, own=own, is_busy=partial(_is_behind, own))
+        beside = {
+            "backfill": backfills.run,
+            "cleaner": self._cleaner(deployment, own).run,
+            "mover": self._mover(deployment, own).run,
+            "new declarations": new.run,
+        }
+        return [threading.Thread(target=run, name=name, daemon=True) for name, run in beside.items()]
+
+    def _say_running(self) -> None:
+        """Unless attempts before this one ended soon: then the lease's look says it, once this one has lasted."""
+        if self._attempt < HELD_FROM or self.reporter.state not in (HALTED, RETRYING):
+            is_said = self.reporter.state == "running"  # it is taken again, and changes wait
+            self.reporter.say("running", None)
+            if not is_said:
+                self.reporter.save()
+
+    def _stream(self, deployment: Deployment, own: Ownership, backfills: Backfills, ending: Stop) -> Deployment | None:
+        """Apply changes until it ends; returns what to go on with where it is to be read again."""
+        try:
+            with ending.telling(own.source.interrupt), self.stop.telling(ending.set):
+                own.pipeline.run(own.offset)
+            own.pipeline.save_now()
+            own.pipeline.offsets.close()
+            if backfills.is_taken_again and not self.stop.is_set():
+                return replace(deployment, views=own.bound_views())
+        except ReadAgain as error:
+            _log.info("reading again without halted views", also_without=sorted(error.held_back))
+            self._held_back |= error.held_back
+            return replace(deployment, views=own.bound_views())
+        except DescribeAgain as error:
+            _log.info("a table changed: its views are bound to it as it is now", table=str(error))
+        return None
 
     def _look(self, own: Ownership, began_at: float, session: Session) -> None:
         """At each renewal of the lease."""

@@ -49,10 +49,8 @@ def archive(
     config: Path | None, name: str, how: How, *, older_than: str, into: str | None, into_files: Path | None
 ) -> int:
     """Move old events of a table to its archive; returns the exit code."""
-    if into is not None and into_files is not None:
-        raise MisuseError("--into and --into-files: give one of them")
+    where = _target(into, into_files)
     seconds = seconds_of("--older-than", older_than)
-    where = f"files in {into_files.absolute()}" if into_files is not None else into or "its archive table"
     try:
         with _opened(config, Archiving, name, how) as (archiving, deployment):
             cutoff = archiving.cutoff(seconds)
@@ -61,10 +59,7 @@ def archive(
             if how.is_dry_run:
                 print(f"{what} would be moved to {where}")
                 return 0
-            for remark in _losers(_views_of(config, name)):
-                print_remark(remark)
-            if not how.is_yes and not agreed(f"{what} are moved to {where}. Go on?", is_yes=False):
-                print_remark("nothing was moved")
+            if not _is_wanted(config, name, f"{what} are moved to {where}. Go on?", is_yes=how.is_yes):
                 return 1
             archiving.prepare(into)
             asked = f"events older than {older_than} to {where}"
@@ -74,9 +69,7 @@ def archive(
                     archiving.into_table(cutoff)
                 else:
                     archiving.into_files(cutoff, into_files)
-                said = f"{archiving.moved:,} events were moved to {where}"
-                if archiving.held:
-                    said += f"; {archiving.held:,} stay: an older one of their entity does, or no file can hold them"
+                said = _said(archiving, where)
                 run.end(DONE, said)
                 print(f"{name}: {said}")
                 return 0
@@ -85,14 +78,37 @@ def archive(
         return EXIT_STOPPED
 
 
+def _target(into: str | None, into_files: Path | None) -> str:
+    """In words. Raises MisuseError for two."""
+    if into is not None and into_files is not None:
+        raise MisuseError("--into and --into-files: give one of them")
+    return f"files in {into_files.absolute()}" if into_files is not None else into or "its archive table"
+
+
+def _is_wanted(config: Path | None, name: str, question: str, *, is_yes: bool) -> bool:
+    """Asks, after what is said of views that lose what is moved."""
+    for remark in _losers(_views_of(config, name)):
+        print_remark(remark)
+    if agreed(question, is_yes=is_yes):
+        return True
+    print_remark("nothing was moved")
+    return False
+
+
+def _said(archiving: Archiving, where: str) -> str:
+    said = f"{archiving.moved:,} events were moved to {where}"
+    if archiving.held:
+        said += f"; {archiving.held:,} stay: an older one of their entity does, or no file can hold them"
+    return said
+
+
 def restore(
     config: Path | None, name: str, how: How, *, entity: str | None, is_all: bool, from_file: Path | None
 ) -> int:
     """Bring archived events back; returns the exit code."""
     if (entity is not None) + is_all + (from_file is not None) != 1:
         raise MisuseError("say which events: --entity ID, --all, or --from FILE")
-    # Not which entity: that is people's data, and the record outlives it.
-    what = "of one entity" if entity is not None else "all" if from_file is None else f"of {from_file.absolute()}"
+    what = _which(entity, from_file)
     try:
         with _opened(config, Restoring, name, how) as (restoring, deployment):
             restoring.open_archive()
@@ -118,6 +134,13 @@ def restore(
     except StopRequested:
         print_remark(f"{name}: stopped. The same command goes on")
         return EXIT_STOPPED
+
+
+def _which(entity: str | None, from_file: Path | None) -> str:
+    """For the record. Not which entity: that is people's data, and the record outlives it."""
+    if entity is not None:
+        return "of one entity"
+    return "all" if from_file is None else f"of {from_file.absolute()}"
 
 
 Steps = TypeVar("Steps", bound=ArchiveSteps)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from servers.facts import folds_names
 from servers.sessions import open_session
 from viewtail import declarations
 from viewtail.commands.output import print_json
+from viewtail.settings import Settings
 
 _INPUT = Path("-")
 
@@ -27,18 +28,13 @@ def check(config: Path | None, file: Path, *, database: str | None, is_offline: 
     The exit code is 2 when a statement cannot be read, and 1 when a view breaks.
     """
     loaded, views = declarations.configured(config)
-    name = "standard input" if file == _INPUT else f"{file}"
+    name = _shown(file)
     found = statements(_text(file))
     if not found:
         raise MisuseError(f"{name}: there is no statement in it")
     default = database or _only_schema(views)
-    if is_offline:
-        contract = Contract(views, None, default)
+    with nullcontext(Contract(views, None, default)) if is_offline else _of_source(loaded, views, default) as contract:
         effects = list(contract.check(found))
-    else:
-        with closing(open_session(loaded.source_address(), role="source")) as connection:
-            contract = Contract(views, partial(describe, connection), default, folds_names(connection))
-            effects = list(contract.check(found))
     is_read, is_well = not any(one.may_break for one in contract.unread), not any(effect.breaks for effect in effects)
     if as_json:
         print_json(
@@ -49,7 +45,20 @@ def check(config: Path | None, file: Path, *, database: str | None, is_offline: 
         )  # fmt: skip
     else:
         _print(name, found, effects, contract.unread)
-    return 0 if is_read and is_well else 1 if is_read else 2
+    if not is_read:
+        return 2
+    return 0 if is_well else 1
+
+
+@contextmanager
+def _of_source(loaded: Settings, views: Sequence[View], default: str) -> Iterator[Contract]:
+    """With the tables as they are now."""
+    with closing(open_session(loaded.source_address(), role="source")) as connection:
+        yield Contract(views, partial(describe, connection), default, folds_names(connection))
+
+
+def _shown(file: Path) -> str:
+    return "standard input" if file == _INPUT else f"{file}"
 
 
 def _text(file: Path) -> str:

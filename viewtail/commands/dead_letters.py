@@ -77,23 +77,33 @@ def drop(config: Path | None, name: str, keys: Sequence[str], *, is_yes: bool) -
     with _table(config) as table:
         view = table.view_named(name)
         letters = table.of_keys(view, [one for key in keys for one in key_spellings(key)])
-        found = {letter.key for letter in letters}
-        missing = sorted(key for key in set(keys) if found.isdisjoint(key_spellings(key)))
-        if letters:
-            question = (
-                f"{len(letters):,} dead letters of {view} are forgotten. The view keeps what it has for those keys, "
-                "which is not what their rows are now: `viewtail verify` will show the difference. Go on?"
-            )
-            if not agreed(question, is_yes=is_yes):
-                print_remark("nothing was forgotten")
-                return 1
-            dropped = table.forget(letters)
-            print(f"{view}: {len(dropped):,} dead letters forgotten. What the view has for those keys stays as it is")
-            if len(dropped) < len(letters):
-                print_remark(f"{len(letters) - len(dropped):,} were refused again meanwhile, and stay")
+        missing = _without_letter(keys, letters)
+        if letters and not _forget(table, view, letters, is_yes=is_yes):
+            return 1
     if missing or not letters:
         _say_none(view, missing)
     return 1 if missing else 0
+
+
+def _without_letter(keys: Sequence[str], letters: Sequence[Letter]) -> list[str]:
+    found = {letter.key for letter in letters}
+    return sorted(key for key in set(keys) if found.isdisjoint(key_spellings(key)))
+
+
+def _forget(table: DeadLetterTable, view: str, letters: Sequence[Letter], *, is_yes: bool) -> bool:
+    """False where the user does not want it."""
+    question = (
+        f"{len(letters):,} dead letters of {view} are forgotten. The view keeps what it has for those keys, "
+        "which is not what their rows are now: `viewtail verify` will show the difference. Go on?"
+    )
+    if not agreed(question, is_yes=is_yes):
+        print_remark("nothing was forgotten")
+        return False
+    dropped = table.forget(letters)
+    print(f"{view}: {len(dropped):,} dead letters forgotten. What the view has for those keys stays as it is")
+    if len(dropped) < len(letters):
+        print_remark(f"{len(letters) - len(dropped):,} were refused again meanwhile, and stay")
+    return True
 
 
 @contextmanager

@@ -25,12 +25,8 @@ def init(
     toml = config or Path(os.environ.get("VIEWTAIL_CONFIG") or settings.CONFIG_FILE)
     loaded = _settings(toml, source)
     views = Path(loaded.views.partition(":")[0].replace(".", "/") + ".py")
-    present = [str(path) for path in (views, toml) if path.exists()]
-    if present and not is_forced:
-        raise ViewtailError(
-            f"{' and '.join(present)} would be overwritten, so nothing was written. Move away what is there, "
-            "go to another directory, or overwrite it with --force"
-        )
+    if not is_forced:
+        _refuse_overwriting(views, toml)
     choices, others = _look(loaded, schema, tables)
     stores = [store.name for store in STORES if store.default_address or loaded.section(store).url]
     _write(views, first_views.views_py(choices, others, stores), 0o644)
@@ -43,6 +39,15 @@ def init(
     print(f"{toml}: settings, readable by you alone")
     print("next: viewtail check", file=sys.stderr)
     return 0
+
+
+def _refuse_overwriting(*paths: Path) -> None:
+    present = [str(path) for path in paths if path.exists()]
+    if present:
+        raise ViewtailError(
+            f"{' and '.join(present)} would be overwritten, so nothing was written. Move away what is there, "
+            "go to another directory, or overwrite it with --force"
+        )
 
 
 def _settings(toml: Path, source: str | None) -> settings.Settings:

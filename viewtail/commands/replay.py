@@ -59,28 +59,30 @@ def take_over(config: Path | None, names: Sequence[str], *, is_yes: bool, is_awa
     chosen = list({one.id: one for one in (declarations.chosen(loaded, views, name) for name in names)}.values())
     deployment = deploy(loaded, chosen)
     deployment.create_tables()
-    code = 0
-    for view in chosen:
-        former = taking_over.look(deployment, view)
-        if former is None:
-            print(f"{view.id}: no other deployment has its place, so there is nothing to take over")
-            continue
-        question = (
-            f"{view.id}: its place is kept by {former}. What is there is dropped and filled again from here, and that "
-            "deployment halts its view. Take it over?"
-        )
-        if not agreed(question, is_yes=is_yes):
-            print_remark(f"{view.id}: nothing was changed")
-            code = 1
-            continue
-        done = taking_over.take_over(deployment, view, this_person(), print_remark)
-        for name, pipeline in done.marked.items():
-            print(f"{name}: taken over and {_what_next(pipeline)}")
-        for name in done.unknown:
-            print(f"{name}: taken over. The next `viewtail run` backfills it")
-        _tell_left(replace(done, unknown=()))
-        code = max(code, 1 if done.left or (is_awaited and done.marked and not _wait(deployment, done.marked)) else 0)
-    return code
+    codes = [_take_over(deployment, view, is_yes=is_yes, is_awaited=is_awaited) for view in chosen]
+    return max(codes, default=0)
+
+
+def _take_over(deployment: Deployment, view: View, *, is_yes: bool, is_awaited: bool) -> int:
+    former = taking_over.look(deployment, view)
+    if former is None:
+        print(f"{view.id}: no other deployment has its place, so there is nothing to take over")
+        return 0
+    question = (
+        f"{view.id}: its place is kept by {former}. What is there is dropped and filled again from here, and that "
+        "deployment halts its view. Take it over?"
+    )
+    if not agreed(question, is_yes=is_yes):
+        print_remark(f"{view.id}: nothing was changed")
+        return 1
+    done = taking_over.take_over(deployment, view, this_person(), print_remark)
+    for name, pipeline in done.marked.items():
+        print(f"{name}: taken over and {_what_next(pipeline)}")
+    for name in done.unknown:
+        print(f"{name}: taken over. The next `viewtail run` backfills it")
+    _tell_left(replace(done, unknown=()))
+    is_filled = not (is_awaited and done.marked) or _wait(deployment, done.marked)
+    return 0 if is_filled and not done.left else 1
 
 
 def would_replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -156,26 +156,24 @@ def declared(loaded: settings.Settings) -> set[str] | None:
 def compared(loaded: settings.Settings, found: Findings, declared: set[str] | None) -> Findings:
     """With what the declarations and the source of these settings make of it."""
     other = None if declared is None else other_app(found.pipelines, loaded.store_database, declared)
-    return _of_this_source(loaded, replace(_compared(found, declared), other_app=other))
+    with_declared = found if declared is None else _compared(found, declared)
+    return _of_this_source(loaded, replace(with_declared, other_app=other))
 
 
-def _compared(found: Findings, declared: set[str] | None) -> Findings:
+def _compared(found: Findings, declared: set[str]) -> Findings:
     known = {view.name for one in found.pipelines for view in one.views if not is_copy(view.name)}
-    if declared is None:
-        return found
-    kept = [
-        replace(one, views=tuple(view for view in one.views if view_of(view.name) in declared))
-        for one in found.pipelines
-        if _is_shown(one, declared)
-    ]
     retired, alive = sorted(known - declared), kept_now(found.pipelines)
     return replace(
         found,
-        pipelines=kept,
+        pipelines=[_of_declared(one, declared) for one in found.pipelines if _is_shown(one, declared)],
         not_run=sorted(declared - known),
         retired=retired,
         kept={view: alive[view] for view in retired if view in alive},
     )
+
+
+def _of_declared(pipeline: PipelineStatus, declared: set[str]) -> PipelineStatus:
+    return replace(pipeline, views=tuple(view for view in pipeline.views if view_of(view.name) in declared))
 
 
 def _of_this_source(loaded: settings.Settings, found: Findings) -> Findings:
@@ -230,16 +228,7 @@ def remarks(found: Findings) -> list[str]:
     """Of the declarations and the source."""
     lines = [] if found.risk is None else [found.risk]
     lines += [_soon_gone(one, found.keeps_s) for one in found.nearly_gone]
-    if found.other_app is not None:
-        lines.append(f"{found.other_app}. {MEND}")
-    start = "Start one: viewtail run" if found.other_app is None else "One that is started stands by for the other one"
-    lines += [f"view {name} is declared, but no run has seen it yet. {start}" for name in found.not_run]
-    if found.other_app is None:
-        lines += [
-            f"view {name} is not declared in this views.py, and the viewtail that runs ({process}) keeps it: it was "
-            "started with another one. Where that is this app's, it leaves the view when it is restarted"
-            for name, process in found.kept.items()
-        ]
+    lines += _of_this_app(found) if found.other_app is None else _beside_another(found, found.other_app)
     lines += [
         f"view {name} is not declared any more. The next `viewtail run` leaves it, and what it shows, as it is. To get "
         f"it back, declare it again: viewtail backfills it. Or forget it: viewtail forget {name}"
@@ -258,6 +247,25 @@ def remarks(found: Findings) -> list[str]:
             "stands above is from MySQL alone"
         )
     return lines
+
+
+def _beside_another(found: Findings, other: OtherApp) -> list[str]:
+    """Of another app's viewtail, which keeps this one's from running."""
+    return [f"{other}. {MEND}", *_not_seen(found, "One that is started stands by for the other one")]
+
+
+def _of_this_app(found: Findings) -> list[str]:
+    """Of views that no run has seen, and of those that one keeps which are not in this views.py."""
+    kept = [
+        f"view {name} is not declared in this views.py, and the viewtail that runs ({process}) keeps it: it was "
+        "started with another one. Where that is this app's, it leaves the view when it is restarted"
+        for name, process in found.kept.items()
+    ]
+    return [*_not_seen(found, "Start one: viewtail run"), *kept]
+
+
+def _not_seen(found: Findings, start: str) -> Iterator[str]:
+    return (f"view {name} is declared, but no run has seen it yet. {start}" for name in found.not_run)
 
 
 def _of_rebuild(one: Rebuild, found: Findings) -> str:

@@ -63,7 +63,7 @@ def verify(config: Path | None, names: Sequence[str], options: Options) -> int:
     """Compare views with their tables; returns the exit code: 1 where one differs, or could not be compared."""
     tune_command()
     loaded, views = declarations.configured(config)
-    chosen = _chosen(views, [declarations.chosen(loaded, views, name) for name in names])
+    chosen = _chosen(loaded, views, names)
     deployment, failed = _deployed(loaded, chosen)
     deployment.create_tables()
     stop = Event()
@@ -103,8 +103,9 @@ def _say_failed(options: Options, view: str, why: str) -> None:
         print(f"{view}: could not be compared: {why}", file=sys.stderr)
 
 
-def _chosen(views: Sequence[View], named: Sequence[View]) -> list[View]:
+def _chosen(loaded: settings.Settings, views: Sequence[View], names: Sequence[str]) -> list[View]:
     """Those that were named, or all that can be compared, each once."""
+    named = [declarations.chosen(loaded, views, name) for name in names]
     guarded = [view for view in named or views if named or not store_of(view).keeps_every_change]
     if not guarded:
         raise MisuseError("every declared view is a topic, which keeps every change and is not compared")

@@ -96,7 +96,7 @@ def _change(answer: Answer) -> str:
 
 
 def _as_json(answer: Answer) -> dict[str, Any]:
-    held, letter, change, one = answer.held, answer.letter, answer.change, answer.pipeline
+    one = answer.pipeline
     return {
         "view": answer.view,
         "key": answer.key,
@@ -109,15 +109,7 @@ def _as_json(answer: Answer) -> dict[str, Any]:
             "version": None if answer.row_version is None else str(answer.row_version),
             "changed_at": answer.row_at,
         },
-        "shown": None
-        if held is None
-        else {
-            "version": None if held.version is None else str(held.version),
-            "changed_at": answer.held_at,
-            "place": answer.held_place,
-            "is_tombstone": held.content is None and not held.fault,
-            "fault": held.fault or None,
-        },
+        "shown": _shown_as_json(answer),
         "pipeline": {
             "name": one.name,
             "state": one.state,
@@ -125,24 +117,47 @@ def _as_json(answer: Answer) -> dict[str, Any]:
             "lag_s": one.lag_s,
             "error": one.error,
         },
-        "parked": None
-        if letter is None
-        else {
-            "reason": letter.reason,
-            "version": str(letter.version),
-            "count": letter.count,
-            "first_at": letter.first_at,
-            "last_at": letter.last_at,
-        },
-        "last_change": None
-        if change is None
-        else {
-            "op": change.op,
-            "version": str(change.version),
-            "file": change.origin.file or None,
-            "position": change.origin.start,
-            "gtid": change.origin.gtid,
-            "committed_at": answer.change_at,
-        },
+        "parked": _letter_as_json(answer),
+        "last_change": _change_as_json(answer),
         "last_change_note": answer.change_note or None,
+    }
+
+
+def _shown_as_json(answer: Answer) -> dict[str, Any] | None:
+    held = answer.held
+    if held is None:
+        return None
+    return {
+        "version": None if held.version is None else str(held.version),
+        "changed_at": answer.held_at,
+        "place": answer.held_place,
+        "is_tombstone": held.content is None and not held.fault,
+        "fault": held.fault or None,
+    }
+
+
+def _letter_as_json(answer: Answer) -> dict[str, Any] | None:
+    letter = answer.letter
+    if letter is None:
+        return None
+    return {
+        "reason": letter.reason,
+        "version": str(letter.version),
+        "count": letter.count,
+        "first_at": letter.first_at,
+        "last_at": letter.last_at,
+    }
+
+
+def _change_as_json(answer: Answer) -> dict[str, Any] | None:
+    change = answer.change
+    if change is None:
+        return None
+    return {
+        "op": change.op,
+        "version": str(change.version),
+        "file": change.origin.file or None,
+        "position": change.origin.start,
+        "gtid": change.origin.gtid,
+        "committed_at": answer.change_at,
     }

@@ -90,14 +90,8 @@ class EntityServer:
 
     async def _response(self, request: Request) -> Response:
         match segments_of(request):
-            case ["livez"]:
-                return _allowed(request, *_READ) or json_response({"live": True})
-            case ["readyz"]:
-                return _allowed(request, *_READ) or await self._readyz()
-            case ["openapi.json"]:
-                return _allowed(request, *_READ) or json_response(self._document)
-            case ["docs"]:
-                return _allowed(request, *_READ) or Response(self._page, headers=docs_page.HEADERS)
+            case [("livez" | "readyz" | "openapi.json" | "docs") as name]:
+                return _allowed(request, *_READ) or await self._of_itself(name)
             case [table, entity_id]:
                 entity = self._entity(table)
                 return _allowed(request, *_READ) or await _state(request, entity, entity_id)
@@ -109,6 +103,18 @@ class EntityServer:
         raise Problem(
             NOT_FOUND, "the paths are /ENTITY/ID, /ENTITY/ID/COMMAND, /docs, /openapi.json, /livez and /readyz"
         )
+
+    async def _of_itself(self, name: str) -> Response:
+        """What is no entity's: the probes, and what there is to ask for."""
+        match name:
+            case "livez":
+                return json_response({"live": True})
+            case "readyz":
+                return await self._readyz()
+            case "openapi.json":
+                return json_response(self._document)
+            case _:
+                return Response(self._page, headers=docs_page.HEADERS)
 
     def _entity(self, table: str) -> EventSourced:
         found = self._entities.get(table)
