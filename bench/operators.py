@@ -137,7 +137,7 @@ class Operators(_Operated):
 
     def _replayed_where(self, store: str, rows: int) -> float:
         said = self._viewtail("replay", STORES[store][0], "--where", "TRUE", "--yes")
-        took = re.search(r"([\d,]+) entities in ([\d.]+) s", said)
+        took = re.search(r"([\d,]+) entit(?:y|ies) in ([\d.]+) s", said)
         if took is None or took[1] != f"{rows:,}":
             raise RuntimeError(f"{store}: replay said {said!r}")
         return rows / max(float(took[2]), 0.05)

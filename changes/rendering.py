@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from changes.counting import counted
 from changes.errors import MisuseError
 from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from changes.writes import Key
@@ -77,7 +78,7 @@ def parse_key(text: str, columns: Sequence[Column]) -> Key:
     names = ":".join(column.name.upper() for column in columns)
     if len(parts) != len(columns):
         raise MisuseError(
-            f"the key {text!r} has {len(parts)} part{'s' * (len(parts) > 1)}, but it is written {names} "
+            f"the key {text!r} has {counted(len(parts), 'parts')}, but it is written {names} "
             f"({len(columns)}); a ':' inside a value is written %3A"
         )
     return tuple(_parse_part(part, column, text) for part, column in zip(parts, columns, strict=True))

@@ -13,6 +13,7 @@ from functools import partial
 
 import orjson
 
+from changes.counting import counted
 from changes.errors import DeclarationError, ViewtailError, nearest
 from changes.findings import Finding, Level, fail, ok, warn
 from ingest import Orders, SourceAccess, SourceKind, Tables
@@ -221,9 +222,11 @@ def _tried(connection: Connection, view: BoundView) -> list[Finding]:
 
 def _of_rows(what: str, row_count: int, refused: Sequence[str], mend: str) -> Finding:
     if not refused:
-        return ok("views", what, f"took the table's first {row_count} rows")
+        return ok("views", what, f"took the table's first {counted(row_count, 'rows')}")
     reasons = Counter(refused).most_common()
-    seen = "; ".join(f"{reason} ({count} of the table's first {row_count} rows)" for reason, count in reasons)
+    seen = "; ".join(
+        f"{reason} ({count} of the table's first {counted(row_count, 'rows')})" for reason, count in reasons
+    )
     if len(refused) < row_count:
         why = "keys of such rows are parked: the view does not show what they are now"
         return warn("views", what, seen, why, mend)

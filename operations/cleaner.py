@@ -22,6 +22,7 @@ from typing import Any
 
 import structlog
 
+from changes.counting import counted
 from changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
 from changes.writes import Key
 from operations.lowered import lowered_by, note
@@ -355,7 +356,7 @@ class Cleaner:
 
 def _words(progress: Mapping[str, Any]) -> str:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(progress.get("differing", {}).items()))
-    return f"{progress.get('entities', 0):,} entities written again: {kinds}"
+    return f"{counted(progress.get('entities', 0), 'entities')} written again: {kinds}"
 
 
 def _looked_for(beside: Beside, looks: Looks) -> Iterator[list[Key]]:

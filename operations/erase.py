@@ -18,6 +18,7 @@ from typing import Protocol
 
 import pymysql
 
+from changes.counting import counted
 from changes.errors import MisuseError, UnknownNameError, ViewtailError, nearest
 from changes.rendering import render_key
 from changes.tables import Table, names_of
@@ -356,15 +357,15 @@ def _looked_own(database: str, trace: OwnTrace) -> Looked:
         found=f"the key: {trace.left}" if trace.left else str(Holds.NOTHING),
         is_clean=not trace.left,
         was_erased=trace.erased > 0,
-        held=f"the key in {trace.erased:,} row{'' if trace.erased == 1 else 's'}",
+        held=f"the key in {counted(trace.erased, 'rows')}",
         run="wait until that is over, then this command again" if trace.left else "",
     )
     if not trace.conditions:
         return looked
-    ids = ", ".join(map(str, trace.conditions))
+    ids, conditions = ", ".join(map(str, trace.conditions)), counted(len(trace.conditions), "conditions")
     return replace(
         looked,
-        stays=f"{len(trace.conditions):,} conditions that operators wrote (--where), which may name other values of it",
+        stays=f"{conditions} that operators wrote (--where), which may name other values of it",
         until=f"you delete them: DELETE FROM {table} WHERE id IN ({ids});",
     )
 

@@ -18,6 +18,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from changes.binary_texts import inet4_text, inet6_text, uuid_text
+from changes.counting import counted
 from changes.errors import MisuseError
 from changes.rendering import ENCODED, out_of_a_line, parse_key
 from changes.tables import Column, Kind
@@ -48,8 +49,7 @@ def key_of(given: Any, view: BoundView) -> Key:
     parts = tuple(given) if isinstance(given, list | tuple) else (given,)
     if len(parts) != len(view.key):
         names = ", ".join(column.name for column in view.key)
-        wanted = "1 value" if len(view.key) == 1 else f"{len(view.key)} values"
-        raise MisuseError(f"the key of {view.id} is ({names}): {wanted}, not {len(parts)}")
+        raise MisuseError(f"the key of {view.id} is ({names}): {counted(len(view.key), 'values')}, not {len(parts)}")
     return tuple(_part(part, column) for part, column in zip(parts, view.key, strict=True))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from changes.counting import counted
 from projectors.proving.comparison import Found
 from projectors.views import BoundView
 
@@ -57,4 +58,4 @@ def words(progress: Mapping[str, Any]) -> str:
         return ""
     said = [f"{one['key']} from {one['from']} to {one['to'] or 'none'}" for one in progress["lowered"][:MOST_SAID]]
     said += [f"{count - len(said):,} more"] if count > len(said) else []
-    return f"; {count:,} versions lowered: {', '.join(said)}"
+    return f"; {counted(count, 'versions')} lowered: {', '.join(said)}"

@@ -15,6 +15,7 @@ from typing import Any
 import pymysql
 
 from changes.batches import Unreadable
+from changes.counting import counted
 from changes.errors import MisuseError, UnknownNameError, nearest
 from changes.rendering import row_value
 from changes.tables import Kind, Table
@@ -146,10 +147,11 @@ def _remark(row: tuple[Any, ...] | None, view: View) -> str | None:
         return f"view {view.id} was never backfilled. Start one: viewtail run"
     state, reason, count, estimate, *pauses_of = row
     paused, pipeline_paused = pauses.pause_of(pauses_of[: pauses.COLUMNS]), pauses.pause_of(pauses_of[pauses.COLUMNS :])
+    rows = counted(max(count, estimate), "rows")
     remarks = {
         "halted": f"is halted and gets no more changes: {reason}",
         "paused": f"is paused and gets no changes, {paused}",
-        "filling": f"is only half backfilled ({count:,} of about {max(count, estimate):,} rows): some are missing",
+        "filling": f"is only half backfilled ({count:,} of about {rows}): some are missing",
         "new": "is not backfilled yet: most rows are missing",
     }
     if state not in remarks and pipeline_paused is not None:

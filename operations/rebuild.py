@@ -17,6 +17,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from changes.counting import agreeing, counted
 from changes.errors import MisuseError, StopRequested, ViewtailError
 from changes.pipelines import PipelineId
 from offsets.mysql import OwnSession, Session
@@ -57,16 +58,19 @@ def parked_alone(beside: Beside) -> list[str]:
     if not count:
         return []
     how = f"why: viewtail dead-letters list {copy}; to swap all the same: viewtail rebuild {live} --accept-parked"
-    return [f"{count:,} keys are parked in the copy and not in what readers have ({how}), {_such_as(keys)}"]
+    return [
+        f"{counted(count, 'keys', 'are')} parked in the copy and not in what readers have ({how}), {_such_as(keys)}"
+    ]
 
 
 def differences(report: Report) -> list[str]:
     """What keeps readers from the copy, a sentence each. What is parked is told by `parked_alone`."""
-    found = [f"{count:,} entities are {kind}" for kind, count in sorted(report.counts.differing.items())]
+    found = [f"{counted(count, 'entities', 'are')} {kind}" for kind, count in sorted(report.counts.differing.items())]
     if report.found:
         found.append(_such_as([one.name for one in report.found[:SHOWN]]))
     if report.foreign:
-        found.append(f"{report.counts.foreign:,} keys that viewtail did not write are in its place")
+        foreign = counted(report.counts.foreign, "keys")
+        found.append(f"{foreign} that viewtail did not write {agreeing(report.counts.foreign, 'are')} in its place")
     return found
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Protocol
 
+from changes.counting import agreeing, counted
 from changes.errors import MisuseError, SourceError, StopRequested, TookTooLongError, ViewtailError
 from changes.rendering import in_a_line, key_renderer
 from changes.writes import Key
@@ -266,9 +267,9 @@ class ReplayKeys:
 
     def _words(self) -> str:
         progress = self.run.progress
-        kept = f", {progress['kept']:,} differ still" if progress.get("kept") else ""
+        kept = f", {progress['kept']:,} {agreeing(progress['kept'], 'differ')} still" if progress.get("kept") else ""
         return (
-            f"{progress.get('entities', 0):,} entities: {progress.get('shown', 0):,} written, "
+            f"{counted(progress.get('entities', 0), 'entities')}: {progress.get('shown', 0):,} written, "
             f"{progress.get('kept_out', 0):,} kept out by where, {progress.get('gone', 0):,} gone from the table, "
             f"{progress.get('parked', 0):,} parked{kept}"
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 import pymysql
 
+from changes.counting import counted
 from changes.errors import ViewtailError
 from changes.findings import Finding, fail, ok, warn
 from ingest import SourceAccess, SourceKind, Tables
@@ -118,7 +119,7 @@ def _others(connection: Connection) -> int:
 
 def _of(where: str, limits: _Limits, running: int, whole: int, count: int) -> Iterator[Finding]:
     needs = (
-        f"this deployment has {running} sessions there with {count} {'pipeline' if count == 1 else 'pipelines'}, and "
+        f"this deployment has {running} sessions there with {counted(count, 'pipelines')}, and "
         f"up to {whole} while views are backfilled, with a standby and some commands"
     )
     room = f"{limits.all_users}, and other users have {limits.others} now; {needs}"

@@ -17,6 +17,7 @@ from typing import Protocol
 import orjson
 
 from changes.batches import Batch, Refused, RowChanges
+from changes.counting import counted
 from changes.errors import HistoryGoneError, MisuseError, SourceError, StoreError, ViewtailError
 from changes.positions import Position
 from changes.versions import MAX_VERSION
@@ -294,7 +295,7 @@ def recorded(replay: Replay, run: Run) -> Stretch:
         run.fail(error)
         raise
     note(stretch)
-    words = f"{stretch.count:,} changes published, {stretch.refused_count:,} refused"
+    words = f"{counted(stretch.count, 'changes')} published, {stretch.refused_count:,} refused"
     if not stretch.end:
         run.end(STOPPED, words)
     else:

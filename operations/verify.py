@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from changes.counting import counted
 from changes.errors import StopRequested, ViewtailError
 from changes.writes import Key
 from ingest.canonical.chunks import row_order
@@ -464,7 +465,7 @@ def _words(counts: Counts) -> str:
     kinds = ", ".join(found + ([f"{counts.foreign:,} foreign"] if counts.foreign else [])) or "none differs"
     more = f", {counts.repaired:,} repaired" if counts.repaired else ""
     parked = f", {counts.parked:,} parked" if counts.parked else ""
-    return f"{counts.rows:,} rows compared: {kinds}{more}{parked}"
+    return f"{counted(counts.rows, 'rows')} compared: {kinds}{more}{parked}"
 
 
 def _chunks_to_pass_over(chance: random.Random, share: float) -> int:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from changes.counting import agreeing, counted
 from changes.pipelines import DEFAULT_SOURCE
 from offsets.lease import is_held
 from offsets.pauses import this_person
@@ -63,7 +64,7 @@ def how_far(cursor: Any, database: str, view: str) -> HowFar:
     if states == {_FILLED}:
         return HowFar(state="done", words="the view is filled", rows=max(row.read for row in rows), estimate=estimate)
     read = max(row.read for row in rows) if _BACKFILLING in states else 0
-    done = f"{read:,} of about {estimate:,} rows were read" if read else "no row was read"
+    done = f"{read:,} of about {counted(estimate, 'rows')} {agreeing(read, 'were')} read" if read else "no row was read"
     if halted is not None:
         return HowFar(state="halted", words=f"the view is halted: {halted}")
     if _PAUSED in states:
@@ -136,7 +137,7 @@ class Ending:
         progress, words = {"parked": parked}, "filled from its topic, which counts no rows"
         if kept_count is not None:
             progress |= {"entities": row_count, "shown": kept_count}  # as those of keys have it
-            words = f"{row_count:,} rows read: {kept_count:,} written"
+            words = f"{counted(row_count, 'rows')} read: {kept_count:,} written"
         _end(self.cursor, self.database, self._numbers, "done", progress, f"{words}, {parked:,} parked")
 
 

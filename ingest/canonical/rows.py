@@ -23,6 +23,7 @@ from pymysql.constants import COMMAND, SERVER_STATUS
 from pymysql.protocol import MysqlPacket
 
 from changes.batches import Row
+from changes.counting import counted
 from changes.errors import RETRIES, SourceError, SourceUnavailableError, TookTooLongError, ViewtailError
 from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
 from ingest.charsets import decoder_of, unreadable_where_invalid
@@ -146,7 +147,9 @@ def _unreadable(error: BaseException) -> SourceError:
 
 def _check_count(count: int | None, columns: Sequence[Column]) -> None:
     if count != len(columns):
-        raise SourceError(f"a SELECT of {len(columns)} columns gave {count}; this is a fault in viewtail, report it")
+        raise SourceError(
+            f"a SELECT of {counted(len(columns), 'columns')} gave {count}; this is a fault in viewtail, report it"
+        )
 
 
 def _form_of(definition: bytes) -> tuple[bytes, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+from changes.counting import counted
 from changes.errors import ViewtailError, once
 from changes.findings import Finding, expect, fail, ok, warn
 from changes.published import POSITIONS
@@ -51,7 +52,7 @@ def _of_broker(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> I
         yield warn(_WHERE, f"VIEWTAIL_SOURCE__TOPICS {one}", "of no view's table", why, mend)
     for (schema, table), topic in topics.items():
         count = partitions.get(topic)
-        seen = _ABSENT if count is None else f"{count} partitions, changes of {full_name(schema, table)}"
+        seen = _ABSENT if count is None else f"{counted(count, 'partitions')}, changes of {full_name(schema, table)}"
         mend = "run the process that publishes it: viewtail run --role tail; or set VIEWTAIL_SOURCE__TOPICS"
         yield expect(count, _WHERE, f"topic {topic}", seen, "the views of its table get no changes", mend)
         if count is not None and access.section.fill_from == "topic":

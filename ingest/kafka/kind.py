@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from changes.batches import Followed
+from changes.counting import counted
 from changes.errors import HistoryGoneError, SourceUnavailableError
 from changes.findings import Finding
 from changes.pipelines import PipelineId
@@ -119,8 +120,8 @@ class KafkaKind(SourceKind):
             )
         if pipeline.partition >= there:
             raise HistoryGoneError(
-                f"topic {pipeline.source} has {there} partitions, and this pipeline is of number {pipeline.partition}: "
-                f"it was deleted and made anew with fewer. {NEW_HISTORY}"
+                f"topic {pipeline.source} has {counted(there, 'partitions')}, and this pipeline is of number "
+                f"{pipeline.partition}: it was deleted and made anew with fewer. {NEW_HISTORY}"
             )
         place = Place(broker, pipeline.source, broker.id_of(pipeline.source), pipeline.partition)
         return KafkaHistory(access, place, self._feed(access))

@@ -121,7 +121,7 @@ class Story:
 
         def told() -> bool:
             self.place.spoil(2, key)
-            return f"1 entities are wrong; such as key {key}" in self.note()
+            return f"1 entity is wrong; such as key {key}" in self.note()
 
         wait_for("the difference is told", told)
 
@@ -138,13 +138,13 @@ class Story:
         """With a new declaration that parks key 4; what `status` says when its copy could not be swapped for that."""
         refusing = ONLY_EVEN["mysql"] + ' and (row["id"] != 4 or 1 / 0)'
         self.restart(declared("mysql").replace(VIEWS["mysql"], refusing + more))
-        wait_for("it is told", lambda: "1 keys are parked in the copy and not in what readers have" in self.note())
+        wait_for("it is told", lambda: "1 key is parked in the copy and not in what readers have" in self.note())
         return self.run.command("status").stdout
 
     def commands_know_of_both(self) -> None:
         """While the new copy differs, and key 5 changed."""
         told = self.run.command("status").stdout
-        assert "It could not be swapped: it is not as its table is: 1 entities are wrong" in told
+        assert "It could not be swapped: it is not as its table is: 1 entity is wrong" in told
         recorded = json.loads(self.run.command("replays", "--json").stdout)
         (one,) = [one for one in recorded if (one["kind"], one["state"]) == ("rebuild", "done")]
         assert one["view"] == f"{self.store}:people~2" and "1 wrong" in one["result"]

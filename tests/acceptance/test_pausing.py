@@ -369,7 +369,7 @@ def test_dead_letters_are_listed_with_their_cause_shown_and_dropped(shop: Shop, 
         unasked = run.command("dead-letters", "drop", "pet_by_name", "2")
         assert unasked.returncode == 2 and "--yes" in unasked.stderr
         dropped = run.command("dead-letters", "drop", "pet_by_name", "2", "4", "--yes")
-        assert dropped.returncode == 1 and "1 dead letters forgotten" in dropped.stdout and "'4'" in dropped.stderr
+        assert dropped.returncode == 1 and "1 dead letter forgotten" in dropped.stdout and "'4'" in dropped.stderr
         assert run.command("dead-letters", "drop", "pet_by_name", "--yes").returncode == 0
         assert "no dead letters of view" in run.command("dead-letters", "list", "pet_by_name").stderr
         wait_for("all is well", run.is_well)

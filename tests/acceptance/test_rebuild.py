@@ -392,7 +392,7 @@ def test_a_copy_that_is_not_as_its_table_is_not_swapped(
         )
         refused = run.command("rebuild", "people", timeout_s=60)
         assert refused.returncode == 1
-        assert "1 entities are missing; 1 entities are wrong; such as keys 3, 4" in refused.stderr
+        assert "1 entity is missing; 1 entity is wrong; such as keys 3, 4" in refused.stderr
         assert place.shown() == shop.wanted() and place.copies() == {2}
         assert run.command("rebuild", "people", "--abort").returncode == 2, "nobody can be asked"
         assert run.command("rebuild", "people", "--abort", "--yes", timeout_s=60).returncode == 0
@@ -420,7 +420,7 @@ def test_a_copy_that_lacks_keys_which_readers_have_is_not_swapped_until_an_opera
         shop.execute("UPDATE shop.user SET email = 'mended' WHERE id = 8")
         wait_for("it is in the copy", lambda: place.copy(2).get(8) == "mended")
         refused = run.command("rebuild", "people", "--hold", timeout_s=60)
-        assert refused.returncode == 1 and "1 keys are parked in the copy" in refused.stderr
+        assert refused.returncode == 1 and "1 key is parked in the copy" in refused.stderr
         assert place.copies() == {2} and place.shown()[7] == "e7"
         assert rebuilt(run, "--accept-parked")["live_copy"] == 2
         assert place.shown().keys() == shop.wanted().keys() - {7, 9}

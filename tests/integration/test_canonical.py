@@ -243,7 +243,7 @@ def test_an_answer_that_does_not_fit_closes_the_connection(session: pymysql.Conn
 
 
 def test_two_columns_where_one_is_expected_are_refused(session: pymysql.Connection[Any]) -> None:
-    with pytest.raises(SourceError, match="1 columns gave 2"):
+    with pytest.raises(SourceError, match="1 column gave 2"):
         fetch_rows(session, "SELECT 1, 2", [NUMBER])
     assert not session.open
 

@@ -95,7 +95,7 @@ def test_a_key_in_a_text_that_fills_its_column_is_erased_all_the_same(scene: Sce
 
 def test_what_is_counted_in_a_record_while_a_key_is_erased_from_it_stays(scene: Scene) -> None:
     named = [{"key": "7", "from": "70", "to": "7"}]
-    record(scene, "what changed", {"entities": 1, "lowered": named}, "1 entities written again")
+    record(scene, "what changed", {"entities": 1, "lowered": named}, "1 entity written again")
     progress = json.dumps({"entities": 2, "lowered": named})
 
     def count() -> None:

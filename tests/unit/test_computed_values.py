@@ -182,7 +182,7 @@ def test_of_several_columns_a_dict_or_a_tuple_is_taken(made: Any, values: Any) -
     ("made", "reason"),
     [
         ({"a": 1, "secret": 2}, "a name that the view does not declare"),
-        ((1,), "it has 1 values"),
+        ((1,), "it has 1 value,"),
         ("ab", "a dict or a tuple"),
         (5, "a dict or a tuple"),
     ],

@@ -117,7 +117,7 @@ def test_who_waits_while_entities_change_places_is_told_how_many_have() -> None:
     one.deployment.pipelines_now()["mysql"].views.append(shown)
     assert rebuilt(one).live == 2
     assert [now.moved_count for now in said] == [0, 700]
-    assert _told(said[-1]) == "swapping: 700 of about 1,200 entities are in their place"
+    assert _told(said[-1]) == "swapping: 700 of about 1,200 entities are in place"
 
 
 def test_a_comparison_that_a_swap_cut_off_is_the_end() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Event
 from typing import TypeVar
 
+from changes.counting import agreeing, counted
 from changes.errors import DeclarationError, MisuseError, StopRequested
 from changes.tables import matches
 from offsets.mysql import OwnSession
@@ -55,11 +56,13 @@ def archive(
         with _opened(config, Archiving, name, how) as (archiving, deployment):
             cutoff = archiving.cutoff(seconds)
             count = archiving.about(cutoff) if how.is_dry_run or not how.is_yes else 0
-            what = f"about {count:,} events of {name} older than {older_than}"
+            what = f"about {counted(count, 'events')} of {name} older than {older_than}"
             if how.is_dry_run:
                 print(f"{what} would be moved to {where}")
                 return 0
-            if not _is_wanted(config, name, f"{what} are moved to {where}. Go on?", is_yes=how.is_yes):
+            if not _is_wanted(
+                config, name, f"{what} {agreeing(count, 'are')} moved to {where}. Go on?", is_yes=how.is_yes
+            ):
                 return 1
             archiving.prepare(into)
             asked = f"events older than {older_than} to {where}"
@@ -96,9 +99,10 @@ def _is_wanted(config: Path | None, name: str, question: str, *, is_yes: bool) -
 
 
 def _said(archiving: Archiving, where: str) -> str:
-    said = f"{archiving.moved:,} events were moved to {where}"
+    said = f"{counted(archiving.moved, 'events', 'were')} moved to {where}"
     if archiving.held:
-        said += f"; {archiving.held:,} stay: an older one of their entity does, or no file can hold them"
+        stay = f"{archiving.held:,} {agreeing(archiving.held, 'stay')}"
+        said += f"; {stay}: an older one of their entity does, or no file can hold them"
     return said
 
 
@@ -114,12 +118,13 @@ def restore(
             restoring.open_archive()
             count = restoring.archived(entity) if from_file is None else restoring.archived_in(from_file)
             if how.is_dry_run:
-                print(f"{count:,} archived events of {name} would be brought back")
+                print(f"{counted(count, 'archived events')} of {name} would be brought back")
                 return 0
             if not count:
                 print(f"{name}: there are no such archived events")
                 return 0
-            if not agreed(f"{count:,} archived events of {name} are brought back. Go on?", is_yes=how.is_yes):
+            what_comes = f"{counted(count, 'archived events')} of {name} {agreeing(count, 'are')} brought back"
+            if not agreed(f"{what_comes}. Go on?", is_yes=how.is_yes):
                 print_remark("nothing was brought back")
                 return 1
             with _recorded(deployment, restoring, "restore", what, count, same=entity or "") as run:
@@ -127,7 +132,7 @@ def restore(
                     restoring.restore(entity)
                 else:
                     restoring.restore_file(from_file)
-                said = f"{restoring.moved:,} events were brought back"
+                said = f"{counted(restoring.moved, 'events', 'were')} brought back"
                 run.end(DONE, said)
                 print(f"{name}: {said}")
                 return 0

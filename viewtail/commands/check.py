@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from changes.counting import counted
 from changes.errors import ViewtailError
 from changes.findings import Finding, Level, warn
 from operations import grants
@@ -90,4 +91,6 @@ def _print(found: Sequence[Finding]) -> None:
             print(f"  why:  {one.why}")
             print(f"  mend: {one.mend}")
     counts = {level: sum(one.level is level for one in found) for level in Level}
-    print(f"\n{counts[Level.OK]} ok, {counts[Level.WARN]} warnings, {counts[Level.FAIL]} failures")
+    print(
+        f"\n{counts[Level.OK]} ok, {counted(counts[Level.WARN], 'warnings')}, {counted(counts[Level.FAIL], 'failures')}"
+    )

@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
+from changes.counting import counted
 from changes.errors import MisuseError
 from ingest.canonical import describe
 from operations.contract import Contract, Effect, Unread
@@ -95,10 +96,9 @@ def _print(name: str, found: Sequence[Statement], effects: Sequence[Effect], unr
 
 def _print_end(found: Sequence[Statement], effects: Sequence[Effect], unread: int) -> None:
     broken = sorted({effect.view for effect in effects if effect.breaks})
-    statements = f"{len(found)} statement{'s' * (len(found) != 1)}"
+    statements = counted(len(found), "statements")
     if broken:
-        breaks = f"{len(broken)} view{'s break' if len(broken) > 1 else ' breaks'}: {', '.join(broken)}"
-        print(f"\n{statements}, {breaks}")
+        print(f"\n{statements}, {counted(len(broken), 'views', 'break')}: {', '.join(broken)}")
         print(
             "Change the views first (or the migration), or run it and backfill them again then: "
             f"viewtail replay {' '.join(broken)}"
@@ -106,8 +106,8 @@ def _print_end(found: Sequence[Statement], effects: Sequence[Effect], unread: in
     elif not unread:
         print(f"{statements}, no view breaks")
     if unread:
-        what = "1 statement" if unread == 1 else f"{unread} statements"
         print(
-            f"\n{what} of {len(found)} could not be read, so nothing is known of what would become of the views. "
+            f"\n{counted(unread, 'statements')} of {len(found)} could not be read, so nothing is known of what would "
+            "become of the views. "
             "Correct what is misspelt; write out what a procedure, a prepared statement or another file runs."
         )

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from changes.counting import agreeing, counted
 from changes.errors import MisuseError
 from offsets.mysql import OwnSession
 from operations.dead_letters import DeadLetterTable, Letter
@@ -93,16 +94,16 @@ def _without_letter(keys: Sequence[str], letters: Sequence[Letter]) -> list[str]
 def _forget(table: DeadLetterTable, view: str, letters: Sequence[Letter], *, is_yes: bool) -> bool:
     """False where the user does not want it."""
     question = (
-        f"{len(letters):,} dead letters of {view} are forgotten. The view keeps what it has for those keys, "
-        "which is not what their rows are now: `viewtail verify` will show the difference. Go on?"
+        f"{counted(len(letters), 'dead letters')} of {view} {agreeing(len(letters), 'are')} forgotten. The view keeps "
+        "what it has there, which is not what the rows are now: `viewtail verify` will show the difference. Go on?"
     )
     if not agreed(question, is_yes=is_yes):
         print_remark("nothing was forgotten")
         return False
     dropped = table.forget(letters)
-    print(f"{view}: {len(dropped):,} dead letters forgotten. What the view has for those keys stays as it is")
-    if len(dropped) < len(letters):
-        print_remark(f"{len(letters) - len(dropped):,} were refused again meanwhile, and stay")
+    print(f"{view}: {counted(len(dropped), 'dead letters')} forgotten. What the view has there stays as it is")
+    if left := len(letters) - len(dropped):
+        print_remark(f"{left:,} {agreeing(left, 'were')} refused again meanwhile, and {agreeing(left, 'stay')}")
     return True
 
 

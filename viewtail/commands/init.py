@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from changes.counting import counted
 from changes.errors import MisuseError, ViewtailError
 from operations import first_views
 from projectors.stores import Choice
@@ -34,8 +35,9 @@ def init(
     names = ", ".join(choice.table.full_name for choice in choices)
     print(f"{views}: views of {names}, as examples; edit them")
     if others:
-        more = "1 more table" if len(others) == 1 else f"{len(others)} more tables"
-        print(f"{views}: {more} can have views: see the comment there, or say --table NAME")
+        print(
+            f"{views}: {counted(len(others), 'more tables')} can have views: see the comment there, or say --table NAME"
+        )
     print(f"{toml}: settings, readable by you alone")
     print("next: viewtail check", file=sys.stderr)
     return 0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from changes.counting import counted
 from changes.errors import MisuseError
 from changes.retrying import PAUSED
 from offsets.pauses import MOST_REASON, this_person
@@ -142,7 +143,7 @@ def _resumed_view(done: PausedView, view: View) -> str:
         return f"not paused, but halted: {before.reason}"
     if done.outcome is Outcome.NOT_NEEDED:
         return f"is not paused; it is {before.state}"
-    rows = "its rows" if done.row_estimate is None else f"about {done.row_estimate:,} rows"
+    rows = "its rows" if done.row_estimate is None else f"about {counted(done.row_estimate, 'rows')}"
     if before.state != PAUSED:
         return f"the copy beside it was paused, and is resumed: it is backfilled, {rows}. {_begins(done.pipelines)}"
     said = f"resumed. It missed what changed meanwhile, so it is backfilled in place, {rows}"

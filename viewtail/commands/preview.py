@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from changes.counting import counted
 from operations import preview as operation
 from operations.preview import Difference, Preview
 from projectors.views import BoundView
@@ -41,8 +42,9 @@ def _as_json(view: BoundView, found: Preview) -> dict[str, object]:
 def _lines(view: BoundView, found: Preview) -> Iterator[str]:
     kinds = [_kind(one) for one in found.differences]
     yield (
-        f"{view.id}: of {found.row_count:,} rows of {view.table.full_name}, {kinds.count('changes'):,} would change, "
-        f"{kinds.count('comes'):,} would come, {kinds.count('goes'):,} would go, {found.same_count:,} stay as they are"
+        f"{view.id}: of {counted(found.row_count, 'rows')} of {view.table.full_name}, "
+        f"{kinds.count('changes'):,} would change, {kinds.count('comes'):,} would come, {kinds.count('goes'):,} would "
+        f"go, {_staying(found.same_count)}"
     )
     for one in found.differences[:SHOWN]:
         yield f"\n{one.key} {_kind(one)}"
@@ -55,6 +57,10 @@ def _lines(view: BoundView, found: Preview) -> Iterator[str]:
         yield f"\nand {len(found.differences) - SHOWN:,} more: --json lists all"
     for key, reason in list(found.refused.items())[:SHOWN]:
         yield f"\n{key} could not be projected, and would be parked: {reason}"
+
+
+def _staying(count: int) -> str:
+    return "1 stays as it is" if count == 1 else f"{count:,} stay as they are"
 
 
 def _kind(one: Difference) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from changes.counting import agreeing, counted
 from changes.errors import StopRequested
 from changes.repeating import Repeats
 from offsets.pauses import this_person
@@ -224,9 +225,10 @@ def _told(now: operation.Progress) -> str:
         return now.stage
     if now.moved_count is not None:
         about = max(now.moved_count, copy.row_count)  # tombstones are moved too
-        return f"{now.stage}: {now.moved_count:,} of about {about:,} entities are in their place"
+        are = agreeing(now.moved_count, "are")
+        return f"{now.stage}: {now.moved_count:,} of about {counted(about, 'entities')} {are} in place"
     left = "" if copy.eta_s is None else f", {copy.eta_s:.0f} s left"
-    rows = f"{copy.row_count:,} of about {copy.row_estimate:,} rows"
+    rows = f"{copy.row_count:,} of about {counted(copy.row_estimate, 'rows')}"
     return f"{now.stage}, {copy.state}: {rows}, {copy.rows_per_second:,.0f}/s{left}"
 
 

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from changes.counting import counted
 from changes.errors import MisuseError
 from offsets.mysql import OwnSession
 from offsets.pauses import this_person
@@ -39,7 +40,7 @@ def replay(
     deployment.create_tables()
     count = operation.about(deployment, wanted)
     which = ", ".join(view.id for view in wanted)
-    question = f"{which}: about {count:,} entities are written again, in place. Go on?"
+    question = f"{which}: about {counted(count, 'entities', 'are')} written again, in place. Go on?"
     if count > ASK_ABOVE and not agreed(question, is_yes=is_yes):
         print_remark("nothing was marked")
         return 1
@@ -91,7 +92,7 @@ def would_replay(config: Path | None, names: Sequence[str], *, all_views: bool) 
     found = operation.would_replay(deployment, wanted)
     marked = [view for view in wanted if view.id in found.marked]
     for name, count in operation.entities_of(deployment, marked).items():
-        print(f"{name}: about {count:,} entities would be written again, in place")
+        print(f"{name}: about {counted(count, 'entities')} would be written again, in place")
     _tell_left(found)
     return 1 if found.left else 0
 

@@ -13,6 +13,7 @@ from zlib import crc32
 
 import pymysql
 
+from changes.counting import agreeing, counted
 from changes.errors import HistoryGoneError, MisuseError, StopRequested
 from changes.positions import Position
 from changes.rendering import render_key
@@ -161,10 +162,10 @@ def replay(deployment: Deployment, beside: Beside, selection: Selection, how: Ho
     if count is None:
         many = f"entities, not counted, since that takes longer than {COUNT_WITHIN_S:.0f} s,"
     else:
-        many = f"about {count:,} entities"
+        many = f"about {counted(count, 'entities')}"
     if how.is_dry_run:
         return _tell_dry(beside, selection, many)
-    question = f"{name}: {many} ({selection.what}) are written again. Go on?"
+    question = f"{name}: {many} ({selection.what}) {agreeing(count or 0, 'are')} written again. Go on?"
     if (count is None or count > ASK_ABOVE) and not agreed(question, is_yes=how.is_yes):
         print_remark("nothing was written")
         return 1
@@ -183,10 +184,11 @@ def replay(deployment: Deployment, beside: Beside, selection: Selection, how: Ho
         print(f"{name}\t{one.name}\t{one.difference.value}\t{one.why}", file=sys.stderr)
     counts = run.progress  # with those of the run that it went on with
     kept_out = f"{counts['kept_out']:,} kept out by where, " if counts["kept_out"] else ""
+    differing = f", {len(done.kept):,} of these {agreeing(len(done.kept), 'differ')} still" if done.kept else ""
     print(
-        f"{name}: {done.entities:,} entities in {done.took_s:.1f} s: {counts['shown']:,} written, "
+        f"{name}: {counted(done.entities, 'entities')} in {done.took_s:.1f} s: {counts['shown']:,} written, "
         f"{kept_out}{counts['gone']:,} gone from the table, {counts['parked']:,} parked"
-        f"{f', {len(done.kept):,} of these differ still' if done.kept else ''}"
+        f"{differing}"
     )
     if done.uncompared:
         print_remark(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
+from changes.counting import agreeing, counted
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from operations.fleet import Fleet, Member, Takeover
 from operations.status import BEHIND_S, PipelineStatus, ViewStatus, as_one
@@ -65,8 +66,8 @@ def _pipeline_rows(pipelines: Sequence[PipelineStatus]) -> Iterator[tuple[str, .
         yield _folded(f"{source}.*.{store}", ones)
         unwell = [one for one in ones if one.state != "running" or is_behind(one)]
         yield from map(_pipeline_row, unwell[:_MOST_NAMES])
-        if len(unwell) > _MOST_NAMES:
-            yield (f"and {len(unwell) - _MOST_NAMES} more that are not well", *[""] * 7)
+        if (left := len(unwell) - _MOST_NAMES) > 0:
+            yield (f"and {left} more that {agreeing(left, 'are')} not well", *[""] * 7)
 
 
 def _folded(name: str, ones: Sequence[PipelineStatus]) -> tuple[str, ...]:
@@ -80,8 +81,8 @@ def _folded(name: str, ones: Sequence[PipelineStatus]) -> tuple[str, ...]:
         f"{max(one.lag_s for one in ones):.1f} s",
         f"{sum(waiting):,}" if waiting else "-",
         f"{sum(map(shown_rate, ones)):,}",
-        f"{len(owners)} processes",
-        f"{len(ones)} partitions",
+        counted(len(owners), "processes"),
+        counted(len(ones), "partitions"),
         shown_age(max((one.reported_s_ago for one in ones if one.reported_s_ago is not None), default=None)),
     )
 
@@ -197,7 +198,7 @@ def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
         elif view.reason:
             yield f"view {view.name} is halted: {view.reason}"
         if view.parked:
-            keys, of = "1 key" if view.parked == 1 else f"{view.parked:,} keys", view_of(view.name)
+            keys, of = counted(view.parked, "keys"), view_of(view.name)
             mend = f"viewtail replay {view.name}"
             if is_copy(view.name):
                 mend = f"viewtail rebuild {of} --abort drops this copy, and viewtail rebuild {of} builds one anew"
@@ -211,8 +212,8 @@ def _of_fleet(fleet: Fleet) -> Iterator[str]:
     for one in fleet.fenced[:_MOST_NAMES]:
         what = "is silent" if one.is_silent else "is fenced"
         yield f"{one.taken_from} {what}: {_taken(one)} {_believes(one)}"
-    if len(fleet.fenced) > _MOST_NAMES:
-        yield f"{len(fleet.fenced) - _MOST_NAMES} more are fenced: viewtail status --json"
+    if (left := len(fleet.fenced) - _MOST_NAMES) > 0:
+        yield f"{left} more {agreeing(left, 'are')} fenced: viewtail status --json"
     last = fleet.last_takeover
     if last is not None and last not in fleet.fenced:
         yield f"last takeover: {_taken(last)}"

@@ -14,6 +14,7 @@ from zlib import crc32
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from changes.counting import counted
 from changes.errors import MisuseError, TemporaryError
 from changes.positions import Position
 from offsets.mysql import OwnSession
@@ -108,7 +109,7 @@ def _progress(topic: str, since: datetime) -> Iterator[Say]:
 
         def say(stretch: Stretch, at: Position) -> None:
             passed_s = max(0.0, (stretch.reached_us or stretch.since_us) / 1e6 - since.timestamp())
-            bar.update(task, completed=passed_s, at=f"{stretch.count:,} changes, {at}")
+            bar.update(task, completed=passed_s, at=f"{counted(stretch.count, 'changes')}, {at}")
 
         yield say
 
@@ -124,11 +125,13 @@ class _Lines:
         if time.monotonic() - self._said_at > SAY_EVERY_S:
             self._said_at = time.monotonic()
             reached = datetime.fromtimestamp((stretch.reached_us or stretch.since_us) / 1e6, UTC)
-            print_remark(f"{self._topic}: {stretch.count:,} changes, up to {reached:%Y-%m-%dT%H:%M:%SZ}, {at}")
+            print_remark(
+                f"{self._topic}: {counted(stretch.count, 'changes')}, up to {reached:%Y-%m-%dT%H:%M:%SZ}, {at}"
+            )
 
 
 def _tell(replay: Replay, stretch: Stretch, view: View, topic: str, moment: datetime) -> int:
-    changes = f"{stretch.count:,} changes of {view.id} since {moment:%Y-%m-%dT%H:%M:%SZ}"
+    changes = f"{counted(stretch.count, 'changes')} of {view.id} since {moment:%Y-%m-%dT%H:%M:%SZ}"
     if not stretch.end:
         print(f"{topic}: stopped with {changes}. The same command goes on behind them")
         return EXIT_STOPPED

@@ -11,6 +11,7 @@ from threading import Event
 from typing import Any
 from zlib import crc32
 
+from changes.counting import agreeing, counted
 from changes.errors import DeclarationError, MisuseError, StopRequested, ViewtailError, once
 from changes.positions import Position
 from changes.rendering import in_a_line
@@ -215,7 +216,8 @@ def _print(report: Report, options: Options) -> None:
         print("\t".join([report.view, in_a_line(name), "foreign", what]))
     if report.misled:
         print("\t".join([report.view, "", MISLED, report.misled]))
-    print(f"{report.view}: {_verdict(report)}, {counts.rows:,} rows compared in {report.took_s:.1f} s{_more(report)}")
+    rows = counted(counts.rows, "rows")
+    print(f"{report.view}: {_verdict(report)}, {rows} compared in {report.took_s:.1f} s{_more(report)}")
 
 
 def _of_parked(report: Report, name: str) -> str:
@@ -241,7 +243,10 @@ def _verdict(report: Report) -> str:
 
 def _more(report: Report) -> str:
     if report.stands_at is not None:
-        behind = f"; {report.behind:,} entities changed since and are behind, not wrong" if report.behind else ""
+        behind = ""
+        if report.behind:
+            are = agreeing(report.behind, "are")
+            behind = f"; {counted(report.behind, 'entities')} changed since and {are} behind, not wrong"
         return f"; the view stands at {report.stands_at}, and nothing is proven{behind}"
     if report.proven_through is not None:
         return f"; proven through {report.proven_through[:19]} UTC"

@@ -7,6 +7,7 @@ from threading import Event
 from typing import Any
 from zlib import crc32
 
+from changes.counting import counted
 from ingest import History
 from operations.given import key_of_text, other_reading
 from operations.why import Answer, Verdict, Why
@@ -80,7 +81,7 @@ def _letter(answer: Answer) -> str:
     one = answer.letter
     if one is None:
         return "yes, without a dead letter: it was dropped" if answer.verdict is Verdict.PARKED else "no"
-    return f"since {one.first_at} UTC, {one.count} times, last {one.last_at}: {one.reason}"
+    return f"since {one.first_at} UTC, {counted(one.count, 'times')}, last {one.last_at}: {one.reason}"
 
 
 def _change(answer: Answer) -> str:

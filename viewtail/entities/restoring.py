@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from changes.counting import counted
 from changes.errors import MisuseError, StoreError
 from projectors import failpoints
 from servers.sessions import quote
@@ -56,7 +57,9 @@ class Restoring(ArchiveSteps):
         while self.paced(partial(self._restored, entity)):
             failpoints.reach("after restore")
         if left := self.archived(entity):
-            raise StoreError(f"{left:,} events are not in the files that {self.archive.name} names for them")
+            raise StoreError(
+                f"{counted(left, 'events', 'are')} not in the files that {self.archive.name} names for them"
+            )
 
     def restore_file(self, path: Path) -> None:
         """Bring back what went into one file. Raises MisuseError while newer events of its entities are elsewhere."""

@@ -21,6 +21,7 @@ from math import ceil
 
 import structlog
 
+from changes.counting import counted
 from changes.errors import StoreUnavailableError, ViewtailError
 from servers.sessions import Connection
 from viewtail.entities.batches import Batches, GivenUpError
@@ -174,8 +175,8 @@ class CommandWorker:
             )
         if self._waiting_bytes and self._waiting_bytes + one.size > self._most_waiting_bytes:
             return WorkerBusyError(
-                f"{self._table.name}: {self.waiting_count:,} commands wait already; this one was not taken. "
-                "Send it again, later"
+                f"{self._table.name}: {counted(self.waiting_count, 'commands', 'wait')} already; this one was not "
+                "taken. Send it again, later"
             )
         return None
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from elasticsearch import Elasticsearch
 
+from changes.counting import counted
 from changes.errors import StoreError
 from changes.writes import Key
 from projectors.stores.elasticsearch.documents import id_of
@@ -35,9 +36,8 @@ class SearchLeftover(Leftover):
                 continue
             aliases = ", ".join(sorted(content.get("aliases", {}))) or "none"
             count = self._ask(f"counting {index}", "GET", f"{path(index)}/_count").get("count", 0)
-            lines.append(
-                f"index {index}: {count:,} documents, tombstones and the witness too, and its aliases: {aliases}"
-            )
+            documents = counted(count, "documents")
+            lines.append(f"index {index}: {documents}, tombstones and the witness too, and its aliases: {aliases}")
         return Found(count=len(lines), dropped=lines, left=left)
 
     def drop(self, went_on: Callable[[int], None]) -> None:

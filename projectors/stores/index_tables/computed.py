@@ -14,6 +14,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
+from changes.counting import counted
 from changes.errors import MisuseError
 from changes.rendering import ENCODED, parse_key
 from changes.tables import Column, Kind
@@ -64,7 +65,7 @@ def values_of(made: Any, columns: Sequence[Column]) -> tuple[Any, ...]:
     elif not isinstance(made, tuple | list):
         raise Unfit(f"a dict or a tuple of {len(columns)} values was expected, and not {elements.kind_of(made)}")
     if len(made) != len(columns):
-        raise Unfit(f"it has {len(made)} values, and the view has {len(columns)} columns")
+        raise Unfit(f"it has {counted(len(made), 'values')}, and the view has {len(columns)} columns")
     return tuple([_fitting(one, column) for one, column in zip(made, columns, strict=True)])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pymysql
 
+from changes.counting import counted
 from changes.errors import StoreError, StoreUnavailableError
 from changes.writes import Key
 from projectors.stores.index_tables import places
@@ -38,7 +39,7 @@ class IndexTableLeftover(Leftover):
 
     def look(self) -> Found:
         ours, left = self._tables()
-        dropped = [f"table {quote(self._database, name)}: {self._rows(name)} rows, tombstones too" for name in ours]
+        dropped = [f"table {quote(self._database, name)}: {self._rows(name)}, tombstones too" for name in ours]
         return Found(count=len(ours), dropped=dropped, left=left)
 
     def drop(self, went_on: Callable[[int], None]) -> None:
@@ -78,9 +79,9 @@ class IndexTableLeftover(Leftover):
 
     def _rows(self, name: str) -> str:
         with self._mapped("counting rows") as connection:
-            counted = f"SELECT 1 FROM {quote(self._database, name)} LIMIT {_COUNTED + 1}"
-            count = int(value_of(connection, f"SELECT COUNT(*) FROM ({counted}) AS counted"))
-        return f"more than {_COUNTED:,}" if count > _COUNTED else f"{count:,}"
+            first = f"SELECT 1 FROM {quote(self._database, name)} LIMIT {_COUNTED + 1}"
+            count = int(value_of(connection, f"SELECT COUNT(*) FROM ({first}) AS counted"))
+        return f"more than {_COUNTED:,} rows" if count > _COUNTED else counted(count, "rows")
 
     @contextmanager
     def _mapped(self, doing: str) -> Iterator[Connection]:

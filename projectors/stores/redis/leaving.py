@@ -14,6 +14,7 @@ from typing import Any
 
 from redis import Redis, exceptions
 
+from changes.counting import counted
 from changes.errors import StoreError, StoreUnavailableError
 from changes.rendering import key_renderer
 from changes.writes import Key
@@ -94,12 +95,17 @@ class RedisLeftover(Leftover):
         pointers = [name for name in self._pointers if self._is_there(name)]
         marks = [self._mark] if self._is_there(self._mark) else []
         count = counts.total() + len(pointers) + len(marks)
-        numbers = f"{counts.total() - counts[TOMBSTONE]:,}, and {counts[TOMBSTONE]:,} tombstones"
+        numbers = f"{counts.total() - counts[TOMBSTONE]:,}, and {counted(counts[TOMBSTONE], 'tombstones')}"
         lines = [f"Redis keys {shapes}{' and those of its copies' if self._copies else ''}: {numbers}"]
         lines += [f"Redis key {name}, which says which generation readers find" for name in pointers]
         lines += [f"Redis key {name}, which says how far its copies changed places" for name in marks]
-        left = [f"{number:,} Redis keys of that form that view {view} has" for view, number in sorted(others.items())]
-        left += [f"{foreign:,} Redis keys of that form whose values viewtail did not write"] if foreign else []
+        left = [
+            f"{counted(number, 'Redis keys')} of that form that view {view} has"
+            for view, number in sorted(others.items())
+        ]
+        left += (
+            [f"{counted(foreign, 'Redis keys')} of that form whose values viewtail did not write"] if foreign else []
+        )
         left += [f"members of the Redis sets {shape}, which view {view} has" for view, shape in self._shared]
         return Found(count=count, dropped=lines if count else (), left=left)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
+from changes.counting import agreeing, counted
 from changes.errors import StoreError, StoreUnavailableError
 from projectors.stores.topics.views import POLICY, Topic
 from servers.brokers import ASK_WITHIN_S, Broker, failed
@@ -103,7 +104,8 @@ def config_of(topic: Topic) -> dict[str, str]:
 def contradictions(topic: Topic, present: Present) -> Iterator[str]:
     """In what a topic that is there is not as it is declared."""
     if topic.partitions is not None and topic.partitions != present.partitions:
-        yield f"it has {present.partitions} partitions, and {topic.partitions} are declared"
+        are = agreeing(topic.partitions, "are")
+        yield f"it has {counted(present.partitions, 'partitions')}, and {topic.partitions} {are} declared"
     for name, wanted in config_of(topic).items():
         seen = present.config.get(name)
         if seen is None:

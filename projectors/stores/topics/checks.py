@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from changes.counting import counted
 from changes.errors import ViewtailError, once
 from changes.findings import Finding, fail, ok
 from projectors.stores.topics.admin import Present, Topics, config_of, contradictions, mend
@@ -43,4 +44,4 @@ def _of_topic(topic: Topic, there: Present | None, refused: str | None) -> Itera
         yield fail(_WHERE, what, seen, "consumers rely on how a topic is kept", mend(topic, there, seen))
     if not found:
         config = ", ".join(f"{name}={value}" for name, value in config_of(topic).items())
-        yield ok(_WHERE, what, f"{there.partitions} partitions, {config}")
+        yield ok(_WHERE, what, f"{counted(there.partitions, 'partitions')}, {config}")

@@ -14,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
+from changes.counting import counted
 from changes.envelope_values import NOT_TAKEN, key_reader
 from changes.published import version_in
 from changes.writes import Key
@@ -42,7 +43,10 @@ class TopicLeftover(Leftover):
         if why := self._why_not(present):
             return Found(left=(f"topic {name}: {why}",))
         count = sum(high - low for low, high in _bounds(self._client, name, present.partitions))
-        return Found(count=1, dropped=(f"topic {name}: {present.partitions} partitions, {count:,} offsets",))
+        return Found(
+            count=1,
+            dropped=(f"topic {name}: {counted(present.partitions, 'partitions')}, {counted(count, 'offsets')}",),
+        )
 
     def drop(self, went_on: Callable[[int], None]) -> None:
         topics, name = Topics(self._client), self._retired.name
@@ -90,7 +94,7 @@ class TopicTraces(Traces):
         place = f"topic {name}, partition {newest.partition()}"
         if newest.value() is not None:
             return [Trace(place=place, holds=Holds.VALUES)]
-        stays = f"{len(with_values)} older messages with values" if with_values else ""
+        stays = f"{counted(len(with_values), 'older messages')} with values" if with_values else ""
         until = goes_when(present.config, max(with_values)) if with_values else ""
         return [Trace(place=place, holds=Holds.TOMBSTONE, stays=stays, until=until)]
 
