@@ -125,7 +125,7 @@ def test_a_thousand_partitions_and_a_hundred_members_fit_a_screen(capsys: pytest
     told = capsys.readouterr().out
     assert len(told.splitlines()) < 40, told
     assert re_spaced(
-        "shop.user.*.redis 20 down, 980 running 75.0 s 3,000 2,000 7 processes 1000 partitions"
+        "shop.user.*.redis 20 down, 980 running 75.0 s 3,000 2,000 7 processes 1,000 partitions"
     ) in re_spaced(told)
     assert "and 17 more that are not well" in told
     assert "pipelines shop.user.30.redis, shop.user.31.redis, shop.user.32.redis and 17 more: no viewtail runs" in told
