@@ -31,6 +31,7 @@ class Dump:
     def __init__(self, _address: MySQLAddress, _file: str, position: int, **_: object) -> None:
         self.has_checksums = True
         self.large_files: frozenset[str] = frozenset()
+        self.folds_names = False
         self.clock_ahead_us = 0
         self._at = 0
         while self._at < len(Dump.data):

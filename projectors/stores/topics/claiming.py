@@ -1,0 +1,107 @@
+"""What a sink of topics claims as it prepares: the name that it publishes under, and its topics. See owners.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from changes.published import Published, record_key
+from projectors.stores.owners import Claimant, kept_by_another, of_nobody_known
+from projectors.stores.topics import owners
+from projectors.stores.topics.admin import Present, Topics
+from projectors.stores.topics.owners import Claim
+from projectors.stores.topics.positions import seen_published
+from projectors.stores.topics.reading import TopicReader
+from projectors.stores.topics.rules import transactional_id
+from projectors.views import BoundView
+
+Publish: TypeAlias = Callable[[Sequence[Claim]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicClaims:
+    """Of one pipeline. Where there is nobody to claim for, every topic is its own, and nothing is claimed."""
+
+    client: Mapping[str, Any]
+    views: Mapping[str, BoundView]  # by id
+    claimant: Claimant | None
+
+    @property
+    def owner(self) -> str:
+        """The id of the deployment; '' where there is nobody to claim for."""
+        return "" if self.claimant is None else self.claimant.id
+
+    def name(self, database: str, pipeline: str, positions: str) -> tuple[str, bytes]:
+        """The transactional id and the key of the position: by the database, unless another deployment has those."""
+        plain = transactional_id(database, pipeline), record_key(database, pipeline)
+        if self.claimant is None:
+            return plain
+        short = self.claimant.id[:8]
+        own_key = record_key(database, f"{pipeline}.{short}")
+        if self.is_of_another(seen_published(self.client, positions, plain[1])) or (
+            seen_published(self.client, positions, own_key) is not None
+        ):
+            return f"{plain[0]}.{short}", own_key
+        return plain
+
+    def is_of_another(self, published: Published | None) -> bool:
+        """Whether another deployment wrote that record of a position."""
+        if self.claimant is None or published is None:
+            return False
+        if published.owner:
+            return published.owner != self.claimant.id
+        return not any(map(self.claimant.had, self.views))  # an earlier viewtail noted no owner
+
+    def there(self, topics: Topics) -> Collection[str]:
+        """The topics that are there; none where there is nobody to claim for."""
+        return () if self.claimant is None else topics.partitions().keys()
+
+    def sorted_out(
+        self, topics: Mapping[str, Present], before: Collection[str]
+    ) -> tuple[dict[str, str], dict[str, Present]]:
+        """By view: why it does not get its topic; and the topics that nobody has yet. `before`: those not made now."""
+        refused: dict[str, str] = {}
+        free: dict[str, Present] = {}
+        if self.claimant is None:
+            return refused, free
+        claims = owners.read(self.client)
+        for view, topic in topics.items():
+            bound = self.views[view]
+            of_topic = owners.of_topic(claims, bound.view.name, topic.id)
+            why = refusal(self.client, self.claimant, bound, of_topic, lambda name: name in before)
+            if why is not None:
+                refused[view] = why
+            elif all(one.is_released for one in of_topic):
+                free[view] = topic
+        return refused, free
+
+    def claim(self, free: Mapping[str, Present], writer: str, publish: Publish) -> dict[str, str]:
+        """Claim topics that nobody has; why this one does not get those that another claimed first, by view."""
+        if self.claimant is None or not free:
+            return {}
+        mine = [
+            Claim(topic=self.views[view].view.name, topic_id=topic.id, owner=self.claimant.owner(view), writer=writer)
+            for view, topic in free.items()
+        ]
+        publish(mine)
+        refused, _ = self.sorted_out(free, ())
+        publish([replace(one, is_released=True) for one in mine if one.owner.view in refused])
+        return refused
+
+
+def refusal(
+    client: Mapping[str, Any],
+    claimant: Claimant | None,
+    view: BoundView,
+    claims: Sequence[Claim],
+    was_there: Callable[[str], bool],
+) -> str | None:
+    """Why a view does not get its topic, which has these claims, and what to do; None: it does."""
+    place = f"the topic {view.view.name}"
+    if others := owners.others(claims, claimant):
+        return kept_by_another(view.id, place, others, owners.MEND)
+    is_known = bool(claims) or (claimant is not None and claimant.had(view.id))
+    if not is_known and was_there(view.view.name) and TopicReader(client, view).is_published():
+        return of_nobody_known(view.id, place, owners.MEND)
+    return None
