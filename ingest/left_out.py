@@ -8,7 +8,7 @@ Database-Level Replication and Binary Logging Options"). Everything is read, not
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -41,19 +41,25 @@ class Filters:
         return " ".join(f"{self.kind}-{rule}={name}" for rule, name in each)
 
     def keep(self, schema: str, table: str) -> bool:
-        """Whether rows of a table get through."""
-        rules = {rule: self.rules.get(rule, ()) for rule in _RULES}
-        if rules["do_db"] and schema not in rules["do_db"]:
-            return False
-        if not rules["do_db"] and schema in rules["ignore_db"]:
+        """Whether rows of a table get through: by their database, then by the table's name, then by wildcards."""
+        if not self._keep_database(schema):
             return False
         name = f"{schema}.{table}"
         for does, leaves in (("do_table", "ignore_table"), ("wild_do_table", "wild_ignore_table")):
-            if any(_fits(rule, name, does) for rule in rules[does]):
+            if self._match(does, name):
                 return True
-            if any(_fits(rule, name, leaves) for rule in rules[leaves]):
+            if self._match(leaves, name):
                 return False
-        return not rules["do_table"] and not rules["wild_do_table"]
+        return not self.rules.get("do_table") and not self.rules.get("wild_do_table")
+
+    def _keep_database(self, schema: str) -> bool:
+        """Where some are listed to be kept, the list of those to leave out does not count."""
+        if kept := self.rules.get("do_db"):
+            return schema in kept
+        return schema not in self.rules.get("ignore_db", ())
+
+    def _match(self, rule: str, name: str) -> bool:
+        return any(_fits(listed, name, rule) for listed in self.rules.get(rule, ()))
 
 
 def _fits(rule: str, name: str, of: str) -> bool:
@@ -94,31 +100,49 @@ class LeftOut:
 def left_out(connection: Connection) -> LeftOut | None:
     """What the server behind a session leaves out; None: the user may not ask. Raises PyMySQL's errors."""
     facts = facts_of(connection)
-    names = ["gtid_slave_pos", "log_replica_updates", "log_slave_updates", *(f"replicate_{rule}" for rule in _RULES)]
-    with connection.cursor(pymysql.cursors.Cursor) as cursor:
-        cursor.execute("SHOW GLOBAL VARIABLES WHERE Variable_name IN %s", (names,))
-        variables = {str(name).lower(): str(value) for name, value in cursor.fetchall()}
-        try:
-            cursor.execute(facts.status)
-        except pymysql.err.MySQLError as error:
-            if lacks_rights(error):
-                return None
-            raise
-        status = cursor.fetchone()
-    channels = _channels(connection, facts)
-    filters = [Filters("binlog", _lists({"do_db": status[2], "ignore_db": status[3]}))] if status else []
-    is_replica = None if channels is None and variables.get("gtid_slave_pos") else bool(channels)
-    for said in channels or ([variables] if is_replica is None else []):
-        filters.append(Filters("replicate", _lists({rule: said.get(f"replicate_{rule}") for rule in _RULES})))
+    variables = _variables(connection)
+    try:
+        status = _binlog_status(connection, facts)
+    except pymysql.err.MySQLError as error:
+        if lacks_rights(error):
+            return None
+        raise
+    told = _channels(connection, facts)
+    channels = told or []
+    is_replica = None if told is None and variables.get("gtid_slave_pos") else bool(channels)
+    filters = _filters(status, [variables] if is_replica is None else channels)
     relogging = variables.get("log_replica_updates", variables.get("log_slave_updates", "ON"))
     return LeftOut(
         filters=[one for one in filters if one.rules],
         is_logging=status is not None,
         # One whose threads are both stopped may have been promoted.
-        is_replica=is_replica and any(_is_running(one) for one in channels or ()),
+        is_replica=is_replica and any(map(_is_running, channels)),
         is_relogging=relogging in ("ON", "1"),
-        halt=next((why for one in channels or () if (why := _halt(one)) is not None), None),
+        halt=next(filter(None, map(_halt, channels)), None),
     )
+
+
+def _variables(connection: Connection) -> dict[str, str]:
+    """The server's settings of replication."""
+    names = ["gtid_slave_pos", "log_replica_updates", "log_slave_updates", *(f"replicate_{rule}" for rule in _RULES)]
+    with connection.cursor(pymysql.cursors.Cursor) as cursor:
+        cursor.execute("SHOW GLOBAL VARIABLES WHERE Variable_name IN %s", (names,))
+        return {str(name).lower(): str(value) for name, value in cursor.fetchall()}
+
+
+def _binlog_status(connection: Connection, facts: ServerFacts) -> Sequence[str] | None:
+    """File, place and filters of the binlog; None of a server that writes none."""
+    with connection.cursor(pymysql.cursors.Cursor) as cursor:
+        cursor.execute(facts.status)
+        return cursor.fetchone()
+
+
+def _filters(status: Sequence[str] | None, replicas: Iterable[Mapping[str, str]]) -> Iterator[Filters]:
+    """Those of the binlog, which are in its status, and those of what is applied, which `replicas` tell."""
+    if status:
+        yield Filters("binlog", _lists({"do_db": status[2], "ignore_db": status[3]}))
+    for told in replicas:
+        yield Filters("replicate", _lists({rule: told.get(f"replicate_{rule}") for rule in _RULES}))
 
 
 def _lists(texts: Mapping[str, str | None]) -> dict[str, tuple[str, ...]]:
