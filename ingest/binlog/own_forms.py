@@ -7,7 +7,7 @@ from an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from changes.batches import Followed, Forms
@@ -34,19 +34,24 @@ def form_of(table_map: TableMap, followed: Followed, ambiguous: Collection[int] 
     forms = followed.forms
     if forms is None or not forms.fixed <= {seen.name for seen in table_map.columns}:
         return followed  # whoever makes the decoder says what is missing
+    found = tuple(_columns(table_map, followed, forms, ambiguous))
+    wanted = frozenset(followed.columns)
+    if {*found} == {column for column in followed.table.columns if column.name in wanted}:
+        return followed
+    table = replace(followed.table, columns=found)
+    return Followed(table, tuple(column.name for column in found), followed.keys, of=followed)
+
+
+def _columns(table_map: TableMap, followed: Followed, forms: Forms, ambiguous: Collection[int]) -> Iterator[Column]:
+    """The columns of these rows that are followed, or were before they were dropped."""
     wanted, former = frozenset(followed.columns), frozenset(column.name for column in forms.former)
-    found: list[Column] = []
     for seen in table_map.columns:
         described = followed.table.column(seen.name)
         if seen.name in forms.fixed:
             assert described is not None
-            found.append(described)
+            yield described
         elif seen.name in wanted or (described is None and seen.name in former):
-            found.append(_column(table_map, seen, _candidates(seen.name, described, forms), ambiguous))
-    if {*found} == {column for column in followed.table.columns if column.name in wanted}:
-        return followed
-    table = replace(followed.table, columns=tuple(found))
-    return Followed(table, tuple(column.name for column in found), followed.keys, of=followed)
+            yield _column(table_map, seen, _candidates(seen.name, described, forms), ambiguous)
 
 
 def _candidates(name: str, described: Column | None, forms: Forms) -> Iterable[Column]:
@@ -100,10 +105,8 @@ def _declared(seen: MapColumn, kind: Kind, labels: Iterable[str]) -> str:
     """The type as information_schema prints it; of a text as many characters as it has bytes."""
     name, metadata = seen.type_name.lower(), seen.metadata
     match kind:
-        case Kind.INTEGER if seen.type == types.BIT:
-            return f"bit({metadata})"
         case Kind.INTEGER:
-            return f"{name} unsigned" if seen.is_unsigned and seen.type != types.YEAR else name
+            return _of_integer(seen)
         case Kind.DECIMAL:
             return f"decimal({metadata >> 8},{metadata & 0xFF})"
         case Kind.TIME | Kind.DATETIME | Kind.TIMESTAMP:
@@ -113,10 +116,22 @@ def _declared(seen: MapColumn, kind: Kind, labels: Iterable[str]) -> str:
         case Kind.TEXT | Kind.BYTES:
             return _of_characters(seen, kind)
         case Kind.GEOMETRY:
-            return _GEOMETRIES[seen.detail] if seen.detail < len(_GEOMETRIES) else "geometry"
+            return _of_geometry(seen)
         case Kind.VECTOR:
             return f"vector({seen.detail})"
     return name
+
+
+def _of_integer(seen: MapColumn) -> str:
+    if seen.type == types.BIT:
+        return f"bit({seen.metadata})"
+    name = seen.type_name.lower()
+    return f"{name} unsigned" if seen.is_unsigned and seen.type != types.YEAR else name
+
+
+def _of_geometry(seen: MapColumn) -> str:
+    """A kind of geometry that is not known is any."""
+    return _GEOMETRIES[seen.detail] if seen.detail < len(_GEOMETRIES) else "geometry"
 
 
 def _of_characters(seen: MapColumn, kind: Kind) -> str:
