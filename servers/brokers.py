@@ -74,10 +74,16 @@ def failed(
     said = f"Kafka: {doing} failed: {found.str()} ({found.name()})"
     if mend := _REFUSALS.get(found.code(), ""):
         return side.refused(f"{said}; {mend.format(group=side.group, rights=side.rights, how=_HOW)}")
+    mend = _mend(found, side, heard, certificate)
+    return side.unavailable(f"{said}{heard and f': {heard}'}{mend and f'; {mend}'}. {RETRIES}")
+
+
+def _mend(found: KafkaError, side: Side, heard: str, certificate: Path | None) -> str:
+    """What to do about an error that may pass; '' where that is only to wait."""
     mend = why_refused(heard or found.str(), certificate) or why_ended(heard, certificate)
     if not mend and found.code() in _NO_ANSWER:
-        mend = _IS_IT.format(group=side.group)
-    return side.unavailable(f"{said}{heard and f': {heard}'}{mend and f'; {mend}'}. {RETRIES}")
+        return _IS_IT.format(group=side.group)
+    return mend
 
 
 @dataclass(frozen=True, slots=True)

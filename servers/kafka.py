@@ -99,8 +99,10 @@ class KafkaServer(Server):
         if parsed.user:
             login = {"sasl.username": parsed.user, "sasl.password": parsed.password or ""}
             found |= {"sasl.mechanism": self.sasl_mechanism, **login}
-        files = {"ca": self.tls_ca, "certificate": self.tls_cert, "key": self.tls_key}
-        found |= {f"ssl.{name}.location": str(path) for name, path in files.items() if path is not None}
         if is_secure and not self.tls_verify:
             found["enable.ssl.certificate.verification"] = False
-        return found | self.options
+        return found | self._tls_files() | self.options
+
+    def _tls_files(self) -> dict[str, str]:
+        files = {"ca": self.tls_ca, "certificate": self.tls_cert, "key": self.tls_key}
+        return {f"ssl.{name}.location": str(path) for name, path in files.items() if path is not None}
