@@ -45,17 +45,17 @@ def parse(text: str, kind: AddressForm) -> Parsed:
         text, others = _first(text, kind)
     parts = _split(text, kind)
     parameters = _parameters(parts, kind)
-    is_socket = parts.scheme == "unix"
-    if not parts.hostname and not is_socket and "socket" not in parameters:
+    if not parts.hostname and parts.scheme != "unix" and "socket" not in parameters:
         raise _wrong(kind, "the host is missing")
-    path = unquote(parts.path) if is_socket else unquote(parts.path).strip("/")
+    port = _port(parts, kind)
+    path, socket = _behind_host(parts, parameters, kind)
     return Parsed(
         host=parts.hostname or "localhost",
-        port=_port(parts, kind),
+        port=port,
         user=unquote(parts.username) if parts.username else None,
         password=None if parts.password is None else unquote(parts.password),
-        path=parameters.get("db", "0") if is_socket else _path(path, kind),
-        socket=path if is_socket else parameters.get("socket"),
+        path=path,
+        socket=socket,
         is_tls=parts.scheme in kind.tls_schemes,
         others=others,
     )
@@ -110,6 +110,14 @@ def _parameters(parts: SplitResult, kind: AddressForm) -> dict[str, str]:
         why = f"it has a parameter that is not known (known: {allowed}); a ? in a password is written %3F"
         raise _wrong(kind, why)
     return parameters
+
+
+def _behind_host(parts: SplitResult, parameters: dict[str, str], kind: AddressForm) -> tuple[str | None, str | None]:
+    """The path as `Parsed` has it, and the unix socket. What names a socket has the rest behind the ?."""
+    path = unquote(parts.path)
+    if parts.scheme == "unix":
+        return parameters.get("db", "0"), path
+    return _path(path.strip("/"), kind), parameters.get("socket")
 
 
 def _path(path: str, kind: AddressForm) -> str | None:

@@ -18,6 +18,16 @@ NO_MYSQL = "what listens there does not speak MySQL's protocol: check host and p
 _LOST = 2013
 _NO_HOST = 2003
 _READ_ONLY = (1290, 1836, 1792)
+# By what the system raised, the first that fits.
+_NO_CONNECTION: tuple[tuple[type[OSError], str], ...] = (
+    (socket.gaierror, "no DNS answer for that host name: check it in the settings, and the resolver of this machine"),
+    (ConnectionRefusedError, "nothing listens there: is the server up, and the port right?"),
+    (FileNotFoundError, "there is no such socket: is the server up, and the path right?"),
+    (
+        TimeoutError,
+        "no connection within {connect_s:g} s: the host is down, or a firewall drops what is sent to it",
+    ),
+)
 _OPTION = re.compile(r"--([a-z][a-z_-]*read[_-]only|read[_-]only)\b")
 
 
@@ -25,14 +35,9 @@ def why_no_login(error: pymysql.err.MySQLError, said: str, connect_s: float, ans
     """Of an error before the session was there; '' where nothing more is known than the client says."""
     number = error.args[0] if error.args else 0
     cause = getattr(error, "original_exception", None)
-    if isinstance(cause, socket.gaierror):
-        return "no DNS answer for that host name: check it in the settings, and the resolver of this machine"
-    if isinstance(cause, ConnectionRefusedError):
-        return "nothing listens there: is the server up, and the port right?"
-    if isinstance(cause, FileNotFoundError):
-        return "there is no such socket: is the server up, and the path right?"
-    if isinstance(cause, TimeoutError):
-        return f"no connection within {connect_s:g} s: the host is down, or a firewall drops what is sent to it"
+    for kind, why in _NO_CONNECTION:
+        if isinstance(cause, kind):
+            return why.format(connect_s=connect_s)
     if number == _LOST and "timed out" in said:
         return (
             f"it accepted the connection and said nothing within {answer_s:g} s: the server hangs, or another "
