@@ -16,7 +16,7 @@ import pymysql
 
 from changes.errors import CorruptEventError, HistoryGoneError, ViewtailError
 from ingest.binlog.coordinates import BinlogPosition, file_number
-from ingest.binlog.stream_errors import BACKFILL_ALL
+from ingest.binlog.stream_errors import BACKFILL_ALL, WentBackError
 from servers.facts import facts_of
 from servers.sessions import MySQLAddress, open_session, value_of
 
@@ -78,11 +78,16 @@ class SameBytes:
     """Counts how often the same bytes failed after the same place."""
 
     def __init__(self) -> None:
+        self._went_back: tuple[BinlogPosition, str] | None = None
         self._last: tuple[BinlogPosition, str, int] | None = None
         self._count = 0
 
     def met(self, after: BinlogPosition, error: ViewtailError) -> None:
         """Raises HistoryGoneError when they were read so often that they must stand in the binlog."""
+        if isinstance(error, WentBackError):
+            if self._went_back == (after, str(error)):
+                raise error  # seen twice, so the binlog holds it; once may have been the network
+            self._went_back = after, str(error)
         if not isinstance(error, CorruptEventError):
             return
         this = (after, str(error), error.fingerprint)

@@ -16,7 +16,7 @@ import pymysql
 import structlog
 
 from changes.batches import Batch, Followed
-from changes.errors import CorruptEventError, HistoryGoneError, SourceError, TemporaryError
+from changes.errors import CorruptEventError, HistoryGoneError, SourceError, TemporaryError, ViewtailError
 from changes.positions import Position
 from changes.retrying import reaction_to
 from changes.tables import Column, Kind, Table
@@ -248,7 +248,6 @@ class BinlogSource:
         # This read's own: what it delivered may not have been applied, and the next one begins before it.
         followed = dict(self._followed)
         place, attempt = own(after), 0
-        went_back: tuple[BinlogPosition, str] | None = None
         same_bytes = SameBytes()
         while not self._interrupted.is_set():
             try:
@@ -264,29 +263,31 @@ class BinlogSource:
                     yield batch
                 return
             except PurgedError as error:
-                begin = None if self._interrupted.is_set() else self._behind_purged(place, error)
-                if begin is None:
+                if self._interrupted.is_set() or (begin := self._behind_purged(place, error)) is None:
                     return
                 _log.info("the source purged what was read, and nothing else: viewtail goes on", position=str(place))
                 place = begin
             except (TemporaryError, WentBackError) as error:
-                if isinstance(error, WentBackError):
-                    if went_back == (place, str(error)):
-                        raise  # seen twice, so the binlog holds it; once may have been the network
-                    went_back = place, str(error)
                 same_bytes.met(place, error)
-                if isinstance(error, UncheckedFormatError):
-                    # It is believed when it comes again as it was.
-                    self._unchecked_formats |= {error.event} & {self._suspected_format}
-                    self._suspected_format = error.event
+                self._suspect_format(error)
                 if self._interrupted.is_set():
                     return
-                self.progress.trouble = str(error)
-                self.progress.is_at_end = False
-                self.progress.reconnect_count += 1
-                _log.warning("source unavailable", error=str(error), position=str(place), attempt=attempt)
-                self._interrupted.wait(reaction_to(error).pause_s(attempt))
+                self._wait(error, place, attempt)
                 attempt += 1
+
+    def _suspect_format(self, error: ViewtailError) -> None:
+        """A format without a checksum is believed when it comes again as it was."""
+        if isinstance(error, UncheckedFormatError):
+            self._unchecked_formats |= {error.event} & {self._suspected_format}
+            self._suspected_format = error.event
+
+    def _wait(self, error: ViewtailError, place: BinlogPosition, attempt: int) -> None:
+        """Until the next try to read behind `place`, or until `interrupt`."""
+        self.progress.trouble = str(error)
+        self.progress.is_at_end = False
+        self.progress.reconnect_count += 1
+        _log.warning("source unavailable", error=str(error), position=str(place), attempt=attempt)
+        self._interrupted.wait(reaction_to(error).pause_s(attempt))
 
     def interrupt(self) -> None:
         self._interrupted.set()
