@@ -14,7 +14,7 @@ from pymysql.constants import ER
 
 from changes.errors import SourceError
 from changes.findings import Finding, fail, ok, warn
-from changes.tables import full_name
+from changes.tables import ForeignKey, full_name
 from ingest import Tables
 from ingest.canonical import is_denied
 from ingest.canonical.foreign_keys import cascading_ancestry
@@ -220,22 +220,26 @@ def cascade_checks(
     facts = facts_of(connection)
     if _rows(connection, facts.logs_cascades)[0][0]:
         return
-    can_log = facts.name == MYSQL and facts.version >= (9, 6, 0)
-    way_out = "start the server with innodb_native_foreign_keys=OFF" if can_log else "use MySQL 9.6 or newer"
     keys = cascading_ancestry(connection, [*tables])
     for key in keys:
         if key.table in tables:
-            yield warn(
-                _WHERE,
-                f"foreign key {full_name(*key.table)}.{key.name}",
-                f"ON DELETE {key.on_delete} ON UPDATE {key.on_update}",
-                f"{facts.name} does not log what this key's cascades change here, so views "
-                f"{late.format(parent=full_name(*key.parent))}",
-                f"delete and update the child rows in the application (ON DELETE RESTRICT), or {way_out}",
-            )
+            yield _unlogged(facts, key, late)
     if late != NEVER:
         parents = dict.fromkeys(key.parent for key in keys if key.parent not in tables)
         yield from (_unseen(address, parent) for parent in parents if is_denied(connection, *parent, ()))
+
+
+def _unlogged(facts: ServerFacts, key: ForeignKey, late: str) -> Finding:
+    can_log = facts.name == MYSQL and facts.version >= (9, 6, 0)
+    way_out = "start the server with innodb_native_foreign_keys=OFF" if can_log else "use MySQL 9.6 or newer"
+    return warn(
+        _WHERE,
+        f"foreign key {full_name(*key.table)}.{key.name}",
+        f"ON DELETE {key.on_delete} ON UPDATE {key.on_update}",
+        f"{facts.name} does not log what this key's cascades change here, so views "
+        f"{late.format(parent=full_name(*key.parent))}",
+        f"delete and update the child rows in the application (ON DELETE RESTRICT), or {way_out}",
+    )
 
 
 def _unseen(address: MySQLAddress, parent: tuple[str, str]) -> Finding:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 
-from changes.batches import UPDATE, Batch
+from changes.batches import UPDATE, Batch, RowChanges
 from ingest.binlog import continuity
 from ingest.binlog.coordinates import BinlogPosition, file_number, own
 from ingest.binlog.gtid_sets import contains, count_beyond, union
@@ -56,15 +56,18 @@ def holds_note(batches: Iterator[Batch], after: BinlogPosition, upto: str) -> bo
         for batch in batches:
             if batch.halts or batch.refused or batch.table_changes:
                 return True  # it is not known
-            for change in batch.changes:
-                befores, afters = change.rows[::2], change.rows[1::2]
-                if change.kind == UPDATE and any(
-                    new[1] != old[1] and _is(new[1], after) for old, new in zip(befores, afters, strict=True)
-                ):
-                    return True
+            if any(_notes(change, after) for change in batch.changes):
+                return True
             if batch.end is not None and contains(own(batch.end).seen, upto):
                 return False
     return None
+
+
+def _notes(change: RowChanges, after: BinlogPosition) -> bool:
+    if change.kind != UPDATE:
+        return False
+    befores, afters = change.rows[::2], change.rows[1::2]
+    return any(new[1] != old[1] and _is(new[1], after) for old, new in zip(befores, afters, strict=True))
 
 
 def _is(text: str | None, position: BinlogPosition) -> bool:

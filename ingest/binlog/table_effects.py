@@ -233,12 +233,9 @@ class _Losses:
         return (why, used) if used else None
 
     def _of_table(self, change: ddl.Change) -> str | None:
-        keys = self._followed.keys
         match change:
             case ddl.ColumnDefined(name) if change.may_be_null:
-                unique = next((key for key in keys if name.lower() in map(str.lower, key)), None)
-                why = f"column {name} may be NULL from then on, and views rely on the unique key"
-                return None if unique is None else f"{why} ({', '.join(unique)}): NULL identifies nothing"
+                return self._of_null(name)
             case ddl.PrimaryKeyDropped() if self._new_key != tuple(map(str.lower, self._followed.table.primary_key)):
                 return _OTHER_KEY
             case ddl.IndexGone(name, new_name) if (unique := _relied_on(self._followed, name)) is not None:
@@ -251,6 +248,11 @@ class _Losses:
             case ddl.Converted() if not self._converts_nothing and self._followed.forms is None:
                 return _CONVERTED
         return None
+
+    def _of_null(self, name: str) -> str | None:
+        unique = next((key for key in self._followed.keys if name.lower() in map(str.lower, key)), None)
+        why = f"column {name} may be NULL from then on, and views rely on the unique key"
+        return None if unique is None else f"{why} ({', '.join(unique)}): NULL identifies nothing"
 
     def _keeps_values(self, defined: ddl.ColumnDefined) -> bool:
         columns = self._followed.table.columns
