@@ -147,10 +147,15 @@ def unlike(before: Column, now: Column) -> str | None:
         return "it is now unsigned" if now.is_unsigned else "it is now signed"
     if now.scale != before.scale:
         return f"it has now {now.scale} digits after the point"
-    if before.declared.startswith("binary(") and (now.declared, now.length) != (before.declared, before.length):
+    if _is_padded_otherwise(before, now):
         return f"it is now {now.declared}, padded to another length"
     if now.labels[: len(before.labels)] != before.labels:
         return "it has other labels now"
     if now.is_generated != before.is_generated:
         return "it is now computed from others" if now.is_generated else "it is no longer computed"
     return None
+
+
+def _is_padded_otherwise(before: Column, now: Column) -> bool:
+    """A BINARY fills each value up to its length with zero bytes."""
+    return before.declared.startswith("binary(") and (now.declared, now.length) != (before.declared, before.length)

@@ -214,9 +214,6 @@ def _column(row: Sequence[Any]) -> Column:
     if data_type in TEXTS_IN_BINARY:  # MariaDB's: as the text that a SELECT gives
         charset, length = "ascii", TEXTS_IN_BINARY[data_type]
     kind = _kind(data_type.lower(), declared, charset)
-    if kind is Kind.INTEGER:
-        length = precision if data_type == "bit" else 0
-    is_temporal = kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
     return Column(
         name=name,
         kind=kind,
@@ -225,14 +222,33 @@ def _column(row: Sequence[Any]) -> Column:
         charset=charset,
         collation=collation,
         is_unsigned=" unsigned" in declared and data_type not in ("enum", "set"),
-        length=int(length or 0) if kind not in (Kind.ENUM, Kind.SET, Kind.JSON) else 0,
+        length=_length(kind, data_type, length, precision),
         precision=int(precision) if kind is Kind.DECIMAL else 0,
-        scale=int((fraction if is_temporal else scale if kind is Kind.DECIMAL else 0) or 0),
+        scale=_scale(kind, scale, fraction),
         labels=_labels(declared) if kind in (Kind.ENUM, Kind.SET) else (),
         is_generated=bool(expression),
-        made_from=frozenset(name.replace("``", "`") for name in _QUOTED.findall(expression)) if expression else None,
+        made_from=_made_from(expression),
         default=_default(default),
     )
+
+
+def _length(kind: Kind, data_type: str, length: int | None, precision: int | None) -> int:
+    """What the type has in parentheses, in characters, bytes or bits, where it bounds the values."""
+    if kind is Kind.INTEGER:
+        return int(precision or 0) if data_type == "bit" else 0
+    return int(length or 0) if kind not in (Kind.ENUM, Kind.SET, Kind.JSON) else 0
+
+
+def _scale(kind: Kind, scale: int | None, fraction: int | None) -> int:
+    """Digits after the point, of a second too."""
+    if kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP):
+        return int(fraction or 0)
+    return int(scale or 0) if kind is Kind.DECIMAL else 0
+
+
+def _made_from(expression: str | None) -> frozenset[str] | None:
+    """The columns that a generated one's expression names."""
+    return frozenset(name.replace("``", "`") for name in _QUOTED.findall(expression)) if expression else None
 
 
 def _default(shown: str | None) -> str | None:
