@@ -349,6 +349,19 @@ _VALUES |= dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), "float({raw})")
 _VALUES |= dict.fromkeys((Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR), "{raw}")
 
 
+def _value(column: Column, number: int, names: dict[str, Any], *, is_careful: bool) -> str:
+    """How the bytes {raw} of the column with that number become its value; what that calls is added to `names`."""
+    value = _VALUES.get(column.kind, "{raw}.decode()")
+    decode = decoder_of((column.charset or "") if _has_codec(column) else "utf8mb4")
+    if _has_codec(column):
+        names[f"decode{number}"] = decode
+        value = f"decode{number}({{raw}})"
+    if is_careful and "decode" in value and column.kind is not Kind.DECIMAL:
+        names[f"careful{number}"] = unreadable_where_invalid(decode, column.name)
+        value = f"careful{number}({{raw}})"
+    return value
+
+
 @lru_cache(maxsize=256)
 def _compiled(
     columns: tuple[Column, ...], *, is_careful: bool, is_single: bool = False
@@ -372,14 +385,7 @@ def _compiled(
         ]
     lines.append("        q = p + 4")
     for number, column in enumerate(columns):
-        value = _VALUES.get(column.kind, "{raw}.decode()")
-        decode = decoder_of((column.charset or "") if _has_codec(column) else "utf8mb4")
-        if _has_codec(column):
-            names[f"decode{number}"] = decode
-            value = f"decode{number}({{raw}})"
-        if is_careful and "decode" in value and column.kind is not Kind.DECIMAL:
-            names[f"careful{number}"] = unreadable_where_invalid(decode, column.name)
-            value = f"careful{number}({{raw}})"
+        value = _value(column, number, names, is_careful=is_careful)
         lines += [
             "        p = q + 1",
             "        n = data[q]",
