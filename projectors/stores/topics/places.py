@@ -10,11 +10,11 @@ from confluent_kafka import KafkaException, Producer
 
 from changes.errors import StoreError
 from changes.published import POSITIONS
-from projectors.stores.owners import Claimant, PlaceOwner, Places, kept_by_another, of_nobody_known
+from projectors.stores.owners import Claimant, PlaceOwner, Places
 from projectors.stores.topics import owners
 from projectors.stores.topics.admin import Topics
+from projectors.stores.topics.claiming import refusal
 from projectors.stores.topics.owners import Claim
-from projectors.stores.topics.reading import TopicReader
 from projectors.views import BoundView
 from servers.brokers import ASK_WITHIN_S, failed
 
@@ -34,13 +34,7 @@ class TopicPlaces(Places):
         return kept[0].owner if kept and self._is_ours(kept[0]) else None
 
     def refusal(self, view: BoundView) -> str | None:
-        claims, place = self._claims(view.view.name), f"the topic {view.view.name}"
-        if others := owners.others(claims, self._claimant):
-            return kept_by_another(view.id, place, others, owners.MEND)
-        is_known = bool(claims) or (self._claimant is not None and self._claimant.had(view.id))
-        if not is_known and self._is_there(view.view.name) and TopicReader(self._client, view).is_published():
-            return of_nobody_known(view.id, place, owners.MEND)
-        return None
+        return refusal(self._client, self._claimant, view, self._claims(view.view.name), self._is_there)
 
     def take_over(self, view: BoundView, taken: str) -> None:
         """The former owner is fenced: what it was about to publish is refused, and it looks whose the topic is."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from importlib.metadata import version as release_of
 from typing import Any, TypeAlias
 
@@ -28,10 +27,11 @@ from changes.tables import Column, Table
 from changes.writes import Form, KeptChange, Key, Parked, ViewWrites, Write
 from projectors import failpoints
 from projectors.stores import NOT_AS_DECLARED, Publisher, nothing, parked
-from projectors.stores.owners import Claimant, Claiming, kept_by_another, of_nobody_known
-from projectors.stores.topics import owners
+from projectors.stores.owners import Claiming
 from projectors.stores.topics.admin import Present, Topics, contradictions, mend
-from projectors.stores.topics.positions import last_published, seen_published
+from projectors.stores.topics.claiming import TopicClaims
+from projectors.stores.topics.owners import Claim
+from projectors.stores.topics.positions import last_published
 from projectors.stores.topics.reading import TopicReader
 from projectors.stores.topics.rules import topic_of, transactional_id
 from projectors.views import BoundView
@@ -96,7 +96,7 @@ class TopicSink(Publisher):
         self._pipeline, self._positions = pipeline, positions
         self._key = record_key(database, pipeline)
         self._claiming = claiming  # says who claims the topics
-        self._claimant: Claimant | None = None
+        self._owner = ""  # the id of who claims, once that is known
         self._name = name
         self._envelopes = {view.id: self._envelope(view, view.table, view.values) for view in views}
         self._in_forms: dict[Form, Envelope] = {}
@@ -149,36 +149,58 @@ class TopicSink(Publisher):
         client = self._client()
         topics = Topics(client)
         topics.make_positions(self._positions)
-        self._claimant = self._claiming()
-        self._choose_name(client)
-        there = self._claimant is not None and topics.partitions().keys()
+        # 1. The name that it publishes under.
+        claims = TopicClaims(client, self._views, self._claiming())
+        self._owner = claims.owner
+        self._id, self._key = claims.name(self._database, self._pipeline, self._positions)
+        # 2. Its topics: missing ones are made. None is written that is another's, or not as it is declared.
+        before = claims.there(topics)
+        present, refused = self._made(topics)
+        judged = {view: self._judge(view, topic) for view, topic in present.items()}
+        refused |= {view: why for view, (_, why) in judged.items() if why is not None}
+        of_others, free = claims.sorted_out(present, before)
+        self._note(present)
+        # 3. Every other writer is fenced: from here on nobody else publishes for this pipeline.
+        published = self._take_over(client, topics)
+        if claims.is_of_another(published):
+            self._drop()
+            raise StoreUnavailableError(f"Kafka: another deployment took the transactional id {self._id}. {RETRIES}")
+        # 4. Topics that nobody has are claimed.
+        of_others |= claims.claim(free, self._id, self._publish_claims)
+        for view in of_others:  # what is told of progress is of this deployment's topics
+            del self._partitions[self._views[view].view.name]
+        # 5. It goes on where it had published to.
+        self._go_on_behind(published)
+        self._judged = judged
+        return refused | of_others
+
+    def _made(self, topics: Topics) -> tuple[dict[str, Present], dict[str, str]]:
+        """By view, the topics that are there now, and why others could not be made."""
         names = {view.view.name: name for name, view in self._views.items()}
-        present, not_made = topics.make([topic_of(view) for view in self._views.values()])
-        refused = {names[name]: why for name, why in not_made.items()}
-        judged = {names[name]: self._judge(names[name], topic) for name, topic in present.items()}
-        refused |= {name: why for name, (_, why) in judged.items() if why is not None}
-        of_others, free = self._sorted_out(client, {names[name]: topic for name, topic in present.items()}, there or ())
-        self._partitions = {name: topic.partitions for name, topic in present.items()}
-        self._ids = {names[name]: topic.id for name, topic in present.items()}
-        self._most_bytes = {names[name]: topic.most_bytes - _MESSAGE_OVERHEAD for name, topic in present.items()}
+        present, refused = topics.make([topic_of(view) for view in self._views.values()])
+        by_view = {names[name]: topic for name, topic in present.items()}
+        return by_view, {names[name]: why for name, why in refused.items()}
+
+    def _note(self, present: Mapping[str, Present]) -> None:
+        """Keep what publishing needs to know of the topics."""
+        self._partitions = {self._views[view].view.name: topic.partitions for view, topic in present.items()}
+        self._ids = {view: topic.id for view, topic in present.items()}
+        self._most_bytes = {view: topic.most_bytes - _MESSAGE_OVERHEAD for view, topic in present.items()}
+
+    def _take_over(self, client: Mapping[str, Any], topics: Topics) -> Published | None:
+        """Fence every other writer, and read what the last one published."""
         with self._mapped("taking the transactional id"):
             self._producer = Producer({**_PRODUCER, **client, "transactional.id": self._id, **self._sizes()})
             self._producer.init_transactions(COMMIT_WITHIN_S)
         self._topics = topics
-        published = last_published(client, topics, self._positions, self._key)
-        if self._is_of_another(published):
-            self._drop()
-            raise StoreUnavailableError(f"Kafka: another deployment took the transactional id {self._id}. {RETRIES}")
-        of_others |= self._claim(client, free)
-        refused |= of_others
-        for view in of_others:  # what is told of progress is of this deployment's topics
-            del self._partitions[self._views[view].view.name]
+        return last_published(client, topics, self._positions, self._key)
+
+    def _go_on_behind(self, published: Published | None) -> None:
         self._kept = None if published is None else self._position(published.position)
         self.fills = {} if published is None else dict(published.fills)
         self.newest = 0 if published is None else published.newest
         self._seen, self._watermarks = {}, {} if published is None else dict(published.watermarks)
-        self._told, self._judged = self._kept, judged
-        return refused
+        self._told = self._kept
 
     def _judge(self, view: str, topic: Present) -> tuple[str, str | None]:
         """Which topic it is, and why it is refused; once for each: that a broker was away is no reason to halt it."""
@@ -188,74 +210,7 @@ class TopicSink(Publisher):
         why = [f"{one}; {mend(declared, topic, one)}" for one in contradictions(declared, topic)]
         return topic.id, f"the topic {declared.name} {NOT_AS_DECLARED}: {why[-1]}" if why else None
 
-    def _choose_name(self, client: Mapping[str, Any]) -> None:
-        """The transactional id and the key of the position: by the database, unless another deployment has those."""
-        self._id, self._key = (
-            transactional_id(self._database, self._pipeline),
-            record_key(self._database, self._pipeline),
-        )
-        if self._claimant is None:
-            return
-        own_key = record_key(self._database, f"{self._pipeline}.{self._claimant.id[:8]}")
-        if self._is_of_another(seen_published(client, self._positions, self._key)) or (
-            seen_published(client, self._positions, own_key) is not None
-        ):
-            self._id, self._key = f"{self._id}.{self._claimant.id[:8]}", own_key
-
-    def _is_of_another(self, published: Published | None) -> bool:
-        if self._claimant is None or published is None:
-            return False
-        if published.owner:
-            return published.owner != self._claimant.id
-        return not any(map(self._claimant.had, self._views))  # an earlier viewtail noted no owner
-
-    def _sorted_out(
-        self, client: Mapping[str, Any], topics: Mapping[str, Present], before: Collection[str]
-    ) -> tuple[dict[str, str], dict[str, Present]]:
-        """By view: why it does not get its topic; and the topics that nobody has yet. `before`: those not made now."""
-        refused: dict[str, str] = {}
-        free: dict[str, Present] = {}
-        if self._claimant is None:
-            return refused, free
-        claims = owners.read(client)
-        for view, topic in topics.items():
-            bound = self._views[view]
-            name, place = bound.view.name, f"the topic {bound.view.name}"
-            of_topic = owners.of_topic(claims, name, topic.id)
-            if others := owners.others(of_topic, self._claimant):
-                refused[view] = kept_by_another(view, place, others, owners.MEND)
-            elif any(not one.is_released for one in of_topic):
-                continue
-            elif (
-                not of_topic
-                and not self._claimant.had(view)
-                and name in before
-                and TopicReader(client, bound).is_published()
-            ):
-                refused[view] = of_nobody_known(view, place, owners.MEND)
-            else:
-                free[view] = topic
-        return refused, free
-
-    def _claim(self, client: Mapping[str, Any], free: Mapping[str, Present]) -> dict[str, str]:
-        """Claim topics that nobody has; why this one does not get those that another claimed first, by view."""
-        if self._claimant is None or not free:
-            return {}
-        mine = [
-            owners.Claim(
-                topic=self._views[view].view.name,
-                topic_id=topic.id,
-                owner=self._claimant.owner(view),
-                writer=self._id,
-            )
-            for view, topic in free.items()
-        ]
-        self._publish_claims(mine)
-        refused, _ = self._sorted_out(client, free, ())
-        self._publish_claims([replace(one, is_released=True) for one in mine if one.owner.view in refused])
-        return refused
-
-    def _publish_claims(self, claims: Sequence[owners.Claim]) -> None:
+    def _publish_claims(self, claims: Sequence[Claim]) -> None:
         if not claims:
             return
         producer = self._living()
@@ -321,7 +276,7 @@ class TopicSink(Publisher):
                 fills=self.fills,
                 progress=self._progress,
                 watermarks=untold,
-                owner="" if self._claimant is None else self._claimant.id,
+                owner=self._owner,
             )
             self._produce(producer, self._positions, value.to_json(), self._key, [])
             commit = "commit" if self._open_count else "empty commit"
@@ -385,8 +340,7 @@ class TopicSink(Publisher):
         self._partitions = {name: max(count, there.get(name, 0)) for name, count in self._partitions.items()}
         names = {view.view.name for name, view in self._views.items() if self.gets_changes(name)}
         told = {name: count for name, count in self._partitions.items() if name in names}
-        found = self._topics.ends([(name, at) for name, count in told.items() for at in range(count)])
-        ends = {name: [found[name, at] for at in range(count)] for name, count in told.items()}
+        ends = _ends(self._topics, told)
         self._told, self._told_at = self._kept, time.monotonic()
         silent = sorted(self._partitions.keys() - told.keys())
         return Progress(version=self._kept.version, ends=ends, watermarks=dict(self._watermarks), silent=silent)
@@ -487,6 +441,12 @@ def _end(producer: Producer, is_open: bool) -> None:
     with suppress(KafkaException):  # of a fenced one: there is nothing to take back
         producer.purge()
         producer.close()
+
+
+def _ends(topics: Topics, partitions: Mapping[str, int]) -> dict[str, list[int]]:
+    """By topic, the offset behind the last message of each of its partitions."""
+    found = topics.ends([(name, at) for name, count in partitions.items() for at in range(count)])
+    return {name: [found[name, at] for at in range(count)] for name, count in partitions.items()}
 
 
 def _slices(changes: Sequence[KeptChange]) -> Iterator[Sequence[KeptChange]]:
