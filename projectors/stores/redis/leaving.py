@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any
 
 from redis import Redis, exceptions
@@ -68,22 +69,11 @@ class RedisLeftover(Leftover):
         shapes = {(place["shape"], place["kind"]) for place in retired.places}
         self._shapes = [(shape, kind, re.compile(pattern_of(shape))) for shape, kind in sorted(shapes)]
         self._copies = retired.copies
-        self._others = [
-            (view, re.compile(pattern_of(place["shape"])))
-            for view, places in retired.others.items()
-            for place in places
-        ]
-        kept = {place["pointer"] for places in retired.others.values() for place in places if "pointer" in place}
-        self._pointers = sorted({place["pointer"] for place in retired.places if "pointer" in place} - kept)
-        mine = {place["sets"] for place in retired.places if "sets" in place}
-        self._shared = sorted(
-            {
-                (view, place["sets"])
-                for view, places in retired.others.items()
-                for place in places
-                if "sets" in place and any(shapes_meet(place["sets"], one) for one in mine)
-            }
-        )
+        others = [(view, place) for view, places in retired.others.items() for place in places]
+        self._others = [(view, re.compile(pattern_of(place["shape"]))) for view, place in others]
+        kept = _named(map(itemgetter(1), others), "pointer")
+        self._pointers = sorted(_named(retired.places, "pointer") - kept)
+        self._shared = sorted(_sharing(others, _named(retired.places, "sets")))
 
     def look(self) -> Found:
         counts, others, foreign = Counter[str](), Counter[str](), 0
@@ -99,15 +89,18 @@ class RedisLeftover(Leftover):
         lines = [f"Redis keys {shapes}{' and those of its copies' if self._copies else ''}: {numbers}"]
         lines += [f"Redis key {name}, which says which generation readers find" for name in pointers]
         lines += [f"Redis key {name}, which says how far its copies changed places" for name in marks]
+        return Found(count=count, dropped=lines if count else (), left=self._left(others, foreign))
+
+    def _left(self, others: Counter[str], foreign: int) -> list[str]:
+        """What stays. `others`: keys by the view that has them; `foreign`: how many hold what is not viewtail's."""
         left = [
             f"{counted(number, 'Redis keys')} of that form that view {view} has"
             for view, number in sorted(others.items())
         ]
-        left += (
-            [f"{counted(foreign, 'Redis keys')} of that form whose values viewtail did not write"] if foreign else []
-        )
+        if foreign:
+            left += [f"{counted(foreign, 'Redis keys')} of that form whose values viewtail did not write"]
         left += [f"members of the Redis sets {shape}, which view {view} has" for view, shape in self._shared]
-        return Found(count=count, dropped=lines if count else (), left=left)
+        return left
 
     def drop(self, went_on: Callable[[int], None]) -> None:
         went_on(0)
@@ -171,6 +164,20 @@ class RedisLeftover(Leftover):
             return list(found)
 
 
+def _named(places: Iterable[Place], part: str) -> set[str]:
+    """What these places say of a part, of those that have it."""
+    return {place[part] for place in places if part in place}
+
+
+def _sharing(others: Iterable[tuple[str, Place]], sets: Collection[str]) -> set[tuple[str, str]]:
+    """Other views, each with a form of its sets that these may be of too."""
+    return {
+        (view, place["sets"])
+        for view, place in others
+        if "sets" in place and any(shapes_meet(place["sets"], one) for one in sets)
+    }
+
+
 class RedisTraces(Traces):
     """A key and its tombstone; of a set's entity, the sets that it is in too."""
 
@@ -185,23 +192,26 @@ class RedisTraces(Traces):
         with _mapped(self._client, "looking at keys"):
             is_there, has_side = self._client.exists(name), self._client.exists(side)
             answer: Any = self._client.eval(_LOOK, 2, name, side, self._kind, TOMBSTONE)
-        version, deleted = map(as_text, answer)
-        sets = [] if self._sets is None else self._sets.of(key, name, int(version) if version else None)
+        written, deleted = map(as_text, answer)
+        version = int(written) if written else None
+        sets = [] if self._sets is None else self._sets.of(key, name, version)
+        held = _held(Holds.VALUES, is_there=is_there, is_ours=written)
+        beside = _held(Holds.TOMBSTONE, is_there=has_side, is_ours=deleted)
         return [
-            Trace(
-                place=f"Redis key {name}",
-                holds=Holds.NOTHING if not is_there else Holds.VALUES if version else Holds.FOREIGN,
-                version=int(version) if version else None,
-            ),
-            Trace(
-                place=f"Redis key {side}",
-                holds=Holds.NOTHING if not has_side else Holds.TOMBSTONE if deleted else Holds.FOREIGN,
-            ),
+            Trace(place=f"Redis key {name}", holds=held, version=version),
+            Trace(place=f"Redis key {side}", holds=beside),
             *sets,
         ]
 
     def close(self) -> None:
         self._client.close()
+
+
+def _held(ours: Holds, *, is_there: Any, is_ours: Any) -> Holds:
+    """What is in a place: nothing, `ours`, or what viewtail did not write."""
+    if not is_there:
+        return Holds.NOTHING
+    return ours if is_ours else Holds.FOREIGN
 
 
 class _Sets:
@@ -223,7 +233,7 @@ class _Sets:
         traces = []
         for name in self._seen:
             is_named = named == [name, member.encode()]
-            holds = Holds.NOTHING if name not in holding else Holds.VALUES if is_named else Holds.FOREIGN
+            holds = _held(Holds.VALUES, is_there=name in holding, is_ours=is_named)
             traces.append(Trace(place=f"Redis set {as_text(name)}", holds=holds, version=version if is_named else None))
         return traces or [Trace(place=f"Redis sets {self._keys.shape}", holds=Holds.NOTHING)]
 

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import orjson
@@ -71,11 +71,14 @@ _WAITED_FOR = (  # redis-py cuts the word off the text for those that it has a c
 )
 
 
+_Answers: TypeAlias = Sequence[tuple[str, Sequence[Item]]]  # by command, its view and its rows
+
+
 class _Sent(NamedTuple):
     """Writes whose answers were not read yet."""
 
     writes: Sequence[ViewWrites]
-    answers: Sequence[tuple[str, Sequence[Item]]]  # by command, its view and its rows
+    answers: _Answers
     is_whole: bool  # all bytes were sent
 
 
@@ -202,14 +205,10 @@ class RedisSink(GuardedSink):
         """Of few rows: what an idle connection takes at once."""
         if self._moves or self._is_look_due or sum(len(of_view.writes) for of_view in writes) > ROWS_SENT_AHEAD:
             return None
-        letters: list[Parked] = []
-        commands = [
-            (of.view, *one) for of in writes for one in self._commands(of.view, list(of.writes.items()), letters)
-        ]
-        packed, connection = b"".join(command for _, command, _ in commands), self._connection
-        if letters or len(packed) > BYTES_TOGETHER or connection is None:
+        together, connection = self._together(writes), self._connection
+        if together is None or connection is None:
             return None
-        answers = [(view, items) for view, _, items in commands]
+        packed, answers = together
 
         def send() -> None:
             self._sent = _Sent(writes, answers, is_whole=False)
@@ -217,6 +216,17 @@ class RedisSink(GuardedSink):
             self._sent = _Sent(writes, answers, is_whole=True)
 
         return send
+
+    def _together(self, writes: Sequence[ViewWrites]) -> tuple[bytes, _Answers] | None:
+        """Calls of the script that can be sent as one, and what each answers; None: they are too large, or refused."""
+        letters: list[Parked] = []
+        commands = [
+            (of.view, *one) for of in writes for one in self._commands(of.view, list(of.writes.items()), letters)
+        ]
+        packed = b"".join(command for _, command, _ in commands)
+        if letters or len(packed) > BYTES_TOGETHER:
+            return None
+        return packed, [(view, items) for view, _, items in commands]
 
     def push(self, writes: Sequence[ViewWrites]) -> None:
         sent, self._sent = self._sent, None
