@@ -63,18 +63,23 @@ def _function(function: types.FunctionType, seen: _Seen) -> Iterator[str]:
     yield _bytecode(function.__code__) if tree is None else ast.unparse(tree)
     yield from _each(function.__defaults__ or (), seen)
     yield from _each(sorted((function.__kwdefaults__ or {}).items()), seen)
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        yield name
-        try:
-            yield from _text_of(cell.cell_contents, seen)
-        except ValueError:  # not set yet
-            yield "unset"
+    yield from _closure(function, seen)
     for name in sorted(_names(function.__code__)):
         if name in function.__globals__:
             yield name
             yield from _text_of(function.__globals__[name], seen)
     if (wrapped := getattr(function, "__wrapped__", None)) is not None:
         yield from _text_of(wrapped, seen)
+
+
+def _closure(function: types.FunctionType, seen: _Seen) -> Iterator[str]:
+    """The variables of outer functions that it uses, with what they hold."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        yield name
+        try:
+            yield from _text_of(cell.cell_contents, seen)
+        except ValueError:  # not set yet
+            yield "unset"
 
 
 def _names(code: types.CodeType) -> set[str]:

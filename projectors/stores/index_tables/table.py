@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -304,13 +304,7 @@ class IndexTableShape:
     def _check_columns(self) -> None:
         keys = {column.name.lower() for column in self.view.key}
         if computed := self.view.view.computed:
-            names = [column.name.lower() for column in computed]
-            for name in names:
-                if name in keys or name == VERSION or names.count(name) > 1 or not _NAME.fullmatch(name):
-                    raise self._wrong(
-                        f"value column {name} needs another name: letters, digits, _ and $, at most 64; neither "
-                        f"{VERSION}, nor one of the key's columns, nor that of another value column"
-                    )
+            self._check_computed([column.name.lower() for column in computed], keys)
             return
         for column in (*self.view.key, *self.view.values):
             if column.name.lower() == VERSION:
@@ -324,6 +318,14 @@ class IndexTableShape:
                 raise self._wrong(
                     f"column {column.name} is a key column, which each index table has anyway; take it out of "
                     "value=[...]"
+                )
+
+    def _check_computed(self, names: Sequence[str], keys: Collection[str]) -> None:
+        for name in names:
+            if name in keys or name == VERSION or names.count(name) > 1 or not _NAME.fullmatch(name):
+                raise self._wrong(
+                    f"value column {name} needs another name: letters, digits, _ and $, at most 64; neither "
+                    f"{VERSION}, nor one of the key's columns, nor that of another value column"
                 )
 
     @property

@@ -231,6 +231,9 @@ class RedisKeys:
                 f"the key template has {{{GENERATION}}} once, before all columns: readers find the number under the "
                 f"key that is the template up to there, e.g. key='{self._name}:{{{GENERATION}}}:{self._names}'"
             )
+        self._check_kept_apart(parts)
+
+    def _check_kept_apart(self, parts: Sequence[Part]) -> None:
         for (_, left), (between, right) in itertools.pairwise(parts):
             if left and right and not _keeps_apart(left, between):
                 raise self._wrong(
