@@ -82,15 +82,7 @@ class Backfill:
         AnotherServerError: the source's address leads elsewhere; call again when what that means has been decided.
         """
         view, guard = self.view.id, guarded(self.sink)
-        with self.life.gate.open(view, self.bound_at) as is_right:
-            if not is_right:
-                raise StopRequested  # its table changed since; the next one is of the table as it is now
-            if guard is not None and guard.missing():
-                self.life.states.move(Event.INTERRUPTED, [view])  # what it wrote before is gone
-            refused = self.sink.prepare()
-        if refused:
-            self.life.refused(view, refused[view])
-            raise StopRequested
+        self._prepare(guard)
         incarnation = "" if guard is None else guard.incarnation()
         try:
             record, is_resumed = self._begin(self._now(), incarnation)
@@ -112,6 +104,19 @@ class Backfill:
         self.vitals.state = "filled"
         _log.info("view backfilled", view=view, rows=self._kept_count, swept=swept is not None)
 
+    def _prepare(self, guard: GuardedSink | None) -> None:
+        """Make the view's place in the store ready. Raises StopRequested where it does not get one now."""
+        view = self.view.id
+        with self.life.gate.open(view, self.bound_at) as is_right:
+            if not is_right:
+                raise StopRequested  # its table changed since; the next one is of the table as it is now
+            if guard is not None and guard.missing():
+                self.life.states.move(Event.INTERRUPTED, [view])  # what it wrote before is gone
+            refused = self.sink.prepare()
+        if refused:
+            self.life.refused(view, refused[view])
+            raise StopRequested
+
     def close(self) -> None:
         """Give the sink up."""
         self.sink.close()
@@ -131,11 +136,9 @@ class Backfill:
         """The view's record, and whether an interrupted backfill goes on."""
         record = self.life.states.read(self.view.id)
         is_resumed = record.state is State.BACKFILLING
-        if is_resumed and record.incarnation != incarnation:
-            self._begin_again("the store was restarted during the backfill")
-        if is_resumed and record.row_order not in ("", row_order(self.view.table)):
-            self._begin_again("rows are in another order than when the backfill was interrupted")
-        if not is_resumed:
+        if is_resumed:
+            self._check_goes_on(record, incarnation)
+        else:
             self.dead_letters.clear_view(self.view.id)
             record = self.life.states.begin_backfill(self.view.id, watermark, self.vitals.row_estimate, incarnation)
             if record.state is not State.BACKFILLING:
@@ -149,6 +152,13 @@ class Backfill:
             _log.info("backfilling", view=self.view.id, rows_before=record.row_count, about=self.vitals.row_estimate)
         self.vitals.state = "filling"
         return record, is_resumed
+
+    def _check_goes_on(self, record: ViewRecord, incarnation: str) -> None:
+        """Begin again where what the interrupted one wrote may be gone, or rows now come in another order."""
+        if record.incarnation != incarnation:
+            self._begin_again("the store was restarted during the backfill")
+        if record.row_order not in ("", row_order(self.view.table)):
+            self._begin_again("rows are in another order than when the backfill was interrupted")
 
     def _write_chunks(self, after: tuple[Any, ...] | None, version: int) -> None:
         if self.gives_way is None:
@@ -242,15 +252,17 @@ class Backfill:
             parked = self.dead_letters.keys_of(self.view.id) if page else ()
             if parked:
                 page = [one for one in page if render_key(one[0], self.view.key) not in parked]
-            if self.view.view.entity.version is None:
-                stale = {key: Write(version, None) for key, _ in page}
-            else:
-                absent = self._absent([key for key, _ in page], version)
-                stale = {key: Write(stored | 1, None) for key, stored in page if key in absent}
-            if stale:
+            if stale := self._stale(page, version):
                 self.sink.write([ViewWrites(self.view.id, stale)], None)
                 self.progress.commit_rows()
             self._rest()
+
+    def _stale(self, page: Sequence[tuple[Key, int]], version: int) -> dict[Key, Write]:
+        """The tombstones for those of these present keys, each with its version, that the table no longer has."""
+        if self.view.view.entity.version is None:
+            return {key: Write(version, None) for key, _ in page}
+        absent = self._absent([key for key, _ in page], version)
+        return {key: Write(stored | 1, None) for key, stored in page if key in absent}
 
     def _absent(self, keys: list[Key], version: int) -> set[Key]:
         absent = self.rows.absent(self.view.key, keys, version)

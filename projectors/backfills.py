@@ -112,9 +112,7 @@ class Backfills:
 
         What it does not write any more is dropped.
         """
-        own = self._own
-        declared = {view.view.id for view in own.life.views.values()}
-        found = [one for one in rebuilds.read().values() if one.view in declared]
+        own, found = self._own, self._of_own_views(rebuilds)
         if rebuilds.due(found, time.monotonic() - self._began_at):
             return True
         kept = [one for one in found if one.stage is not Stage.DROPPING]
@@ -123,6 +121,10 @@ class Backfills:
         if kept != found:
             self._with_copies(copies.drop_places)
         return False
+
+    def _of_own_views(self, rebuilds: Rebuilds) -> list[Rebuild]:
+        declared = {view.view.id for view in self._own.life.views.values()}
+        return [one for one in rebuilds.read().values() if one.view in declared]
 
     def _with_copies(self, work: Callable[[copies.Deployment, str, Store, Sequence[BoundView]], None]) -> None:
         own = self._own

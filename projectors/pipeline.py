@@ -163,14 +163,18 @@ class Pipeline:
                 elif batch is not None:
                     self._pass(batch)
                 else:
-                    if has_read:  # before that, what the store refused comes again
-                        self.vitals.oldest_waiting_us = 0
-                    if self._witnessed is not None:
-                        self._witnessed.settle()
-                    self.offsets.settle()
+                    self._when_idle(has_read)
                 self._save_when_idle()
                 if self.stop.is_set() and not self._open_rows:  # the batch that ends the transaction is there already
                     return
+
+    def _when_idle(self, has_read: bool) -> None:
+        """The source has nothing more for now. `has_read`: it had something since reading began."""
+        if has_read:  # before that, what the store refused comes again
+            self.vitals.oldest_waiting_us = 0
+        if self._witnessed is not None:
+            self._witnessed.settle()
+        self.offsets.settle()
 
     def _apply(self, batch: Batch) -> None:
         failpoints.reach("after read")

@@ -270,7 +270,7 @@ class ViewStates:
         for name, view in whole.items():
             is_filled, before = known[name]
             now = [column for column in view.table.columns if column.name in view.needed]
-            kept = now if is_filled else [*now, *(column for column in before if column not in now)]
+            kept = now if is_filled else _with_former(now, before)
             if kept != before:
                 statement = f"UPDATE {self._table} SET columns = %s {self._ours} AND name = %s"
                 cursor.execute(statement, (_columns_text(kept), name))
@@ -479,6 +479,11 @@ def _place(view: BoundView) -> Place:
 
 def _text_of(places: Sequence[Place]) -> str:
     return orjson.dumps(places).decode()
+
+
+def _with_former(now: Sequence[Column], before: Sequence[Column]) -> list[Column]:
+    """The present columns, then the former ones that are no more as they were."""
+    return [*now, *(column for column in before if column not in now)]
 
 
 def _columns_text(columns: Sequence[Column]) -> str:
