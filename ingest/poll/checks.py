@@ -40,16 +40,24 @@ def _of_server(
     held = Privileges.of(connection)
     for schema, table in tables:
         is_one = not is_pattern(table)
-        missing = held.missing(("SELECT",), schema, table if is_one else None)
-        mend = f"GRANT SELECT ON {quote(schema, table) if is_one else on_database(schema)} TO {account(address)};"
-        seen, why = "not granted" if missing else "granted", "its rows cannot be read" if is_one else _UNSEEN
-        yield expect(not missing, _WHERE, f"SELECT on {full_name(schema, table if is_one else '*')}", seen, why, mend)
-        if is_one and missing:
+        is_missing = bool(held.missing(("SELECT",), schema, table if is_one else None))
+        yield _select(address, schema, table, is_missing)
+        if is_one and is_missing:
             continue  # nor does information_schema tell its columns
         for name in [table] if is_one else parts_of(connection, schema, table):
             yield _ids(connection, schema, name, orders.get((schema, table), ()))
     yield _is_primary(connection)
     yield _locks(connection, wait_s)
+
+
+def _select(address: MySQLAddress, schema: str, table: str, is_missing: bool) -> Finding:
+    """Whether the user may read a table, or where a pattern stands for several, all of the schema."""
+    if is_pattern(table):
+        what, of, why = full_name(schema, "*"), on_database(schema), _UNSEEN
+    else:
+        what, of, why = full_name(schema, table), quote(schema, table), "its rows cannot be read"
+    seen, mend = "not granted" if is_missing else "granted", f"GRANT SELECT ON {of} TO {account(address)};"
+    return expect(not is_missing, _WHERE, f"SELECT on {what}", seen, why, mend)
 
 
 def check_sees_all(connection: Connection, schema: str, tables: str) -> None:

@@ -18,7 +18,7 @@ from changes.positions import Position
 from changes.tables import ForeignKey, is_pattern
 from ingest import Orders, SourceAccess, SourceKind, Tables
 from ingest.poll import checks
-from ingest.poll.polled_table import polled
+from ingest.poll.polled_table import PolledTable, polled
 from ingest.poll.position import BEFORE_ALL, PollPosition, own
 from ingest.poll.settings import PollSettings
 from ingest.poll.source import PollSource
@@ -78,18 +78,12 @@ class PollHistory:
         with closing(self.open_session()) as connection:
             connection.autocommit(True)
             writers = self._writers(connection)
-            tables = [table for one in followed for table in polled(one, _order_of(one), BEFORE_ALL)]
-            for table in tables:
-                table.check(connection)
+            tables = _checked(connection, followed)
             while waiting := [table for table in tables if table.ids is None]:
                 for table in waiting:
                     table.look(connection, writers)
                 if time.monotonic() > deadline:
-                    names = ", ".join(table.name for table in waiting)
-                    raise SourceError(
-                        f"transactions that were open {within_s:.0f} s ago, and may bring rows into {names}, have not "
-                        "ended yet. Repeat the command when they have"
-                    )
+                    raise _still_open(waiting, within_s)
                 time.sleep(_SETTLE_TICK_S)
         return PollPosition(0, 0, {table.name: (table.passed or 0, ()) for table in tables})
 
@@ -120,6 +114,22 @@ class PollHistory:
                 "history: viewtail replay --new-history"
             )
         return connection
+
+
+def _checked(connection: Connection, followed: Iterable[Followed]) -> list[PolledTable]:
+    """Each table, which is there as it was described."""
+    tables = [table for one in followed for table in polled(one, _order_of(one), BEFORE_ALL)]
+    for table in tables:
+        table.check(connection)
+    return tables
+
+
+def _still_open(waiting: Iterable[PolledTable], within_s: float) -> SourceError:
+    names = ", ".join(table.name for table in waiting)
+    return SourceError(
+        f"transactions that were open {within_s:.0f} s ago, and may bring rows into {names}, have not ended yet. "
+        "Repeat the command when they have"
+    )
 
 
 def _order_of(followed: Followed) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,9 +102,7 @@ class PolledTable:
         if not self.waits:
             return self._fetched(connection, self._above(self.ids.top))
         order = quote(self.order.name)
-        wanted = [f"{order} BETWEEN {low} AND {high}" for low, high in self.ids.gaps()]
-        wanted.append(f"{order} > {self.ids.top}")
-        slices = [wanted[at : at + MOST_GAPS] for at in range(0, len(wanted), MOST_GAPS)]
+        slices = _unread(self.ids, order)
         if len(slices) > 1:
             _execute(connection, *_SAME_MOMENT)
         rows: list[Row] = []
@@ -145,15 +144,8 @@ class PolledTable:
             return
         top = self._newest(connection) if self.ids is None else self.ids.top  # before it is asked who is there
         open_now = writers.now(connection, self.table.schema, self.table.name)
-        kept: deque[_Look] = deque()
-        for one in self._looks:  # few: those that wait for the same ones are one
-            one.writers = still_open(one.writers, open_now)
-            if kept and kept[-1].writers == one.writers:
-                kept[-1].upto = one.upto
-            else:
-                kept.append(one)
-        self._looks = kept
-        last = kept[-1] if kept else None
+        self._looks = _still_waiting(self._looks, open_now)
+        last = self._looks[-1] if self._looks else None
         if self.ids is None and last is not None:
             pass  # it begins where the first look was
         elif last is not None and last.writers == open_now:
@@ -204,6 +196,25 @@ class PolledTable:
         table = self.table
         found = asked(connection, f"SELECT MAX({quote(self.order.name)}) FROM {quote(table.schema, table.name)}")
         return int(found or 0)
+
+
+def _unread(ids: Ids, order: str) -> list[list[str]]:
+    """The ranges of ids that were not read, as conditions on the column `order`; each list is for one SELECT."""
+    wanted = [f"{order} BETWEEN {low} AND {high}" for low, high in ids.gaps()]
+    wanted.append(f"{order} > {ids.top}")
+    return [wanted[at : at + MOST_GAPS] for at in range(0, len(wanted), MOST_GAPS)]
+
+
+def _still_waiting(looks: Iterable[_Look], open_now: Open) -> deque[_Look]:
+    """The looks, each with those of its writers that are still there; those that wait for the same ones are one."""
+    kept: deque[_Look] = deque()
+    for one in looks:  # few
+        one.writers = still_open(one.writers, open_now)
+        if kept and kept[-1].writers == one.writers:
+            kept[-1].upto = one.upto
+        else:
+            kept.append(one)
+    return kept
 
 
 def _changed(table: str) -> TablesChangedError:
