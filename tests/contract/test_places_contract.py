@@ -19,6 +19,7 @@ from projectors.stores.owners import Claimant, Places
 from projectors.stores.redis import sink as redis_sink
 from projectors.stores.redis.places import RedisPlaces
 from projectors.stores.topics.places import TopicPlaces
+from projectors.stores.topics.rules import transactional_id
 from tests.contract.sinks import SHARED_SERVERS, STORES, ElasticsearchOne, KafkaOne, RedisOne, Store, of_view
 from tests.contract.test_sink_contract import position
 
@@ -72,14 +73,14 @@ class Deployments:
         ((key, (version, _)),) = self.store.shown(self.store.person).items()
         return key, version
 
-    def places(self, name: str) -> Places:
-        claimant, store = self.claimant(name), self.store
+    def places(self, name: str, had: bool = False) -> Places:
+        claimant, store = self.claimant(name, had), self.store
         if isinstance(store, RedisOne):
             return RedisPlaces(store.client(), claimant, "mark")
         if isinstance(store, ElasticsearchOne):
             return SearchPlaces(store.client(), claimant)
         assert isinstance(store, KafkaOne)
-        return TopicPlaces(store.client(), claimant, "writer")
+        return TopicPlaces(store.client(), claimant, transactional_id(store._database, "kafka"))
 
     def close(self) -> None:
         for sink in self._sinks:
@@ -129,6 +130,8 @@ def test_a_place_of_an_earlier_viewtail_is_who_s_that_had_it(two: Deployments) -
     earlier.close()
     _, refused = two.begun("2b", two.store.person)
     assert "does not say which" in refused[two.store.person.id]
+    assert two.places("2b").refusal(two.store.person) == refused[two.store.person.id]
+    assert two.places("1a", had=True).refusal(two.store.person) is None
     heir, refused = two.begun("1a", had=True)
     assert refused == {}
     witness = heir.witness(position(1))
@@ -151,6 +154,7 @@ def test_of_two_that_claim_a_place_at_once_one_gets_it(two: Deployments) -> None
         thread.start()
     for thread in threads:
         thread.join(60)
+    assert refused.keys() == {"1a", "2b"}
     for view in two.views:
         assert sum(view in why for why in refused.values()) == 1, refused
 
@@ -177,8 +181,28 @@ def test_who_lost_a_place_notices_before_it_writes_again(two: Deployments, monke
     assert two.newest() == ((1,), 500)
 
 
+def test_who_took_a_place_over_loses_it_again_though_both_databases_are_called_the_same(
+    two: Deployments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (redis_sink, search_sink):
+        monkeypatch.setattr(module, "LOOK_EVERY_S", 0.0)
+    first, refused = two.begun("1a")
+    assert refused == {}
+    two.write(first, 500)
+    two.places("2b").take_over(two.store.person, "taken over from deployment-1a by ada@shop")
+    second, refused = two.begun("2b", two.store.person)
+    assert refused == {}
+    two.write(second, 1000)
+    two.places("1a").take_over(two.store.person, "taken over from deployment-2b by ben@shop")
+    with pytest.raises((StoreUnavailableError, FencedError)):
+        two.write(second, 2000)
+    assert "deployment-1a" in two.prepared(second)[two.store.person.id]
+    assert two.prepared(first) == {}
+
+
 def test_a_released_place_is_free(two: Deployments) -> None:
     first, _ = two.begun("1a")
+    two.write(first, 1000)
     first.close()
     for view in two.views:
         two.places("2b").release(view)  # it is not its own
@@ -186,12 +210,10 @@ def test_a_released_place_is_free(two: Deployments) -> None:
     assert set(refused) == set(two.views)
     for view in two.views:
         two.places("1a").release(view)
-    if isinstance(two.store, ElasticsearchOne):  # released, it is nobody's, and what it holds may not be written over
-        _, refused = two.begun("2b")
-        assert "does not say which" in refused[two.store.person.id]
-        two.store.close()
+    assert two.places("2b").refusal(two.store.person) is None
     _, refused = two.begun("2b")
     assert refused == {}
+    assert set(two.prepared(first)) == set(two.views)
 
 
 def test_two_whose_databases_are_called_the_same_keep_their_own_positions(two: Deployments) -> None:

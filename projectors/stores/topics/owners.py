@@ -34,6 +34,15 @@ class Claim:
     writer: str  # transactional id of who publishes
     is_released: bool = False
 
+    def writers(self) -> tuple[str, ...]:
+        """The transactional ids that its owner may publish with.
+
+        A sink whose database is called as another deployment's adds the beginning of its deployment's id. Whoever
+        takes a topic over does not know whether its sink will.
+        """
+        suffix = f".{self.owner.deployment[:8]}"
+        return (self.writer,) if self.writer.endswith(suffix) else (self.writer, f"{self.writer}{suffix}")
+
     @property
     def key(self) -> bytes:
         return orjson.dumps({"owner_of": self.topic, "deployment": self.owner.deployment})

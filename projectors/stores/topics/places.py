@@ -48,8 +48,8 @@ class TopicPlaces(Places):
         owner = self._claimant.owner(view.view.id, taken)
         mine = Claim(topic=name, topic_id=present.id, owner=owner, writer=self._writer)
         self._write([mine, *(replace(one, is_released=True) for one in former)])
-        for one in former:
-            self._fence(one.writer)
+        for writer in dict.fromkeys(writer for one in former for writer in one.writers()):
+            self._fence(writer)
 
     def clear(self, view: BoundView) -> None:
         """Nothing: consumers have read it, and the backfill tells them what is true now."""
