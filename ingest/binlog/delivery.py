@@ -141,19 +141,18 @@ class Delivery:
             origin_of=place.origin_of,
         )
         transaction.committed = transaction.committed_bytes = 0
+        transaction.told_gtid = None
         transaction.committed_refused, tables.halts, tables.table_changes = [], [], []
         return batch
 
     def _oldest_us(self, first_gtid: Buffer) -> int:
         """When the first transaction that tells anything was committed: those of others before it may be much older."""
-        tables, transaction = self._walk.tables, self._walk.transaction
-        told = transaction.changes[:1] if transaction.committed else transaction.committed_refused[:1]
-        if told and told[0].transaction:
-            return committed_us(told[0].transaction)
-        first_us = committed_us(first_gtid)
-        if (tables.table_changes or tables.halts) and transaction.foreign_gtid is not None:
-            return max(first_us, committed_us(transaction.foreign_gtid))  # that one may be of an earlier batch
-        return first_us
+        transaction = self._walk.transaction
+        firsts = transaction.changes[:1] if transaction.committed else []
+        told = [one.transaction for one in (*firsts, *transaction.committed_refused[:1]) if one.transaction]
+        if transaction.told_gtid is not None:
+            told.append(transaction.told_gtid)
+        return min(map(committed_us, told), default=committed_us(first_gtid))
 
 
 def _parts(piece: Piece) -> Iterator[Piece]:

@@ -51,6 +51,7 @@ class OpenTransaction:
         self.is_cut = False  # a file ended inside the open transaction
         self.is_quiet = True  # nothing but viewtail's own tables was touched since the last batch
         self.foreign_gtid: Buffer | None = None  # `gtid` of the last one that `mark_foreign` was called in
+        self.told_gtid: Buffer | None = None  # of the batch's first one that halts or changes a table
         self._savepoints: dict[tuple[int, str], Savepoint] = {}  # by start of their transaction, and name
         self.begun_at = _NO_PLACE  # start of the transaction whose BEGIN was read last
         self._branch_at = _NO_PLACE  # start of the XA transaction that was begun last
@@ -88,6 +89,11 @@ class OpenTransaction:
         """It is not viewtail's own, though no table map says so."""
         self.is_quiet = False
         self.foreign_gtid = self.gtid
+
+    def mark_told(self) -> None:
+        """It tells of a table."""
+        if self.told_gtid is None:
+            self.told_gtid = self.gtid
 
     def enter_file(self) -> None:
         """A transaction is known by its start: in another file another one may have the same."""

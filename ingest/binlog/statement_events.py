@@ -114,6 +114,7 @@ class StatementEvents:
             # Perhaps a temporary table was emptied: viewtail looks up which rows are gone.
             kind = TableChangeKind.THINNED
         reason = f"{verdict.followed.table.full_name} at {place}: {why}"
+        self._walk.transaction.mark_told()
         changes = self._walk.tables.table_changes
         changes.append(TableChange(verdict.followed, place.version(log_pos), kind, reason))
 

@@ -155,6 +155,7 @@ class TableReaders:
         if self._is_before_it_fits(followed, version):
             return
         reason = f"{followed.table.full_name} at {self._place}: {reason}"
+        self._transaction.mark_told()
         self.halts.append(Halt(followed, version, reason, columns))
         self.halted.add(followed)
         self.followed.pop(self._key(followed.table.schema, followed.table.name), None)

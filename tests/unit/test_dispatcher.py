@@ -136,6 +136,33 @@ def test_a_statement_is_as_old_as_itself() -> None:
     assert batch.table_changes and batch.oldest_commit_us == stream.committed_us
 
 
+def test_a_batch_with_rows_is_as_old_as_a_statement_before_them() -> None:
+    stream, second_us = Stream(), 1_000_000
+    stream.gtid(1)
+    stream.query("TRUNCATE TABLE shop.user")
+    stream.committed_us += 10 * second_us
+    stream.transaction(2, [(1, b"x")])
+    (batch,) = walk(dispatcher(), bytes(stream.data))
+    assert batch.changes and batch.table_changes
+    assert batch.oldest_commit_us == stream.committed_us - 10 * second_us
+
+
+@pytest.mark.parametrize(("statement", "attribute"), [
+    ("TRUNCATE TABLE shop.user", "table_changes"), ("ALTER TABLE shop.user DROP COLUMN name", "halts"),
+])  # fmt: skip
+def test_statements_are_as_old_as_the_first_that_concerns_a_table(statement: str, attribute: str) -> None:
+    """Others' statements come before and behind it, and it counts for its own batch alone."""
+    stream, second_us = Stream(), 1_000_000
+    for number, each in enumerate(("CREATE DATABASE a", statement, "CREATE DATABASE b"), 1):
+        stream.gtid(number)
+        stream.query(each)
+        stream.committed_us += 10 * second_us
+    walker = dispatcher()
+    (batch,) = walk(walker, bytes(stream.data))
+    assert getattr(batch, attribute) and batch.oldest_commit_us == stream.committed_us - 20 * second_us
+    assert walker._transaction.told_gtid is None
+
+
 def test_nothing_leaves_before_its_commit() -> None:
     stream = Stream()
     stream.gtid(1)
