@@ -10,7 +10,7 @@ from changes.retrying import reaction_to
 STATES = {
     "retrying": {
         "TemporaryError", "SourceUnavailableError", "StoreUnavailableError", "CorruptEventError", "AnotherServerError",
-        "TablesChangedError", "TookTooLongError",
+        "TablesChangedError", "TookTooLongError", "ReadOnlyError",
     },
     "standby": {"FencedError"},
 }  # fmt: skip
