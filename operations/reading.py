@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pymysql
 
@@ -23,13 +23,15 @@ from changes.writes import Key
 from ingest.canonical import fetch_rows, select_list, select_of
 from offsets import migrations, pauses
 from operations.given import canonical_value, in_hexadecimal, key_of
-from projectors.projection import RowByRow, RowRefusedError
 from projectors.rebuilds import as_live
 from projectors.stores import SearchPage, ViewReader
 from projectors.stores.registry import STORES, store_of
 from projectors.views import BoundView, View
 from servers.literals import one_of, where_all
 from servers.sessions import Connection, MySQLAddress, quote, session_error
+
+if TYPE_CHECKING:
+    from projectors.projection import RowByRow
 
 Open = Callable[[], Connection]
 
@@ -67,6 +69,8 @@ class Reader:
 
     def find(self, values: Sequence[Any], limit: int) -> Rows:
         """The canonical rows of the entities that have these values of the first value columns, in key order."""
+        from projectors.projection import RowByRow
+
         view = self.view
         if not view.view.has_index:
             kinds = _kinds([kind for store in STORES for kind in store.view_classes if kind.has_index])
@@ -226,6 +230,8 @@ def canonical_rows(connection: Connection, view: BoundView, keys: Sequence[Key])
 
 def _matches(row: _Values, projected: RowByRow, view: BoundView, wanted: Sequence[Any]) -> bool:
     """Whether the view shows the row as it is now, under these values."""
+    from projectors.projection import RowRefusedError
+
     try:
         values = projected.values(tuple([_readable(row[name]) for name in view.needed]), 0)
     except RowRefusedError:  # parked: it is not in the view

@@ -11,19 +11,21 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from changes.bodies import ZLIB
 from changes.errors import DeclarationError, nearest
 from changes.tables import Column, Kind, Table
-from ingest.canonical.newest_cells import NewestCells
 from ingest.charsets import ONE_TO_ONE
 from projectors.function_columns import Reads, columns_read
 from projectors.function_source import function_source
 from projectors.stores.registry import needed, store_of
 from projectors.views import BoundView, RowFunction, View
+
+if TYPE_CHECKING:
+    from ingest.canonical.newest_cells import NewestCells
 
 Describe = Callable[[str, str], Table]
 
@@ -319,6 +321,8 @@ def _cells(view: View, table: Table) -> NewestCells | None:
     entity = view.entity
     if entity.columns_by is None or entity.newest is None or entity.body is None:
         return None
+    from ingest.canonical.newest_cells import NewestCells
+
     names, _ = named_columns(view)
     return NewestCells(
         table=table,

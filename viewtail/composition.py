@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pymysql
 import structlog
@@ -20,10 +21,8 @@ from offsets import deployments, epochs, schema
 from offsets.mysql import OwnSession, saved_position
 from operations import status
 from operations.check import check_patterns, check_read_back, tables_of
-from operations.erase import Archived
 from operations.status import PipelineStatus
 from projectors.binding import bind, declaration_hash, named_columns
-from projectors.copies import refusals
 from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.stores.owners import Claimant
@@ -35,6 +34,9 @@ from servers.facts import facts_of
 from servers.sessions import Connection, asking, open_session, session_error
 from viewtail.settings import Settings
 from viewtail.sources import read_position
+
+if TYPE_CHECKING:
+    from operations.erase import Archived
 
 _log = structlog.get_logger("viewtail.composition")
 
@@ -103,6 +105,7 @@ class Deployment:
 
     def archived(self, table: Table) -> Archived | None:
         """Where archived events of event-sourced entities are; None for other tables, and where there are none."""
+        from operations.erase import Archived
         from viewtail.entities.archives import Archive
         from viewtail.entities.event_table import EventTable
 
@@ -228,6 +231,8 @@ class Deployment:
         """Raises DeclarationError for changed views that are to be built beside what readers have, and cannot be."""
         if self.limits.on_change != "beside":
             return
+        from projectors.copies import refusals
+
         is_default = not self.settings.source_kind.is_shared_out
         with closing(OwnSession(self.open_store)) as session:
             found = refusals(session, self.database, self.views, is_default=is_default)

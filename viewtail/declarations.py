@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import Any
 
 from changes.errors import DeclarationError, MisuseError, nearest
-from operations.reading import choose, named
 from projectors.stores.registry import STORES, store_of
 from projectors.views import View
 from viewtail import own_packages, settings, shards
@@ -44,6 +43,8 @@ def configured(config: Path | None) -> tuple[settings.Settings, list[View]]:
 
 def chosen(loaded: settings.Settings, views: Sequence[View], name: str) -> View:
     """The one of a command's `configured` views that a user names. Raises MisuseError."""
+    from operations.reading import choose, named
+
     if not named(views, name) and (left_out := named(load(loaded.views), name)):
         raise MisuseError(
             f"view {left_out[0].id} is published by the tailer, and these are a projector's settings "

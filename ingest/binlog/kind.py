@@ -1,10 +1,14 @@
-"""All that is known of the binlog as a kind of source: its settings, present history, checks and grants."""
+"""All that is known of the binlog as a kind of source: its settings, present history, checks and grants.
+
+The decoder, the checks and the rest are imported where they are used: every command imports this, few read a binlog.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pymysql
 from pydantic import Field
@@ -16,18 +20,15 @@ from changes.pipelines import PipelineId
 from changes.positions import Position
 from changes.tables import ForeignKey
 from ingest import Orders, SourceAccess, SourceKind, Tables
-from ingest.binlog import checks, quiet_end
-from ingest.binlog.continuity import ServerHistory, check_identity, history_of
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
-from ingest.binlog.source import BinlogSource
-from ingest.canonical.foreign_keys import cascading_ancestry
-from ingest.left_out import is_filtered, why_missing
-from ingest.watermarks import WATERMARK_PRIVILEGES
 from servers.addresses import MYSQL
 from servers.facts import facts_of
 from servers.login import OWN_DATABASE, MySQLUrl, Name, Server
-from servers.privileges import account, grants
 from servers.sessions import Connection, MySQLAddress, asking, open_session, quote, session_error, value_of
+
+if TYPE_CHECKING:
+    from ingest.binlog.continuity import ServerHistory
+    from ingest.binlog.source import BinlogSource
 
 
 class BinlogSettings(Server):
@@ -73,6 +74,8 @@ class BinlogHistory:
     def reader(
         self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
     ) -> BinlogSource:
+        from ingest.binlog.source import BinlogSource
+
         access, settings, limits = self.access, self.access.section, self.access.limits
         return BinlogSource(
             access.address(),
@@ -91,12 +94,16 @@ class BinlogHistory:
         )
 
     def unlogged_keys(self, tables: Tables) -> Sequence[ForeignKey]:
+        from ingest.canonical.foreign_keys import cascading_ancestry
+
         with closing(self.open_session()) as connection:
             if not tables or value_of(connection, facts_of(connection).logs_cascades):
                 return ()
             return cascading_ancestry(connection, [*tables])
 
     def open_session(self) -> Connection:
+        from ingest.binlog.continuity import check_identity
+
         address = self.access.address()
         connection = open_session(address, role="source")
         try:
@@ -121,6 +128,8 @@ class BinlogKind(SourceKind):
         return BinlogPosition.from_text(text)
 
     def history(self, access: SourceAccess, pipeline: PipelineId, number: int) -> BinlogHistory:
+        from ingest.binlog.continuity import history_of
+
         with asking(access.address(), role="source") as connection:
             return BinlogHistory(access, number, history_of(connection))
 
@@ -129,19 +138,31 @@ class BinlogKind(SourceKind):
             return value_of(connection, "SELECT @@global.binlog_expire_logs_seconds") or None
 
     def why_missing(self, access: SourceAccess, watermark: str) -> str | None:
+        from ingest.left_out import why_missing
+
         return why_missing(access.address(), access.primary(), access.section.database, watermark)
 
     def is_filtered(self, access: SourceAccess) -> bool:
+        from ingest.left_out import is_filtered
+
         return is_filtered(access.address())
 
     def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:
+        from ingest.binlog import checks
+
         late = checks.LATE_WITH_A_CLEANER if access.is_cleaned else checks.NEVER
         return checks.checks(access.address(), access.primary(), access.section.database, tables, late)
 
     def ended(self, access: SourceAccess, tables: Tables) -> None:
+        from ingest.binlog import quiet_end
+
         quiet_end.note(access, frozenset({access.section.database, access.own_database}), tables)
 
     def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
+        from ingest.binlog import checks
+        from ingest.watermarks import WATERMARK_PRIVILEGES
+        from servers.privileges import account, grants
+
         address, primary = access.address(), access.primary()
         yield f"-- On {address}, whose changes are read:"
         yield f"GRANT {', '.join(name for name, _ in checks.REPLICATION)} ON *.* TO {account(address)};"

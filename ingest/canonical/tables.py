@@ -48,7 +48,7 @@ class Descriptions:
             (schema, part) for (schema, _), parts in self._parts.items() for part in parts
         }
         self._asked = frozenset(tables)
-        if folds_names(connection):  # two of them may be one table
+        if tables and folds_names(connection):  # two of them may be one table
             tables, self._asked = {(schema.lower(), name.lower()) for schema, name in tables}, frozenset()
         self._user = user_of(connection)
         columns = (

@@ -18,7 +18,6 @@ from ingest import Members, Orders, Sharer, SourceAccess, SourceKind, Tables
 from ingest.kafka.position import BEFORE_ALL, KafkaPosition, own
 from ingest.kafka.settings import KafkaSourceSettings
 from ingest.kafka.topics import groups_of, topics_of
-from ingest.left_out import why_missing
 from offsets.owners import this_process
 from servers.kafka import KAFKA
 from servers.sessions import Connection, open_session
@@ -173,6 +172,8 @@ class KafkaKind(SourceKind):
         return ages(access.section.client(), at, ANSWER_WITHIN_S) if at else {}
 
     def why_missing(self, access: SourceAccess, watermark: str) -> str | None:
+        from ingest.left_out import why_missing
+
         return why_missing(None, access.primary(), access.section.database, watermark)
 
     def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:

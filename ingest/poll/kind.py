@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pymysql
 import structlog
@@ -17,16 +18,16 @@ from changes.pipelines import PipelineId
 from changes.positions import Position
 from changes.tables import ForeignKey, is_pattern
 from ingest import Orders, SourceAccess, SourceKind, Tables
-from ingest.poll import checks
-from ingest.poll.polled_table import PolledTable, polled
 from ingest.poll.position import BEFORE_ALL, PollPosition, own
 from ingest.poll.settings import PollSettings
-from ingest.poll.source import PollSource
-from ingest.poll.writers import BoundedWait, Writers, why_unreadable, writers_of
 from servers.addresses import MYSQL
 from servers.facts import facts_of
-from servers.privileges import account, on_database
 from servers.sessions import Connection, MySQLAddress, asking, open_session, quote, session_error, value_of
+
+if TYPE_CHECKING:
+    from ingest.poll.polled_table import PolledTable
+    from ingest.poll.source import PollSource
+    from ingest.poll.writers import Writers
 
 NO_STORES = ("kafka",)  # a fill of a topic comes in the stream's order, which has no watermarks in it here
 _log = structlog.get_logger("viewtail.source")
@@ -60,6 +61,8 @@ class PollHistory:
     def reader(
         self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
     ) -> PollSource:
+        from ingest.poll.source import PollSource
+
         section, own = self.access.section, replace(self.access.own, database=None)
         orders = {name: _order_of(table) for name, table in followed.items()}
         return PollSource(
@@ -118,6 +121,8 @@ class PollHistory:
 
 def _checked(connection: Connection, followed: Iterable[Followed]) -> list[PolledTable]:
     """Each table, which is there as it was described."""
+    from ingest.poll.polled_table import polled
+
     tables = [table for one in followed for table in polled(one, _order_of(one), BEFORE_ALL)]
     for table in tables:
         table.check(connection)
@@ -147,6 +152,9 @@ def writers_on(connection: Connection, address: MySQLAddress, wait_s: float | No
 
     Raises SourceError where neither is there.
     """
+    from ingest.poll import checks
+    from ingest.poll.writers import BoundedWait, why_unreadable, writers_of
+
     try:
         facts = facts_of(connection)
         is_replica = checks.is_replica(connection)
@@ -191,6 +199,8 @@ class PollKind(SourceKind):
         wait_s = access.section.poll_wait_s
         if wait_s is None:
             return None
+        from ingest.poll.writers import why_unreadable
+
         with asking(access.address(), role="source") as connection:
             why = why_unreadable(connection, facts_of(connection))
         return why and (
@@ -199,9 +209,13 @@ class PollKind(SourceKind):
         )
 
     def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:
+        from ingest.poll import checks
+
         return checks.checks(access, tables, orders)
 
     def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
+        from servers.privileges import account, on_database
+
         address = access.address()
         yield f"-- On {address}, whose tables are polled:"
         for schema, table in tables:

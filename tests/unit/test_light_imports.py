@@ -13,6 +13,11 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 # Of the terminal, of HTTP, of SQL files and of a library's hobbies; clients of stores: test_stores.py.
 HEAVY = ("rich", "pygments", "attr", "markdown_it", "sqlglot", "httpx", "uvicorn", "prometheus_client")
 ON_A_WORKER = (*HEAVY, "typer", "viewtail.main", "viewtail.commands", "viewtail.serving", "viewtail.entities")
+# What decodes, polls, checks, erases: a kind of source is all that every command needs, for its settings.
+NO_LOOK_NEEDS = (
+    *("ingest.binlog.source", "ingest.binlog.checks", "ingest.binlog.quiet_end", "pymysqlreplication"),
+    *("ingest.poll.source", "ingest.poll.checks", "ingest.left_out", "operations.erase"),
+)
 LOOKS = ("viewtail.commands.status", "viewtail.commands.reading", "viewtail.commands.waiting")
 
 
@@ -34,6 +39,16 @@ def test_a_worker_imports_nothing_that_only_commands_need(store: str) -> None:
 def test_a_command_that_only_looks_imports_nothing_heavy(command: str) -> None:
     code = f"from viewtail import light_imports, main\nlight_imports.structlog()\nimport {command}"
     assert imported(code, HEAVY) == ""
+
+
+@pytest.mark.parametrize("command", LOOKS)
+def test_a_command_that_only_looks_imports_nothing_that_reads_a_source(command: str) -> None:
+    assert imported(f"import {command}", NO_LOOK_NEEDS) == ""
+
+
+def test_status_imports_nothing_that_projects_or_reads_rows() -> None:
+    names = ("operations.reading", "projectors.projection", "ingest.canonical.newest_cells")
+    assert imported("import viewtail.commands.status", names) == ""
 
 
 def test_a_command_looks_for_no_plugins_of_pydantic() -> None:
