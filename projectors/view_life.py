@@ -20,6 +20,7 @@ from changes.batches import Followed, Halt
 from offsets.mysql import Session
 from projectors.projection import Projections
 from projectors.stores import NOT_AS_DECLARED, Sink, guarded
+from projectors.stores.owners import TO_TAKE_OVER
 from projectors.stores.registry import store_of
 from projectors.view_states import KEPT, Event, State, ViewRecord, ViewStates
 from projectors.views import BoundView, View
@@ -193,8 +194,11 @@ class ViewLife:
     def refused(self, view: str, reason: str) -> None:
         """The store has no place for the view."""
         if view in self.projections.views:
-            again = "start viewtail run again" if NOT_AS_DECLARED in reason else f"viewtail replay {view}"
-            self.halt(view, f"{reason}. When that is mended: {again}")
+            if NOT_AS_DECLARED in reason:
+                reason = f"{reason}. When that is mended: start viewtail run again"
+            elif TO_TAKE_OVER not in reason:  # which says all that helps
+                reason = f"{reason}. When that is mended: viewtail replay {view}"
+            self.halt(view, reason)
 
     def accepted(self, views: Collection[str]) -> None:
         """The store has places for these views that are as they are declared: whoever mended that wants them back."""

@@ -7,7 +7,7 @@ one is refused, by name, until somebody takes the place over on purpose. How a c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from projectors.views import BoundView, view_of
 
 LOOK_EVERY_S = 5.0  # a sink that writes sees within this that a place was taken over
+TO_TAKE_OVER = "--take-over"  # of viewtail replay
 NOTICED_WITHIN_S = 8.0  # so long whoever takes one over waits, before it drops what is there
 
 
@@ -64,6 +65,27 @@ class Claimant:
         return view in self.ours or view_of(view) in self.ours
 
 
+def refusal(
+    view: str,
+    place: str,
+    mend: str,
+    *,
+    claimant: Claimant | None,
+    owners: Sequence[PlaceOwner],
+    is_released: bool,
+    holds: Callable[[], bool],
+) -> str | None:
+    """Why the claimant does not get the view's place; None: it is its own, or free.
+
+    `owners` are noted there, `is_released` says that one gave it up whose versions
+    the claimant can go on from, `holds` whether a viewtail wrote there.
+    """
+    if others := [one for one in owners if claimant is None or not claimant.is_owner(one)]:
+        return kept_by_another(view, place, others, mend)
+    is_known = bool(owners) or is_released or (claimant is not None and claimant.had(view))
+    return None if is_known or not holds() else of_nobody_known(view, place, mend)
+
+
 def kept_by_another(view: str, place: str, owners: Iterable[PlaceOwner], mend: str) -> str:
     """Why a view does not get its place, and what to do. `mend` is what else would do in that store."""
     which = "; ".join(dict.fromkeys(map(str, owners)))
@@ -88,7 +110,7 @@ def taken_from_us(views: Iterable[str]) -> str:
 
 
 def _to_take_over(view: str) -> str:
-    return f"viewtail replay {view_of(view)} --take-over"
+    return f"viewtail replay {view_of(view)} {TO_TAKE_OVER}"
 
 
 class Places(ABC):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -24,7 +24,7 @@ from changes.rendering import OPTIONAL_FIELD_TYPES, search_mapping
 from projectors.stores import PlaceRefusedError
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.stores.elasticsearch.views import SearchIndex
-from projectors.stores.owners import Claimant, PlaceOwner, kept_by_another, of_nobody_known
+from projectors.stores.owners import Claimant, PlaceOwner, refusal
 from projectors.views import BoundView
 
 _log = structlog.get_logger("viewtail.elasticsearch")
@@ -209,10 +209,8 @@ class _Index:
             if owner is not None:
                 self._meta["owner"] = meta["owner"]  # it stays what it is
             return
-        if owner is None and not self._claimant.had(view):
-            raise PlaceRefusedError(of_nobody_known(view, f"the Elasticsearch index {index}", MEND))
-        if owner is not None and not self._claimant.is_owner(owner):
-            raise PlaceRefusedError(kept_by_another(view, f"the Elasticsearch index {index}", [owner], MEND))
+        if why := why_refused(self._claimant, view, f"the Elasticsearch index {index}", [meta]):
+            raise PlaceRefusedError(why)
         if owner is not None and index == self.names.index:
             self._meta["owner"] = meta["owner"]
 
@@ -312,3 +310,18 @@ def marks(client: Elasticsearch, views: Collection[str]) -> dict[str, dict[str, 
     found = ask(client, "looking whose indices are", "GET", f"/{quote(OURS, safe=',')}/_mapping?{options}")
     noted = {index: mark_in(content) for index, content in found.items()}
     return {index: mark for index, mark in noted.items() if mark.get("view") in views}
+
+
+def why_refused(claimant: Claimant | None, view: str, place: str, noted: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why the claimant does not get a view's indices, by what is noted in them; None: it does."""
+    for mark in noted:
+        owner, is_released = (
+            PlaceOwner.of_json(mark.get("owner")),
+            claimant is not None and mark.get("released_by") == claimant.id,
+        )
+        owners = [] if owner is None else [owner]
+        if why := refusal(
+            view, place, MEND, claimant=claimant, owners=owners, is_released=is_released, holds=lambda: True
+        ):
+            return why
+    return None

@@ -7,9 +7,9 @@ from typing import Any
 from elasticsearch import Elasticsearch
 
 from changes.errors import StoreError
-from projectors.stores.elasticsearch.index import MEND, make_ready, marks, path
+from projectors.stores.elasticsearch.index import make_ready, marks, path, why_refused
 from projectors.stores.elasticsearch.requests import Refused, ask
-from projectors.stores.owners import Claimant, PlaceOwner, Places, kept_by_another, of_nobody_known
+from projectors.stores.owners import Claimant, PlaceOwner, Places
 from projectors.views import BoundView
 
 
@@ -28,19 +28,15 @@ class SearchPlaces(Places):
         return next((one for one in found if self._is_ours(one)), None)
 
     def refusal(self, view: BoundView) -> str | None:
-        found, label = self._marks(view.view.id), f"the Elasticsearch index of {view.view.id}"
-        if others := self.others(view):
-            return kept_by_another(view.id, label, others, MEND)
-        is_unowned = any(PlaceOwner.of_json(mark.get("owner")) is None for mark in found.values())
-        if is_unowned and (self._claimant is None or not self._claimant.had(view.view.id)):
-            return of_nobody_known(view.id, label, MEND)
-        return None
+        label = f"the Elasticsearch index of {view.view.id}"
+        return why_refused(self._claimant, view.view.id, label, list(self._marks(view.view.id).values()))
 
     def take_over(self, view: BoundView, taken: str) -> None:
         assert self._claimant is not None
         owner = self._claimant.owner(view.view.id, taken).as_json()
         for index, mark in self._marks(view.view.id).items():
-            self._note(index, {**mark, "owner": owner})
+            left = {name: value for name, value in mark.items() if name != "released_by"}
+            self._note(index, {**left, "owner": owner})
 
     def clear(self, view: BoundView) -> None:
         """Every index of the view goes, and the one that is to be filled comes again."""
@@ -51,7 +47,8 @@ class SearchPlaces(Places):
     def release(self, view: str) -> None:
         for index, mark in self._marks(view).items():
             if self._is_ours(PlaceOwner.of_json(mark.get("owner"))):
-                self._note(index, {name: value for name, value in mark.items() if name != "owner"})
+                left = {name: value for name, value in mark.items() if name != "owner"}
+                self._note(index, {**left, "released_by": mark["owner"]["deployment"]})
 
     def close(self) -> None:
         self._client.close()

@@ -9,14 +9,15 @@ makes a change one step: whoever read before another's change reads again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 import orjson
 
 from changes.errors import RETRIES, StoreUnavailableError
-from projectors.stores.owners import Claimant, PlaceOwner, kept_by_another, of_nobody_known
+from projectors.stores.owners import Claimant, PlaceOwner, refusal
 from projectors.stores.redis.keys import keys_of, shapes_meet
 from projectors.views import BoundView
 
@@ -44,6 +45,7 @@ class Kept:
 
     owner: PlaceOwner
     shapes: tuple[str, ...] = ()  # of a view's keys
+    is_released: bool = False  # its owner gave it up, and may have it again
 
     def meets(self, shapes: Iterable[str]) -> bool:
         """Whether some key could be this view's and have one of these shapes."""
@@ -62,8 +64,33 @@ class Owners:
         return {
             name: one
             for name, one in self.kept.items()
-            if not (claimant and claimant.is_owner(one.owner)) and one.meets(shapes)
+            if not one.is_released and not (claimant and claimant.is_owner(one.owner)) and one.meets(shapes)
         }
+
+    def own(self, claimant: Claimant | None, view: str) -> Kept | None:
+        """What is noted of the view as this deployment's."""
+        one = None if claimant is None else self.kept.get(view_field(claimant, view))
+        return None if one is None or one.is_released else one
+
+    def released(self, shapes: Sequence[str]) -> list[str]:
+        """The fields of views that were given up, and whose keys could be of these shapes."""
+        return [name for name, one in self.kept.items() if one.is_released and one.meets(shapes)]
+
+    def refusal(
+        self, claimant: Claimant | None, view: str, shapes: Sequence[str], holds: Callable[[], bool]
+    ) -> str | None:
+        """Why the claimant does not get the keys of these shapes; None: it does."""
+        own = self.own(claimant, view)
+        found = [one.owner for one in self.others(claimant, shapes).values()]
+        return refusal(
+            view,
+            place_of(shapes),
+            MEND,
+            claimant=claimant,
+            owners=[*found, *([own.owner] if own else [])],
+            is_released=any(claimant and claimant.is_owner(self.kept[one].owner) for one in self.released(shapes)),
+            holds=holds,
+        )
 
 
 def view_field(claimant: Claimant, view: str) -> str:
@@ -92,7 +119,9 @@ def _kept(value: bytes) -> Kept | None:
     except orjson.JSONDecodeError:
         return None
     owner = PlaceOwner.of_json(found)
-    return None if owner is None else Kept(owner, tuple(map(str, found.get("shapes", ()))))
+    if owner is None:
+        return None
+    return Kept(owner, tuple(map(str, found.get("shapes", ()))), bool(found.get("is_released")))
 
 
 def change(ask: Ask, seen: Owners, kept: Mapping[str, Kept], gone: Iterable[str] = ()) -> bool:
@@ -102,7 +131,7 @@ def change(ask: Ask, seen: Owners, kept: Mapping[str, Kept], gone: Iterable[str]
 
 
 def _text(kept: Kept) -> bytes:
-    return orjson.dumps({**kept.owner.as_json(), "shapes": list(kept.shapes)})
+    return orjson.dumps({**kept.owner.as_json(), "shapes": list(kept.shapes), "is_released": kept.is_released})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,29 +148,29 @@ class Claim:
         """Claim what is free. Returns why the other views have no place, by id, and the key of the witness."""
         for _ in range(ATTEMPTS):
             seen = read(ask)
-            refused, wanted = self._sorted_out(seen)
+            refused, wanted, gone = self._sorted_out(seen)
             witness, has_plain = self.witness(ask, seen)
             if has_plain and name_field(self.database) not in seen.kept:
                 wanted[name_field(self.database)] = Kept(self.claimant.owner(""))
-            if not wanted or change(ask, seen, wanted):
+            if not wanted or change(ask, seen, wanted, gone - wanted.keys()):
                 return refused, witness
         raise busy()
 
-    def _sorted_out(self, seen: Owners) -> tuple[dict[str, str], dict[str, Kept]]:
+    def _sorted_out(self, seen: Owners) -> tuple[dict[str, str], dict[str, Kept], set[str]]:
+        """By view, why it is refused; the fields to set; those of views given up whose keys are claimed now."""
         refused: dict[str, str] = {}
         wanted: dict[str, Kept] = {}
+        gone: set[str] = set()
         for view, shapes in self.views.items():
-            name = view_field(self.claimant, view)
-            mine, others = seen.kept.get(name), seen.others(self.claimant, shapes)
-            if others:
-                owners = [one.owner for one in others.values()]
-                refused[view] = kept_by_another(view, place_of(shapes), owners, MEND)
-            elif mine is None and not self.claimant.had(view) and self.holds(view):
-                refused[view] = of_nobody_known(view, place_of(shapes), MEND)
+            mine = seen.own(self.claimant, view)
+            why = seen.refusal(self.claimant, view, shapes, partial(self.holds, view))
+            if why is not None:
+                refused[view] = why
             elif mine is None or mine.shapes != tuple(shapes):
                 owner = self.claimant.owner(view) if mine is None else mine.owner
-                wanted[name] = Kept(owner, tuple(shapes))
-        return refused, wanted
+                wanted[view_field(self.claimant, view)] = Kept(owner, tuple(shapes))
+                gone.update(seen.released(shapes))
+        return refused, wanted, gone
 
     def witness(self, ask: Ask, seen: Owners) -> tuple[str, bool]:
         """The key of the witness, and whether it is the plain one. Nothing is claimed."""
@@ -174,7 +203,8 @@ def still(ask: Ask, claimant: Claimant, views: Sequence[str]) -> list[str]:
     if not views:
         return []
     found = ask("HMGET", OWNERS, *(view_field(claimant, view) for view in views))
-    return [view for view, value in zip(views, found, strict=True) if value is None]
+    kept = [None if value is None else _kept(value) for value in found]
+    return [view for view, one in zip(views, kept, strict=True) if one is None or one.is_released]
 
 
 def take_over(ask: Ask, claimant: Claimant, view: str, shapes: Sequence[str], taken: str) -> None:
@@ -182,7 +212,8 @@ def take_over(ask: Ask, claimant: Claimant, view: str, shapes: Sequence[str], ta
     for _ in range(ATTEMPTS):
         seen = read(ask)
         mine = {view_field(claimant, view): Kept(claimant.owner(view, taken), tuple(shapes))}
-        if change(ask, seen, mine, gone=seen.others(claimant, shapes)):
+        gone = {*seen.others(claimant, shapes), *seen.released(shapes)} - mine.keys()
+        if change(ask, seen, mine, gone):
             return
     raise busy()
 
@@ -190,8 +221,9 @@ def take_over(ask: Ask, claimant: Claimant, view: str, shapes: Sequence[str], ta
 def release(ask: Ask, claimant: Claimant, view: str) -> None:
     """Nobody has the view's keys any more, unless somebody took them over before."""
     for _ in range(ATTEMPTS):
-        seen, name = read(ask), view_field(claimant, view)
-        if name not in seen.kept or change(ask, seen, {}, gone=[name]):
+        seen = read(ask)
+        own = seen.own(claimant, view)
+        if own is None or change(ask, seen, {view_field(claimant, view): replace(own, is_released=True)}):
             return
     raise busy()
 

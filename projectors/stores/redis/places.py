@@ -8,8 +8,9 @@ from redis import Redis, exceptions
 
 from changes.errors import StoreUnavailableError
 from projectors.stores.leaving import Retired
-from projectors.stores.owners import Claimant, PlaceOwner, Places, kept_by_another
+from projectors.stores.owners import Claimant, PlaceOwner, Places
 from projectors.stores.redis import owners
+from projectors.stores.redis.holding import holds_keys
 from projectors.stores.redis.leaving import RedisLeftover, place_of
 from projectors.views import BoundView
 
@@ -28,15 +29,13 @@ class RedisPlaces(Places):
         return [one.owner for one in found.values()]
 
     def own(self, view: BoundView) -> PlaceOwner | None:
-        if self._claimant is None:
-            return None
-        found = owners.read(self._ask).kept.get(owners.view_field(self._claimant, view.view.id))
+        found = owners.read(self._ask).own(self._claimant, view.view.id)
         return None if found is None else found.owner
 
     def refusal(self, view: BoundView) -> str | None:
-        found = self.others(view)
-        place = owners.place_of(owners.shapes_of(view))
-        return kept_by_another(view.id, place, found, owners.MEND) if found else None
+        seen = owners.read(self._ask)
+        shapes = owners.shapes_of(view)
+        return seen.refusal(self._claimant, view.view.id, shapes, lambda: holds_keys(self._ask, view))
 
     def take_over(self, view: BoundView, taken: str) -> None:
         assert self._claimant is not None

@@ -34,6 +34,7 @@ from projectors.stores import GuardedSink, Held, Item, Unfit, nothing, parked
 from projectors.stores.owners import LOOK_EVERY_S, Claimant, Claiming, taken_from_us
 from projectors.stores.redis import owners
 from projectors.stores.redis.checks import suitability
+from projectors.stores.redis.holding import holds_keys
 from projectors.stores.redis.keys import RedisKeys, leading
 from projectors.stores.redis.moving import Moves, mark_of
 from projectors.stores.redis.names import Names, total_of
@@ -56,7 +57,6 @@ KEYS_A_SWEEP_STEP = 500  # it looks at each: half a millisecond
 NAMES_A_SWEEP_STEP = 1_000  # it only tells them: a millisecond
 MOST_NAMES = 2_000_000  # of a view whose names are kept for a sweep, 16 MB of numbers
 MOST_NAME_BYTES = 64 << 20  # of those that are there
-STEPS_OF_A_SAMPLE = 200  # of SCAN: whether a new view's place holds keys already, without looking at all there are
 
 _log = structlog.get_logger("viewtail.redis")
 
@@ -161,18 +161,8 @@ class RedisSink(GuardedSink):
         )
 
     def _holds_keys(self, view: str) -> bool:
-        """Whether keys lie in a new view's place that some viewtail wrote, as far as a sample of all keys shows."""
-        of_view = next(name for name, one in self._views.items() if one.view.id == view)
-        cursor = b"0"
-        for _ in range(STEPS_OF_A_SAMPLE):
-            scan = (cursor, self._keys[of_view].scan_match, KEYS_A_SWEEP_STEP)
-            pages = [self._stored_below(of_view, form, 10**WIDTH - 1, (), *scan) for form in ("hash", "json")]
-            if any(found for _, found in pages):
-                return True
-            cursor = pages[0][0]
-            if int(cursor) == 0:
-                break
-        return False
+        """Whether keys lie in a new view's place that some viewtail wrote."""
+        return holds_keys(self._ask, next(one for one in self._views.values() if one.view.id == view))
 
     @property
     def _is_look_due(self) -> bool:

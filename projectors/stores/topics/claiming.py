@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from changes.published import Published, record_key
-from projectors.stores.owners import Claimant, kept_by_another, of_nobody_known
+from projectors.stores.owners import Claimant
+from projectors.stores.owners import refusal as decided
 from projectors.stores.topics import owners
 from projectors.stores.topics.admin import Present, Topics
 from projectors.stores.topics.owners import Claim
@@ -98,10 +99,13 @@ def refusal(
     was_there: Callable[[str], bool],
 ) -> str | None:
     """Why a view does not get its topic, which has these claims, and what to do; None: it does."""
-    place = f"the topic {view.view.name}"
-    if others := owners.others(claims, claimant):
-        return kept_by_another(view.id, place, others, owners.MEND)
-    is_known = bool(claims) or (claimant is not None and claimant.had(view.id))
-    if not is_known and was_there(view.view.name) and TopicReader(client, view).is_published():
-        return of_nobody_known(view.id, place, owners.MEND)
-    return None
+    name = view.view.name
+    return decided(
+        view.id,
+        f"the topic {name}",
+        owners.MEND,
+        claimant=claimant,
+        owners=[one.owner for one in claims if not one.is_released][:1],
+        is_released=bool(claims),
+        holds=lambda: was_there(name) and TopicReader(client, view).is_published(),
+    )
