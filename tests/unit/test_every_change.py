@@ -209,6 +209,13 @@ def test_a_view_that_the_store_has_no_place_for_halts_and_the_others_go_on(is_gu
     assert loop.reasons == [f"{reason}. When that is mended: viewtail replay redis:a"]
 
 
+def test_a_view_whose_place_is_to_be_taken_over_is_told_that_alone() -> None:
+    scene = Scene(RedisHash("a", USER, fields=["name"]))
+    reason = "another one has it; take it over: viewtail replay redis:a --take-over"
+    scene.log.no_place["redis:a"] = reason
+    assert scene.run((INSERT, [(1, "x")])).reasons == [reason]
+
+
 def test_a_backfill_hands_over_what_it_read_as_such() -> None:
     scene = Scene(RedisHash("a", USER, fields=["name"]))
     projected = EveryChange(scene.views, scene.followed).of_rows("redis:a", [(1, "x"), (2, None)], 77)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -209,7 +209,7 @@ class _Index:
             if owner is not None:
                 self._meta["owner"] = meta["owner"]  # it stays what it is
             return
-        if why := why_refused(self._claimant, view, f"the Elasticsearch index {index}", [meta]):
+        if why := why_refused(self._claimant, view, {index: meta}):
             raise PlaceRefusedError(why)
         if owner is not None and index == self.names.index:
             self._meta["owner"] = meta["owner"]
@@ -312,9 +312,10 @@ def marks(client: Elasticsearch, views: Collection[str]) -> dict[str, dict[str, 
     return {index: mark for index, mark in noted.items() if mark.get("view") in views}
 
 
-def why_refused(claimant: Claimant | None, view: str, place: str, noted: Sequence[Mapping[str, Any]]) -> str | None:
-    """Why the claimant does not get a view's indices, by what is noted in them; None: it does."""
-    for mark in noted:
+def why_refused(claimant: Claimant | None, view: str, noted: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Why the claimant does not get a view's indices, by what is noted in each; None: it does."""
+    for index, mark in noted.items():
+        place = f"the Elasticsearch index {index}"
         owner, is_released = (
             PlaceOwner.of_json(mark.get("owner")),
             claimant is not None and mark.get("released_by") == claimant.id,

@@ -28,8 +28,7 @@ class SearchPlaces(Places):
         return next((one for one in found if self._is_ours(one)), None)
 
     def refusal(self, view: BoundView) -> str | None:
-        label = f"the Elasticsearch index of {view.view.id}"
-        return why_refused(self._claimant, view.view.id, label, list(self._marks(view.view.id).values()))
+        return why_refused(self._claimant, view.view.id, self._marks(view.view.id))
 
     def take_over(self, view: BoundView, taken: str) -> None:
         assert self._claimant is not None
