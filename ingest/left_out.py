@@ -8,7 +8,7 @@ Database-Level Replication and Binary Logging Options"). Everything is read, not
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -23,8 +23,10 @@ from servers.sessions import Connection, MySQLAddress, asking, lacks_rights, quo
 
 WHERE = "source"
 WATERMARK = "watermark"  # the table
+BINLOG, REPLICATE = "binlog", "replicate"  # kinds of filters: of all that is logged, of what a replica applies
 _WHAT = "filters"
 _RULES = ("do_db", "ignore_db", "do_table", "ignore_table", "wild_do_table", "wild_ignore_table")
+_BY_DATABASE = ("do_db", "ignore_db")
 _MY_CNF = "in my.cnf, then restart the server"
 
 
@@ -32,13 +34,17 @@ _MY_CNF = "in my.cnf, then restart the server"
 class Filters:
     """Filters of one kind, each as the server lists it: 'do_db', 'ignore_db', and so on."""
 
-    kind: str  # 'binlog' or 'replicate'
+    kind: str  # BINLOG or REPLICATE
     rules: Mapping[str, Sequence[str]]
 
     def __str__(self) -> str:
         """As my.cnf has them."""
         each = ((rule.replace("_", "-"), name) for rule, names in self.rules.items() for name in names)
         return " ".join(f"{self.kind}-{rule}={name}" for rule, name in each)
+
+    def of_statements(self) -> Filters:
+        """Those that judge a statement by the session's default database: the others judge it by its tables."""
+        return Filters(self.kind, {rule: names for rule, names in self.rules.items() if rule in _BY_DATABASE})
 
     def keep(self, schema: str, table: str) -> bool:
         """Whether rows of a table get through: by their database, then by the table's name, then by wildcards."""
@@ -83,12 +89,24 @@ class LeftOut:
     halt: str | None = None  # why nothing arrives at a replica
 
     def why(self, schema: str, table: str) -> str | None:
-        """Why rows of a table are not in its binlog; None: they are."""
+        """Why rows of a table that are committed on it are not in its binlog; None: they are."""
         if not self.is_logging:
             return "it writes no binlog"
-        if self.is_replica and not self.is_relogging:
+        return self._filter(BINLOG, schema, table)
+
+    def why_applied(self, schema: str, table: str) -> str | None:
+        """Why rows of a table that come from its primary are not in its binlog; None: they are."""
+        if self.is_logging and self.is_replica and not self.is_relogging:
             return "it is a replica that does not log what it applies (log_replica_updates is OFF)"
-        return next((str(one) for one in self.filters if not one.keep(schema, table)), None)
+        return self.why(schema, table) or self._filter(REPLICATE, schema, table)
+
+    def _filter(self, kind: str, schema: str, table: str) -> str | None:
+        return next((str(one) for one in self.filters if one.kind == kind and not one.keep(schema, table)), None)
+
+    @property
+    def of_statements(self) -> Sequence[Filters]:
+        """The filters by which statements may be missing, whatever table they are of."""
+        return [kept for one in self.filters if (kept := one.of_statements()).rules]
 
     def mend(self, schema: str) -> str:
         """What to change where it leaves tables of a schema out."""
@@ -118,7 +136,8 @@ def left_out(connection: Connection) -> LeftOut | None:
         # One whose threads are both stopped may have been promoted.
         is_replica=is_replica and any(map(_is_running, channels)),
         is_relogging=relogging in ("ON", "1"),
-        halt=next(filter(None, map(_halt, channels)), None),
+        # Of several channels nobody knows which one leads to the primary: while one of them runs, rows may come by it.
+        halt=halts[0] if (halts := [_halt(one) for one in channels or ()]) and None not in halts else None,
     )
 
 
@@ -140,9 +159,9 @@ def _binlog_status(connection: Connection, facts: ServerFacts) -> Sequence[str] 
 def _filters(status: Sequence[str] | None, replicas: Iterable[Mapping[str, str]]) -> Iterator[Filters]:
     """Those of the binlog, which are in its status, and those of what is applied, which `replicas` tell."""
     if status:
-        yield Filters("binlog", _lists({"do_db": status[2], "ignore_db": status[3]}))
+        yield Filters(BINLOG, _lists({"do_db": status[2], "ignore_db": status[3]}))
     for told in replicas:
-        yield Filters("replicate", _lists({rule: told.get(f"replicate_{rule}") for rule in _RULES}))
+        yield Filters(REPLICATE, _lists({rule: told.get(f"replicate_{rule}") for rule in _RULES}))
 
 
 def _lists(texts: Mapping[str, str | None]) -> dict[str, tuple[str, ...]]:
@@ -186,26 +205,40 @@ def _halt(channel: Mapping[str, str]) -> str | None:
 
 
 def left_out_checks(
-    connection: Connection, address: MySQLAddress, database: str, tables: Collection[tuple[str, str]]
+    connection: Connection,
+    address: MySQLAddress,
+    database: str,
+    tables: Collection[tuple[str, str]],
+    *,
+    is_primary: bool,
 ) -> Iterator[Finding]:
-    """Whether the binlog has watermarks, which are in `database`, and the changes of these tables."""
+    """Whether the binlog has watermarks, which are in `database`, and the changes of these tables.
+
+    On the primary watermarks are committed, and so are the tables' rows, unless it is a replica of another server too.
+    """
     left = left_out(connection)
     if left is None or not left.is_logging:
         return  # a finding of its own
-    if (why := left.why(database, WATERMARK)) is not None:
+    why_left = left.why if is_primary else left.why_applied
+    if (why := why_left(database, WATERMARK)) is not None:
         yield fail(
             WHERE,
             "watermarks in the binlog",
             f"{address} leaves {database}.{WATERMARK} out: {why}",
             "viewtail finds its place in the stream by them: without them no new view is ever filled, and wait, why, "
             "verify, replay and rebuild cannot tell what a view has",
-            _mend_watermarks(left, address, database, tables),
+            _mend_watermarks(left, why_left, address, database, tables),
         )
     for schema, whys in _by_schema(left, tables).items():
         for reason, names in whys.items():
             of = f"{schema}.{names[0]}" if len(names) == 1 else f"{schema} ({len(names)} tables)"
             seen = f"{address} leaves them out: {reason}"
-            yield fail(WHERE, f"changes of {of} in the binlog", seen, "views never see them", left.mend(schema))
+            name, lost = f"changes of {of} in the binlog", "views never see them"
+            if is_primary and left.why(schema, names[0]) is None:
+                lost = "views see what is committed on it, and never what it applies as a replica of another server"
+                yield warn(WHERE, name, seen, lost, left.mend(schema))
+            else:
+                yield fail(WHERE, name, seen, lost, left.mend(schema))
     yield _statements(left, {database, *(schema for schema, _ in tables)})
     if left.is_replica is None:
         why = "it may be a replica: how far it is behind its primary, and whether it stands, decides when changes come"
@@ -226,18 +259,18 @@ def unasked_checks(connection: Connection, address: MySQLAddress) -> Iterator[Fi
 def _by_schema(left: LeftOut, tables: Collection[tuple[str, str]]) -> dict[str, dict[str, list[str]]]:
     found: dict[str, dict[str, list[str]]] = {}
     for schema, table in sorted(tables):
-        if (why := left.why(schema, table)) is not None:
+        if (why := left.why_applied(schema, table)) is not None:
             found.setdefault(schema, {}).setdefault(why, []).append(table)
     return found
 
 
 def _statements(left: LeftOut, schemas: Collection[str]) -> Finding:
-    if not left.filters:
+    if not left.of_statements:
         return ok(WHERE, _WHAT, "none")
     return warn(
         WHERE,
         _WHAT,
-        " ".join(map(str, left.filters)),
+        " ".join(map(str, left.of_statements)),
         "the server filters rows by their own database, but statements by the session's default database: TRUNCATE, "
         "DROP, ALTER and RENAME of a table of yours are missing from the binlog where they are run from a database "
         "that is left out (USE other; TRUNCATE TABLE shop.item). Its old rows then stay in every view until the "
@@ -247,9 +280,15 @@ def _statements(left: LeftOut, schemas: Collection[str]) -> Finding:
     )
 
 
-def _mend_watermarks(left: LeftOut, address: MySQLAddress, database: str, tables: Collection[tuple[str, str]]) -> str:
+def _mend_watermarks(
+    left: LeftOut,
+    why_left: Callable[[str, str], str | None],
+    address: MySQLAddress,
+    database: str,
+    tables: Collection[tuple[str, str]],
+) -> str:
     mend = left.mend(database)
-    kept = sorted({schema for schema, _ in tables if left.why(schema, WATERMARK) is None})
+    kept = sorted({schema for schema, _ in tables if why_left(schema, WATERMARK) is None})
     if not kept:
         return mend
     return (
@@ -258,11 +297,17 @@ def _mend_watermarks(left: LeftOut, address: MySQLAddress, database: str, tables
     )
 
 
+def is_logged(connection: Connection, schema: str, table: str) -> bool:
+    """Whether rows of a table that are committed on that server are in its binlog. False where it does not say."""
+    left = left_out(connection)
+    return left is not None and left.why(schema, table) is None
+
+
 def is_filtered(address: MySQLAddress) -> bool:
     """Whether statements may be missing from a server's binlog. False where it does not say."""
     with suppress(ViewtailError), asking(address, role="source") as connection:
         left = left_out(connection)
-        return left is not None and bool(left.filters)
+        return left is not None and bool(left.of_statements)
     return False
 
 
@@ -292,10 +337,10 @@ def _why_missing_on(
         left = left_out(connection)
         if left is None:
             return None
-        if (why := left.why(database, WATERMARK)) is not None:
-            return _said(tailed, database, why)
         if str(value_of(connection, facts_of(connection).identity)) == primary_identity:
             return None
+        if (why := left.why_applied(database, WATERMARK)) is not None:
+            return _said(tailed, database, why)
         what = f"what is committed on {primary} does not come to {tailed}, whose binlog is read"
         if left.halt is not None:
             return f"{what}: {left.halt}. Start it again"
@@ -315,8 +360,7 @@ def _said(address: MySQLAddress, database: str, why: str) -> str:
 
 def _is_there(connection: Connection, database: str, name: str) -> bool:
     """Whether the watermark's row is there; True where it may not be asked."""
-    table = quote(database, WATERMARK).replace("%", "%%")
     try:
-        return bool(value_of(connection, f"SELECT COUNT(*) FROM {table} WHERE name = %s", name))
+        return bool(value_of(connection, f"SELECT COUNT(*) FROM {quote(database, WATERMARK)} WHERE name = %s", name))
     except pymysql.err.MySQLError as error:
         return lacks_rights(error)

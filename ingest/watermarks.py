@@ -30,4 +30,4 @@ def watermark_checks(
     seen = f"not granted: {', '.join(missing)}" if missing else "can be written"
     mend = f"GRANT {', '.join(WATERMARK_PRIVILEGES)} ON {on_database(database)} TO {account(address)};"
     yield expect(not missing, WHERE, f"watermarks in {database}", seen, why, mend)
-    yield from left_out_checks(connection, address, database, tables)
+    yield from left_out_checks(connection, address, database, tables, is_primary=True)

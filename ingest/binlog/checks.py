@@ -77,12 +77,13 @@ def checks(
     source: MySQLAddress, primary: MySQLAddress, database: str, tables: Tables, late: str = NEVER
 ) -> Iterator[Finding]:
     """Every finding; a server that does not answer is one. `database` is that of the watermark table."""
+    is_primary = (primary.host, primary.port, primary.unix_socket) == (source.host, source.port, source.unix_socket)
 
     def of_source(connection: Connection) -> Iterator[Finding]:
         yield ok(_WHERE, "reachable", source)
         yield from server_checks(connection)
         yield from privilege_checks(connection, source, tables)
-        yield from left_out_checks(connection, source, database, tables)
+        yield from left_out_checks(connection, source, database, tables, is_primary=is_primary)
         yield from prepared_checks(connection, source)
         yield from cascade_checks(connection, source, tables, late)
 
@@ -90,7 +91,7 @@ def checks(
 
     def of_primary(connection: Connection) -> Iterator[Finding]:
         yield from watermark_checks(connection, primary, database, tables)
-        if (primary.host, primary.port, primary.unix_socket) != (source.host, source.port, source.unix_socket):
+        if not is_primary:
             yield from unasked_checks(connection, primary)
 
     yield from findings(_WHERE, primary, "source", _URL, of_primary)

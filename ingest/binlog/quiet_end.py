@@ -21,7 +21,7 @@ import structlog
 
 from changes.errors import SourceError, ViewtailError
 from changes.pipelines import DEFAULT_SOURCE
-from ingest import SourceAccess, Tables
+from ingest import SourceAccess, Tables, left_out
 from ingest.binlog import continuity
 from ingest.binlog.coordinates import BinlogPosition, own
 from ingest.binlog.gtid_sets import contains
@@ -35,6 +35,7 @@ from servers.sessions import Connection, MySQLAddress, open_session, quote, valu
 _log = structlog.get_logger("viewtail.source")
 
 READ_WITHIN_S = 2.0
+_TABLE = "pipeline"  # where the note is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,8 @@ def _note(session: Connection, access: SourceAccess, own_schemas: frozenset[str]
             identity = str(value_of(source, facts_of(source).identity))
             if value_of(session, facts_of(session).identity) != identity:
                 return  # nothing of what viewtail saves is in the source's binlog
+            if not left_out.is_logged(source, database, _TABLE):
+                return  # nor is the note: another's transaction would be taken for it
             end = continuity.executed(source)
         saved = [one for one in _saved(session, database) if one.position.server == identity and one.position.seen]
         waiting = [one for one in saved if not contains(one.position.seen, end)]
@@ -81,13 +84,13 @@ def _note(session: Connection, access: SourceAccess, own_schemas: frozenset[str]
             watermark_schema="",
             own_schemas=own_schemas,
             identity=identity,
-            offset_table=(database, "pipeline"),
+            offset_table=(database, _TABLE),
         )
         quiet = _quiet(make, waiting, end)
         with transaction(lambda: session, "noting that nothing follows the offsets") as cursor:
             for one, upto in quiet.items():
                 cursor.execute(
-                    f"UPDATE {quote(database, 'pipeline')} SET position = %s "
+                    f"UPDATE {quote(database, _TABLE)} SET position = %s "
                     "WHERE id = %s AND fence = %s AND position = %s",
                     (replace(one.position, quiet=upto).to_text(), one.pipeline_id, one.fence, one.text),
                 )
@@ -113,7 +116,7 @@ def _alone(session: Connection, database: str) -> Iterator[bool]:
 def _saved(session: Connection, database: str) -> Iterable[_Saved]:
     with session.cursor() as cursor:
         cursor.execute(
-            f"SELECT id, fence, position FROM {quote(database, 'pipeline')} WHERE source = %s AND position IS NOT NULL",
+            f"SELECT id, fence, position FROM {quote(database, _TABLE)} WHERE source = %s AND position IS NOT NULL",
             (DEFAULT_SOURCE,),
         )
         rows = cursor.fetchall()

@@ -33,6 +33,7 @@ from ingest.binlog.stream_errors import BACKFILL_ALL, PurgedError, UncheckedForm
 from ingest.binlog.times import begun_s, file_since
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from ingest.canonical import describe
+from ingest.left_out import is_logged
 from servers.facts import facts_of
 from servers.sessions import Connection, MySQLAddress, open_session, session_error
 
@@ -194,10 +195,12 @@ class BinlogSource:
             seen, has_note = purged.beyond(connection, after, error, is_comparable=not self._needs_set(after))
             begin = replace(BEFORE_ALL, epoch=self._epoch, gtid_base=seen, server=self._identity or "")
             upto = continuity.executed(connection)
-            if not has_note or contains(seen, upto):
+            if not has_note:
                 return begin
-            if self._offset_table is None:
+            if self._offset_table is None or not is_logged(connection, *self._offset_table):
                 raise error
+            if contains(seen, upto):
+                return begin
             table = describe(connection, *self._offset_table)
         self._rest = self._reader_of(Followed(table, ("id", "position")))
         found = None if self._interrupted.is_set() else purged.holds_note(self._rest.read(begin), after, upto)

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pymysql
@@ -22,7 +23,7 @@ import stack.mysql
 from changes.batches import Batch, Followed
 from changes.errors import HistoryGoneError
 from changes.positions import Position
-from ingest.binlog import continuity
+from ingest.binlog import continuity, quiet_end
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
@@ -226,3 +227,27 @@ def test_somebody_elses_transaction_in_place_of_the_note_is_missed(server: str, 
         binlog.source.check(noted)
     with pytest.raises(HistoryGoneError, match="history gone"):
         binlog.read(noted, 1)
+
+
+@pytest.fixture(params=[stack.mysql, stack.mariadb], ids=["mysql", "mariadb"])
+def silent_note(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    """A shop whose server leaves viewtail's own tables out of its binlog."""
+    server: Server = request.param.start(tmp_path / "server", options=["--server-id=77", "--binlog-ignore-db=viewtail"])
+    yield Shop(server)
+    server.kill()
+
+
+def test_where_the_note_is_not_logged_somebody_elses_transaction_is_not_taken_for_it(silent_note: Shop) -> None:
+    shop = silent_note
+    binlog = Binlog(shop)
+    shop.execute("UPDATE viewtail.pipeline SET source = 'default'")
+    binlog.note(binlog.offset)
+    access: Any = SimpleNamespace(own=binlog.address, own_database="viewtail", address=lambda: binlog.address)
+    shop.execute("CREATE DATABASE marks", "CREATE TABLE marks.watermark (name INT)")
+    quiet_end.note(access, frozenset({"viewtail", "marks"}), {})
+    assert shop.execute("SELECT position FROM viewtail.pipeline") == [(binlog.offset.to_text(),)], "nothing is noted"
+    noted = replace(binlog.offset, quiet=binlog.executed())  # as before the filter was set
+    shop.execute("UPDATE shop.user SET email = 'missed'")
+    shop.purge()
+    with pytest.raises(HistoryGoneError, match="history gone"):
+        binlog.source.check(noted)

@@ -47,10 +47,10 @@ def begin(kind: str, replica: Server, primary: Server) -> None:
         ask(replica, statement)
 
 
-def findings(server: Server, user: str) -> dict[str, Finding]:
+def findings(server: Server, user: str, *, is_primary: bool = False) -> dict[str, Finding]:
     address = MySQLAddress(host="127.0.0.1", port=server.port, user=user)
     with open_session(address, role="source") as connection:
-        found = left_out_checks(connection, address, "viewtail", [("shop", "item")])
+        found = left_out_checks(connection, address, "viewtail", [("shop", "item")], is_primary=is_primary)
         return {one.what: one for one in found if one.level is not Level.OK}
 
 
@@ -77,6 +77,10 @@ def test_a_replica_that_does_not_log_what_it_applies_is_named_by_check_and_by_wh
             "changes of shop.item in the binlog": Level.FAIL,
         }
         assert all("log_replica_updates = ON" in one.mend for one in found.values())
+        # Of two primaries of each other one is read: what is committed on it is in its binlog.
+        assert why_missing(tailed, tailed, "viewtail", "nobody's") is None
+        (told,) = findings(replica, "root", is_primary=True).values()
+        assert told.level is Level.WARN and told.what == "changes of shop.item in the binlog"
         if kind == "mariadb":
             ask(primary, "CREATE DATABASE IF NOT EXISTS replicated")
             wait_for("it applied something", lambda: ask(replica, "SHOW DATABASES LIKE 'replicated'"))
