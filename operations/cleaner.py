@@ -58,6 +58,7 @@ STUCK_AGAIN_AFTER_S = 300.0  # a replica that stands still goes on, one day
 OWING_S = 10.0  # of rest, by who looks for cascades: a quarter of a second's work with the default share
 ROUNDS_WAIT_S = 10.0  # while cascades are looked for; what took longer is followed by as long a rest
 FILTERED_REST_S = 15.0  # between rounds, where the source may put other rows into a table and not tell it
+FILTERS_AGAIN_AFTER_S = 300.0  # the source is asked for them
 KEPT_RUNS = 5  # passes of one view that stay in the record
 KEPT_HOURS = 24  # of what was mended as it changed
 KIND, MENDED, CASCADED = "clean", "mend", "cascade"
@@ -308,13 +309,15 @@ class Cleaner:
     # -- all of it, round and round -----------------------------------------------------------------------------
 
     def _rounds(self) -> None:
+        looked_at, is_filtered = float("-inf"), False
         while True:
             for view in sorted(self.own.life.views):
                 if self.own.stop.is_set():
                     return
                 if self.own.life.gets_changes(view):
                     self._round_or_wait(view)
-            is_filtered = self.deployment.is_filtered()
+            if time.monotonic() - looked_at >= FILTERS_AGAIN_AFTER_S:
+                looked_at, is_filtered = time.monotonic(), self.deployment.is_filtered()
             if self.own.stop.wait(min(self.rest_s, FILTERED_REST_S) if is_filtered else self.rest_s):
                 return
 

@@ -74,9 +74,11 @@ def test_rounds_follow_each_other_soon_where_the_source_may_leave_statements_out
     rests: list[float | None] = []
     pipeline = SimpleNamespace(vitals=SimpleNamespace(write_count=0))
     own: Any = SimpleNamespace(stop=Stop(), identity="mysql", life=SimpleNamespace(views={}), pipeline=pipeline)
-    deployment: Any = SimpleNamespace(is_filtered=lambda: is_filtered)
+    asked: list[bool] = []
+    deployment: Any = SimpleNamespace(is_filtered=lambda: asked.append(is_filtered) or is_filtered)
     Cleaner(deployment=deployment, own=own, share=0.05, rest_s=300, is_busy=lambda: False)._rounds()
     assert rests == [rest_s, rest_s]
+    assert len(asked) == 1, "not after every round: each time takes a session"
 
 
 def test_it_looks_at_nothing_while_the_pipeline_lags_or_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
