@@ -165,12 +165,17 @@ class AskedWatermarks(Watermarks):
             if version is not None:
                 return version
             if (is_over := left_s <= again_after_s) or again_after_s >= _LOOK_AFTER_S:
-                self._look_why()
+                self._check_can_come()
             if is_over:
                 return None
             again_after_s = min(2 * again_after_s, _WRITE_AGAIN_AFTER_S)
 
     def _look_why(self) -> None:
+        """As the pipeline's own, to who waits; raises WatermarkMissingError."""
+        self._check_can_come()
+        self._say_why()
+
+    def _check_can_come(self) -> None:
         """Raises WatermarkMissingError where it cannot come: nobody waits for what somebody must mend first."""
         if (why := self._place.why_missing(self._name)) is not None:
             raise WatermarkMissingError(why)

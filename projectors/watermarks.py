@@ -122,7 +122,7 @@ class Watermarks:
                     return version
                 if time.monotonic() - began_at >= self._look_after_s:
                     self._look_why()
-                _log.info("the watermark is not passed yet", written=len(tokens))
+                _log.debug("the watermark is not passed yet", written=len(tokens))
 
     def _look_why(self) -> None:
         """Why a watermark does not come. The pipeline's own process says so, and waits on: what is in its way may go.

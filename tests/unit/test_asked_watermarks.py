@@ -1,0 +1,40 @@
+"""What a command that waits for a watermark says."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from changes.errors import StopRequested
+from projectors import asked_watermarks
+from projectors.asked_watermarks import AskedWatermarks
+from projectors.watermarks import WatermarkPlace
+
+
+def test_who_waits_for_now_is_told_why_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asked_watermarks, "_LOOK_AFTER_S", 0.01)
+    stop, said = threading.Event(), list[str]()
+
+    def say(why: str) -> None:
+        said.append(why)
+        stop.set()
+
+    giving_up = threading.Timer(5, stop.set)
+    giving_up.start()
+    nowhere: Any = None
+    asker = AskedWatermarks(
+        WatermarkPlace(open=nowhere, schema="viewtail"),
+        open_store=nowhere,
+        database="viewtail",
+        pipelines=lambda: [1],
+        trouble=lambda: "no process runs that pipeline",
+        say=say,
+    )
+    monkeypatch.setattr(asker, "write", lambda: "asked")
+    monkeypatch.setattr(asker, "_passed", lambda _: {})
+    with pytest.raises(StopRequested):
+        asker.now(stop)
+    giving_up.cancel()
+    assert said == ["no process runs that pipeline"]
