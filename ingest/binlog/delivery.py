@@ -149,7 +149,8 @@ class Delivery:
         """When the first transaction that tells anything was committed: those of others before it may be much older."""
         transaction = self._walk.transaction
         firsts = transaction.changes[:1] if transaction.committed else []
-        told = [one.transaction for one in (*firsts, *transaction.committed_refused[:1]) if one.transaction]
+        told = [change.transaction for change in firsts if change.transaction]
+        told += [row.transaction for row in transaction.committed_refused[:1] if row.transaction]
         if transaction.told_gtid is not None:
             told.append(transaction.told_gtid)
         return min(map(committed_us, told), default=committed_us(first_gtid))
