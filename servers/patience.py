@@ -15,11 +15,11 @@ class Patience:
     connect_s: float  # for a connection
     login_s: float  # for each answer of a login, which every server gives at once
     answer_s: float  # for each answer to a question
-    # By HOST:PORT, why those that did not answer are asked no more; None: they are asked each time.
+    # By HOST:PORT, why those that let nobody in are asked no more; None: they are asked each time.
     silent: dict[str, str] | None = None
 
     def once(self) -> Patience:
-        """For a command that ends soon: a server that did not answer is not waited for a second time."""
+        """For a command that ends soon: a server that let nobody in is not waited for a second time."""
         return replace(self, silent={})
 
 

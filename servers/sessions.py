@@ -184,15 +184,20 @@ def login_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: str)
     why = why_no_login(error, _said(error), address.connect_timeout_s, address.login_timeout_s)
     if address.tls is not None:
         why = why_ended(_said(error), address.certificate) or why
-    return _error(error, address, role, why)
+    return _error(error, address, role, why, is_silent=bool(why))
 
 
 def session_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: str) -> ViewtailError:
-    """The error of viewtail's tree for one of PyMySQL's; its text carries the server's number, no values."""
+    """The error of viewtail's tree for one of PyMySQL's; its text carries the server's number, no values.
+
+    The server is asked again: it may be that this statement alone takes long.
+    """
     return _error(error, address, role, why_no_answer(_said(error), address.io_timeout_s))
 
 
-def _error(error: pymysql.err.MySQLError, address: MySQLAddress, role: str, why: str) -> ViewtailError:
+def _error(
+    error: pymysql.err.MySQLError, address: MySQLAddress, role: str, why: str, *, is_silent: bool = False
+) -> ViewtailError:
     number, said = number_of(error), _said(error)
     mend = _MISSING_DATABASE if number == _NO_DATABASE else mend_of_denial(error)
     where = _where(address)
@@ -207,7 +212,7 @@ def _error(error: pymysql.err.MySQLError, address: MySQLAddress, role: str, why:
         return StoreError(f"{where} refused TLS: {number} {said}: {mend}")
     if (read_only := read_only_error(error, where)) is not None:
         return SourceUnavailableError(str(read_only)) if role == "source" else read_only
-    return _unavailable(f"{number} {said}{why and f'; {why}'}", address, role, is_told=bool(why))
+    return _unavailable(f"{number} {said}{why and f'; {why}'}", address, role, is_told=bool(why), is_silent=is_silent)
 
 
 def _what_it_may_want(number: int, address: MySQLAddress) -> str:
@@ -252,9 +257,11 @@ def read_only_error(error: pymysql.err.MySQLError, where: str) -> ReadOnlyError 
     return found
 
 
-def _unavailable(what: str, address: MySQLAddress, role: str, *, is_told: bool = True) -> ViewtailError:
+def _unavailable(
+    what: str, address: MySQLAddress, role: str, *, is_told: bool = True, is_silent: bool = True
+) -> ViewtailError:
     text = f"{_where(address)} does not answer: {what}. {RETRIES}{'' if is_told else '; is the server up?'}"
-    if address.silent is not None and is_told:
+    if address.silent is not None and is_silent:
         address.silent[address.place] = text
     return _silence(role)(text)
 

@@ -67,7 +67,11 @@ def is_looked_up(host: str, within_s: float) -> bool:
 
 def why_no_answer(said: str, answer_s: float) -> str:
     """Of an error in a session that was there; '' where nothing more is known than the client says."""
-    return f"it stopped answering: nothing came within {answer_s:g} s" if "timed out" in said else ""
+    return (
+        f"it stopped answering: nothing came within {answer_s:g} s: it hangs, or this takes longer"
+        if "timed out" in said
+        else ""
+    )
 
 
 def read_only_variable(number: int, said: str) -> str | None:
