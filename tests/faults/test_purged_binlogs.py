@@ -239,11 +239,12 @@ def silent_note(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop
 
 def test_where_the_note_is_not_logged_somebody_elses_transaction_is_not_taken_for_it(silent_note: Shop) -> None:
     shop = silent_note
+    shop.execute("CREATE DATABASE marks", "CREATE TABLE marks.watermark (name INT PRIMARY KEY)")
     binlog = Binlog(shop)
     shop.execute("UPDATE viewtail.pipeline SET source = 'default'")
     binlog.note(binlog.offset)
     access: Any = SimpleNamespace(own=binlog.address, own_database="viewtail", address=lambda: binlog.address)
-    shop.execute("CREATE DATABASE marks", "CREATE TABLE marks.watermark (name INT)")
+    shop.execute("INSERT INTO marks.watermark VALUES (1)")
     quiet_end.note(access, frozenset({"viewtail", "marks"}), {})
     assert shop.execute("SELECT position FROM viewtail.pipeline") == [(binlog.offset.to_text(),)], "nothing is noted"
     noted = replace(binlog.offset, quiet=binlog.executed())  # as before the filter was set
