@@ -23,6 +23,7 @@ import stack.mysql
 import stack.redis
 from stack.server import Server
 from tests.support import halves, slices
+from tests.support.indices import Indices
 from tests.support.promised import LEFT, PAGE, PromisedTests, is_full
 from tests.support.small_disk import SmallDisk
 from tests.support.teardown import BoundedTeardown
@@ -126,11 +127,18 @@ def redis_server(shared_redis: Server) -> Server:
 
 
 @pytest.fixture(scope="session")
-def elasticsearch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """An Elasticsearch node that all tests share; each makes indices of its own."""
+def shared_elasticsearch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = stack.elasticsearch.start(tmp_path_factory.mktemp("elasticsearch"))
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="module")
+def elasticsearch_server(shared_elasticsearch: Server) -> Server:
+    """An Elasticsearch node that all tests share; it is empty when a file begins. Each makes indices of its own."""
+    # An index says which deployment has it: the next one's, of views of the same names, would be refused.
+    Indices(shared_elasticsearch).drop_all()
+    return shared_elasticsearch
 
 
 @pytest.fixture(scope="session")

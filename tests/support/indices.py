@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from stack import Server
@@ -36,6 +37,10 @@ class Indices:
             except HTTPError as error:
                 if error.code != 404:
                     raise
+
+    def drop_all(self) -> None:
+        """All that viewtail made."""
+        self.drop(quote(name.removeprefix("viewtail-"), safe="") for name in self.ask("GET", "/viewtail-*"))
 
     def contents(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
         """By view and id: the document, as a reader finds it. At most 10,000 a view."""
