@@ -1,17 +1,19 @@
-"""Who a deployment is: a random id, made once with viewtail's own tables, and kept in them.
+"""Who a deployment is: an id, made once with viewtail's own tables, and kept in them.
 
-It goes where these tables go, so it stays the same after a failover and after a restore. Places in stores that
-deployments share carry it.
+It goes where these tables go, so it stays the same after a failover and after a restore. It is made from the server and
+the database, so tables that were dropped and made again there are the same deployment: no other can have left its
+places. Places in stores that deployments share carry it.
 """
 
 from __future__ import annotations
 
-import secrets
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 from offsets import migrations
 from offsets.mysql import Session, transaction
+from servers.facts import facts_of
 from servers.sessions import MySQLAddress, quote
 
 TABLE = "deployment_identity"
@@ -33,8 +35,16 @@ def make(cursor: Any, database: str, address: MySQLAddress) -> None:
     title = f"{database} on {address.host}:{address.port}"
     cursor.execute(
         f"INSERT IGNORE INTO {quote(database, TABLE)} (number, id, title) VALUES (1, %s, %s)",
-        (secrets.token_hex(16), title[:255]),
+        (_id(cursor, database), title[:255]),
     )
+
+
+def _id(cursor: Any, database: str) -> str:
+    """MariaDB's own name of a server is a number, 1 by default: where it runs is beside it."""
+    cursor.execute(facts_of(cursor.connection).identity)
+    (identity,) = cursor.fetchone()
+    cursor.execute("SELECT @@hostname, @@port, @@datadir")
+    return hashlib.sha256("\0".join(map(str, (identity, *cursor.fetchone(), database))).encode()).hexdigest()[:32]
 
 
 def read(session: Session, database: str) -> Identity | None:

@@ -19,7 +19,7 @@ _OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={collation}"
 DEPLOYMENT_IDENTITY = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`deployment_identity` (
   `number` TINYINT UNSIGNED NOT NULL COMMENT 'always 1: these tables are of one deployment',
-  `id` CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'random; places in shared stores carry it',
+  `id` CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'places in shared stores carry it',
   `title` VARCHAR(255) NOT NULL COMMENT 'for people: the database, and the server where it was made',
   `created_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when it was made',
   PRIMARY KEY (`number`)
