@@ -225,12 +225,10 @@ def test_lag_is_the_age_of_the_change_that_waits_however_old_what_was_read_befor
             pipelines = json.loads(one.run.command("status", "--json").stdout)["pipelines"]
             return next(float(found["lag_s"]) for found in pipelines if found["name"] == "redis")
 
-        lags = []
-        while time.monotonic() - changed_at < 5:
+        found = 0.0
+        while found <= 2:  # a report is some seconds old
             found, age_s = lag_s(), time.monotonic() - changed_at
-            assert found < age_s + 0.5, f"the change is {age_s:.1f} s old"
-            lags.append(found)
-        assert max(lags) > 2, lags
+            assert found < age_s + 0.5 and age_s < 20, f"the change is {age_s:.1f} s old, and the lag {found:.1f} s"
         client.config_set("maxmemory", 0)
         wait_for("it is made up for", lambda: client.hget("user:1", "email") == "c@example.org" and lag_s() == 0)
 
