@@ -35,12 +35,12 @@ def make(cursor: Any, database: str, address: MySQLAddress) -> None:
     title = f"{database} on {address.host}:{address.port}"
     cursor.execute(
         f"INSERT IGNORE INTO {quote(database, TABLE)} (number, id, title) VALUES (1, %s, %s)",
-        (_id(cursor, database), title[:255]),
+        (id_of(cursor, database), title[:255]),
     )
 
 
-def _id(cursor: Any, database: str) -> str:
-    """MariaDB's own name of a server is a number, 1 by default: where it runs is beside it."""
+def id_of(cursor: Any, database: str) -> str:
+    """Of a database of this server. MariaDB names itself by a number, 1 by default: where it runs is beside it."""
     cursor.execute(facts_of(cursor.connection).identity)
     (identity,) = cursor.fetchone()
     cursor.execute("SELECT @@hostname, @@port, @@datadir")

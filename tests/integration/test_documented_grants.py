@@ -30,7 +30,7 @@ from ingest.limits import Limits
 from ingest.poll.checks import is_replica
 from ingest.poll.polled_table import auto_increment
 from ingest.poll.writers import why_unreadable, writers_of
-from offsets import migrations
+from offsets import deployments, migrations
 from operations import first_views, grants
 from operations.check import Servers, check
 from projectors.considerate_pace import _replica_lag_s
@@ -134,6 +134,7 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
         lambda asked: auto_increment(asked, SCHEMA, "event"),
     ),
     "viewtail's own tables": (("offsets/migrations.py",), _with_cursor(lambda asked: migrations.columns(asked, OWN))),
+    "who a deployment is": (("offsets/deployments.py",), _with_cursor(lambda asked: deployments.id_of(asked, OWN))),
     "viewtail's own database": (("servers/sessions.py",), lambda asked: create_database(asked, OWN)),
     "index tables": (
         ("projectors/stores/index_tables/table.py", "projectors/stores/index_tables/reading.py"),
