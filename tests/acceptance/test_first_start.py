@@ -48,7 +48,6 @@ def test_a_healthy_first_start_warns_of_nothing(
             **addresses(mysql_server, redis_server, elasticsearch_server),
             "VIEWTAIL_KAFKA__URL": kafka_server.url,
             "VIEWTAIL_MYSQL__URL": f"{mysql_server.url}/first_start_own",
-            "VIEWTAIL_mysql__DATABASE": "first_start_own",
         }
 
         def filled() -> bool:

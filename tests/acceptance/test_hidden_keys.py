@@ -20,8 +20,7 @@ HIDES = ["--sql-generate-invisible-primary-key=ON", "--show-gipk-in-create-table
 TABLES = (
     "CREATE DATABASE hidden",
     "CREATE TABLE hidden.person (name VARCHAR(20), code INT INVISIBLE DEFAULT 7)",
-    "CREATE TABLE hidden.place (number INT AUTO_INCREMENT INVISIBLE, name CHAR(9), code INT INVISIBLE, KEY (number))",
-    "ALTER TABLE hidden.place ADD PRIMARY KEY (number)",
+    "CREATE TABLE hidden.place (number INT AUTO_INCREMENT INVISIBLE PRIMARY KEY, name CHAR(9), code INT INVISIBLE)",
     "INSERT INTO hidden.person (name, code) VALUES ('ada', 1), ('bob', 2)",
     "INSERT INTO hidden.place (number, name, code) VALUES (1, 'here', 1), (2, 'there', 2)",
 )
