@@ -16,7 +16,6 @@ NO_PROTOCOL = (AssertionError, IndexError, KeyError, TypeError, UnicodeDecodeErr
 NO_MYSQL = "what listens there does not speak MySQL's protocol: check host and port in the settings"
 
 _LOST = 2013
-_NO_HOST = 2003
 _READ_ONLY = (1290, 1836, 1792)
 # By what the system raised, the first that fits.
 _NO_CONNECTION: tuple[tuple[type[OSError], str], ...] = (
