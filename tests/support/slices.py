@@ -33,7 +33,9 @@ TURNS = {
     "tests/contract/": 2,
 }
 SECONDS_A_DAY = 86_400
-NUMBER = int(os.environ.get("VIEWTAIL_TEST_SLICE") or time.time() // SECONDS_A_DAY)
+_VARIABLE = "VIEWTAIL_TEST_SLICE"
+NUMBER = int(os.environ.get(_VARIABLE) or time.time() // SECONDS_A_DAY)
+os.environ[_VARIABLE] = str(NUMBER)  # for the processes of this run, which may begin after midnight
 
 
 def of(whole: Sequence[T], count: int, number: int = NUMBER) -> list[T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import chain
 
 import pytest
@@ -14,6 +15,10 @@ def test_some_days_take_everything() -> None:
     assert slices.of(whole, 4, number=7) == slices.of(whole, 4, number=32) == [29, 30, 31, 32]
     assert set(chain.from_iterable(slices.of(whole, 3, number) for number in range(40, 74))) == set(whole)
     assert slices.of("ab", 3, number=1) == ["b", "a"], "no more than there are"
+
+
+def test_what_this_run_starts_takes_the_same_part_though_it_begins_after_midnight() -> None:
+    assert os.environ["VIEWTAIL_TEST_SLICE"] == str(slices.NUMBER)
 
 
 def test_seeds_are_those_that_are_asked_for_or_a_part_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
