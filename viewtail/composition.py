@@ -51,7 +51,6 @@ class Deployment:
     views: list[BoundView] = field(default_factory=list)
     left_out: Sequence[View] = ()  # halted ones whose table does not fit them
     mark: Callable[[Connection], None] = lambda _: None  # of the owner's lease, for its sessions
-    _claimant: Claimant | None = None  # once it was asked for
 
     @property
     def limits(self) -> Limits:
@@ -262,14 +261,16 @@ class Deployment:
         return replace(self.settings.access(store), mark=self.mark, claimant=self.claimant)
 
     def claimant(self) -> Claimant | None:
-        """This deployment as the owner of places in stores; None where its tables do not say who it is yet."""
-        if self._claimant is None:
-            with closing(OwnSession(self.open_store)) as session:
-                identity = deployments.read(session, self.database)
-                if identity is not None:
-                    ours = places_ours(session, self.database)
-                    self._claimant = Claimant(id=identity.id, title=identity.title, ours=ours)
-        return self._claimant
+        """This deployment as the owner of places in stores; None where its tables do not say who it is yet.
+
+        They are read each time: a store that lost everything, also who owns what, may hold again what was written to
+        it since, by a view that was new when a sink claimed its place.
+        """
+        with closing(OwnSession(self.open_store)) as session:
+            identity = deployments.read(session, self.database)
+            if identity is None:
+                return None
+            return Claimant(id=identity.id, title=identity.title, ours=places_ours(session, self.database))
 
 
 def deploy(settings: Settings, views: Sequence[View]) -> Deployment:

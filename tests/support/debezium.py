@@ -213,9 +213,7 @@ def _of_the_binlog(source: BinlogSource, begin: Any) -> list[KeptChange]:
 def recorded(folder: Path = DATA) -> History:
     """The history that is kept in a folder."""
     kept = json.loads((folder / "rows.json").read_text())
-    columns = [
-        Column(**{**each, "kind": Kind(each["kind"]), "labels": tuple(each["labels"])}) for each in kept["columns"]
-    ]
+    columns = [_column(each) for each in kept["columns"]]
     table = Table(schema=SCHEMA, name=NAME, columns=tuple(columns), primary_key=("id", "part"))
     names = {"Decimal": Decimal, "KeptChange": KeptChange, "Origin": Origin}
     topics = {}
@@ -225,10 +223,19 @@ def recorded(folder: Path = DATA) -> History:
     return History(table, [eval(change, names) for change in kept["changes"]], topics)
 
 
+def _column(kept: dict[str, Any]) -> Column:
+    made_from = kept.get("made_from")
+    typed = {"kind": Kind(kept["kind"]), "labels": tuple(kept["labels"])}
+    return Column(**{**kept, **typed, "made_from": None if made_from is None else frozenset(made_from)})
+
+
 def record(found: History, folder: Path) -> None:
     """Keeps a history."""
     folder.mkdir(parents=True, exist_ok=True)
-    columns = [{**asdict(column), "kind": column.kind.value} for column in found.table.columns]
+    columns = [
+        {**asdict(column), "kind": column.kind.value, "made_from": column.made_from and sorted(column.made_from)}
+        for column in found.table.columns
+    ]
     kept = {"columns": columns, "changes": [repr(change) for change in found.changes]}
     (folder / "rows.json").write_text(json.dumps(kept, indent=1) + "\n")
     for name, messages in found.topics.items():
