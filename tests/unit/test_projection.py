@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -134,6 +135,19 @@ def test_a_column_that_was_not_found_in_the_functions_source_parks_the_key_and_i
     found = Projections([narrow], followed).of(batch)
     assert [letter.key for letter in found.parked] == ["1"] and not found.writes
     assert "where asked for column email of shop.user" in found.parked[0].reason
+
+
+def test_of_a_small_document_that_was_made_little_memory_is_kept() -> None:
+    """Those of a whole batch wait to be written, and what orjson returns keeps 4 KiB."""
+    view = RedisJson("doc", USER, document=lambda row: {"x": row["n"]})
+    tracemalloc.start()
+    try:
+        writes, reasons = projected(view, (INSERT, 10, [(at, "a", 0) for at in range(1000)]))
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(writes) == 1000 and reasons == []
+    assert kept < 1000 * 1024
 
 
 @pytest.mark.parametrize("made", [5, ["list"], {"x": object()}])

@@ -41,7 +41,7 @@ class Chunk:
 
     views: list[BoundView]
     items: list[Item]
-    lines: list[bytes]  # two an item
+    lines: list[bytes]  # two in each item's
 
     def __len__(self) -> int:
         return len(self.items)
@@ -55,8 +55,7 @@ class Chunk:
         return b"\n".join(self.lines) + b"\n"
 
     def only(self, places: Sequence[int]) -> Chunk:
-        lines = list(chain.from_iterable(self.lines[2 * at : 2 * at + 2] for at in places))
-        return Chunk([self.views[at] for at in places], [self.items[at] for at in places], lines)
+        return Chunk(*([of_items[at] for at in places] for of_items in (self.views, self.items, self.lines)))
 
     def halves(self) -> tuple[Chunk, Chunk]:
         middle = len(self) // 2
@@ -71,7 +70,7 @@ class Replacement:
     """
 
     delete: Sequence[bytes]  # a line
-    write: Sequence[bytes]  # two lines
+    write: Sequence[bytes]  # its two lines in one
 
     @property
     def count(self) -> int:

@@ -34,7 +34,7 @@ from projectors.stores import (
     Unfit,
     ViewReader,
 )
-from projectors.stores.elasticsearch.documents import encoder, id_of, key_of
+from projectors.stores.elasticsearch.documents import document_in, encoder, id_of, key_of
 from projectors.stores.elasticsearch.index import DELETED, PRESENT, Names, mapping_of, path
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
 from projectors.views import BoundView
@@ -85,11 +85,11 @@ class DocumentReader(ViewReader):
         """Those of a page that are not as they would be written, byte by byte, or newer."""
         writes = [wanted[key] for key, _ in page]
         try:
-            lines = self._encode([(key, write) for (key, _), write in zip(page, writes, strict=True)])[1::2]
+            lines = self._encode([(key, write) for (key, _), write in zip(page, writes, strict=True)])
         except (Unfit, ValueError, TypeError):  # one of them cannot be written
             return page
         three = zip(page, writes, lines, strict=True)
-        return [found for found, write, line in three if not _is_same(found[1], write, line)]
+        return [found for found, write, line in three if not _is_same(found[1], write, document_in(line))]
 
     def _documents(self, keys: Sequence[Key]) -> Iterator[list[_Found]]:
         """The document of each key, a tombstone too; None where the store has nothing."""
@@ -145,8 +145,8 @@ class DocumentReader(ViewReader):
         return [(key, doc if doc.get("found") else None) for key, doc in zip(keys, docs, strict=True)]
 
     def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
-        _, document = self._encode([(key, Write(1, values))])
-        return _form(orjson.loads(document))
+        (lines,) = self._encode([(key, Write(1, values))])
+        return _form(orjson.loads(document_in(lines)))
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         """As they were when the first page was read, in no order that means anything."""
