@@ -55,7 +55,8 @@ class Chunk:
         return b"\n".join(self.lines) + b"\n"
 
     def only(self, places: Sequence[int]) -> Chunk:
-        return Chunk(*([of_items[at] for at in places] for of_items in (self.views, self.items, self.lines)))
+        lines = [self.lines[at] for at in places]
+        return Chunk([self.views[at] for at in places], [self.items[at] for at in places], lines)
 
     def halves(self) -> tuple[Chunk, Chunk]:
         middle = len(self) // 2
