@@ -107,6 +107,21 @@ def test_numbers_arrive_as_they_were_sent(served: Served) -> None:
     assert found.body["response"] == {"a": [(1 << 64) - 1, -(1 << 63), 1e20, 1e300, 0.1]}
 
 
+def test_a_client_that_sends_a_little_too_much_sees_the_answer(served: Served) -> None:
+    """It looks for one when all is sent; a connection that was closed before would be all that it sees."""
+    body = b"x" * (1 << 20) + b"x" * 300_000
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
+    connection.putrequest("POST", f"/{TABLE}/none/note")
+    for name, value in {**KEY, "Content-Type": "application/json", "Content-Length": str(len(body))}.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    for start in range(0, len(body), 100_000):
+        connection.send(body[start : start + 100_000])
+        time.sleep(0.02)
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
 def test_a_body_in_chunks_is_bounded_too(served: Served) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
     headers = {**KEY, "Content-Type": "application/json", "Transfer-Encoding": "chunked"}

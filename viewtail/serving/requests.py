@@ -9,6 +9,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 from urllib.parse import parse_qs, unquote_to_bytes
 
@@ -18,6 +19,7 @@ from viewtail.entities.commands import MOST_COMMAND_ID, MOST_ENTITY_ID
 from viewtail.serving.problems import BAD_REQUEST, INVALID, MEDIA, TOO_LARGE, TOO_SLOW, Problem
 
 BODY_WITHIN_S = 30.0
+DISCARD_WITHIN_S = 1.0
 MOST_DEPTH = 30  # of arrays and objects in each other: MariaDB's JSON ends at 32
 MOST_VERSION = (1 << 64) - 1
 KEY_HEADER = "Idempotency-Key"
@@ -83,12 +85,14 @@ async def body_of(request: Request, most_bytes: int, take: Callable[[int], None]
     too_large = Problem(TOO_LARGE, f"a request has at most {most_bytes:,} bytes", {"Connection": "close"})
     length = request.headers.get("Content-Length", "")
     if length.isdecimal() and int(length[:20]) > most_bytes:
+        await _discard(request, most_bytes)
         raise too_large
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_WITHIN_S):
             async for chunk in request.stream():
                 if len(body) + len(chunk) > most_bytes:
+                    await _discard(request, most_bytes)
                     raise too_large
                 take(len(chunk))
                 body += chunk
@@ -97,6 +101,19 @@ async def body_of(request: Request, most_bytes: int, take: Callable[[int], None]
             TOO_SLOW, f"the request did not arrive within {BODY_WITHIN_S:.0f} s", {"Connection": "close"}
         ) from None
     return bytes(body)
+
+
+async def _discard(request: Request, most_bytes: int) -> None:
+    """Read on, as much again and for a while: a client that is cut off while it sends may never see the answer."""
+    if "Expect" in request.headers:  # it asks first whether it may send, and reading would say yes
+        return
+    seen = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DISCARD_WITHIN_S):
+            async for chunk in request.stream():
+                seen += len(chunk)
+                if seen > most_bytes:
+                    return
 
 
 def object_of(body: bytes) -> dict[str, Any]:
