@@ -104,7 +104,7 @@ async def body_of(request: Request, most_bytes: int, take: Callable[[int], None]
 
 
 async def _discard(request: Request, most_bytes: int) -> None:
-    """Read on, as much again and for a while: a client that is cut off while it sends may never see the answer."""
+    """Read on, twice as much and for a while: a client that is cut off while it sends may never see the answer."""
     if "Expect" in request.headers:  # it asks first whether it may send, and reading would say yes
         return
     seen = 0
@@ -112,7 +112,7 @@ async def _discard(request: Request, most_bytes: int) -> None:
         async with asyncio.timeout(DISCARD_WITHIN_S):
             async for chunk in request.stream():
                 seen += len(chunk)
-                if seen > most_bytes:
+                if seen > 2 * most_bytes:
                     return
 
 
