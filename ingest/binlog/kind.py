@@ -74,6 +74,7 @@ class BinlogHistory:
     def reader(
         self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
     ) -> BinlogSource:
+        from ingest.binlog.purged import OffsetTable
         from ingest.binlog.source import BinlogSource
 
         access, settings, limits = self.access, self.access.section, self.access.limits
@@ -89,7 +90,7 @@ class BinlogHistory:
             server_id=None if settings.server_id is None else settings.server_id + self.number,
             spool_bytes=limits.spool_bytes,
             max_event_bytes=limits.max_event_bytes,
-            offset_table=(access.own_database, "pipeline"),
+            offset_table=OffsetTable(access.own, access.own_database),
             fits_from=fits_from,
         )
 

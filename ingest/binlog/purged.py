@@ -9,15 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 
 from changes.batches import UPDATE, Batch, RowChanges
+from changes.tables import Table
 from ingest.binlog import continuity
 from ingest.binlog.coordinates import BinlogPosition, file_number, own
 from ingest.binlog.gtid_sets import contains, count_beyond, union
 from ingest.binlog.stream_errors import PurgedError
-from servers.sessions import Connection
+from ingest.canonical import describe
+from servers.sessions import Connection, MySQLAddress, asking
 
 _NO_GTIDS = "Without GTIDs (gtid_mode = ON) nothing proves that no change was among what is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetTable:
+    """viewtail's table of offsets. The user of the source need not be able to see it: its own is asked."""
+
+    address: MySQLAddress  # with the user of viewtail's own tables
+    schema: str
+
+    @property
+    def name(self) -> tuple[str, str]:
+        return self.schema, "pipeline"
+
+    def described(self) -> Table:
+        with asking(self.address, role="source") as connection:
+            return describe(connection, *self.name)
 
 
 def beyond(

@@ -25,6 +25,7 @@ from ingest import SourceAccess, Tables, left_out
 from ingest.binlog import continuity
 from ingest.binlog.coordinates import BinlogPosition, own
 from ingest.binlog.gtid_sets import contains
+from ingest.binlog.purged import OffsetTable
 from ingest.binlog.source import BinlogSource
 from offsets import members
 from offsets.lease import lock_name
@@ -84,7 +85,7 @@ def _note(session: Connection, access: SourceAccess, own_schemas: frozenset[str]
             watermark_schema="",
             own_schemas=own_schemas,
             identity=identity,
-            offset_table=(database, _TABLE),
+            offset_table=OffsetTable(_hurried(access.own), database),
         )
         quiet = _quiet(make, waiting, end)
         with transaction(lambda: session, "noting that nothing follows the offsets") as cursor:

@@ -32,7 +32,6 @@ from ingest.binlog.shown import shows
 from ingest.binlog.stream_errors import BACKFILL_ALL, PurgedError, UncheckedFormatError, WentBackError, corrupt
 from ingest.binlog.times import begun_s, file_since
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
-from ingest.canonical import describe
 from ingest.left_out import is_logged
 from servers.facts import facts_of
 from servers.sessions import Connection, MySQLAddress, open_session, session_error
@@ -61,7 +60,7 @@ class BinlogSource:
         server_id: replica number to use; None for a random one a connection.
         spool_bytes: bytes of row events of one open transaction that are kept in memory.
         max_event_bytes: a larger row event halts its table's views.
-        offset_table: viewtail's own with the offsets, by schema and name, where it may be on that server.
+        offset_table: viewtail's own with the offsets, where it may be on that server.
         fits_from: by (schema, table): up to this version the table is not followed, and cannot halt.
     """
 
@@ -78,7 +77,7 @@ class BinlogSource:
         server_id: int | None = None,
         spool_bytes: int = 4 << 20,
         max_event_bytes: int = 256 << 20,
-        offset_table: tuple[str, str] | None = None,
+        offset_table: purged.OffsetTable | None = None,
         fits_from: Mapping[tuple[str, str], int] | None = None,
     ) -> None:
         self._address = address
@@ -197,12 +196,11 @@ class BinlogSource:
             upto = continuity.executed(connection)
             if not has_note:
                 return begin
-            if self._offset_table is None or not is_logged(connection, *self._offset_table):
+            if self._offset_table is None or not is_logged(connection, *self._offset_table.name):
                 raise error
             if contains(seen, upto):
                 return begin
-            table = describe(connection, *self._offset_table)
-        self._rest = self._reader_of(Followed(table, ("id", "position")))
+        self._rest = self._reader_of(Followed(self._offset_table.described(), ("id", "position")))
         found = None if self._interrupted.is_set() else purged.holds_note(self._rest.read(begin), after, upto)
         self._rest = None
         if found:
@@ -268,6 +266,8 @@ class BinlogSource:
             except PurgedError as error:
                 if self._interrupted.is_set() or (begin := self._behind_purged(place, error)) is None:
                     return
+                if self._needs_set(place) and contains(place.seen, begin.seen):
+                    raise  # it was begun behind all that is gone already: something else is missing
                 _log.info("the source purged what was read, and nothing else: viewtail goes on", position=str(place))
                 place = begin
             except (TemporaryError, WentBackError) as error:

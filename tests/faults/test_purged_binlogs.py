@@ -17,20 +17,23 @@ from typing import Any
 import pymysql
 import pytest
 import redis
+import structlog
 
 import stack.mariadb
 import stack.mysql
 from changes.batches import Batch, Followed
-from changes.errors import HistoryGoneError
+from changes.errors import DeclarationError, HistoryGoneError
 from changes.positions import Position
 from ingest.binlog import continuity, quiet_end
 from ingest.binlog.coordinates import BinlogPosition
+from ingest.binlog.purged import OffsetTable
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from offsets.schema import STORE_TABLES, create
 from servers.facts import facts_of
 from servers.sessions import MySQLAddress, open_session, value_of
 from stack import Server
+from tests.support.binlog_file import events
 from tests.support.running import Run, addresses, running, wait_for
 
 VIEWS = """
@@ -162,6 +165,12 @@ class Binlog:
     def __init__(self, shop: Shop, epoch: int = 1) -> None:
         self.shop = shop
         self.address = MySQLAddress(host="127.0.0.1", port=shop.server.port, user="root")
+        # The documented grants of a user who only reads the source, with a database of watermarks elsewhere.
+        self.tailer = replace(self.address, user="tailer")
+        shop.execute(
+            "DROP USER IF EXISTS tailer", "CREATE USER tailer", "GRANT SELECT ON shop.* TO tailer",
+            "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO tailer",
+        )  # fmt: skip
         with closing(open_session(self.address, role="source")) as session:
             create(session, self.address, "viewtail", STORE_TABLES, "store")
             self.identity = str(value_of(session, facts_of(session).identity))
@@ -177,13 +186,13 @@ class Binlog:
 
     def reader(self, epoch: int) -> BinlogSource:
         return BinlogSource(
-            self.address,
+            self.tailer,
             {("shop", "user"): Followed(self.table, ("id", "email"))},
             watermark_schema="viewtail",
             own_schemas=frozenset({"viewtail"}),
             epoch=epoch,
             identity=self.identity,
-            offset_table=("viewtail", "pipeline"),
+            offset_table=OffsetTable(self.address, "viewtail"),
         )
 
     def read(self, after: Position, count: int) -> list[Batch]:
@@ -227,6 +236,38 @@ def test_somebody_elses_transaction_in_place_of_the_note_is_missed(server: str, 
         binlog.source.check(noted)
     with pytest.raises(HistoryGoneError, match="history gone"):
         binlog.read(noted, 1)
+
+
+def test_the_note_is_looked_for_with_the_documented_rights_where_the_user_of_the_source_does_not_see_it(
+    shop: Shop,
+) -> None:
+    binlog = Binlog(shop)
+    with pytest.raises(DeclarationError), closing(open_session(binlog.tailer, role="source")) as session:
+        describe(session, "viewtail", "pipeline")
+    noted = replace(binlog.offset, quiet=binlog.executed())
+    binlog.note(noted)
+    shop.execute("FLUSH BINARY LOGS", "UPDATE viewtail.pipeline SET fence = fence + 1")
+    shop.purge_to_last()
+    binlog.source.check(noted)
+
+
+@pytest.mark.timeout(60)  # where it fails it never ends
+def test_a_binlog_that_cannot_be_read_and_was_not_purged_halts_a_reader_that_begins_by_set(shop: Shop) -> None:
+    """Of what was purged all is known: that is no reason to try the same again, at once and for ever."""
+    binlog = Binlog(shop)
+    begin = binlog.source.now()
+    assert begin.is_by_set
+    shop.execute("FLUSH BINARY LOGS", "UPDATE shop.user SET email = 'behind it'", "FLUSH BINARY LOGS")
+    file = sorted((shop.server.directory / "data").glob("binlog.0*"))[-2]
+    whole, end = file.read_bytes(), [*events(file)][-3].end  # behind it come the commit, and the end of the file
+    file.write_bytes(whole[: end + 9] + b"\xff\xff\xff\x7f" + whole[end + 13 :])
+    try:
+        with structlog.testing.capture_logs() as logs, pytest.raises(HistoryGoneError, match="1236") as caught:
+            binlog.read(begin, 1)
+    finally:
+        file.write_bytes(whole)
+    assert "viewtail replay --new-history" in str(caught.value) and not logs
+    assert [change.rows[1][1] for change in binlog.read(begin, 1)[0].changes] == ["behind it"]
 
 
 @pytest.fixture(params=[stack.mysql, stack.mariadb], ids=["mysql", "mariadb"])
