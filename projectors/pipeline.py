@@ -133,6 +133,8 @@ class Pipeline:
             try:
                 offset = self.vitals.position or offset
                 begin = recovery.begin(offset, self.source, self.sink, self.life, self.raise_epoch_above)
+                if begin.version > offset.version:  # of a commit only the answer was lost: it does not come again
+                    self.vitals.oldest_waiting_us = 0
                 if self.windows is not None:
                     self.windows.begin_again()
                     self.watermarks.begin_again()

@@ -24,6 +24,7 @@ from projectors.stores.topics.views import Topic
 from projectors.stream_fill import Window, Windows
 from projectors.views import BoundView, Entity
 from tests.support.fake_publisher import Broker, FakePublisher
+from tests.support.running import wait_for
 from tests.unit.test_pipeline import Loop, at
 
 COLUMNS = (
@@ -321,6 +322,24 @@ def no_idle_pause() -> Iterator[None]:
 
 def looped(scene: Scene, *batches: Batch) -> Loop:
     return Loop(scene.views, scene.followed, list(batches), scene.sink, EveryChange)
+
+
+def test_a_batch_that_was_committed_is_not_waiting_where_the_answer_was_lost_and_nothing_follows(scene: Scene) -> None:
+    """It does not come again: nothing else would say that it is not waiting any more, and the lag would grow."""
+    loop = looped(scene, scene.batch((1, "a", 0)))
+    pipeline = loop.pipeline
+    scene.broker.witness = at(0)
+    scene.fails(is_kept=True)
+    running = threading.Thread(target=pipeline.run, args=(at(0),), daemon=True)
+    running.start()
+    try:
+        wait_for("it begins again", lambda: pipeline.vitals.store_retry_count == 1 and scene.broker.fence == 4)
+        wait_for("nothing waits", lambda: not pipeline.vitals.oldest_waiting_us)
+    finally:
+        loop.stop.set()
+        loop.source.interrupt()
+        running.join(20)
+    assert len(scene.broker.of(VIEW)) == 1, "it was published once"
 
 
 def commits_of(scene: Scene) -> list[tuple[int, int]]:
