@@ -74,7 +74,8 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
             setting="SET GLOBAL {name} = {value};  -- and in my.cnf, [mariadbd]: {name} = {value}",
             grants="SHOW GRANTS",
             status_privilege="BINLOG MONITOR",
-            read_only="SELECT IF(@@GLOBAL.read_only, 'read_only', NULL)",
+            # A number in old versions; in new ones a word, of which several keep people from writing.
+            read_only="SELECT IF(CONCAT(@@GLOBAL.read_only) NOT IN ('0', 'OFF'), 'read_only', NULL)",
             logs_cascades="SELECT FALSE",
             binary_collation="utf8mb4_nopad_bin",
             upsert_alias="",

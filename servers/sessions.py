@@ -31,7 +31,9 @@ from servers.patience import WORK
 from servers.unanswered import (
     NO_MYSQL,
     NO_PROTOCOL,
+    forbidding_option,
     is_looked_up,
+    is_of_another_protocol,
     read_only_variable,
     why_no_answer,
     why_no_login,
@@ -97,6 +99,11 @@ class MySQLAddress:
         return self.unix_socket or f"{self.host}:{self.port}"
 
     @property
+    def speaks_tls(self) -> bool:
+        """Whether TLS is tried. Without a wish: plain inside this machine, where it costs a third of the throughput."""
+        return self.tls is not None or not self.is_local
+
+    @property
     def is_local(self) -> bool:
         """Whether the connection does not leave this machine."""
         return self.unix_socket is not None or self.host in ("127.0.0.1", "::1", "localhost")
@@ -118,8 +125,7 @@ def connection_arguments(address: MySQLAddress) -> dict[str, Any]:
         "write_timeout": address.io_timeout_s,
         "charset": "utf8mb4",
         "ssl": address.tls,
-        # Without a wish: plain inside this machine, where TLS costs a third of the throughput; preferred elsewhere.
-        "ssl_disabled": address.tls is None and address.is_local,
+        "ssl_disabled": not address.speaks_tls,  # without a wish it is preferred, not required
     }
 
 
@@ -132,7 +138,7 @@ def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]
     if address.silent is not None:
         _check_is_heard(address, address.silent, role)
     arguments = connection_arguments(address) | {"read_timeout": min(address.login_timeout_s, address.io_timeout_s)}
-    try:
+    with logging_in(address, role=role):
         connection = pymysql.connect(
             **arguments,
             database=address.database,
@@ -149,11 +155,20 @@ def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]
                 "group_concat_max_len=1048576, innodb_lock_wait_timeout=5"
             ),
         )
-        connection._read_timeout = address.io_timeout_s  # type: ignore[attr-defined]
-        return connection
+    connection._read_timeout = address.io_timeout_s  # type: ignore[attr-defined]
+    return connection
+
+
+@contextmanager
+def logging_in(address: MySQLAddress, *, role: str) -> Iterator[None]:
+    """What goes wrong in it, before the session is there, is raised as `open_session` does."""
+    try:
+        yield
     except pymysql.err.MySQLError as error:
         raise login_error(error, address, role) from None
     except NO_PROTOCOL as error:
+        if not is_of_another_protocol(error):
+            raise
         raise _unavailable(f"{NO_MYSQL} ({type(error).__name__})", address, role) from None
 
 
@@ -180,7 +195,9 @@ def asking(address: MySQLAddress, *, role: str) -> Iterator[pymysql.Connection[A
 
 
 def login_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: str) -> ViewtailError:
-    """As `session_error`, of an error before the session was there."""
+    """As `session_error`, of an error before the session was there: that of TLS is one."""
+    if address.speaks_tls and (refused := _tls_error(error, address)) is not None:
+        return refused
     why = why_no_login(error, _said(error), address.connect_timeout_s, address.login_timeout_s)
     if address.tls is not None:
         why = why_ended(_said(error), address.certificate) or why
@@ -203,16 +220,32 @@ def _error(
     where = _where(address)
     if mend is not None:
         return StoreError(f"{where} refused: {number} {said}. {mend}{_what_it_may_want(number, address)}")
-    if "CERTIFICATE_VERIFY_FAILED" in said:
-        return StoreError(
-            f"{where} is not trusted: {said}. Nothing was sent to it: {why_refused(said, None)}. tls_ca must be the "
-            "authority that signed its certificate, which must name this host"
-        )
-    if mend := why_refused(said, address.certificate):
-        return StoreError(f"{where} refused TLS: {number} {said}: {mend}")
     if (read_only := read_only_error(error, where)) is not None:
         return SourceUnavailableError(str(read_only)) if role == "source" else read_only
+    if (refusal := _refusal(number, said)) is not None:
+        return _silence(role)(f"{where} refuses: {refusal}. {RETRIES}")
     return _unavailable(f"{number} {said}{why and f'; {why}'}", address, role, is_told=bool(why), is_silent=is_silent)
+
+
+def _refusal(number: int, said: str) -> str | None:
+    """What a server says that is up and does not do what it is asked; None where it may be on its way up or down."""
+    if (option := forbidding_option(number, said)) is not None:
+        return f"{number} {said}. Start that server without {option}"
+    return None if _is_of_the_client(number) or number in TEMPORARY_NUMBERS else f"{number} {said}"
+
+
+def _tls_error(error: pymysql.err.MySQLError, address: MySQLAddress) -> StoreError | None:
+    """Of a login that broke off: where TLS is why. What a server says of a login or a statement is no word of TLS."""
+    number, said, where = number_of(error), _said(error), _where(address)
+    why = why_refused(said, address.certificate) if number in _BROKEN_OFF else ""
+    if not why:
+        return None
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        return StoreError(
+            f"{where} is not trusted: {said}. Nothing was sent to it: {why}. tls_ca must be the authority that signed "
+            "its certificate, which must name this host"
+        )
+    return StoreError(f"{where} refused TLS: {number} {said}: {why}")
 
 
 def _what_it_may_want(number: int, address: MySQLAddress) -> str:
@@ -307,6 +340,8 @@ _DENIALS = {
 }
 
 _LOGINS = (1045, 1698)
+# Of PyMySQL itself: no connection, or one that ended, and what it gives no number.
+_BROKEN_OFF = (0, 2003, 2006, 2013, 2026)
 
 # Statement errors after which the same statements may succeed: lock waits, deadlocks, lost or refused connections,
 # servers that are starting, stopping or read-only during a failover.
@@ -326,7 +361,11 @@ def number_of(error: pymysql.err.MySQLError) -> int:
 def may_pass(error: pymysql.err.MySQLError) -> bool:
     """Whether the same statement may succeed later: the server is away, or what is in its way ends by itself."""
     number = number_of(error)
-    return number in TEMPORARY_NUMBERS or number == 0 or 2000 <= number < 3000  # those of the client
+    return number in TEMPORARY_NUMBERS or _is_of_the_client(number)
+
+
+def _is_of_the_client(number: int) -> bool:
+    return number == 0 or 2000 <= number < 3000
 
 
 def took_too_long(error: pymysql.err.MySQLError) -> bool:

@@ -8,15 +8,18 @@ from __future__ import annotations
 import re
 import socket
 import threading
+import traceback
 
 import pymysql
 
 # What PyMySQL and the codecs below it raise where the first bytes are of another protocol.
 NO_PROTOCOL = (AssertionError, IndexError, KeyError, TypeError, UnicodeDecodeError, ValueError)
+_LOGGING_IN = frozenset({"_get_server_information", "_request_authentication"})  # of PyMySQL: they read its bytes
 NO_MYSQL = "what listens there does not speak MySQL's protocol: check host and port in the settings"
 
 _LOST = 2013
-_READ_ONLY = (1290, 1836, 1792)
+_FORBIDDEN = 1290
+_READ_ONLY = (_FORBIDDEN, 1836, 1792)
 # By what the system raised, the first that fits.
 _NO_CONNECTION: tuple[tuple[type[OSError], str], ...] = (
     (socket.gaierror, "no DNS answer for that host name: check it in the settings, and the resolver of this machine"),
@@ -27,7 +30,8 @@ _NO_CONNECTION: tuple[tuple[type[OSError], str], ...] = (
         "no connection within {connect_s:g} s: the host is down, or a firewall drops what is sent to it",
     ),
 )
-_OPTION = re.compile(r"--([a-z][a-z_-]*read[_-]only|read[_-]only)\b")
+_READ_ONLY_OPTION = re.compile(r"--([a-z][a-z_-]*read[_-]only|read[_-]only)\b")
+_OPTION = re.compile(r"--[a-z][a-z_-]*[a-z]")
 
 
 def why_no_login(error: pymysql.err.MySQLError, said: str, connect_s: float, answer_s: float) -> str:
@@ -47,6 +51,11 @@ def why_no_login(error: pymysql.err.MySQLError, said: str, connect_s: float, ans
     if not isinstance(number, int) and "sequence" in str(number):
         return NO_MYSQL
     return ""
+
+
+def is_of_another_protocol(error: BaseException) -> bool:
+    """Of one of NO_PROTOCOL: whether bytes of the server led to it, and not an argument of ours or a statement."""
+    return any(frame.f_code.co_name in _LOGGING_IN for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def is_looked_up(host: str, within_s: float) -> bool:
@@ -79,7 +88,15 @@ def read_only_variable(number: int, said: str) -> str | None:
         return None
     if number == 1792:
         return "transaction_read_only"
-    found = _OPTION.search(said)
+    found = _READ_ONLY_OPTION.search(said)
     if found is None:
         return "innodb_read_only" if number == 1836 else None
     return found[1].replace("-", "_")
+
+
+def forbidding_option(number: int, said: str) -> str | None:
+    """The option that the server was started with and that forbids a statement; None where that is not why."""
+    if number != _FORBIDDEN:
+        return None
+    found = _OPTION.search(said)
+    return found[0] if found else "the option that forbids it"

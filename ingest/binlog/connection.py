@@ -22,7 +22,7 @@ from changes.errors import SourceUnavailableError
 from ingest.binlog import continuity
 from ingest.binlog.gtid_sets import GtidSet, is_of_mariadb
 from servers.facts import folds_names
-from servers.sessions import MySQLAddress, connection_arguments, session_error, value_of
+from servers.sessions import MySQLAddress, connection_arguments, logging_in, session_error, value_of
 
 _MOST_IN_HEADER = 1 << 32  # bytes of a file: an event's header cannot tell a later position
 _COM_BINLOG_DUMP, _COM_BINLOG_DUMP_GTID = 0x12, 0x1E
@@ -68,7 +68,7 @@ class DumpConnection:
             blocking=True,
             slave_heartbeat=heartbeat_s,
             enable_logging=False,
-            pymysql_wrapper=partial(_Session, server_id=self.server_id, seen=seen, identity=identity),
+            pymysql_wrapper=partial(_Session, address=address, server_id=self.server_id, seen=seen, identity=identity),
         )
         self._reader = reader
         try:
@@ -123,8 +123,11 @@ class _Session(pymysql.Connection):
     clock_ahead_us = 0  # the server's before this process's
     folds_names: bool | None = None
 
-    def __init__(self, *, server_id: int, seen: str | None, identity: str | None, **settings: Any) -> None:
-        super().__init__(**settings)
+    def __init__(
+        self, *, address: MySQLAddress, server_id: int, seen: str | None, identity: str | None, **settings: Any
+    ) -> None:
+        with logging_in(address, role="source"):
+            super().__init__(**settings)
         try:
             with self.cursor() as cursor:
                 # Whatever the server writes now: the files before it may hold checksums, and are refused without this.
