@@ -113,7 +113,8 @@ def _dump_error(packet: bytes, place: str) -> SourceError | SourceUnavailableErr
             )
         return PurgedError(
             f"history gone: the source cannot continue from {place}: {number} {said}. The changes after it are gone "
-            "from its binlogs, or these were reset, so the views cannot be brought up to date from the stream. "
+            "from its binlogs, these were reset, or the server cannot read them, so the views cannot be brought up to "
+            "date from the stream. "
             f"To go on, {BACKFILL_ALL}"
         )
     if number in (1227, 1045, 1142):
