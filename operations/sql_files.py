@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_QUOTED = r"'(?:[^'\\]|\\.)*+'?|\"(?:[^\"\\]|\\.)*+\"?|`[^`]*+`?"
+from servers.quoted import QUOTED
+
 _COMMENT = r"/\*.*?(?:\*/|\Z)|--(?=[\s\x00-\x1f]|\Z)[^\n]*|#[^\n]*"
 _DELIMITER = re.compile(r"[ \t]*DELIMITER[ \t]+(\S+)[^\n]*", re.IGNORECASE)
 # Lines of the mysql client that end without a delimiter (MySQL manual, "mysql Client Commands").
@@ -18,7 +19,7 @@ _SHOWS = re.compile(
 )
 _SENT = ("\\g", "\\G")  # end a statement as the delimiter does
 _NEVER_RUN = "/*M!999999"  # newer than any server: mariadb-dump's first line
-_PIECE = re.compile(rf"({_QUOTED})|({_COMMENT})|(.)", re.DOTALL)
+_PIECE = re.compile(rf"({QUOTED})|({_COMMENT})|(.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

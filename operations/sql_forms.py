@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ingest import ddl
+from servers.quoted import QUOTED
 
 _DEFINES = re.compile(r"(?:CREATE|ALTER|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE)
 _PROGRAM = re.compile(r"CREATE\b(?:(?!TABLE\b).){0,300}?\b(?:PROCEDURE|FUNCTION|TRIGGER|EVENT|PACKAGE)\b", re.I | re.S)
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*+'?|\"(?:[^\"\\]|\\.)*+\"?|`[^`]*+`?", re.DOTALL)
+_QUOTED = re.compile(QUOTED, re.DOTALL)
 _SECOND = re.compile(  # without a ';' before it, it is part of what comes before, which no server takes
     r"(?<!\ASHOW )\b((?:ALTER|CREATE|DROP|TRUNCATE|RENAME)\s+(?:OR\s+REPLACE\s+|TEMPORARY\s+|IGNORE\s+)*"
     r"(?:TABLES?|DATABASE|SCHEMA)\b)",

@@ -28,6 +28,7 @@ from changes.errors import (
 )
 from servers.certificates import shown, why_ended, why_refused
 from servers.patience import WORK
+from servers.quoted import QUOTED
 from servers.unanswered import (
     NO_MYSQL,
     NO_PROTOCOL,
@@ -49,8 +50,7 @@ SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 
-# A quoted name or text, as SQL_MODE has it.
-_QUOTED = re.compile(r"""`[^`]*`|'[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*\"""", re.DOTALL)
+_QUOTED = re.compile(QUOTED, re.DOTALL)  # SQL_MODE has them so
 
 
 class PlaceholderCursor(Cursor):

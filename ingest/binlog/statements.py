@@ -19,6 +19,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from changes.batches import Followed, TableChangeKind
+from servers.quoted import BACKTICK, DOUBLE, SINGLE
 
 if TYPE_CHECKING:
     from ingest import ddl
@@ -49,25 +50,22 @@ class Verdict:
     columns: frozenset[str] | None = None  # of a halt: views that use none of them go on; None: all halt
 
 
-_SINGLE = r"'(?:[^'\\]|\\.)*+'?"  # a doubled quote reads as two strings side by side, which is as good here
-_DOUBLE = r'"(?:[^"\\]|\\.)*+"?'
 _SINGLE_WITHOUT_ESCAPES = r"'[^']*+'?"
 _DOUBLE_WITHOUT_ESCAPES = r'"(?:[^"]|"")*+"?'  # with ANSI_QUOTES an identifier
-_BACKTICK = r"`[^`]*+`?"
 _COMMENT = r"/\*(?!M?!).*?(?:\*/|\Z)|--(?=[\s\x00-\x1f]|\Z)[^\n]*|#[^\n]*|/\*M?!\d*|\*/"
 _WORD = re.compile(r"\w+")
 
 
 def _keeping(single: str, double: str) -> re.Pattern[str]:
     # What is kept comes first. `*/*` is a factor before a comment, not the end of an executable one.
-    return re.compile(rf"({single}|{double}|{_BACKTICK}|\*(?=/\*))|{_COMMENT}", re.DOTALL)
+    return re.compile(rf"({single}|{double}|{BACKTICK}|\*(?=/\*))|{_COMMENT}", re.DOTALL)
 
 
 _KEPT = {  # by whether strings have escapes, and whether "..." is an identifier
-    (True, False): _keeping(_SINGLE, _DOUBLE),
-    (True, True): _keeping(_SINGLE, _DOUBLE_WITHOUT_ESCAPES),
+    (True, False): _keeping(SINGLE, DOUBLE),
+    (True, True): _keeping(SINGLE, _DOUBLE_WITHOUT_ESCAPES),
 } | dict.fromkeys(((False, False), (False, True)), _keeping(_SINGLE_WITHOUT_ESCAPES, _DOUBLE_WITHOUT_ESCAPES))
-_STRING = re.compile(rf"{_SINGLE}|{_DOUBLE}", re.DOTALL)
+_STRING = re.compile(rf"{SINGLE}|{DOUBLE}", re.DOTALL)
 _SHOWN_CHARACTERS = 200
 
 ANSI_QUOTES = 1 << 2  # bits of sql_mode (MySQL source, system_variables.h)
