@@ -21,7 +21,7 @@ from changes.pipelines import PipelineId
 from changes.positions import Position, ReadPosition
 from offsets import OffsetStore, Owner, Taken
 from servers.pipelined import Flight, Prepared
-from servers.sessions import Connection, mend_of_denial, quote
+from servers.sessions import Connection, mend_of_denial, quote, read_only_error
 
 Session = Callable[[], Connection]
 
@@ -36,7 +36,9 @@ def unavailable(error: pymysql.err.MySQLError, doing: str) -> StoreUnavailableEr
     said = f"offset store: {doing} failed: {' '.join(str(part) for part in error.args)}"
     if (mend := mend_of_denial(error)) is not None:
         return StoreError(f"{said}. {mend}")
-    return StoreUnavailableError(f"{said}. {RETRIES}")
+    return read_only_error(error, f"offset store: {doing} failed: its server") or StoreUnavailableError(
+        f"{said}. {RETRIES}"
+    )
 
 
 @contextmanager

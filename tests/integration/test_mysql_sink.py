@@ -639,6 +639,30 @@ def test_a_lone_row_is_guarded_and_a_refused_one_parked(place: Place) -> None:
     sink.close()
 
 
+def test_a_server_that_takes_no_writes_is_told_with_its_variable_and_written_to_when_it_does(place: Place) -> None:
+    view = index_table("read_only", [EMAIL])
+    sink = place.prepared(view)
+    offsets = place.shared_offsets(sink)
+    session = open_session(place.address, role="store")
+    of_others = MySQLOffsets(lambda: session, place.database, "redis", read_position=BinlogPosition.from_text)
+    told = r"super_read_only is ON there.*SET GLOBAL super_read_only = OFF"
+    place.ask("SET GLOBAL super_read_only = ON")
+    try:
+        with pytest.raises(StoreUnavailableError, match=rf"index tables.*{told}"):
+            sink.write(alone(view, 1, 1, "a"), position(1))
+        with pytest.raises(StoreUnavailableError, match=rf"offset store.*{told}"):
+            of_others.take()
+    finally:
+        place.ask("SET GLOBAL super_read_only = OFF")
+        place.ask("SET GLOBAL read_only = OFF")
+    sink.prepare()
+    assert sink.write(alone(view, 1, 2, "b"), position(2)) == []
+    offsets.save(position(2))
+    offsets.settle()
+    assert place.ask(f"SELECT email, version FROM {place.database}.read_only") == [("b", 2)]
+    sink.close()
+
+
 def test_a_lone_row_goes_the_usual_way_when_its_session_is_killed(place: Place) -> None:
     view = index_table("lone_killed", [EMAIL])
     sink = place.prepared(view)

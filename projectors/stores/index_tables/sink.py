@@ -33,7 +33,16 @@ from projectors.views import BoundView
 from servers.facts import ServerFacts, facts_of
 from servers.literals import equals
 from servers.pipelined import Flight
-from servers.sessions import TEMPORARY_NUMBERS, Connection, create_database, mend_of_denial, number_of, quote, value_of
+from servers.sessions import (
+    TEMPORARY_NUMBERS,
+    Connection,
+    create_database,
+    mend_of_denial,
+    number_of,
+    quote,
+    read_only_error,
+    value_of,
+)
 
 _Block: TypeAlias = tuple[Upsert, list[Item]]
 
@@ -392,6 +401,8 @@ class MySQLSink(GuardedSink):
                 f"{said}{_what(error)}: somebody dropped or changed an index table; viewtail creates it again and "
                 "backfills its view"
             )
+        if (takes_none := read_only_error(error, f"{said}: its server")) is not None:
+            return takes_none
         if number in TEMPORARY_NUMBERS or number == 0:
             why = _TEMPORARY_WORDS.get(number, "")
             return StoreUnavailableError(f"{said}{why}; nothing of it was kept, {RETRIES}")
