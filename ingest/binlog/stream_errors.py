@@ -14,7 +14,9 @@ from ingest.binlog.events import NAMES
 MALFORMED = (IndexError, struct.error)
 
 _HEAD_BYTES = 20  # status and header
-_FATAL_ERROR_READING_BINLOG = 1236  # in place of the dump; no new attempt can change it
+# In place of the dump; no new attempt can change them.
+_FATAL_ERROR_READING_BINLOG = 1236
+_FILE_NOT_FOUND = 29  # MariaDB, of a binlog that was removed under it
 _SAME_SERVER_ID = ("server_uuid/server_id", "slave with the same", "replica with the same")
 
 # The end of messages: what to do.
@@ -105,7 +107,7 @@ def _dump_error(packet: bytes, place: str) -> SourceError | SourceUnavailableErr
     """The error for an error packet sent in place of events: history gone, refused, or try again."""
     number = struct.unpack_from("<H", packet, 1)[0] if len(packet) >= 3 else 0
     said = packet[9 if packet[3:4] == b"#" else 3 :].decode("utf-8", "replace")
-    if number == _FATAL_ERROR_READING_BINLOG:
+    if number in (_FATAL_ERROR_READING_BINLOG, _FILE_NOT_FOUND):
         if any(text in said for text in _SAME_SERVER_ID):
             return SourceUnavailableError(
                 f"source: another replica reads with our server_id ({said}). Leave source.server_id unset, or give "
