@@ -22,6 +22,7 @@ from typer.models import CommandFunctionType
 
 from changes.errors import MisuseError, UnknownNameError, ViewtailError, once, place_of
 from viewtail import light_imports, signals
+from viewtail.interpreter import tune_command
 from viewtail.shards import VARIABLE, NotOneShardError
 
 if TYPE_CHECKING:
@@ -929,6 +930,7 @@ def entities_consume(context: typer.Context) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code; every error is one message on stderr."""
+    tune_command()
     sys.exit(_main(arguments))
 
 

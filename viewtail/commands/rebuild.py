@@ -28,7 +28,6 @@ from viewtail.commands.agreeing import agreed
 from viewtail.commands.durations import seconds_of
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import Deployment, deploy
-from viewtail.interpreter import tune_command
 from viewtail.signals import EXIT_STOPPED, on_stop
 
 SAY_EVERY_S = 5.0
@@ -47,7 +46,6 @@ def rebuild(
     as_json: bool,
 ) -> int:
     """Build a second copy of a view and swap it in; returns the exit code."""
-    tune_command()
     keep_s = seconds_of("--keep", keep)
     deployment, view = _deployed(config, name)
     with _operation(deployment, view, within_s) as (asked, ending):

@@ -35,7 +35,6 @@ from viewtail.commands.output import print_remark
 from viewtail.commands.progress import progress
 from viewtail.commands.stretch import moment_of
 from viewtail.composition import Deployment, deploy
-from viewtail.interpreter import tune_command
 from viewtail.signals import EXIT_STOPPED, on_stop
 
 MOST_TOLD = 20
@@ -88,7 +87,6 @@ class How:
 
 def replay_keys(config: Path | None, name: str, selected: Selected, how: How) -> int:
     """Write some entities of a view again; returns the exit code: 1 where one could not be written."""
-    tune_command()
     loaded, views = declarations.configured(config)
     view = declarations.chosen(loaded, views, name)
     deployment = deploy(loaded, [view])
