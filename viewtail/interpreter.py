@@ -16,8 +16,5 @@ def tune_worker() -> None:
 
 
 def tune_command() -> None:
-    """For a command: garbage is looked for seldom, and all of it hardly ever.
-
-    What it imports is none (a seventh of the time of one that looks), and the rows of whole views make little.
-    """
+    """For a command: garbage is looked for seldom, and all of it hardly ever. What it imports and reads makes little."""
     gc.set_threshold(OBJECTS_BETWEEN, 50, 50)
