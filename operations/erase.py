@@ -27,7 +27,7 @@ from changes.writes import Key, ViewWrites, Write
 from ingest.canonical.rows import select_of, source_error
 from offsets.mysql import OwnSession, transaction
 from operations import passing
-from operations.given import key_of_text
+from operations.given import plain_key_of_text
 from operations.own_traces import OwnTrace, OwnTraces
 from projectors.binding import declaration_hash
 from projectors.dead_letters import erase_letters
@@ -160,10 +160,10 @@ def erase(
     Args:
         views: of one table and key, as declared now.
         declared: ids of all views of views.py.
-        key: rendered, as `viewtail get` takes it.
+        key: rendered; one that may be meant in two ways raises MisuseError.
         waits: is called before the pipelines are waited for.
     """
-    parsed = key_of_text(key, views[0].key)
+    parsed = plain_key_of_text(key, views[0].key)
     _require_gone(deployment, views[0], parsed)
     with closing(OwnSession(deployment.open_store)) as session:
         require_not_moving(session, deployment.database, [view.id for view in views])

@@ -1,8 +1,10 @@
 """Values and keys as people give them, on the command line and from Python, in viewtail's forms.
 
 What the column cannot hold is refused with the forms that it has: that a view has nothing under it would be no answer.
-A key is given as it is rendered (changes/rendering.py), bytes in hexadecimal. A value is given as it is; of a column of
-bytes that is a text, as its UTF-8 bytes, or hexadecimal digits behind 0x.
+A key is given as it is rendered (changes/rendering.py), bytes in hexadecimal. Hexadecimal digits that may be meant as a
+text are refused with both spellings. Commands that only look, or write again what the row says (get, why, replay), take
+keys as others print them, and say what else was possible. A value is given as it is; of a column of bytes
+that is a text, as its UTF-8 bytes, or hexadecimal digits behind 0x.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class _Unfit(ValueError):
 def key_of(given: Any, view: BoundView) -> Key:
     """A key from its rendered text, one Python value, or a sequence of them. Raises MisuseError."""
     if isinstance(given, str):
-        return key_of_text(given, view.key)
+        return plain_key_of_text(given, view.key)
     parts = tuple(given) if isinstance(given, list | tuple) else (given,)
     if len(parts) != len(view.key):
         names = ", ".join(column.name for column in view.key)
@@ -73,15 +75,39 @@ def key_of_text(text: str, columns: Sequence[Column]) -> Key:
         raise MisuseError(f"the key {text!r} does not fit {error}") from None
 
 
+def plain_key_of_text(text: str, columns: Sequence[Column]) -> Key:
+    """`key_of_text`, where nobody sees which key was taken. Raises MisuseError where it may be meant in two ways."""
+    key = key_of_text(text, columns)
+    parts = text.split(":")
+    if two_ways := _in_two_ways(parts, columns):
+        as_bytes = ":".join(f"0x{one.lower()}" if at in two_ways else one for at, one in enumerate(parts))
+        as_text = ":".join(f"0x{one.encode().hex()}" if at in two_ways else one for at, one in enumerate(parts))
+        names = ", ".join(columns[at].name for at in two_ways)
+        raise MisuseError(
+            f"the key {text!r} may be meant in two ways: hexadecimal digits of column {names} are written "
+            f"{as_bytes!r}, and the text is written {as_text!r}. Nothing was done: give one of these"
+        )
+    return key
+
+
 def other_reading(text: str, columns: Sequence[Column]) -> str | None:
     """What else a rendered key may have been meant as, one sentence: a text that could be hexadecimal digits, too."""
-    for part, column in zip(text.split(":"), columns, strict=False):
-        if column.kind is Kind.BYTES and _HEX.fullmatch(part) and _has_room(part.encode(), column):
-            return (
-                f"the key {text!r} is read in hexadecimal, as it is rendered: column {column.name} is 0x{part.lower()} "
-                f"there. The text {part!r} is written 0x{part.encode().hex()}"
-            )
+    parts = text.split(":")
+    for at in _in_two_ways(parts, columns):
+        return (
+            f"the key {text!r} is read in hexadecimal, as it is rendered: column {columns[at].name} is "
+            f"0x{parts[at].lower()} there. The text {parts[at]!r} is written 0x{parts[at].encode().hex()}"
+        )
     return None
+
+
+def _in_two_ways(parts: Sequence[str], columns: Sequence[Column]) -> list[int]:
+    """The places of those parts of a rendered key that may be hexadecimal digits, or a text."""
+    return [
+        at
+        for at, (part, column) in enumerate(zip(parts, columns, strict=False))
+        if column.kind is Kind.BYTES and _HEX.fullmatch(part) and _has_room(part.encode(), column)
+    ]
 
 
 def key_spellings(text: str) -> list[str]:

@@ -89,9 +89,12 @@ class Reader:
 
     def get(self, key: Any) -> Record | None:
         """What the view has under a key, as of the last acknowledged write; None when it shows nothing."""
-        wanted = key_of(key, self.view)
+        return self.get_key(key_of(key, self.view))
+
+    def get_key(self, key: Key) -> Record | None:
+        """The same of a key in viewtail's form."""
         with closing(self.open_reader()) as reader:
-            for row in reader.rows([wanted]):
+            for row in reader.rows([key]):
                 version = of_entity(row.version, self.view.view)
                 return Record(view=self.view.id, key=row.key, version=version, content=row.content)
         return None

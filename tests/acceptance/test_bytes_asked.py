@@ -99,6 +99,22 @@ def test_a_key_of_bytes_is_taken_with_0x_and_as_it_is_rendered(asked: Run) -> No
     assert forgotten.returncode == 2 and "its row is still in" in forgotten.stderr, "that of the text"
 
 
+def test_a_text_key_that_may_be_hexadecimal_is_refused_where_nobody_sees_which_was_taken(
+    asked: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = r"written '0xde', and the text is written '0x6465'"
+    for command in (("forget", f"{SCHEMA}.page", "de", "--yes"), ("wait", "page", "de")):
+        done = asked.command(*command)
+        assert done.returncode == 2 and both in done.stderr, "no proof, and no wait, of a key that was not meant"
+    in_this_process(asked, monkeypatch)
+    for ask in (lambda: viewtail.get("page", "de"), lambda: viewtail.wait_for("page", "de")):
+        with pytest.raises(MisuseError, match=both):
+            ask()
+    for given, key in (("0xde", b"\xde"), ("0x6465", b"de"), (b"de", b"de")):
+        record = viewtail.get("page", given)
+        assert record is not None and record.key == (key,)
+
+
 def test_a_key_in_a_tuple_from_python_is_no_text_that_could_be_hexadecimal(
     asked: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

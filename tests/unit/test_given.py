@@ -9,7 +9,14 @@ import pytest
 
 from changes.errors import MisuseError
 from changes.tables import Column, Kind
-from operations.given import canonical_value, in_hexadecimal, key_of_text, key_spellings, other_reading
+from operations.given import (
+    canonical_value,
+    in_hexadecimal,
+    key_of_text,
+    key_spellings,
+    other_reading,
+    plain_key_of_text,
+)
 
 
 def column(kind: Kind, declared: str, **more: Any) -> Column:
@@ -124,6 +131,18 @@ def test_what_may_be_meant_in_two_ways_is_said_with_both_spellings() -> None:
     assert other_reading("deadbeef", [BINARY]) is None, "a text of 8 bytes it cannot be"
     assert in_hexadecimal("de", VARBINARY) == "'de' was looked for as a text, 0x6465; bytes are written 0xde"
     assert in_hexadecimal("tide", VARBINARY) is in_hexadecimal(b"de", VARBINARY) is None
+
+
+def test_a_key_that_may_be_meant_in_two_ways_is_refused_with_both_spellings_where_nobody_sees_which_was_taken() -> None:
+    columns = [column(Kind.INTEGER, "int"), VARBINARY]
+    with pytest.raises(
+        MisuseError, match=r"two ways.*column c are written '7:0xde', and the text is written '7:0x4445'"
+    ):
+        plain_key_of_text("7:DE", [columns[0], VARBINARY])
+    assert plain_key_of_text("7:0xde", columns) == (7, b"\xde")
+    assert plain_key_of_text("7:0x6465", columns) == (7, b"de")
+    assert plain_key_of_text("deadbeef", [BINARY]) == (b"\xde\xad\xbe\xef",), "a text of 8 bytes it cannot be"
+    assert plain_key_of_text("7:", columns) == (7, b"")
 
 
 def test_a_letters_key_is_found_with_0x_too() -> None:

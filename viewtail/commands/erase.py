@@ -8,7 +8,6 @@ from pathlib import Path
 
 from operations import erase as operation
 from operations.erase import Looked, Proof
-from operations.given import other_reading
 from viewtail import declarations, shards
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import deploy
@@ -23,8 +22,6 @@ def erase(config: Path | None, entity: str, key: str, *, by: str | None, timeout
     deployment = deploy(loaded, chosen)
     deployment.create_tables()
     bound = operation.of_one_key(deployment.views, by)
-
-    print_remark(other_reading(key, bound[0].key))
 
     def waits() -> None:
         print_remark(f"waiting until the pipelines of {', '.join(view.id for view in bound)} have passed this moment")

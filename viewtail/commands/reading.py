@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from changes.rendering import render_key
-from operations.given import other_reading
+from operations.given import key_of_text, other_reading
 from operations.reading import Reader
 from projectors.stores.registry import store_of
 from viewtail import shards
@@ -18,7 +18,7 @@ from viewtail.reading import open_reader
 def get(config: Path | None, view: str, key: str, *, as_json: bool) -> int:
     """Print the record; the exit code is 1 when there is none."""
     reader = _reader(config, view)
-    record = reader.get(key)
+    record = reader.get_key(key_of_text(key, reader.view.key))
     if record is None:
         print(f"viewtail: view {reader.view.id} has nothing under the key {key!r}", file=sys.stderr)
         print_remark(other_reading(key, reader.view.key))
