@@ -6,7 +6,7 @@ Each server is asked by itself: one that does not answer is a finding, and the o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ from functools import partial
 import orjson
 
 from changes.counting import counted
-from changes.errors import DeclarationError, ViewtailError, nearest
+from changes.errors import DeclarationError, StoreError, ViewtailError, nearest, once
 from changes.findings import Finding, Level, fail, ok, warn
 from ingest import Orders, SourceAccess, SourceKind, Tables
 from ingest.canonical import describe, fetch_rows, select_list
@@ -26,6 +26,7 @@ from projectors.copies import refusals
 from projectors.projection import Projected, Projections, followed_tables
 from projectors.stores import NoCopy, Store, Unfit
 from projectors.stores.access import Access
+from projectors.stores.owners import Places
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
 from servers.literals import where_all
@@ -46,11 +47,14 @@ class Servers:
 def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
     """Every finding, in the order of source, stores, views."""
     found = list(servers.kind.checks(servers.source, tables_of(views), _orders_of(views)))
+    away: set[str] = set()
     for store, access in servers.stores:
-        found += store.checks(access, [view for view in views if view.store == store.name])
+        of_store = list(store.checks(access, [view for view in views if view.store == store.name]))
+        away |= {store.name for one in of_store if one.what == "reachable" and one.level is Level.FAIL}
+        found += of_store
     of_stores = {name: tables_of([view for view in views if view.store == name]) for name in {v.store for v in views}}
     found += sessions.findings(servers.kind, servers.source, of_stores)
-    found += _views(servers, views)
+    found += _views(servers, views, away)
     return list(dict.fromkeys(found))  # a server in two roles that does not answer is one finding
 
 
@@ -93,7 +97,8 @@ def is_well(findings: Sequence[Finding]) -> bool:
     return all(finding.level is not Level.FAIL for finding in findings)
 
 
-def _views(servers: Servers, views: Sequence[View]) -> list[Finding]:
+def _views(servers: Servers, views: Sequence[View], away: Set[str]) -> list[Finding]:
+    """`away`: the stores that do not answer, which is a finding already. They are not waited for again."""
     try:
         check_patterns(servers.kind, views)
         check_read_back(servers.kind, views)
@@ -101,7 +106,8 @@ def _views(servers: Servers, views: Sequence[View]) -> list[Finding]:
             bound = bind(views, partial(describe, connection))
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
             fit += [one for view in bound for one in (*_remarks(view), *_tried(connection, view))]
-        return fit + _kept_by_others(servers, bound) + _beside(servers, bound) + _refilled(servers, bound)
+        kept = _kept_by_others(servers, bound, away)
+        return fit + kept + _beside(servers, bound) + _refilled(servers, bound, away)
     except DeclarationError as error:
         problems = (line.partition(": ") for line in str(error).splitlines())
         return [fail("views", what, seen, "the view cannot work", "change views.py") for what, _, seen in problems]
@@ -109,22 +115,47 @@ def _views(servers: Servers, views: Sequence[View]) -> list[Finding]:
         return []  # the source was not reachable, which is a finding already
 
 
-def _kept_by_others(servers: Servers, views: Sequence[BoundView]) -> list[Finding]:
+def _kept_by_others(servers: Servers, views: Sequence[BoundView], away: Set[str]) -> list[Finding]:
     """Views whose place in their store is another deployment's. Nothing is claimed."""
-    found = []
+    if any(store.has_own_tables and store.name in away for store, _ in servers.stores):
+        return []  # they say who this deployment is
+    found: list[Finding] = []
+    for store, access in servers.stores:
+        of_store = [view for view in views if view.view.store == store.name]
+        if of_store and store.name not in away:
+            found += _places_of(store, access, of_store)
+    return found
+
+
+def _places_of(store: Store, access: Access, views: Sequence[BoundView]) -> Iterator[Finding]:
+    """Of one store's views. A question that fails is a finding; one without an answer is the last."""
+    asked = views[0].id
+    try:
+        places = store.places(access, asked)
+        if places is None:
+            return
+        with closing(places):
+            for view in views:
+                asked = view.id
+                yield from _place_of(places, view)
+    except ViewtailError as error:
+        yield _unknown_place(asked, error)
+
+
+def _place_of(places: Places, view: BoundView) -> Iterator[Finding]:
     why = "`viewtail run` halts such a view: two deployments would overwrite each other, and readers see either"
     mend = "another name, the other deployment, or --take-over, as it says above"
-    accesses = {store.name: access for store, access in servers.stores}
-    for view in views:
-        with suppress(ViewtailError):  # a server that is away is a finding already
-            places = store_of(view.view).places(accesses[view.view.store], view.id)
-            if places is None:
-                continue
-            with closing(places):
-                seen = places.refusal(view)
-            if seen is not None:
-                found.append(fail("views", f"view {view.id}, its place", seen, why, mend))
-    return found
+    try:
+        if (seen := places.refusal(view)) is not None:
+            yield fail("views", f"view {view.id}, its place", seen, why, mend)
+    except StoreError as error:  # another view's place may be another matter
+        yield _unknown_place(view.id, error)
+
+
+def _unknown_place(view: str, error: ViewtailError) -> Finding:
+    why = "`viewtail run` asks the same before it writes, and goes no further without an answer"
+    seen = f"not known whose its place is: {once(error)}"
+    return fail("views", f"view {view}, its place", seen, why, "as it says above")
 
 
 def _beside(servers: Servers, views: Sequence[BoundView]) -> list[Finding]:
@@ -150,8 +181,9 @@ def _beside(servers: Servers, views: Sequence[BoundView]) -> list[Finding]:
     return found
 
 
-def _refilled(servers: Servers, views: Sequence[BoundView]) -> list[Finding]:
+def _refilled(servers: Servers, views: Sequence[BoundView], away: Set[str]) -> list[Finding]:
     """What the next run would backfill in place."""
+    views = [view for view in views if view.view.store not in away]
     own = next((access for store, access in servers.stores if store.has_own_tables), None)
     if own is None:
         return []

@@ -21,13 +21,15 @@ import pytest
 
 import stack.mysql
 import stack.redis
-from changes.errors import StoreUnavailableError
+from changes.errors import SourceUnavailableError, StoreUnavailableError
 from servers.patience import QUESTION
 from servers.sessions import MySQLAddress, asking, open_session, value_of
 from stack import Server
 from tests.support.asking import ask
 from tests.support.forked import Background, clean_environment
 from tests.support.serving import TABLE, Served
+from viewtail import Entity, IndexTable, wait_for
+from viewtail.settings import load
 
 PROBE_S, ANSWER_S = 2.0, 10.0
 SLACK_S = 1.0  # for the way there and back
@@ -247,10 +249,19 @@ def test_check_names_the_variable_of_a_server_that_takes_no_writes(
 
 @pytest.mark.mysql
 @pytest.mark.redis
-def test_commands_say_within_ten_seconds_that_mysql_hangs(mysql: Server, deployed: Deployment) -> None:
-    asked = [one.split() for one in ("check --json", "status", "get ix 1", "find ix a", "why ix 1")]
+@pytest.mark.parametrize(
+    "words",
+    [
+        "check --json, status, get ix 1, find ix a, why ix 1",
+        "init --force, contract check add.sql, preview ix, pause ix, resume --all, replays",
+        "dead-letters list, dead-letters redrive ix 1, forget gone --yes, forget shop.item 1, wait ix --within 5",
+        "replay ix --yes, replay ix --key 1, verify ix, rebuild ix --yes, schema ix, pause --all",
+    ],
+)
+def test_commands_say_within_ten_seconds_that_mysql_hangs(mysql: Server, deployed: Deployment, words: str) -> None:
+    (deployed.folder / "add.sql").write_text("ALTER TABLE shop.item ADD note INT;")
     with stopped(mysql):
-        found = deployed.commands(*asked)
+        found = deployed.commands(*(one.split() for one in words.split(", ")))
     for done in found:
         said = done.out + done.err
         assert done.code == 1 and done.took_s < ANSWER_S + START_S
@@ -296,6 +307,25 @@ def test_check_says_within_ten_seconds_that_a_port_does_not_speak_mysql(
     assert done.code == 1 and done.took_s < ANSWER_S + START_S
     said = done.finding("source")
     assert says in said and f"127.0.0.1:{port}" in said
+
+
+def test_init_says_within_ten_seconds_that_a_port_does_not_speak_mysql(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path)
+    with listening(silent) as port:
+        done = deployment.command("init", "--force", "--source", f"mysql://root@127.0.0.1:{port}")
+    assert done.code == 1 and done.took_s < ANSWER_S + START_S
+    assert f"127.0.0.1:{port}" in done.err and "said nothing within 4 s: the server hangs, or another" in done.err
+
+
+@pytest.mark.mysql
+def test_a_wait_ends_about_when_it_should_where_mysql_hangs(mysql: Server, deployed: Deployment) -> None:
+    settings = load(None, deployed.environment)
+    view = IndexTable("ix", Entity("shop.item"), value="name")
+    with stopped(mysql):
+        began = time.monotonic()
+        with pytest.raises(SourceUnavailableError, match=rf"127\.0\.0\.1:{mysql.port}.*said nothing within 1\.5 s"):
+            wait_for(view, within_s=1.5, settings=settings)
+        assert time.monotonic() - began < 1.5 + SLACK_S
 
 
 @pytest.mark.redis
@@ -365,3 +395,28 @@ def test_check_gives_each_store_ten_seconds_and_names_its_address(
     for store in ("redis", "elasticsearch", "kafka"):
         said = done.finding(store)
         assert at in said, said
+
+
+MANY = """
+views += [RedisHash(f"item_{at}", item, fields=["name"]) for at in range(9)]
+views += [SearchIndex(f"items_{at}", item, fields={"name": "keyword"}) for at in range(9)]
+"""
+
+
+@pytest.mark.mysql
+def test_check_waits_for_a_store_that_hangs_once_and_not_for_each_of_its_views(mysql: Server, tmp_path: Path) -> None:
+    views = VIEWS + WITH_ALL + MANY
+    deployment = Deployment(tmp_path, views, VIEWTAIL_SOURCE__URL=f"mysql://root@127.0.0.1:{mysql.port}")
+    connections: list[socket.socket] = []
+    with listening(connections.append) as port:
+        done = deployment.command(
+            "check",
+            "--json",
+            VIEWTAIL_REDIS__URL=f"redis://127.0.0.1:{port}",
+            VIEWTAIL_ELASTICSEARCH__URL=f"http://127.0.0.1:{port}",
+            VIEWTAIL_KAFKA__URL="kafka://127.0.0.1:1",
+        )
+    assert done.code == 1 and done.took_s < 3 * ANSWER_S + START_S
+    assert len(connections) == 2, "one for each of both stores, whatever views it has"
+    for store in ("redis", "elasticsearch"):
+        assert f"127.0.0.1:{port}" in done.finding(store)

@@ -6,12 +6,13 @@ from typing import Any
 
 from redis import Redis, exceptions
 
-from changes.errors import StoreUnavailableError
+from changes.errors import StoreError, StoreUnavailableError
 from projectors.stores.leaving import Retired
 from projectors.stores.owners import Claimant, PlaceOwner, Places
 from projectors.stores.redis import owners
 from projectors.stores.redis.holding import holds_keys
 from projectors.stores.redis.leaving import RedisLeftover, place_of
+from projectors.stores.redis.unanswered import CHECK_RIGHTS, UNREACHABLE, is_denied, no_answer, server_of
 from projectors.views import BoundView
 
 _COPIES = range(2, 5)  # that a former owner may have left beside
@@ -56,7 +57,13 @@ class RedisPlaces(Places):
         try:
             return self._client.execute_command(*command)  # type: ignore[no-untyped-call]
         except (exceptions.RedisError, OSError) as error:
-            said = str(error).rstrip(".")
-            raise StoreUnavailableError(
-                f"Redis: looking whose keys are failed: {said} ({type(error).__name__}). Try again when Redis answers"
-            ) from None
+            raise self._failed(error) from None
+
+    def _failed(self, error: Exception) -> StoreError | StoreUnavailableError:
+        if isinstance(error, UNREACHABLE) and not is_denied(error):
+            return no_answer(self._client, error)
+        said = f"{str(error).rstrip('.')} ({type(error).__name__})"
+        failed = f"{server_of(self._client)}: looking whose keys are failed: {said}"
+        if is_denied(error):
+            return StoreError(f"{failed}. {CHECK_RIGHTS}")
+        return StoreUnavailableError(f"{failed}. Try again when Redis answers")

@@ -41,7 +41,7 @@ from projectors.stores.redis.names import Names, total_of
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import BELOW, LEAD, MOVE_WITNESS, NAMES
 from projectors.stores.redis.set_packing import SetPacker
-from projectors.stores.redis.unanswered import UNREACHABLE, server_of
+from projectors.stores.redis.unanswered import CHECK_RIGHTS, UNREACHABLE, is_denied, server_of
 from projectors.stores.redis.views import RedisJson, RedisSet
 from projectors.views import BoundView
 from servers.certificates import why_refused
@@ -61,7 +61,6 @@ MOST_NAME_BYTES = 64 << 20  # of those that are there
 _log = structlog.get_logger("viewtail.redis")
 
 _TEMPORARY = re.compile(r"\b(OOM|LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|MISCONF|BUSY|TRYAGAIN|UNBLOCKED)\b")
-_DENIED = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
 _WAITED_FOR = (  # redis-py cuts the word off the text for those that it has a class for
     exceptions.OutOfMemoryError,
     exceptions.ReadOnlyError,
@@ -409,9 +408,8 @@ class RedisSink(GuardedSink):
             place = "Redis" if self._client is None else server_of(self._client)
             self._drop()
             said = f"{place}: {doing} failed: {str(error).rstrip('.')} ({type(error).__name__})"
-            if isinstance(error, _DENIED) or re.search(r"\b(NOAUTH|WRONGPASS|NOPERM)\b", str(error)):
-                why = "Check user, password and permissions (ACL) of viewtail in Redis"
-                raise StoreError(f"{said}. {why}") from None
+            if is_denied(error):
+                raise StoreError(f"{said}. {CHECK_RIGHTS}") from None
             if mend := why_refused(str(error), None):  # of TLS
                 raise StoreUnavailableError(f"{said}: {mend}. {RETRIES}") from None
             if isinstance(error, UNREACHABLE + _WAITED_FOR) or _TEMPORARY.search(str(error)):

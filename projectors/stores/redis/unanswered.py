@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,17 @@ if TYPE_CHECKING:
 
 UNREACHABLE = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError)
 _SETTING = "VIEWTAIL_REDIS__URL"
+_DENIED = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
+# redis-py cuts the word off the text for those that it has a class for; what a script may not do has words of its own.
+_SAYS_DENIED = re.compile(r"\b(NOAUTH|WRONGPASS|NOPERM)\b|ACL failure in script|The user executing the script")
+CHECK_RIGHTS = (
+    "Check user, password and permissions (ACL) of viewtail in Redis: docs/operations.md, Redis, has the ACL SETUSER"
+)
+
+
+def is_denied(error: Exception) -> bool:
+    """Whether the user may not do it, or log in."""
+    return isinstance(error, _DENIED) or _SAYS_DENIED.search(str(error)) is not None
 
 
 def server_of(client: Redis) -> str:
