@@ -31,6 +31,7 @@ from projectors.view_states import GETS_NOTHING, ViewStates, kept_elsewhere, kno
 from projectors.views import BoundView, View
 from projectors.watermarks import WatermarkPlace
 from servers.facts import facts_of
+from servers.patience import COMMAND
 from servers.sessions import Connection, asking, open_session, session_error
 from viewtail.settings import Settings
 from viewtail.sources import read_position
@@ -271,6 +272,18 @@ class Deployment:
             if identity is None:
                 return None
             return Claimant(id=identity.id, title=identity.title, ours=places_ours(session, self.database))
+
+
+def greeted(settings: Settings, *, reads_source: bool = True) -> Settings:
+    """The same settings, for a command that works long, once the MySQL servers let it in; one that hangs raises soon.
+
+    Later it waits for them as a worker does: its work is worth more than a quick answer.
+    """
+    asked = settings.asked_with(COMMAND.once())
+    if reads_source:
+        open_session(asked.source_address(), role="source").close()
+    open_session(replace(asked.store_address(), database=None), role="store").close()
+    return settings
 
 
 def deploy(settings: Settings, views: Sequence[View]) -> Deployment:

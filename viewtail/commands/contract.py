@@ -15,6 +15,7 @@ from operations.contract import Contract, Effect, Unread
 from operations.sql_files import Statement, statements
 from projectors.views import View
 from servers.facts import folds_names
+from servers.patience import QUESTION
 from servers.sessions import open_session
 from viewtail import declarations
 from viewtail.commands.output import print_json
@@ -54,7 +55,7 @@ def check(config: Path | None, file: Path, *, database: str | None, is_offline: 
 @contextmanager
 def _of_source(loaded: Settings, views: Sequence[View], default: str) -> Iterator[Contract]:
     """With the tables as they are now."""
-    with closing(open_session(loaded.source_address(), role="source")) as connection:
+    with closing(open_session(loaded.asked_with(QUESTION.once()).source_address(), role="source")) as connection:
         yield Contract(views, partial(describe, connection), default, folds_names(connection))
 
 

@@ -14,6 +14,7 @@ from changes.errors import MisuseError
 from offsets.mysql import OwnSession
 from operations.dead_letters import DeadLetterTable, Letter
 from operations.given import key_spellings
+from servers.patience import COMMAND
 from viewtail import shards
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
@@ -109,7 +110,7 @@ def _forget(table: DeadLetterTable, view: str, letters: Sequence[Letter], *, is_
 
 @contextmanager
 def _table(config: Path | None) -> Iterator[DeadLetterTable]:
-    deployment = Deployment(settings=shards.load(config))
+    deployment = Deployment(settings=shards.load(config).asked_with(COMMAND.once()))
     with closing(OwnSession(deployment.open_store)) as session:
         table = DeadLetterTable(session, deployment.database)
         if not table.is_there():

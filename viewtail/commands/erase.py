@@ -8,6 +8,7 @@ from pathlib import Path
 
 from operations import erase as operation
 from operations.erase import Looked, Proof
+from servers.patience import COMMAND
 from viewtail import declarations, shards
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import deploy
@@ -19,7 +20,7 @@ def erase(config: Path | None, entity: str, key: str, *, by: str | None, timeout
     views = declarations.load(loaded.views)
     chosen = operation.views_of(entity, views)
     loaded.check_stores(chosen)
-    deployment = deploy(loaded, chosen)
+    deployment = deploy(loaded.asked_with(COMMAND.once()), chosen)
     deployment.create_tables()
     bound = operation.of_one_key(deployment.views, by)
 

@@ -17,6 +17,7 @@ from operations import forget as operation
 from operations.forget import Chosen
 from projectors.stores.leaving import Found
 from projectors.stores.registry import store_named
+from servers.patience import COMMAND
 from viewtail import declarations, shards
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark
@@ -39,7 +40,7 @@ def forget(config: Path | None, name: str, wishes: Wishes) -> int:
     """Drop what a view left that is not declared any more; returns the exit code."""
     loaded = shards.load(config)
     declared = {view.id for view in declarations.load(loaded.views)}  # those of the tailer too
-    deployment = Deployment(settings=loaded)
+    deployment = Deployment(settings=loaded.asked_with(COMMAND.once()))
     chosen = operation.choose(deployment, declared, name)
     if (why := _why_data_stays(chosen, declared, wishes)) is not None:
         return _forget_rows(deployment, chosen, why, wishes)

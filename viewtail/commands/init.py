@@ -13,6 +13,7 @@ from operations import first_views
 from projectors.stores import Choice
 from projectors.stores.registry import STORES
 from servers.addresses import MYSQL, parse
+from servers.patience import QUESTION
 from servers.sessions import asking
 from viewtail import settings
 
@@ -65,7 +66,7 @@ def _settings(toml: Path, source: str | None) -> settings.Settings:
 
 
 def _look(loaded: settings.Settings, schema: str | None, tables: Sequence[str]) -> tuple[list[Choice], list[str]]:
-    address = loaded.source_address()
+    address = loaded.asked_with(QUESTION.once()).source_address()
     own = (loaded.store_database, loaded.source.database)
     with asking(address, role="source") as connection:
         chosen = first_views.schema_to_look_at(connection, schema or loaded.source_schema, own)

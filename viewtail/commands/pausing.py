@@ -16,6 +16,7 @@ from operations.pausing import Outcome, PausedView
 from operations.status import PipelineStatus
 from projectors.stores.registry import store_of
 from projectors.views import View, view_of
+from servers.patience import QUESTION
 from viewtail import declarations, shards
 from viewtail.composition import Deployment
 
@@ -48,7 +49,7 @@ def pause(config: Path | None, wanted: Wanted, reason: str | None) -> int:
         raise MisuseError(f"--reason is one line of 1 to {MOST_REASON:,} characters: `status` shows it")
     by = this_person()
     if not wanted.views:
-        deployment = Deployment(settings=shards.load(config))
+        deployment = Deployment(settings=shards.load(config).asked_with(QUESTION.once()))
         chosen = operation.chosen_pipelines(deployment, wanted.names)
         operation.pause_pipelines(deployment, chosen, by=by, reason=reason)
         for one in chosen:
@@ -63,7 +64,7 @@ def resume(config: Path | None, wanted: Wanted) -> int:
     """Resume what is named; the exit code is 1 where a view could not be."""
     wanted.check("resume")
     if not wanted.views:
-        deployment = Deployment(settings=shards.load(config))
+        deployment = Deployment(settings=shards.load(config).asked_with(QUESTION.once()))
         chosen = operation.chosen_pipelines(deployment, wanted.names)
         operation.resume_pipelines(deployment, chosen)
         for one in chosen:
@@ -80,7 +81,7 @@ def resume(config: Path | None, wanted: Wanted) -> int:
 def _views(config: Path | None, names: Sequence[str]) -> tuple[Deployment, list[View]]:
     loaded, views = declarations.configured(config)
     chosen = [declarations.chosen(loaded, views, name) for name in names]
-    return Deployment(settings=loaded), list({view.id: view for view in chosen}.values())
+    return Deployment(settings=loaded.asked_with(QUESTION.once())), list({view.id: view for view in chosen}.values())
 
 
 def _none_ran(chosen: Sequence[PipelineStatus]) -> int:

@@ -9,6 +9,7 @@ from changes.counting import counted
 from operations import preview as operation
 from operations.preview import Difference, Preview
 from projectors.views import BoundView
+from servers.patience import COMMAND
 from viewtail import declarations
 from viewtail.commands.output import print_json, shown
 from viewtail.composition import deploy
@@ -19,7 +20,7 @@ SHOWN = 20  # entities
 def preview(config: Path | None, name: str, *, sample: int, as_json: bool) -> int:
     """Print what views.py would change in a view; returns the exit code: 1 where rows could not be projected."""
     loaded, views = declarations.configured(config)
-    deployment = deploy(loaded, [declarations.chosen(loaded, views, name)])
+    deployment = deploy(loaded.asked_with(COMMAND.once()), [declarations.chosen(loaded, views, name)])
     (view,) = deployment.views
     found = operation.preview(deployment, view, sample)
     if as_json:

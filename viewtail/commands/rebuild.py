@@ -27,7 +27,7 @@ from viewtail import declarations
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.durations import seconds_of
 from viewtail.commands.output import print_json, print_remark
-from viewtail.composition import Deployment, deploy
+from viewtail.composition import Deployment, deploy, greeted
 from viewtail.signals import EXIT_STOPPED, on_stop
 
 SAY_EVERY_S = 5.0
@@ -103,7 +103,7 @@ def abort(config: Path | None, name: str, *, within_s: float | None, is_yes: boo
 def _deployed(config: Path | None, name: str) -> tuple[Deployment, BoundView]:
     loaded, views = declarations.configured(config)
     view = declarations.chosen(loaded, views, name)
-    deployment = deploy(loaded, [view])
+    deployment = deploy(greeted(loaded), [view])
     deployment.create_tables()
     return deployment, deployment.views[0]
 

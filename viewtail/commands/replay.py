@@ -22,11 +22,12 @@ from operations.runs import past
 from operations.status import PipelineStatus, ViewStatus
 from projectors.view_states import State
 from projectors.views import View, view_of
+from servers.patience import QUESTION
 from viewtail import declarations, shards
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.commands.progress import progress
-from viewtail.composition import Deployment, deploy
+from viewtail.composition import Deployment, deploy, greeted
 
 KINDS = ("replay", "verify", "repair", "rebuild", "redrive", "clean", "mend", "cascade", "archive", "restore")
 LOOK_EVERY_S = 0.5
@@ -58,7 +59,7 @@ def take_over(config: Path | None, names: Sequence[str], *, is_yes: bool, is_awa
     loaded, views = declarations.configured(config)
     loaded.check_stores(views)
     chosen = list({one.id: one for one in (declarations.chosen(loaded, views, name) for name in names)}.values())
-    deployment = deploy(loaded, chosen)
+    deployment = deploy(greeted(loaded), chosen)
     deployment.create_tables()
     codes = [_take_over(deployment, view, is_yes=is_yes, is_awaited=is_awaited) for view in chosen]
     return max(codes, default=0)
@@ -105,7 +106,7 @@ def _chosen(config: Path | None, names: Sequence[str], all_views: bool) -> tuple
     loaded, views = declarations.configured(config)
     chosen = views if all_views else [declarations.chosen(loaded, views, view_of(name)) for name in names]
     # By id, each once: a mapping in a declaration has no hash.
-    return Deployment(settings=loaded), list({view.id: view for view in chosen}.values())
+    return Deployment(settings=greeted(loaded, reads_source=False)), list({view.id: view for view in chosen}.values())
 
 
 def _tell_left(done: Replayed) -> None:
@@ -129,7 +130,7 @@ def _tell_left(done: Replayed) -> None:
 
 def replays(config: Path | None, *, limit: int, as_json: bool) -> int:
     """Print what operators had done to views, the newest first."""
-    deployment = Deployment(settings=shards.load(config))
+    deployment = Deployment(settings=shards.load(config).asked_with(QUESTION.once()))
     with closing(OwnSession(deployment.open_store)) as session:
         found = past(session, deployment.database, KINDS, limit)
     if as_json:
@@ -193,7 +194,7 @@ def replay_new_history(config: Path | None) -> int:
     """Take the source as it is now for a new history, and have every view backfilled again; returns the exit code."""
     loaded, views = declarations.configured(config)
     loaded.check_stores(views)
-    deployment = deploy(loaded, views)
+    deployment = deploy(greeted(loaded), views)
     deployment.create_tables()
     epoch = operation.begin_new_history(deployment)
     print(f"The source as it is now begins epoch {epoch}. viewtail backfills every view again, in place:")

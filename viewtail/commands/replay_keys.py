@@ -34,7 +34,7 @@ from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_remark
 from viewtail.commands.progress import progress
 from viewtail.commands.stretch import moment_of
-from viewtail.composition import Deployment, deploy
+from viewtail.composition import Deployment, deploy, greeted
 from viewtail.signals import EXIT_STOPPED, on_stop
 
 MOST_TOLD = 20
@@ -89,7 +89,7 @@ def replay_keys(config: Path | None, name: str, selected: Selected, how: How) ->
     """Write some entities of a view again; returns the exit code: 1 where one could not be written."""
     loaded, views = declarations.configured(config)
     view = declarations.chosen(loaded, views, name)
-    deployment = deploy(loaded, [view])
+    deployment = deploy(greeted(loaded), [view])
     deployment.create_tables()
     (bound,) = deployment.views
     stop = Event()
@@ -108,7 +108,7 @@ def redrive(config: Path | None, name: str, keys: Sequence[str], *, is_yes: bool
     """Write parked entities again; the exit code is 1 where one is refused again."""
     loaded, views = declarations.configured(config)
     view = declarations.chosen(loaded, views, name)
-    deployment = deploy(loaded, [view])
+    deployment = deploy(greeted(loaded), [view])
     deployment.create_tables()
     (bound,) = deployment.views
     stop = Event()

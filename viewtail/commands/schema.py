@@ -6,6 +6,7 @@ from pathlib import Path
 
 from changes.errors import MisuseError
 from projectors.stores.registry import store_of
+from servers.patience import QUESTION
 from viewtail import declarations
 from viewtail.commands.output import print_json
 from viewtail.composition import deploy
@@ -15,7 +16,7 @@ def schema(config: Path | None, view: str, *, of_key: bool) -> int:
     """Print the schema of the values, or of the keys; returns the exit code."""
     loaded, views = declarations.configured(config)
     chosen = declarations.chosen(loaded, views, view)
-    deployment = deploy(loaded, [chosen])
+    deployment = deploy(loaded.asked_with(QUESTION.once()), [chosen])
     store = store_of(chosen)
     found = store.schemas(deployment.access(store), deployment.views[0])
     if not found:

@@ -24,7 +24,7 @@ from projectors.stores.registry import store_of
 from projectors.views import View
 from viewtail import declarations
 from viewtail.commands.output import print_remark
-from viewtail.composition import Deployment, deploy
+from viewtail.composition import Deployment, deploy, greeted
 from viewtail.settings import Settings
 from viewtail.signals import EXIT_STOPPED, on_stop
 
@@ -46,7 +46,7 @@ def replay_since(config: Path | None, name: str, since: str, topic: str) -> int:
         raise MisuseError(f"--into is for views that keep every change, and {view.id} keeps the newest: name a Topic")
     if any(topic == other.name for other in views if store_of(other).keeps_every_change):
         raise MisuseError(f"--into {topic}: that topic is a view's own, and a replay never touches one; name a new one")
-    (bound,) = deploy(loaded, [_beside(loaded, view, topic)]).views
+    (bound,) = deploy(greeted(loaded), [_beside(loaded, view, topic)]).views
     deployment = Deployment(settings=loaded)
     deployment.create_tables()
     what = f"changed since {moment:%Y-%m-%dT%H:%M:%SZ}, into the topic {topic}"

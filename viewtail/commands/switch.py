@@ -11,7 +11,7 @@ from operations import switch as operation
 from operations.check import check_patterns, check_read_back
 from projectors.stores.registry import STORES
 from viewtail import declarations, settings
-from viewtail.composition import deploy
+from viewtail.composition import deploy, greeted
 from viewtail.sources import BINLOG, POLL, Mode
 
 
@@ -25,7 +25,7 @@ def switch(config: Path | None, to: Mode, within_s: float) -> int:
     target = POLL if to == "poll" else BINLOG
     check_patterns(target, views)
     check_read_back(target, views)
-    before = deploy(_in_mode(loaded, "binlog" if to == "poll" else "poll"), views)
+    before = deploy(_in_mode(greeted(loaded), "binlog" if to == "poll" else "poll"), views)
     positions = before.positions()
     known = [positions[one.name] for one in before.pipelines() if one.name in positions]
     if operation.is_there(known, target.before_all):

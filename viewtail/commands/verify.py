@@ -30,7 +30,7 @@ from servers.sessions import asking
 from viewtail import declarations, settings
 from viewtail.commands.output import print_json, print_remark
 from viewtail.commands.progress import progress
-from viewtail.composition import Deployment, deploy
+from viewtail.composition import Deployment, deploy, greeted
 from viewtail.interpreter import tune_command
 from viewtail.signals import EXIT_STOPPED, on_stop
 from viewtail.sources import read_position
@@ -65,7 +65,7 @@ def verify(config: Path | None, names: Sequence[str], options: Options) -> int:
     tune_command()
     loaded, views = declarations.configured(config)
     chosen = _chosen(loaded, views, names)
-    deployment, failed = _deployed(loaded, chosen)
+    deployment, failed = _deployed(greeted(loaded), chosen)
     deployment.create_tables()
     stop = Event()
     on_stop(stop.set)
