@@ -237,29 +237,54 @@ def read(statement: str, database: str, naming: Naming = as_written) -> list[Eff
             raise Unread(f"a {verb} statement")
         return readers[verb](words)
     except (SqlglotError, LookupError, AttributeError, TypeError, ValueError, RecursionError):
-        raise Unread("a form that is new to viewtail") from None  # of a library's tree
+        raise Unread("this form of the statement") from None  # of a library's tree
 
 
-def outlines(statement: str) -> list[str]:
-    """The parts of an ALTER TABLE, or of what a CREATE TABLE has in parentheses, each as its words in capitals.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlines:
+    """Parts of a statement, each as its words in capitals; '?' stands for what is quoted, '()' for parentheses."""
 
-    '?' stands for what is quoted, and '()' for what is in parentheses. Other statements have none.
-    """
+    specifications: tuple[str, ...] = ()  # of an ALTER TABLE
+    listed: tuple[str, ...] = ()  # columns and keys in parentheses, of a CREATE TABLE or an ADD
+    rest: str | None = None  # of a CREATE TABLE: all behind its name
+    index: str | None = None  # a CREATE INDEX as a whole
+
+
+def outlines(statement: str) -> Outlines:
+    """Of an ALTER TABLE, CREATE TABLE or CREATE INDEX; other statements have none."""
     words = _Words(_DIALECT.tokenize(statement), statement, "", as_written)
+    whole = words.outline()
     verb = words.take()
     words.skip("OR", "REPLACE")
     words.skip("TEMPORARY")
     words.skip("ONLINE")
     words.skip("IGNORE")
+    if verb == "CREATE" and "INDEX" in words.words()[:2]:
+        return Outlines(index=whole)
     if verb not in ("ALTER", "CREATE") or not words.skip("TABLE"):
-        return []
+        return Outlines()
     words.skip("IF", "NOT", "EXISTS") if verb == "CREATE" else words.skip("IF", "EXISTS")
     words.name()
     words.skip_wait()
-    if verb == "CREATE" and not words.skip("("):
-        return []
-    parts = words.inside() if verb == "CREATE" else words
-    return [outline for part in parts.specifications() if (outline := part.outline())]
+    if verb == "CREATE":
+        return Outlines(listed=_listed(words), rest=words.outline())
+    parts = list(words.specifications())
+    added = [one for part in parts if part.peek() == "ADD" for one in _listed(_behind_add(part))]
+    return Outlines(specifications=tuple(filter(None, (part.outline() for part in parts))), listed=tuple(added))
+
+
+def _behind_add(words: _Words) -> _Words:
+    found = words.behind()
+    found.skip("COLUMN")
+    found.skip("IF", "NOT", "EXISTS")
+    return found
+
+
+def _listed(words: _Words) -> tuple[str, ...]:
+    """The parts in the parentheses that come next, if some do; they are not stepped over."""
+    if words.peek() != "(":
+        return ()
+    return tuple(filter(None, (part.outline() for part in words.behind().inside().specifications())))
 
 
 def column_type(declared: str) -> ColumnType:
@@ -360,6 +385,10 @@ class _Words:
                 return self._part(self._at, at)
         raise Unread("a parenthesis that is not closed")
 
+    def behind(self) -> _Words:
+        """The words behind the next one."""
+        return self._part(self._at + 1, len(self._tokens))
+
     def _part(self, begin: int, end: int) -> _Words:
         return _Words(self._tokens[begin:end], self._statement, self._database, self._naming)
 
@@ -456,6 +485,7 @@ def _created(words: _Words) -> list[Effect]:
     has_parenthesis = words.skip("(")
     if words.skip("LIKE"):
         return [Created(table, like=words.name())]
+    has_parenthesis = has_parenthesis and words.peek() not in ("(", "SELECT", "WITH", "TABLE", "VALUES")  # of a query
     return [_with_columns(table, words.inside()) if has_parenthesis else Created(table)]
 
 
@@ -537,13 +567,12 @@ def _altered(words: _Words) -> list[Effect]:
     changes: list[Change] = [RowsMoved("ALTER IGNORE TABLE dropped rows that a new key does not allow")] * is_ignoring
     algorithms: set[str] = set()
     new_names: list[Name] = []
-    is_list = False
+    list_of = ""
     if not words.is_done():
         for specification in words.specifications():
-            words_left = specification.words()
-            if is_list and words_left[1:2] in ([], ["INTO"]):
-                continue  # one more partition, or the last of those that are reorganized into others
-            is_list = words_left[1:2] == ["PARTITION"]
+            if goes_on(list_of, specification.words()):
+                continue
+            list_of = list_in(specification.words())
             if specification.skip("ALGORITHM"):
                 specification.skip("=")
                 algorithms.add(specification.take())
@@ -555,6 +584,20 @@ def _altered(words: _Words) -> list[Effect]:
     if new_names:
         effects.append(Renamed(((table, new_names[-1]),)))
     return effects
+
+
+def list_in(words: Sequence[str]) -> str:
+    """What the first words of a specification begin a list of that commas part: 'PARTITION', 'ORDER BY', or ''."""
+    if list(words[1:2]) == ["PARTITION"]:
+        return "PARTITION"
+    return "ORDER BY" if " ".join(words[:2]).startswith("ORDER BY") else ""
+
+
+def goes_on(list_of: str, words: Sequence[str]) -> bool:
+    """Whether these are one more of such a list: a partition, the last that is reorganized into others, or a column."""
+    if list_of == "PARTITION":
+        return list(words[1:2]) in ([], ["INTO"], ["TABLESPACE"])
+    return bool(list_of) and (len(words) == 1 or list(words[1:]) in (["ASC"], ["DESC"]))
 
 
 def _new_name(words: _Words) -> Name | None:

@@ -25,7 +25,8 @@ ALTER TABLE t ADD CONSTRAINT `x` CHECK (a > 1), ADD CONSTRAINT FOREIGN KEY (a) R
   u (a), ADD FULLTEXT (b), ADD PRIMARY KEY (a), ADD INDEX IF NOT EXISTS x (a)
 ALTER TABLE t MODIFY COLUMN a NATIONAL VARCHAR(10) NOT NULL, CHANGE b c LONGTEXT CHARSET utf8mb4, MODIFY d SET('a','b')
 ALTER TABLE t CHANGE COLUMN `b` `c` CHARACTER VARYING(10)
-ALTER TABLE t ADD PARTITION (PARTITION p1 VALUES LESS THAN (3)), ADD PARTITION PARTITIONS 3
+ALTER TABLE t ADD PARTITION (PARTITION p1 VALUES LESS THAN (3))
+ALTER TABLE t ADD PARTITION PARTITIONS 3
 ALTER TABLE t PARTITION BY RANGE (a) (PARTITION p1 VALUES LESS THAN (3))
 ALTER TABLE t REMOVE PARTITIONING
 ALTER TABLE t DROP PARTITION p1, p2
@@ -51,6 +52,32 @@ ALTER TABLE t ADD a VARCHAR(10) BINARY, ADD b INT(11) SIGNED, ADD c INT INVISIBL
 ALTER TABLE t ADD c DECIMAL(10,2) DEFAULT '0.00' CONSTRAINT x CHECK (c > 0) NOT ENFORCED
 ALTER TABLE t ADD id UUID DEFAULT UUID(), ADD n INT DEFAULT NEXT VALUE FOR s, ADD ts TIMESTAMP NULL DEFAULT
   CURRENT_TIMESTAMP
+ALTER TABLE t ADD d DECIMAL(10,2) DEFAULT .5 NOT NULL, ALTER a SET DEFAULT -.5, ALTER b SET DEFAULT (1+1)
+ALTER TABLE t ALTER COLUMN a SET INVISIBLE, ALTER CONSTRAINT c NOT ENFORCED, ALTER c SET DEFAULT _utf8mb4'x'
+ALTER TABLE t ALTER KEY IF EXISTS i NOT IGNORED, ALTER COLUMN IF EXISTS a SET DEFAULT CURRENT_TIMESTAMP
+ALTER TABLE t ADD CONSTRAINT PRIMARY KEY USING BTREE (a), ADD CONSTRAINT c UNIQUE KEY u (a DESC, b) COMMENT 'x'
+ALTER TABLE t ADD CONSTRAINT c FOREIGN KEY f (a) REFERENCES s.x (a) MATCH FULL ON DELETE CASCADE ON UPDATE NO ACTION
+ALTER TABLE t ADD CONSTRAINT IF NOT EXISTS c CHECK (a > 1), ADD FOREIGN KEY IF NOT EXISTS f (a) REFERENCES x (a)
+ALTER TABLE t ADD INDEX i USING HASH (a) COMMENT 'x' INVISIBLE, ADD FULLTEXT INDEX j (a) WITH PARSER ngram
+ALTER TABLE t ADD (a INT, KEY k (a), CONSTRAINT u UNIQUE (a), CHECK (a > 0))
+ALTER TABLE t ORDER BY a DESC, b
+ALTER TABLE t DISCARD PARTITION p, q TABLESPACE
+ALTER TABLE t CONVERT TO CHAR SET latin1, ADD PERIOD FOR SYSTEM_TIME (s, e), ADD VECTOR INDEX v (a) M=6
+ALTER TABLE t ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8, COLLATE utf8mb4_bin
+CREATE TABLE x (id INT) ENGINE InnoDB COMMENT 'x', ROW_FORMAT=DYNAMIC DEFAULT CHARACTER SET = 'utf8mb4'
+CREATE TABLE x (id INT) ENGINE=InnoDB WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME (PARTITION p HISTORY)
+CREATE TABLE x (id INT) WITH c AS (SELECT 1 AS id) SELECT * FROM c
+CREATE TABLE x (id INT) REPLACE AS SELECT 1 AS id
+CREATE TABLE x (id INT) (SELECT 1 AS id)
+CREATE TABLE x ((SELECT 1 AS id))
+CREATE TABLE x ENGINE=MEMORY AS (SELECT 1 AS id)
+CREATE TABLE x (id INT) INSERT_METHOD=LAST UNION=(y, z) ENGINE=MERGE
+CREATE TABLE x (id INT) TABLESPACE t STORAGE DISK STATS_PERSISTENT=DEFAULT START TRANSACTION
+CREATE TABLE x (a LONG VARCHAR, b NATIONAL CHAR VARYING(3), c CHAR BYTE, d NCHAR VARCHAR(3))
+CREATE UNIQUE INDEX `i` USING BTREE ON `s`.`t` (`a`, b DESC) COMMENT 'x' ALGORITHM=INPLACE LOCK = NONE
+CREATE FULLTEXT INDEX i ON t (a) WITH PARSER ngram
+CREATE INDEX i ON t ((lower(a)))
+CREATE OR REPLACE INDEX i ON t (a) WAIT 5
 ALTER DATABASE x CHARACTER SET utf8mb4
 ALTER USER x IDENTIFIED BY 'y'
 ALTER EVENT x DISABLE
@@ -185,6 +212,40 @@ ALTER TABLE geo.city DROP COLUM a | A where the statement should end
 ALTER TABLE geo.city RENAME COLUM a TO b | A where the statement should end
 ALTER TABLE geo.city DRP COLUMN a | DRP
 ALTER TABLE geo.city ENGIN=InnoDB | ENGIN is no option
+ALTER TABLE geo.city ALTER COLUM a SET DEFAULT 3 | ALTER COLUM has no form
+ALTER TABLE geo.city ALTER a SETT DEFAULT 3 | ALTER A has no form
+ALTER TABLE geo.city ALTER a SET DEFAULT | ALTER A has no form
+ALTER TABLE geo.city ALTER INDX i VISIBLE | ALTER INDX has no form
+ALTER TABLE geo.city ADD (a INT, b INTT) | INTT where the type of column B should be
+ALTER TABLE geo.city ADD COLUMN (a INT NOT NUL) | NOT in the definition of column A
+ALTER TABLE geo.city ADD (a INT, CONSTRAINT c CHEK (a > 1)) | CONSTRAINT C CHEK begins no key
+ALTER TABLE geo.city ADD (a INT) FIRST | FIRST behind the list
+ALTER TABLE geo.city ADD CONSTRAINT c FOREIGN KEYS (a) REFERENCES x(a) | CONSTRAINT C FOREIGN begins no key
+ALTER TABLE geo.city ADD CONSTRAINT c FORIEGN KEY (a) REFERENCES x(a) | CONSTRAINT C FORIEGN begins no key
+ALTER TABLE geo.city ADD CONSTRAINT c FOREIGN KEY (a) REFERENCE x (a) | CONSTRAINT C FOREIGN begins no key
+ALTER TABLE geo.city ADD CONSTRAINT c FOREIGN KEY (a) | CONSTRAINT C FOREIGN begins no key
+ALTER TABLE geo.city ADD FOREIGN KEY (a) REFERENCES x (a) ON DELET CASCADE | FOREIGN KEY () begins no key
+ALTER TABLE geo.city ADD CONSTRAINT c UNIQ (a) | CONSTRAINT C UNIQ begins no key
+ALTER TABLE geo.city ADD CONSTRAINT c INDEX (a) | CONSTRAINT C INDEX begins no key
+ALTER TABLE geo.city ADD INDEX i (a) USIN BTREE | INDEX I () begins no key
+ALTER TABLE geo.city ADD UNIQUE i (a) LOCK=NONE | UNIQUE I () begins no key
+ALTER TABLE geo.city CONVERT TO CHARACTR SET utf8mb4 | CONVERT TO has no form
+ALTER TABLE geo.city ENGINE=InnoDB ENGIN=3 | ENGIN is no option of a table
+ALTER TABLE geo.city ADD a INT DEFAULT | DEFAULT in the definition
+CREATE TABLE geo.x SELEC * FROM geo.city | SELEC is no option of a table
+CREATE TABLE geo.x LIK geo.city | LIK is no option of a table
+CREATE TABLE geo.x (id INT) ENGIN=InnoDB | ENGIN is no option of a table
+CREATE TABLE geo.x (id INT) ENGINE=InnoDB SELCT id FROM geo.y | SELCT is no option of a table
+CREATE TABLE geo.x (id INT) PARTITON BY HASH (id) | PARTITON is no option of a table
+CREATE TABLE geo.x (id INT) DEFAULT CHARST=utf8mb4 | DEFAULT is no option of a table
+CREATE TABLE geo.x (id INT) ENGINE | ENGINE is no option of a table
+CREATE TABLE geo.x (id INT, KEY) | a key without columns behind KEY
+CREATE TABLE geo.x (id INT, CONSTRAINT c FORIEGN KEY (a) REFERENCES x (a)) | CONSTRAINT C FORIEGN begins no key
+CREATE INDEX i ON geo.city | this CREATE INDEX statement has no form
+CREATE INDEX i geo.city (a) | this CREATE INDEX statement has no form
+CREATE INDEX ON geo.city (a) | this CREATE INDEX statement has no form
+CREATE INDEX i ON geo.city (a) COMENT 'x' | this CREATE INDEX statement has no form
+CREATE OR REPLACE INDEX i ON geo.city | this CREATE INDEX statement has no form
 ALTER TABEL geo.city ADD COLUMN role INT | ALTER TABEL
 ALTERT TABLE geo.city DROP a | ALTERT begins no statement
 ALTER geo.city DROP x | ALTER GEO
@@ -215,17 +276,17 @@ class A < ActiveRecord::Migration | CLASS begins no statement
 """
 
 
-def _each(text: str) -> list[str]:
+def statements_in(text: str) -> list[str]:
     """One a line; a line that begins with blanks goes on with the one before."""
     return text.strip().replace("\n  ", " ").splitlines()
 
 
-@pytest.mark.parametrize("statement", _each(READ) + _each(PRINTED))
+@pytest.mark.parametrize("statement", statements_in(READ) + statements_in(PRINTED))
 def test_what_a_server_takes_is_read(statement: str) -> None:
     assert why_unread(plain(statement), "geo") == ""
 
 
-@pytest.mark.parametrize("line", _each(UNREAD))
+@pytest.mark.parametrize("line", statements_in(UNREAD))
 def test_what_no_server_takes_or_what_hides_what_it_does_is_not_read(line: str) -> None:
     statement, why = line.split(" | ")
     assert why in why_unread(plain(statement), "geo")
