@@ -119,6 +119,8 @@ class Places(ABC):
     Every method raises StoreUnavailableError (try again) or StoreError.
     """
 
+    remark: str | None = None  # what the last `refusal` could not look at, for people
+
     @abstractmethod
     def others(self, view: BoundView) -> list[PlaceOwner]:
         """The other deployments that have the view's place. Nothing is changed."""

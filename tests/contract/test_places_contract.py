@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from changes.errors import FencedError, StoreUnavailableError
+from changes.findings import Level
 from changes.writes import Write
+from operations import check
 from projectors.stores import Sink, publisher
 from projectors.stores.elasticsearch import sink as search_sink
 from projectors.stores.elasticsearch.places import SearchPlaces
 from projectors.stores.owners import Claimant, Places
+from projectors.stores.redis import holding
 from projectors.stores.redis import sink as redis_sink
 from projectors.stores.redis.places import RedisPlaces
 from projectors.stores.topics.places import TopicPlaces
@@ -250,6 +253,22 @@ def test_two_whose_databases_are_called_the_same_keep_their_own_positions(two: D
     assert _end(first) == 2001
     assert two.prepared(first) == two.prepared(second) == {}
     assert (_end(first), _end(second)) == (2001, 7)
+
+
+@pytest.mark.parametrize("two", [name for name in SHARED if name.startswith("redis")], indirect=True)
+def test_a_look_that_did_not_see_every_key_says_so(two: Deployments, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(two.store, RedisOne)
+    with two.store.client() as client:
+        client.mset({f"other:{at}": "" for at in range(200)})
+    looking = two.places("2b")
+    assert looking.refusal(two.store.person) is None
+    assert looking.remark is None
+    monkeypatch.setattr(holding, "STEPS_OF_A_SAMPLE", 1)
+    monkeypatch.setattr(holding, "KEYS_A_STEP", 1)
+    (found,) = check._place_of(looking, two.store.person)
+    assert found.level is Level.WARN and "no owner is noted" in found.seen
+    two.begun("2b")
+    assert list(check._place_of(looking, two.store.person)) == [], "its own is not looked for"
 
 
 def _end(sink: Any) -> int:

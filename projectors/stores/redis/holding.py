@@ -16,8 +16,8 @@ STEPS_OF_A_SAMPLE = 200  # of SCAN: not all keys there are
 KEYS_A_STEP = 500
 
 
-def holds_keys(ask: Ask, view: BoundView) -> bool:
-    """Whether keys of the view's shape lie there that some viewtail wrote, as far as the sample shows."""
+def holds_keys(ask: Ask, view: BoundView) -> bool | None:
+    """Whether keys of the view's shape lie there that some viewtail wrote; None: not as far as the sample shows."""
     keys, cursor = RedisKeys(view), b"0"
     for _ in range(STEPS_OF_A_SAMPLE):
         scan = (cursor, keys.scan_match, KEYS_A_STEP)
@@ -30,4 +30,4 @@ def holds_keys(ask: Ask, view: BoundView) -> bool:
     _log.warning(
         "not all keys were looked at: an earlier viewtail's may lie where a new view's will be", view=view.view.id
     )
-    return False
+    return None

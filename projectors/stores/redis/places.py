@@ -10,7 +10,7 @@ from changes.errors import StoreError, StoreUnavailableError
 from projectors.stores.leaving import Retired
 from projectors.stores.owners import Claimant, PlaceOwner, Places
 from projectors.stores.redis import owners
-from projectors.stores.redis.holding import holds_keys
+from projectors.stores.redis.holding import KEYS_A_STEP, STEPS_OF_A_SAMPLE, holds_keys
 from projectors.stores.redis.leaving import RedisLeftover, place_of
 from projectors.stores.redis.unanswered import CHECK_RIGHTS, UNREACHABLE, is_denied, no_answer, server_of
 from projectors.views import BoundView
@@ -35,8 +35,17 @@ class RedisPlaces(Places):
 
     def refusal(self, view: BoundView) -> str | None:
         seen = owners.read(self._ask)
-        shapes = owners.shapes_of(view)
-        return seen.refusal(self._claimant, view.view.id, shapes, lambda: holds_keys(self._ask, view))
+        self.remark = None
+
+        def holds() -> bool:
+            if (found := holds_keys(self._ask, view)) is None:
+                self.remark = (
+                    f"no owner is noted, and of the keys in this Redis only about {STEPS_OF_A_SAMPLE * KEYS_A_STEP:,} "
+                    "were looked at: none of them is an earlier viewtail's"
+                )
+            return bool(found)
+
+        return seen.refusal(self._claimant, view.view.id, owners.shapes_of(view), holds)
 
     def take_over(self, view: BoundView, taken: str) -> None:
         assert self._claimant is not None

@@ -161,7 +161,7 @@ class RedisSink(GuardedSink):
 
     def _holds_keys(self, view: str) -> bool:
         """Whether keys lie in a new view's place that some viewtail wrote."""
-        return holds_keys(self._ask, next(one for one in self._views.values() if one.view.id == view))
+        return bool(holds_keys(self._ask, next(one for one in self._views.values() if one.view.id == view)))
 
     @property
     def _is_look_due(self) -> bool:
