@@ -16,7 +16,7 @@ from operations.reading import choose
 from operations.waiting import Wanted
 from projectors.proving.beside import Beside
 from projectors.views import View
-from servers.patience import QUESTION
+from servers.patience import COMMAND
 from viewtail import declarations
 from viewtail.composition import Deployment, deploy
 from viewtail.settings import Settings, load
@@ -48,7 +48,7 @@ def wait_for(
     """
     wanted = Wanted(version=version, position=position, gtid=gtid)
     wanted.check(has_key=key is not None)
-    settings = (settings or load(None)).asked_with(QUESTION.within(within_s).once())
+    settings = (settings or load(None)).asked_with(COMMAND.within(within_s).once())
     chosen = view if isinstance(view, View) else choose(declarations.load(settings.views), view)
     settings.check_stores([chosen])
     deployment = deploy(settings, [chosen])
@@ -69,7 +69,7 @@ def wait_for_all(views: Sequence[View], *, within_s: float, settings: Settings) 
     wait_for(first, within_s=within_s, settings=settings)
     if not others:
         return
-    deployment = deploy(settings.asked_with(QUESTION.within(within_s).once()), others)
+    deployment = deploy(settings.asked_with(COMMAND.within(within_s).once()), others)
     for bound in deployment.views:
         waiting.wait_until_begun(deployment, bound, deadline - monotonic())
         with Beside(deployment, bound, threading.Event()) as beside:
