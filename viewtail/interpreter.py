@@ -16,5 +16,5 @@ def tune_worker() -> None:
 
 
 def tune_command() -> None:
-    """For a command: garbage is looked for seldom, and all of it hardly ever. What it imports and reads makes little."""
+    """For a command: garbage is looked for seldom, and all of it hardly ever; what it imports makes little."""
     gc.set_threshold(OBJECTS_BETWEEN, 50, 50)
