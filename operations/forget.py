@@ -1,7 +1,7 @@
 """Forgets a view that is no longer declared: drops what it left in its store, then what viewtail's own tables know.
 
 choose      which view is meant, and that nobody keeps it
-leftover    what it left in its store, and that it is the view's and no other's
+leftover    what it left in its store, and that it is the view's and no other's: what another deployment has stays
 drop        1. halt the view in viewtail's tables, so that no `run` fills it again meanwhile
             2. drop its data, a page at a time
             3. drop its dead letters and its row, last: until then the same command goes on after it was killed
@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from changes.errors import MisuseError, SettingsError, UnknownNameError
+from changes.errors import MisuseError, SettingsError, UnknownNameError, ViewtailError
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from offsets.mysql import OwnSession
 from operations.replay import Deployment
@@ -103,6 +103,13 @@ def _others(chosen: str, places: dict[str, list[Place]], declared: Collection[st
 def by_hand(deployment: Deployment, chosen: Chosen) -> str:
     """What the view leaves in its store, and how an operator drops it."""
     return store_named(chosen.store).left_behind(chosen.name, deployment.database)
+
+
+def of_others(deployment: Deployment, chosen: Chosen) -> Sequence[str]:
+    """What is in the view's place and belongs to another deployment, a line each, where its store can tell."""
+    with suppress(ViewtailError), closing(leftover(deployment, chosen)) as leaving:
+        return leaving.of_others()
+    return ()
 
 
 def why_only_by_hand(chosen: Chosen, declared: Collection[str]) -> str | None:

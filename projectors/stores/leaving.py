@@ -56,6 +56,10 @@ class Leftover(ABC):
         `went_on` is told how many were dropped in a step; it may wait, and what it raises ends the work.
         """
 
+    def of_others(self) -> Sequence[str]:
+        """What is in its place and belongs to another deployment, a line each; it is among what `look` leaves."""
+        return ()
+
     @abstractmethod
     def close(self) -> None:
         """Give the connection up."""

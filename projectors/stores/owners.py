@@ -86,13 +86,39 @@ def refusal(
     return None if is_known or not holds() else of_nobody_known(view, place, mend)
 
 
+def why_not_dropped(
+    view: str, *, claimant: Claimant | None, owners: Sequence[PlaceOwner], is_released: bool
+) -> str | None:
+    """Why what lies in the place of a retired view stays when that is forgotten; None: it is this deployment's.
+
+    `owners` are noted there, `is_released` says that this deployment gave the place up. Where there is nobody to claim
+    for, no viewtail that notes owners ran: all that has none is its own.
+    """
+    others = [one for one in owners if claimant is None or not claimant.is_owner(one)]
+    if others:
+        return f"belongs to {_which(others)}"
+    if owners or is_released or claimant is None or claimant.had(view):
+        return None
+    return "another viewtail wrote it, an earlier one that noted no owner or one that gave it up; not this deployment"
+
+
 def kept_by_another(view: str, place: str, owners: Iterable[PlaceOwner], mend: str) -> str:
     """Why a view does not get its place, and what to do. `mend` is what else would do in that store."""
-    which = "; ".join(dict.fromkeys(map(str, owners)))
     return (
-        f"{place} belongs to {which}. Two deployments would overwrite each other there, so this one leaves it alone. "
-        f"{mend}, have it forgotten there (viewtail forget), or take it over: {_to_take_over(view)}"
+        f"{place} belongs to {_which(owners)}. Two deployments would overwrite each other there, so this one leaves it "
+        "alone. "
+        f"{mend}; or have the other one give it up: take the view out of its views.py and run viewtail forget there, "
+        f"not here; or take it over: {_to_take_over(view)}"
     )
+
+
+def _which(owners: Iterable[PlaceOwner]) -> str:
+    return "; ".join(dict.fromkeys(map(str, owners)))
+
+
+def taken_over(place: str, owners: Iterable[PlaceOwner]) -> str:
+    """Why a copy that this deployment built is not shown, moved or dropped."""
+    return f"{place} belongs to {_which(owners)} by now, so it is left alone"
 
 
 def of_nobody_known(view: str, place: str, mend: str) -> str:

@@ -99,6 +99,21 @@ class Two:
         self.elastic.indices.refresh(index="two-users")
         return self.elastic.get(index="two-users", id=str(key))["_source"]
 
+    @staticmethod
+    def redeclare(run: Run, views: str) -> None:
+        """Its views.py is another one when it is started again."""
+        assert run.stop() == 0
+        (run.folder / "views.py").write_text(views)
+
+    @staticmethod
+    def forget(run: Run, view: str, *options: str) -> str:
+        """Returns what stays, as the command says it."""
+        done = run.command("forget", view, "--yes", "--json", *options, timeout_s=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found = json.loads(done.stdout)
+        assert found["dropped"] == []
+        return "; ".join(found["left"])
+
     def forget_owners(self) -> None:
         """As an earlier viewtail left all that is there."""
         self.redis.delete("viewtail:owners")
@@ -180,12 +195,54 @@ def test_a_place_is_taken_over_on_purpose_and_the_former_owner_halts_its_view_by
     again = two.second.command("replay", "redis:two_user", "--take-over", "--yes")
     assert "nothing to take over" in again.stdout
 
+    two.redeclare(two.first, FIRST.replace('    SearchIndex("two-users", user, fields={"name": "keyword"}),\n', ""))
+    left = two.forget(two.first, "elasticsearch:two-users")
+    assert "belongs to the deployment two_other on" in left and "taken over from" in left
+    assert two.document(1) == {"email": "eve@x"}
+    two.first.start()
+
     assert two.second.stop() == 0
     views = two.second.folder / "views.py"
     views.write_text(SECOND.replace('    RedisHash("two_user", user, fields=["email"]),\n', ""))
     assert two.second.command("forget", "redis:two_user", "--yes").returncode == 0
     assert two.first.command("replay", "redis:two_user", "--wait").returncode == 0
     assert two.user(1) == {b"name": b"eve"}
+
+
+def test_who_was_refused_a_place_and_forgets_the_view_drops_nothing_of_who_has_it(two: Two) -> None:
+    two.begin_first()
+    two.second.start()
+    two.until(OTHER, "halted", *REFUSED)
+    two.redeclare(
+        two.second, SECOND.replace("two_user", "two_mine").replace("two_badge", "two_tag").replace("card:", "tag:")
+    )
+    two.second.start()
+    two.until(OTHER, "filled", "redis:two_mine", "redis:two_tag")
+    for view in ("redis:two_user", "redis:two_badge"):
+        assert f"belongs to the deployment {OWN} on" in two.forget(two.second, view)
+    two.redeclare(two.second, SECOND.partition("    SearchIndex")[0] + "]\n")
+    kept = two.second.command("forget", "elasticsearch:two-users", "--keep-data", "--json")
+    assert "DELETE /" not in kept.stdout and f"belongs to the deployment {OWN} on" in kept.stdout
+    assert not two.states(OTHER).keys() & {*REFUSED}
+    assert (two.user(1), two.document(2)) == ({b"name": b"ada"}, {"name": "ben"})
+    assert two.redis.exists("card:1", "card:2") == 2
+    two.ask(f"UPDATE {SCHEMA}.user SET name = 'eve' WHERE id = 1")
+    wait_for("the first goes on", lambda: two.user(1) == {b"name": b"eve"} and two.document(1) == {"name": "eve"})
+    wait_for("the first is well", two.first.is_well)
+
+
+def test_a_view_that_gets_another_name_goes_on_with_the_redis_keys_that_it_had(two: Two) -> None:
+    two.begin_first()
+    two.redeclare(two.first, FIRST.replace('"two_card"', '"two_cards"'))
+    two.first.start()
+    two.until(OWN, "filled", "redis:two_cards")
+    two.ask(f"UPDATE {SCHEMA}.user SET name = 'eve' WHERE id = 1")
+    wait_for("it goes on", lambda: b'"eve"' in (two.redis.get("card:1") or b""))
+    assert "view redis:two_cards has" in two.forget(two.first, "redis:two_card")
+    assert two.redis.exists("card:1", "card:2") == 2
+    two.second.start()
+    two.until(OTHER, "halted", *REFUSED)
+    assert "view redis:two_cards" in two.reason(OTHER, "redis:two_badge")
 
 
 def test_places_of_an_earlier_viewtail_stay_with_who_filled_them(two: Two) -> None:
@@ -222,6 +279,9 @@ def test_a_topic_is_published_by_one_deployment_until_it_is_taken_over(two: Two,
     two.ask(f"UPDATE {SCHEMA}.user SET email = 'new@x' WHERE id = 1")
     wait_for("the second goes on", lambda: two.published(kafka_server, 0)[-1] == {"email": "new@x"})
     assert [one for one in two.published(kafka_server, 0)[3:] if "name" in one] == []
+    two.redeclare(mine, FIRST)
+    assert f"belongs to the deployment {OTHER} on" in two.forget(mine, "kafka:two.user", "--with-topic")
+    assert two.published(kafka_server, 4)[-1] == {"email": "new@x"}
 
 
 def test_a_view_whose_place_another_deployment_has_is_refused_by_check_and_halted_by_run(two: Two) -> None:

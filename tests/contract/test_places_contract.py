@@ -6,21 +6,30 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from changes.errors import FencedError, StoreUnavailableError
+from changes.errors import FencedError, StoreError, StoreUnavailableError
 from changes.findings import Level
 from changes.writes import Write
 from operations import check
-from projectors.stores import Sink, publisher
+from projectors.stores import Sink, Swapping, publisher
 from projectors.stores.elasticsearch import sink as search_sink
+from projectors.stores.elasticsearch.leaving import SearchLeftover
 from projectors.stores.elasticsearch.places import SearchPlaces
+from projectors.stores.elasticsearch.swapping import AliasSwapping
+from projectors.stores.leaving import Found, Leftover, Retired
 from projectors.stores.owners import Claimant, Places
 from projectors.stores.redis import holding
 from projectors.stores.redis import sink as redis_sink
+from projectors.stores.redis.leaving import RedisLeftover
+from projectors.stores.redis.leaving import place_of as redis_place
 from projectors.stores.redis.places import RedisPlaces
+from projectors.stores.redis.swapping import KeySwapping
+from projectors.stores.topics.leaving import TopicLeftover
 from projectors.stores.topics.places import TopicPlaces
 from projectors.stores.topics.rules import transactional_id
 from tests.contract.sinks import SHARED_SERVERS, STORES, ElasticsearchOne, KafkaOne, RedisOne, Store, of_view
@@ -79,11 +88,40 @@ class Deployments:
     def places(self, name: str, had: bool = False) -> Places:
         claimant, store = self.claimant(name, had), self.store
         if isinstance(store, RedisOne):
-            return RedisPlaces(store.client(), claimant, "mark")
+            return RedisPlaces(store.client(), claimant, "places")
         if isinstance(store, ElasticsearchOne):
             return SearchPlaces(store.client(), claimant)
         assert isinstance(store, KafkaOne)
         return TopicPlaces(store.client(), claimant, transactional_id(store._database, "kafka"))
+
+    def swapping(self, name: str) -> Swapping:
+        claimant, store = self.claimant(name), self.store
+        if isinstance(store, RedisOne):
+            return KeySwapping(store.client(), f"contract_{store._token}", lambda: claimant)
+        assert isinstance(store, ElasticsearchOne)
+        return AliasSwapping(store.client(), lambda: claimant)
+
+    def leftover(self, name: str, had: bool = False) -> Leftover:
+        """Of `person`, which that deployment does not declare any more."""
+        claimant, store, view = self.claimant(name, had), self.store, self.store.person.view
+        place = redis_place(self.store.person) if isinstance(store, RedisOne) else {}
+        retired = Retired(name=view.name, places=[place], others={}, read_by=())
+        if isinstance(store, RedisOne):
+            return RedisLeftover(store.client(), retired, "places", claimant)
+        if isinstance(store, ElasticsearchOne):
+            return SearchLeftover(store.client(), view.id, retired, claimant)
+        assert isinstance(store, KafkaOne)
+        return TopicLeftover(store.client(), retired, claimant)
+
+    def forgotten(self, name: str, had: bool = False) -> Found:
+        """Drop it; returns what that deployment leaves there."""
+        with closing(self.leftover(name, had)) as left:
+            told: list[int] = []
+            of_others = list(left.of_others())
+            left.drop(told.append)
+            found = left.look()
+            assert of_others == list(found.left)
+            return replace(found, count=sum(told))
 
     def close(self) -> None:
         for sink in self._sinks:
@@ -201,6 +239,76 @@ def test_who_took_a_place_over_loses_it_again_though_both_databases_are_called_t
         two.write(second, 2000)
     assert "deployment-1a" in two.prepared(second)[two.store.person.id]
     assert two.prepared(first) == {}
+
+
+def test_a_view_that_is_forgotten_leaves_what_another_deployment_has_in_its_place(two: Deployments) -> None:
+    first, _ = two.begun("1a", two.store.person)
+    two.write(first, 1000)
+    _, refused = two.begun("2b", two.store.person)
+    assert set(refused) == {two.store.person.id}
+    found = two.forgotten("2b")
+    assert (found.count, list(found.dropped)) == (0, [])
+    assert "belongs to the deployment deployment-1a on db:3306" in found.left[0]
+    assert two.newest() == ((1,), 1000)
+    two.places("2b").take_over(two.store.person, "taken over from deployment-1a by ada@shop")
+    found = two.forgotten("1a")
+    assert found.count == 0 and "deployment-2b" in found.left[0]
+    assert two.newest() == ((1,), 1000)
+    found = two.forgotten("2b")
+    assert found.count > 0 and not found.left
+    assert two.places("3c").refusal(two.store.person) is None or not isinstance(two.store, KafkaOne)
+
+
+def test_a_view_that_is_forgotten_leaves_what_a_viewtail_wrote_that_noted_no_owner(two: Deployments) -> None:
+    earlier = two.sink(None, two.store.person)
+    assert two.prepared(earlier) == {}
+    two.write(earlier, 1000)
+    _, refused = two.begun("2b", two.store.person)
+    assert "does not say which" in refused[two.store.person.id]
+    found = two.forgotten("2b")
+    assert found.count == 0 and "not this deployment" in found.left[0]
+    assert two.newest() == ((1,), 1000)
+    assert two.forgotten("1a", had=True).count > 0
+
+
+def test_who_writes_ahead_of_the_pipeline_is_given_no_view_that_was_taken_over(two: Deployments) -> None:
+    if isinstance(two.store, KafkaOne):  # nobody writes a topic ahead of its pipeline
+        assert publisher(two.sink(None)) is not None
+        return
+    first, _ = two.begun("1a")
+    two.write(first, 1000)
+    ahead = two.sink(two.claimant("1a"), *(replace(one, is_pushed=True) for one in (two.store.person, two.store.place)))
+    assert ahead.attach() == set(two.views)
+    two.places("2b").take_over(two.store.person, "taken over from deployment-1a by ada@shop")
+    assert ahead.attach() == {two.store.place.id}
+
+
+def test_a_copy_whose_number_the_new_owner_has_too_stays_when_the_former_one_drops_its_own(two: Deployments) -> None:
+    if isinstance(two.store, KafkaOne):
+        assert publisher(two.sink(None)) is not None, "it has no copies"
+        return
+    person = two.store.person
+    live, beside = replace(person, copy=person.copy + 1), replace(person, copy=person.copy + 1, is_beside=True)
+    _, refused = two.begun("1a", live)
+    assert refused == {}
+    two.places("2b").take_over(person, "taken over from deployment-1a by ada@shop")
+    two.places("2b").clear(person)
+    mine, refused = two.begun("2b", person)
+    assert refused == {}
+    two.write(mine, 1000)
+    with closing(two.swapping("1a")) as former:
+        for do in (former.drop, lambda live, kept: former.swap(live, kept, 9)):
+            with pytest.raises(StoreError, match="deployment-2b"):
+                do(live, replace(person, is_beside=True))
+    assert two.newest() == ((1,), 1000)
+    building = two.sink(two.claimant("2b"), beside)
+    assert two.prepared(building) == {}
+    building.write([of_view(beside, {(1,): Write(2000, ("c", "d"))})], None)
+    with closing(two.swapping("1a")) as former, pytest.raises(StoreError, match="deployment-2b"):
+        former.drop(person, beside)
+    with closing(two.store.reader(beside)) as reader, closing(two.swapping("2b")) as ours:  # type: ignore[attr-defined]
+        assert reader.held([(1,)])[1,].version == 2000
+        ours.drop(person, beside)
 
 
 def test_a_released_place_is_free(two: Deployments) -> None:

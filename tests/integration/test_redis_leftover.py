@@ -13,7 +13,7 @@ from projectors.stores.redis.leaving import RedisLeftover
 from stack import Server
 
 VERSION = "0" * 18 + "7"
-MARK = "viewtail:own:redis:user:move"
+MARK = "viewtail:own:redis:user:user:{INTEGER}:move"
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def leftover(client: Any, shapes: list[tuple[str, str]], copies: tuple[int, ...]
         read_by=[],
         copies=copies,
     )
-    return RedisLeftover(client, retired, MARK)
+    return RedisLeftover(client, retired, "own")
 
 
 def names(client: Any) -> set[str]:
@@ -58,11 +58,11 @@ def test_keys_of_an_earlier_template_and_kind_go_too(client: Any) -> None:
 
 def test_what_is_left_of_a_move_that_was_cut_off_goes_too(client: Any) -> None:
     client.set(MARK, "2:1")
-    client.set("viewtail:own:redis:user2:move", "2:1")
+    client.set("viewtail:own:redis:user2:user2:{INTEGER}:move", "2:1")
     found = leftover(client, [("user:{INTEGER}", "hash")])
     assert found.look().count == 1 and any(MARK in line for line in found.look().dropped)
     found.drop(lambda _: None)
-    assert names(client) == {"viewtail:own:redis:user2:move"} and found.look().count == 0
+    assert names(client) == {"viewtail:own:redis:user2:user2:{INTEGER}:move"} and found.look().count == 0
 
 
 def test_what_is_of_another_kind_or_of_another_view_stays(client: Any) -> None:

@@ -43,6 +43,22 @@ def test_a_foreign_value_in_the_place_of_a_tombstone_does_not_hold_a_move_up(cli
     assert client.get("{v:3}:t") == client.get("{v:3}:1t") == VERSION.encode()
 
 
+def test_the_moves_of_two_deployments_with_one_name_for_database_and_view_go_on_side_by_side(client: Any) -> None:
+    moves = []
+    for start in "vw":
+        client.hset(f"{start}:1", mapping={"_version": VERSION, "name": "old"})
+        client.hset(f"{{{start}:1}}:2", mapping={"_version": VERSION, "name": "new"})
+        live, coming = (hashes(f"{start}:{{id}}", copy=copy, is_beside=copy != 1) for copy in (1, 2))
+        if start == "w":  # it was rebuilt once more
+            live, coming = (replace(one, copy=one.copy + 1) for one in (live, coming))
+            client.rename("{w:1}:2", "{w:1}:3")
+        assert not KeySwapping(client, "viewtail").swap(live, coming, 9)
+        moves.append(replace(live, is_beside=True, move=Move(copy=coming.copy, former=live.copy, upto=9)))
+    for former in moves:
+        assert KeySwapping(client, "viewtail").move(former, threading.Event(), lambda _: None)
+    assert [client.hget(f"{start}:1", "name") for start in "vw"] == [b"new", b"new"]
+
+
 def test_what_only_the_former_copy_has_is_found_behind_the_rest(client: Any) -> None:
     both, former_alone = range(150), range(150, 400)
     for number in (*both, *former_alone):

@@ -314,7 +314,7 @@ def test_a_forgotten_set_view_goes_with_its_members_and_leaves_what_it_did_not_a
         client.sadd(company, "a stranger")
     else:
         client.zadd(company, {"a stranger": 1})
-    left = RedisLeftover(redis.Redis(port=client.connection_pool.connection_kwargs["port"]), retired(view), "move")
+    left = RedisLeftover(redis.Redis(port=client.connection_pool.connection_kwargs["port"]), retired(view), "viewtail")
     assert left.look().count == 251
     left.drop(lambda _: None)
     assert left.look().count == 0 and set(client.scan_iter()) == {company}
@@ -331,7 +331,7 @@ def test_members_stay_where_another_view_has_the_sets_of_a_forgotten_one(client:
     write(sink, view, {(1,): Write(5, (7,))})
     write(sink, heir, {(1,): Write(5, (7,))})
     left = RedisLeftover(
-        redis.Redis(port=client.connection_pool.connection_kwargs["port"]), retired(view, heir=heir), "move"
+        redis.Redis(port=client.connection_pool.connection_kwargs["port"]), retired(view, heir=heir), "viewtail"
     )
     assert any("which view redis:heir has" in line for line in left.look().left)
     left.drop(lambda _: None)

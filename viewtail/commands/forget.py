@@ -68,23 +68,24 @@ def _why_data_stays(chosen: Chosen, declared: Collection[str], wishes: Wishes) -
 
 
 def _forget_rows(deployment: Deployment, chosen: Chosen, why: str, wishes: Wishes) -> int:
-    left = operation.by_hand(deployment, chosen)
+    left = list(operation.of_others(deployment, chosen)) or [operation.by_hand(deployment, chosen)]
     print_remark(f"{chosen.id}: its dead letters and what viewtail knows of it are forgotten; its data stays: {why}")
     if not agreed("Forget it?", is_yes=wishes.is_sure or wishes.keeps_data):
         print_remark("nothing was forgotten")
         return 1
     operation.forget_rows(deployment, chosen)
     if wishes.as_json:
-        print_json({"view": chosen.id, "dropped": [], "left": [left], "why": why})
+        print_json({"view": chosen.id, "dropped": [], "left": left, "why": why})
     else:
-        print(f"{chosen.id}: forgotten, with its dead letters. What stays is {left}")
+        print(f"{chosen.id}: forgotten, with its dead letters. What stays is {'; '.join(left)}")
     return 0
 
 
 def _say_what(chosen: Chosen, found: Found) -> None:
     """On stderr, before anything is dropped."""
     print_remark(f"{chosen.id} is not declared any more. To drop:")
-    for line in found.dropped or ("nothing: its store holds nothing of it",):
+    nothing = "nothing" if found.left else "nothing: its store holds nothing of it"
+    for line in found.dropped or (nothing,):
         print(f"  {line}", file=sys.stderr)
     print("  its dead letters, and what viewtail's own tables know of it, last", file=sys.stderr)
     for line in found.left:

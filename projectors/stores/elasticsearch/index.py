@@ -24,7 +24,7 @@ from changes.rendering import OPTIONAL_FIELD_TYPES, search_mapping
 from projectors.stores import PlaceRefusedError
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.stores.elasticsearch.views import SearchIndex
-from projectors.stores.owners import Claimant, PlaceOwner, refusal
+from projectors.stores.owners import Claimant, PlaceOwner, refusal, why_not_dropped
 from projectors.views import BoundView
 
 _log = structlog.get_logger("viewtail.elasticsearch")
@@ -316,13 +316,28 @@ def why_refused(claimant: Claimant | None, view: str, noted: Mapping[str, Mappin
     """Why the claimant does not get a view's indices, by what is noted in each; None: it does."""
     for index, mark in noted.items():
         place = f"the Elasticsearch index {index}"
-        owner, is_released = (
-            PlaceOwner.of_json(mark.get("owner")),
-            claimant is not None and mark.get("released_by") == claimant.id,
-        )
-        owners = [] if owner is None else [owner]
+        owners, is_released = _whose(claimant, mark)
         if why := refusal(
             view, place, MEND, claimant=claimant, owners=owners, is_released=is_released, holds=lambda: True
         ):
             return why
     return None
+
+
+def why_stays(claimant: Claimant | None, view: str, mark: Mapping[str, Any]) -> str | None:
+    """Why an index of the view, with that mark, stays when the view is forgotten; None: it is the claimant's."""
+    owners, is_released = _whose(claimant, mark)
+    return why_not_dropped(view, claimant=claimant, owners=owners, is_released=is_released)
+
+
+def of_others(claimant: Claimant | None, noted: Mapping[str, Mapping[str, Any]]) -> list[PlaceOwner]:
+    """The other deployments among the owners of these indices."""
+    found = [owner for mark in noted.values() for owner in _whose(claimant, mark)[0]]
+    return [one for one in found if claimant is None or not claimant.is_owner(one)]
+
+
+def _whose(claimant: Claimant | None, mark: Mapping[str, Any]) -> tuple[list[PlaceOwner], bool]:
+    """The owner that is noted, and whether the claimant gave the index up."""
+    owner = PlaceOwner.of_json(mark.get("owner"))
+    is_released = claimant is not None and mark.get("released_by") == claimant.id
+    return [] if owner is None else [owner], is_released

@@ -5,7 +5,7 @@ An index is a view's by its mark, `_meta.viewtail.view`, whatever it is called; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -15,24 +15,25 @@ from changes.counting import counted
 from changes.errors import StoreError
 from changes.writes import Key
 from projectors.stores.elasticsearch.documents import id_of
-from projectors.stores.elasticsearch.index import DELETED, OURS, Names, mark_in, path
+from projectors.stores.elasticsearch.index import DELETED, OURS, Names, mark_in, path, why_stays
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
 from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
+from projectors.stores.owners import Claimant
 from projectors.views import BoundView
 
 
 class SearchLeftover(Leftover):
     """Each index with the view's mark."""
 
-    def __init__(self, client: Elasticsearch, view: str, retired: Retired) -> None:
-        self._client, self._view, self._retired = client, view, retired
+    def __init__(self, client: Elasticsearch, view: str, retired: Retired, claimant: Claimant | None = None) -> None:
+        """`claimant`: whose indices are dropped, and nobody else's."""
+        self._client, self._view, self._retired, self._claimant = client, view, retired, claimant
 
     def look(self) -> Found:
         lines, left = [], []
         for index, content in self._indices().items():
-            if not self._is_ours(content):
-                if index == f"viewtail-{self._retired.name}":
-                    left.append(f"index {index}: does not carry viewtail's mark of the view (_meta.viewtail.view)")
+            if (why := self._why_not(index, content)) is not None:
+                left += [f"index {index}: {why}"] if why else []
                 continue
             aliases = ", ".join(sorted(content.get("aliases", {}))) or "none"
             count = self._ask(f"counting {index}", "GET", f"{path(index)}/_count").get("count", 0)
@@ -42,10 +43,15 @@ class SearchLeftover(Leftover):
 
     def drop(self, went_on: Callable[[int], None]) -> None:
         for index, content in self._indices().items():
-            if self._is_ours(content):
+            if self._why_not(index, content) is None:
                 went_on(0)
                 self._ask(f"deleting {index}", "DELETE", f"{path(index)}?ignore_unavailable=true")
                 went_on(1)
+
+    def of_others(self) -> Sequence[str]:
+        ours = {index: mark_in(content) for index, content in self._indices().items() if self._has_mark(content)}
+        whys = {index: why_stays(self._claimant, self._view, mark) for index, mark in ours.items()}
+        return [f"index {index}: {why}" for index, why in whys.items() if why is not None]
 
     def close(self) -> None:
         self._client.close()
@@ -55,7 +61,15 @@ class SearchLeftover(Leftover):
         wanted = "features=aliases,mappings&expand_wildcards=all&filter_path=*.mappings._meta,*.aliases"
         return self._ask("looking at indices", "GET", f"/{quote(OURS, safe=',')}?{wanted}")
 
-    def _is_ours(self, content: dict[str, Any]) -> bool:
+    def _why_not(self, index: str, content: dict[str, Any]) -> str | None:
+        """Why an index stays; '' where that is plain, None: it is this deployment's index of the view."""
+        if self._has_mark(content):
+            return why_stays(self._claimant, self._view, mark_in(content))
+        if index == f"viewtail-{self._retired.name}":
+            return "does not carry viewtail's mark of the view (_meta.viewtail.view)"
+        return ""
+
+    def _has_mark(self, content: dict[str, Any]) -> bool:
         return mark_in(content).get("view") == self._view
 
     def _ask(self, doing: str, method: str, target: str) -> dict[str, Any]:

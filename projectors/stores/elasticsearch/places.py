@@ -7,7 +7,7 @@ from typing import Any
 from elasticsearch import Elasticsearch
 
 from changes.errors import StoreError
-from projectors.stores.elasticsearch.index import make_ready, marks, path, why_refused
+from projectors.stores.elasticsearch.index import make_ready, marks, of_others, path, why_refused
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.stores.owners import Claimant, PlaceOwner, Places
 from projectors.views import BoundView
@@ -20,8 +20,7 @@ class SearchPlaces(Places):
         self._client, self._claimant = client, claimant
 
     def others(self, view: BoundView) -> list[PlaceOwner]:
-        found = [PlaceOwner.of_json(mark.get("owner")) for mark in self._marks(view.view.id).values()]
-        return [one for one in found if one is not None and not self._is_ours(one)]
+        return of_others(self._claimant, self._marks(view.view.id))
 
     def own(self, view: BoundView) -> PlaceOwner | None:
         found = [PlaceOwner.of_json(mark.get("owner")) for mark in self._marks(view.view.id).values()]

@@ -147,7 +147,7 @@ class ElasticsearchStore(Store):
     def swapping(self, access: Access) -> AliasSwapping:
         from projectors.stores.elasticsearch.swapping import AliasSwapping
 
-        return AliasSwapping(access.section.client())
+        return AliasSwapping(access.section.client(), access.claimant)
 
     def left_behind(self, name: str, database: str) -> str:
         return f"its index. To drop it: DELETE /viewtail-{name}, and /viewtail.N-{name} where it was rebuilt"
@@ -155,7 +155,8 @@ class ElasticsearchStore(Store):
     def leftover(self, access: Access, retired: Retired) -> Leftover:
         from projectors.stores.elasticsearch.leaving import SearchLeftover
 
-        return SearchLeftover(access.section.client(), f"{self.name}:{retired.name}", retired)
+        view = f"{self.name}:{retired.name}"
+        return SearchLeftover(access.section.client(), view, retired, access.claimant())
 
     def places(self, access: Access, view: str) -> SearchPlaces:
         from projectors.stores.elasticsearch.places import SearchPlaces

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,21 +10,25 @@ from elasticsearch import Elasticsearch
 
 from changes.errors import StoreError
 from projectors.stores import Swapping
-from projectors.stores.elasticsearch.index import PRESENT, Names, path
+from projectors.stores.elasticsearch.index import PRESENT, Names, marks, of_others, path
 from projectors.stores.elasticsearch.requests import Refused, ask
+from projectors.stores.owners import Claiming, taken_over
 from projectors.views import BoundView
 
 
 class AliasSwapping(Swapping):
     """Over a client of its own."""
 
-    def __init__(self, client: Elasticsearch) -> None:
+    def __init__(self, client: Elasticsearch, claiming: Claiming = lambda: None) -> None:
+        """`claiming`: says whose both copies are; where another deployment has their indices by now, they stay."""
         self._client = client
+        self._claiming = claiming
 
     def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
         """What was acknowledged is searchable before the alias moves."""
         names, new = Names(live), Names(beside)
         with _told(live):
+            self._require_ours(live, marks(self._client, {live.view.id}))
             ask(self._client, "refreshing", "POST", f"{path(new.index)}/_refresh")
             actions = [{"remove": {"index": index, "alias": names.alias}} for index in self._with(names.alias)]
             add = {"add": {"index": new.index, "alias": names.alias, "filter": PRESENT}}
@@ -38,12 +42,19 @@ class AliasSwapping(Swapping):
 
     def drop(self, live: BoundView, beside: BoundView) -> None:
         """Delete its index, and its alias with it."""
+        index = Names(beside).index
         with _told(beside):
-            target = f"{path(Names(beside).index)}?ignore_unavailable=true"
-            ask(self._client, "deleting an index", "DELETE", target)
+            noted = marks(self._client, {beside.view.id})
+            self._require_ours(beside, {name: mark for name, mark in noted.items() if name == index})
+            ask(self._client, "deleting an index", "DELETE", f"{path(index)}?ignore_unavailable=true")
 
     def close(self) -> None:
         self._client.close()
+
+    def _require_ours(self, view: BoundView, noted: Mapping[str, Mapping[str, Any]]) -> None:
+        """Raises StoreError where another deployment has one of these indices of the view."""
+        if others := of_others(self._claiming(), noted):
+            raise StoreError(taken_over(f"{Names(view).label}: the index {', '.join(sorted(noted))}", others))
 
     def _with(self, alias: str) -> list[str]:
         """The indices that an alias leads to."""

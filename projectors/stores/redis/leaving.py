@@ -7,9 +7,11 @@ wrote its value, which a script looks at in the step in which it drops it.
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -20,13 +22,18 @@ from changes.errors import StoreError, StoreUnavailableError
 from changes.rendering import key_renderer
 from changes.writes import Key
 from projectors.stores.leaving import Found, Holds, Leftover, Place, Retired, Trace, Traces
+from projectors.stores.owners import Claimant
+from projectors.stores.redis import owners
 from projectors.stores.redis.keys import RedisKeys, SetKeys, glob_of, leading, pattern_of, shapes_meet
+from projectors.stores.redis.moving import mark_of
 from projectors.stores.redis.set_packing import set_type
 from projectors.stores.redis.set_script import COMMON
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
 from projectors.stores.redis.unanswered import server_of
 from projectors.stores.redis.views import RedisHash, RedisSet
 from projectors.views import BoundView, copy_id
+
+_LOOK_EVERY_S = 1.0  # whether somebody else takes keys over while they are dropped
 
 HASH, JSON, MEMBER, TOMBSTONE = "hash", "json", "member", "tombstone"
 
@@ -62,34 +69,58 @@ _LEAVE = COMMON + _LOOK.replace(
 class RedisLeftover(Leftover):
     """Keys and tombstones of one view and its copies, in all shapes that its keys ever had."""
 
-    def __init__(self, client: Redis, retired: Retired, mark: str) -> None:
-        """`mark`: the key that tells how the last move of the view stands, as of `mark_of`."""
-        self._client = client
-        self._mark = mark
+    def __init__(self, client: Redis, retired: Retired, database: str, claimant: Claimant | None = None) -> None:
+        """`database`: of the deployment's own tables. `claimant`: whose keys are dropped, and nobody else's."""
+        self._client, self._retired, self._claimant = client, retired, claimant
+        self._view = f"redis:{retired.name}"
         shapes = {(place["shape"], place["kind"]) for place in retired.places}
         self._shapes = [(shape, kind, re.compile(pattern_of(shape))) for shape, kind in sorted(shapes)]
+        self._marks = {shape: mark_of(self._view, shape, database) for shape, *_ in self._shapes}
         self._copies = retired.copies
         others = [(view, place) for view, places in retired.others.items() for place in places]
         self._others = [(view, re.compile(pattern_of(place["shape"]))) for view, place in others]
         kept = _named(map(itemgetter(1), others), "pointer")
-        self._pointers = sorted(_named(retired.places, "pointer") - kept)
+        self._pointers = {
+            place["pointer"]: place["shape"]
+            for place in retired.places
+            if "pointer" in place and place["pointer"] not in kept
+        }
         self._shared = sorted(_sharing(others, _named(retired.places, "sets")))
 
     def look(self) -> Found:
         counts, others, foreign = Counter[str](), Counter[str](), 0
-        for names, kind in self._pages(others):
+        taken = self._taken()
+        for names, kind in self._pages(others, taken):
             ours = sum(map(bool, self._ask(_LOOK, names, kind)))
             counts[kind] += ours
             foreign += len(names) - ours
-        shapes = ", ".join(shape for shape, *_ in self._shapes)
-        pointers = [name for name in self._pointers if self._is_there(name)]
-        marks = [self._mark] if self._is_there(self._mark) else []
+        shapes = ", ".join(shape for shape, *_ in self._shapes if shape not in taken)
+        pointers, marks = (list(filter(self._is_there, names)) for names in self._beside(taken))
         count = counts.total() + len(pointers) + len(marks)
         numbers = f"{counts.total() - counts[TOMBSTONE]:,}, and {counted(counts[TOMBSTONE], 'tombstones')}"
         lines = [f"Redis keys {shapes}{' and those of its copies' if self._copies else ''}: {numbers}"]
         lines += [f"Redis key {name}, which says which generation readers find" for name in pointers]
         lines += [f"Redis key {name}, which says how far its copies changed places" for name in marks]
-        return Found(count=count, dropped=lines if count else (), left=self._left(others, foreign))
+        left = [*_stays(taken), *self._left(others, foreign)]
+        return Found(count=count, dropped=lines if count else (), left=left)
+
+    def of_others(self) -> Sequence[str]:
+        return _stays(self._taken())
+
+    def _taken(self) -> dict[str, str]:
+        """By shape of entities' keys, why those are not this deployment's."""
+        with _mapped(self._client, "looking whose keys are"):
+            noted = owners.read(self._client.execute_command)
+        whys = [
+            (place["shape"], noted.why_not_dropped(self._claimant, self._view, owners.shapes_in(place)))
+            for place in self._retired.places
+        ]
+        return {shape: why for shape, why in whys if why is not None}
+
+    def _beside(self, taken: Collection[str]) -> tuple[list[str], list[str]]:
+        """The pointers, and the keys that tell of moves, but for those of keys that are another deployment's."""
+        pointers = sorted(name for name, shape in self._pointers.items() if shape not in taken)
+        return pointers, [name for shape, name in self._marks.items() if shape not in taken]
 
     def _left(self, others: Counter[str], foreign: int) -> list[str]:
         """What stays. `others`: keys by the view that has them; `foreign`: how many hold what is not viewtail's."""
@@ -105,9 +136,14 @@ class RedisLeftover(Leftover):
     def drop(self, went_on: Callable[[int], None]) -> None:
         went_on(0)
         script = _DROP if self._shared else _LEAVE
-        for names, kind in self._pages(Counter()):
+        taken, looked_at = self._taken(), time.monotonic()
+        for names, kind in self._pages(Counter(), taken):
+            if time.monotonic() - looked_at > _LOOK_EVERY_S:
+                if self._taken() != taken:
+                    return  # somebody takes the keys over
+                looked_at = time.monotonic()
             went_on(sum(map(bool, self._ask(script, names, kind))))
-        for name in (*self._pointers, self._mark):
+        for name in chain(*self._beside(self._taken())):
             with _mapped(self._client, "dropping a key"):
                 self._client.delete(name)
 
@@ -118,9 +154,11 @@ class RedisLeftover(Leftover):
     def close(self) -> None:
         self._client.close()
 
-    def _pages(self, others: Counter[str]) -> Iterator[tuple[list[bytes], str]]:
+    def _pages(self, others: Counter[str], taken: Collection[str]) -> Iterator[tuple[list[bytes], str]]:
         """Keys of the view's form, a script's worth at a time, with what each should hold; others' keys are counted."""
         for shape, kind, pattern in self._shapes:
+            if shape in taken:
+                continue
             for before, behind, of, copy in (("", "", kind, ""), ("{", "}:t", TOMBSTONE, ""), *self._of_copies(kind)):
                 for names in self._scan(f"{before}{glob_of(shape)}{behind}"):
                     bare = ((name, as_text(name)[len(before) :].removesuffix(behind)) for name in names)
@@ -162,6 +200,10 @@ class RedisLeftover(Leftover):
         with _mapped(self._client, "looking at keys"):
             found: Any = self._client.eval(script, len(names), *names, *([kind] * len(names)))
             return list(found)
+
+
+def _stays(taken: Mapping[str, str]) -> list[str]:
+    return [f"Redis keys {shape}: {why}" for shape, why in sorted(taken.items())]
 
 
 def _named(places: Iterable[Place], part: str) -> set[str]:

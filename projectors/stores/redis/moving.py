@@ -140,9 +140,12 @@ end
 )
 
 
-def mark_of(view: str, database: str) -> str:
-    """The key that tells how the last move of a view stands, which is known by its id."""
-    return f"viewtail:{quote(database, safe='')}:{view}:move"
+def mark_of(view: str, shape: str, database: str) -> str:
+    """The key that tells how the last move of a view stands, which is known by its id and the shape of its keys.
+
+    Views of two deployments may have one id, and their databases one name; keys of one shape are of one of them.
+    """
+    return f"viewtail:{quote(database, safe='')}:{view}:{shape}:move"
 
 
 class Moves:
@@ -153,7 +156,7 @@ class Moves:
         live = replace(view, copy=view.move.copy, is_beside=False)
         places = (live, replace(live, is_beside=True), replace(live, copy=view.move.former, is_beside=True))
         self.live, self.coming, self.former = map(RedisKeys, places)
-        self.mark = mark_of(view.view.id, database)
+        self.mark = mark_of(view.view.id, self.live.shape, database)
         self.id = f"{view.move.copy}:{view.move.former}"
         tombstone = "" if takes_equal_versions(view) else f"{view.move.upto:0{WIDTH}d}"
         is_of_sets = isinstance(view.view, RedisSet)

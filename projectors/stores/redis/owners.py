@@ -17,7 +17,8 @@ from urllib.parse import quote
 import orjson
 
 from changes.errors import RETRIES, StoreUnavailableError
-from projectors.stores.owners import Claimant, PlaceOwner, refusal
+from projectors.stores.leaving import Place
+from projectors.stores.owners import Claimant, PlaceOwner, refusal, why_not_dropped
 from projectors.stores.redis.keys import keys_of, shapes_meet
 from projectors.views import BoundView
 
@@ -80,16 +81,21 @@ class Owners:
         self, claimant: Claimant | None, view: str, shapes: Sequence[str], holds: Callable[[], bool]
     ) -> str | None:
         """Why the claimant does not get the keys of these shapes; None: it does."""
-        own = self.own(claimant, view)
         found = [one.owner for one in self.others(claimant, shapes).values()]
-        return refusal(
-            view,
-            place_of(shapes),
-            MEND,
-            claimant=claimant,
-            owners=[*found, *([own.owner] if own else [])],
-            is_released=any(claimant and claimant.is_owner(self.kept[one].owner) for one in self.released(shapes)),
-            holds=holds,
+        is_own = self._is_own(claimant, view, shapes)
+        return refusal(view, place_of(shapes), MEND, claimant=claimant, owners=found, is_released=is_own, holds=holds)
+
+    def why_not_dropped(self, claimant: Claimant | None, view: str, shapes: Sequence[str]) -> str | None:
+        """Why keys of these shapes stay when the view is forgotten; None: they are this deployment's."""
+        found = [one.owner for one in self.others(claimant, shapes).values()]
+        is_own = self._is_own(claimant, view, shapes)
+        return why_not_dropped(view, claimant=claimant, owners=found, is_released=is_own)
+
+    def _is_own(self, claimant: Claimant | None, view: str, shapes: Sequence[str]) -> bool:
+        """Whether a view of this deployment has such keys, or had them: this one, or one of a former name."""
+        own = self.own(claimant, view)
+        return own is not None or any(
+            claimant is not None and claimant.is_owner(one.owner) and one.meets(shapes) for one in self.kept.values()
         )
 
 
@@ -183,6 +189,11 @@ class Claim:
             is_heir = any(map(self.claimant.had, self.views))
             is_plain = not ask("EXISTS", own) and (is_heir or not ask("EXISTS", plain))
         return (plain if is_plain else own), is_plain
+
+
+def shapes_in(place: Place) -> list[str]:
+    """As `shapes_of`, of where a view is as viewtail's own tables keep it."""
+    return [str(place[part]) for part in ("shape", "sets", "pointer") if part in place]
 
 
 def shapes_of(view: BoundView) -> list[str]:

@@ -21,9 +21,9 @@ _COPIES = range(2, 5)  # that a former owner may have left beside
 class RedisPlaces(Places):
     """The hash of owners; see owners.py."""
 
-    def __init__(self, client: Redis, claimant: Claimant | None, mark: str) -> None:
-        """`mark`: of the view that is cleared, see `mark_of`."""
-        self._client, self._claimant, self._mark = client, claimant, mark
+    def __init__(self, client: Redis, claimant: Claimant | None, database: str) -> None:
+        """`database`: of the deployment's own tables."""
+        self._client, self._claimant, self._database = client, claimant, database
 
     def others(self, view: BoundView) -> list[PlaceOwner]:
         found = owners.read(self._ask).others(self._claimant, owners.shapes_of(view))
@@ -53,7 +53,7 @@ class RedisPlaces(Places):
 
     def clear(self, view: BoundView) -> None:
         retired = Retired(name=view.view.name, places=[place_of(view)], others={}, read_by=(), copies=_COPIES)
-        RedisLeftover(self._client, retired, self._mark).drop(lambda _: None)
+        RedisLeftover(self._client, retired, self._database, self._claimant).drop(lambda _: None)
 
     def release(self, view: str) -> None:
         if self._claimant is not None:

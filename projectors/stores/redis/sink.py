@@ -235,6 +235,9 @@ class RedisSink(GuardedSink):
     def missing(self) -> frozenset[str]:
         """All views when Redis has no witness: it is new, or lost everything."""
         self.prepare()
+        return self._missing()
+
+    def _missing(self) -> frozenset[str]:
         self._had_witness = self._ask_witness() is not None
         return frozenset() if self._had_witness else frozenset(self._views)
 
@@ -249,7 +252,8 @@ class RedisSink(GuardedSink):
             return self._ask("GET", key) is None
 
     def attach(self) -> frozenset[str]:
-        return frozenset(self._views) - self.missing()
+        refused = self.prepare()
+        return frozenset(self._views) - refused.keys() - self._missing()
 
     def incarnation(self) -> str:
         """The server's run: a restart, or a failover to a replica, may come back with less than was acknowledged."""
@@ -544,7 +548,7 @@ def _new_to(seen: set[Key], items: Sequence[Item]) -> list[Key]:
 
 def packer_of(view: BoundView, keys: RedisKeys, database: str) -> Packer | SetPacker:
     """What makes the commands of a view, by what it keeps of an entity."""
-    stays_out = mark_of(view.view.id, database) if view.is_pushed else ""
+    stays_out = mark_of(view.view.id, keys.shape, database) if view.is_pushed else ""
     return (SetPacker if isinstance(view.view, RedisSet) else Packer)(view, keys, unless=stays_out)
 
 

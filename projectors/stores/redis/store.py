@@ -158,7 +158,7 @@ class RedisStore(Store):
     def swapping(self, access: Access) -> KeySwapping:
         from projectors.stores.redis.swapping import KeySwapping
 
-        return KeySwapping(access.section.client(), access.database)
+        return KeySwapping(access.section.client(), access.database, access.claimant)
 
     def left_behind(self, name: str, database: str) -> str:
         return (
@@ -193,16 +193,13 @@ class RedisStore(Store):
 
     def leftover(self, access: Access, retired: Retired) -> Leftover:
         from projectors.stores.redis.leaving import RedisLeftover
-        from projectors.stores.redis.moving import mark_of
 
-        mark = mark_of(f"{self.name}:{retired.name}", access.database)
-        return RedisLeftover(access.section.client(), retired, mark)
+        return RedisLeftover(access.section.client(), retired, access.database, access.claimant())
 
     def places(self, access: Access, view: str) -> RedisPlaces:
-        from projectors.stores.redis.moving import mark_of
         from projectors.stores.redis.places import RedisPlaces
 
-        return RedisPlaces(access.section.client(), access.claimant(), mark_of(view, access.database))
+        return RedisPlaces(access.section.client(), access.claimant(), access.database)
 
     def traces(self, access: Access, view: BoundView) -> Traces:
         from projectors.stores.redis.leaving import RedisTraces

@@ -15,10 +15,12 @@ from typing import Any
 
 from redis import Redis, exceptions
 
-from changes.errors import StoreUnavailableError
+from changes.errors import StoreError, StoreUnavailableError
 from changes.writes import Key
 from projectors import failpoints
 from projectors.stores import GradualSwapping
+from projectors.stores.owners import LOOK_EVERY_S, Claiming, taken_over
+from projectors.stores.redis import owners
 from projectors.stores.redis.keys import RedisKeys, keys_of, leading
 from projectors.stores.redis.moving import DONE, DONE_FOR_S, Moves, mark_of
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
@@ -43,18 +45,23 @@ return 0
 class KeySwapping(GradualSwapping):
     """Over a client of its own. One that breaks off in the midst is always to be tried again."""
 
-    def __init__(self, client: Redis, database: str) -> None:
+    def __init__(self, client: Redis, database: str, claiming: Claiming = lambda: None) -> None:
+        """`claiming`: says whose both copies are; where another deployment has their keys by now, they stay."""
         self._client = client
         self._database = database
+        self._claiming = claiming
+        self._asked_whose_at = 0.0
 
     def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
         """The pointer moves; or from now on each entity is moved before it is written, and nothing is moved yet."""
+        self._require_ours(live)
         if (leading_ := leading(beside)) is not None:
             with _unavailable(self._client, "swapping two copies"):
                 self._client.set(leading_.pointer, beside.copy)
             return True
         with _unavailable(self._client, "beginning to move two copies"):
-            self._client.set(mark_of(live.view.id, self._database), f"{beside.copy}:{live.copy}")
+            mark = mark_of(live.view.id, RedisKeys(live).shape, self._database)
+            self._client.set(mark, f"{beside.copy}:{live.copy}")
         return False
 
     def is_swapped(self, live: BoundView, beside: BoundView) -> bool:
@@ -65,12 +72,14 @@ class KeySwapping(GradualSwapping):
 
     def move(self, beside: BoundView, stop: threading.Event, rest: Callable[[int], None]) -> bool:
         """Every entity that the copy has which comes; then those that it lacks."""
+        self._require_ours(beside)
         moves = Moves(beside, self._database)
         move = self._client.register_script(moves.script)
         with _unavailable(self._client, "moving two copies"):
             for some, count in self._steps(moves):
                 if stop.is_set():
                     return False
+                self._look_whose(beside)
                 if some:
                     names, arguments = moves.evaluated(some)
                     move(names, arguments)
@@ -97,12 +106,14 @@ class KeySwapping(GradualSwapping):
 
     def drop(self, live: BoundView, beside: BoundView) -> None:
         """Delete its keys; those that a pointer led to once nobody is led there any more."""
+        self._require_ours(beside)
         keys, *sets = keys_of(beside)
         with _unavailable(self._client, "dropping a copy"):
             if (leading_ := leading(live)) is not None:
                 self._client.eval(LEAD_AWAY, 1, leading_.pointer, beside.copy, live.copy)
                 time.sleep(READ_WITHIN_S)
             for some in _some(self._entities(keys), ENTITIES_A_DROP):
+                self._look_whose(beside)
                 self._client.unlink(*(name for key in some for name in keys.names(key)))
             for of in sets:
                 self._drop_sets(of)
@@ -114,6 +125,20 @@ class KeySwapping(GradualSwapping):
         for name in self._client.scan_iter(match=keys.scan_match, count=KEYS_A_SCAN):
             if keys.key_of(as_text(name)) is not None:
                 self._client.unlink(name)
+
+    def _look_whose(self, view: BoundView) -> None:
+        """Now and then, as a writer does: somebody may take the keys over meanwhile."""
+        if time.monotonic() - self._asked_whose_at >= LOOK_EVERY_S:
+            self._require_ours(view)
+
+    def _require_ours(self, view: BoundView) -> None:
+        """Raises StoreError where another deployment has the view's keys."""
+        shapes = owners.shapes_of(view)
+        with _unavailable(self._client, "looking whose keys are"):
+            others = owners.read(self._client.execute_command).others(self._claiming(), shapes)
+        if others:
+            raise StoreError(taken_over(owners.place_of(shapes), (one.owner for one in others.values())))
+        self._asked_whose_at = time.monotonic()
 
     def close(self) -> None:
         self._client.close()

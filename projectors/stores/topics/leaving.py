@@ -19,6 +19,8 @@ from changes.envelope_values import NOT_TAKEN, key_reader
 from changes.published import version_in
 from changes.writes import Key
 from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
+from projectors.stores.owners import Claimant, why_not_dropped
+from projectors.stores.topics import owners
 from projectors.stores.topics.admin import Present, Topics
 from projectors.stores.topics.consuming import consumer_of, to_the_end
 from projectors.stores.topics.views import POLICY
@@ -32,8 +34,9 @@ _NO_BOUND = (1 << 63) - 1  # of max.compaction.lag.ms
 class TopicLeftover(Leftover):
     """One topic. It goes in one step, with what its consumers have not read."""
 
-    def __init__(self, client: Mapping[str, Any], retired: Retired) -> None:
-        self._client, self._retired = client, retired
+    def __init__(self, client: Mapping[str, Any], retired: Retired, claimant: Claimant | None = None) -> None:
+        """`claimant`: whose topic is deleted, and nobody else's."""
+        self._client, self._retired, self._claimant = client, retired, claimant
 
     def look(self) -> Found:
         name = self._retired.name
@@ -60,7 +63,24 @@ class TopicLeftover(Leftover):
     def close(self) -> None:
         """Nothing is open between two calls."""
 
+    def of_others(self) -> Sequence[str]:
+        name = self._retired.name
+        present = Topics(self._client).present([name]).get(name)
+        why = "" if present is None else self._why_not_ours(present)
+        return [f"topic {name}: {why}"] if why else []
+
+    def _why_not_ours(self, present: Present) -> str:
+        """'' where it is this deployment's."""
+        name = self._retired.name
+        claims = owners.claims_of(self._client, name, present.id)
+        kept = [one.owner for one in claims if not one.is_released]
+        is_released = any(self._claimant is not None and self._claimant.is_owner(one.owner) for one in claims)
+        why = why_not_dropped(f"kafka:{name}", claimant=self._claimant, owners=kept[:1], is_released=is_released)
+        return why or ""
+
     def _why_not(self, present: Present) -> str:
+        if why := self._why_not_ours(present):
+            return why
         if self._retired.read_by:
             return f"it is the source of pipeline {', '.join(self._retired.read_by)}"
         with closing(_messages(self._client, self._retired.name, present.partitions)) as messages:

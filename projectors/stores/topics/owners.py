@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from changes.published import POSITIONS
 from projectors.stores.owners import Claimant, PlaceOwner
 from projectors.stores.topics.consuming import consumer_of, to_the_end
-from servers.brokers import ASK_WITHIN_S, failed
+from servers.brokers import ASK_WITHIN_S, Broker, failed
 
 MEND = "Publish under another name"
 _BEGIN = b'{"owner_of":'  # of a key; those of positions begin with the name of a database
@@ -93,6 +93,11 @@ def _claim(key: bytes, value: bytes | None) -> Claim | None:
         )
     except (orjson.JSONDecodeError, KeyError, AttributeError):
         return None
+
+
+def claims_of(client: Mapping[str, Any], topic: str, topic_id: str) -> list[Claim]:
+    """Those of a topic that is there, the first first."""
+    return of_topic(read(client), topic, topic_id) if POSITIONS in Broker(client).partitions() else []
 
 
 def of_topic(claims: Iterable[Claim], topic: str, topic_id: str) -> list[Claim]:

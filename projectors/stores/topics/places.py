@@ -68,10 +68,8 @@ class TopicPlaces(Places):
         return name in Topics(self._client).partitions()
 
     def _claims(self, name: str) -> list[Claim]:
-        topics = Topics(self._client)
-        if POSITIONS not in topics.partitions() or (present := topics.present([name]).get(name)) is None:
-            return []
-        return owners.of_topic(owners.read(self._client), name, present.id)
+        present = Topics(self._client).present([name]).get(name)
+        return [] if present is None else owners.claims_of(self._client, name, present.id)
 
     def _write(self, claims: list[Claim]) -> None:
         if not claims:

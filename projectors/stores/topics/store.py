@@ -91,7 +91,7 @@ class TopicsStore(Store):
     def leftover(self, access: Access, retired: Retired) -> Leftover:
         from projectors.stores.topics.leaving import TopicLeftover
 
-        return TopicLeftover(access.section.client(), retired)
+        return TopicLeftover(access.section.client(), retired, access.claimant())
 
     def places(self, access: Access, view: str) -> TopicPlaces:
         from projectors.stores.topics.places import TopicPlaces
