@@ -179,6 +179,7 @@ class SourceAccess:
     own: MySQLAddress  # of viewtail's own tables
     own_database: str
     is_cleaned: bool = False  # whether a cleaner looks for what the source does not tell
+    deployment: str = ""  # its id; '' where that does not matter, or is not known
 
 
 class History(Protocol):
@@ -239,6 +240,7 @@ class Sharer:
     process: str | None  # the name that viewtail has for it; None: it is another program
     client: str  # what it calls itself, and where it is
     parts: tuple[tuple[str, int], ...]
+    is_of_another: bool = False  # it says itself that it is of another deployment
 
 
 class SourceKind(ABC):

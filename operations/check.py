@@ -54,6 +54,7 @@ def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
         found += of_store
     of_stores = {name: tables_of([view for view in views if view.store == name]) for name in {v.store for v in views}}
     found += sessions.findings(servers.kind, servers.source, of_stores)
+    found += _sharing(servers.kind, servers.source, sorted(of_stores))
     found += _views(servers, views, away)
     return list(dict.fromkeys(found))  # a server in two roles that does not answer is one finding
 
@@ -113,6 +114,23 @@ def _views(servers: Servers, views: Sequence[View], away: Set[str]) -> list[Find
         return [fail("views", what, seen, "the view cannot work", "change views.py") for what, _, seen in problems]
     except ViewtailError:
         return []  # the source was not reachable, which is a finding already
+
+
+def _sharing(kind: SourceKind, source: SourceAccess, stores: Sequence[str]) -> list[Finding]:
+    """Others that the source would share its parts out to, and that are not of this deployment."""
+    others: dict[str, list[str]] = {}
+    with suppress(ViewtailError):  # a source that is away is a finding already
+        for one in kind.sharers(source, stores) or ():
+            if one.is_of_another:
+                others.setdefault(one.store, []).append(one.client)
+    why = "parts of the source are shared out among both, and each misses the changes that the other one reads"
+    mend = "give one of the two a consumer group of its own: VIEWTAIL_SOURCE__GROUP=NAME"
+    return [
+        fail(
+            "source", f"consumer group of {store}", f"has members of another deployment: {', '.join(names)}", why, mend
+        )
+        for store, names in sorted(others.items())
+    ]
 
 
 def _kept_by_others(servers: Servers, views: Sequence[BoundView], away: Set[str]) -> list[Finding]:

@@ -14,7 +14,7 @@ from changes.errors import DeclarationError, SourceError, TemporaryError, Viewta
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position
 from changes.tables import Table
-from ingest import History, Tables
+from ingest import History, SourceAccess, Tables
 from ingest.canonical import Descriptions, is_denied
 from ingest.limits import Limits
 from offsets import deployments, epochs, schema
@@ -260,6 +260,17 @@ class Deployment:
     def access(self, store: Store) -> Access:
         """What a store needs to be reached."""
         return replace(self.settings.access(store), mark=self.mark, claimant=self.claimant)
+
+    def source_access(self) -> SourceAccess:
+        """How the source is reached by who says there of which deployment it is."""
+        return replace(self.settings.source_access(), deployment=self.identity())
+
+    def identity(self) -> str:
+        """The id of this deployment, which it will have where its tables are not made yet."""
+        if (claimant := self.claimant()) is not None:
+            return claimant.id
+        with closing(self.open_store()) as connection, connection.cursor() as cursor:
+            return deployments.id_of(cursor, self.database)
 
     def claimant(self) -> Claimant | None:
         """This deployment as the owner of places in stores; None where its tables do not say who it is yet.

@@ -23,6 +23,7 @@ from changes.retrying import GIVEN_UP, STOPPED, reaction_to
 from ingest import Members
 from operations.check import tables_of
 from viewtail import declarations, settings
+from viewtail.composition import Deployment
 from viewtail.presence import Presence
 from viewtail.reports import REPORT_EVERY_S, tell
 from viewtail.worker import Worker
@@ -82,7 +83,7 @@ class Member:
 
     def _be_one(self) -> None:
         views = [view for view in declarations.load(self._settings.views) if view.store == self._store]
-        kind, access = self._settings.source_kind, self._settings.source_access()
+        kind, access = self._settings.source_kind, Deployment(settings=self._settings).source_access()
         self._members = kind.members(access, self._store, tables_of(views), self._take, self._give_up)
         self._state, self._error = "running", None
         self._members.run(self.stop, self._positions)

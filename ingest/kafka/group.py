@@ -15,14 +15,14 @@ from typing import Any
 import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
+from changes.errors import SourceError, SourceUnavailableError
 from ingest.kafka.position import KafkaPosition
-from servers.brokers import SOURCE, failed
+from ingest.kafka.sharing import is_before, shared_with
+from servers.brokers import SOURCE, GroupMember, failed
 
 _log = structlog.get_logger("viewtail.source")
 
 Parts = Sequence[tuple[str, int]]  # (topic, partition)
-_IS = "@"  # in a member's client.id, before the name of its process
-
 _POLL_S = 0.2
 _LOOK_EVERY_S = 5.0  # whether trouble is over; and offsets are told then
 _ANSWER_WITHIN_S = 1.0
@@ -42,31 +42,29 @@ _MEMBER = {
 }
 
 
-def process_in(client_id: str) -> str | None:
-    """The process whose member calls itself so; None for one of another program."""
-    return client_id.partition(_IS)[2] or None
-
-
 class Group:
     """A member of a group. `run` is a thread's.
 
     Args:
-        process: the name of this process, which the broker is told.
+        name: what this member calls itself: its client.id, see sharing.py.
         taken: called in that thread with partitions that are this member's from now on.
         given_up: with those that are not any more; returns when they are stopped, or soon.
+        others: the members of other deployments, as the broker says it.
     """
 
     def __init__(
         self,
         client: Mapping[str, Any],
         group: str,
-        process: str,
+        name: str,
         topics: Sequence[str],
         taken: Callable[[Parts], None],
         given_up: Callable[[Parts], None],
+        others: Callable[[], Sequence[GroupMember]] = tuple,
     ) -> None:
-        named = {"client.id": f"{client['client.id']}{_IS}{process}"}
-        self.settings = {**_PACE, **client, **_MEMBER, **named, "group.id": group}
+        self.settings = {**_PACE, **client, **_MEMBER, "client.id": name, "group.id": group}
+        self._name, self._group, self._others = name, group, others
+        self._is_look_due = False  # whether others came with the last assignment
         self._topics = list(topics)
         self._taken, self._given_up = taken, given_up
         self.trouble: str | None = None  # why nothing is heard of the group
@@ -75,8 +73,9 @@ class Group:
     def run(self, stop: threading.Event, positions: Callable[[], Sequence[Any]]) -> None:
         """Be a member until `stop` is set; `positions` are those that the partitions have come to.
 
-        Raises SourceError where the broker refuses this member.
+        Raises SourceError where the broker refuses this member, or another deployment is in the group.
         """
+        self._require_own(lambda _: True)
         consumer = Consumer({**self.settings, "error_cb": self._heard})
         try:
             consumer.subscribe(self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
@@ -86,6 +85,7 @@ class Group:
                 if time.monotonic() - looked_at > _LOOK_EVERY_S:
                     looked_at = time.monotonic()
                     self._look_again(consumer)
+                    self._look_for_others()
                     self._commit(consumer, positions())
         except KafkaException as error:
             raise failed(error, "being a member of the consumer group", SOURCE) from None
@@ -95,6 +95,7 @@ class Group:
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.trouble = None
         self.rebalance_count += 1
+        self._is_look_due = True
         if not partitions:
             return
         parts = [TopicPartition(one.topic, one.partition, OFFSET_END) for one in partitions]
@@ -105,6 +106,22 @@ class Group:
     def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._given_up([(one.topic, one.partition) for one in partitions])
         consumer.incremental_unassign(partitions)
+
+    def _look_for_others(self) -> None:
+        """Whoever came later was refused. Of two that came at once one goes, and the broker shares out again."""
+        if self._is_look_due:
+            self._is_look_due = not self._require_own(lambda other: not is_before(self._name, other))
+
+    def _require_own(self, is_to_go_for: Callable[[GroupMember], bool]) -> bool:
+        """Raises SourceError where this member is to go for one of another deployment; False: nobody could be asked."""
+        try:
+            others = [one for one in self._others() if is_to_go_for(one)]
+        except SourceUnavailableError as error:  # the group is told so too
+            _log.debug("members of the group not known", error=str(error))
+            return False
+        if others:
+            raise SourceError(shared_with(self._group, (f"{one.client} at {one.host}" for one in others)))
+        return True
 
     def _look_at(self, message: Any) -> None:
         error = None if message is None else message.error()

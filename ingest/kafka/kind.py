@@ -134,13 +134,23 @@ class KafkaKind(SourceKind):
         given_up: Callable[[Sequence[tuple[str, int]]], None],
     ) -> Members:
         from ingest.kafka.group import Group
+        from ingest.kafka.sharing import is_of_another, named
 
-        section = access.section
-        topics = sorted(set(topics_of(tables, section.topics).values()))
-        return Group(section.client(), _group(access, store), this_process(), topics, taken, given_up)
+        client, group = access.section.client(), _group(access, store)
+        topics = sorted(set(topics_of(tables, access.section.topics).values()))
+        broker = self._broker(access, ANSWER_WITHIN_S)
+        return Group(
+            client,
+            group,
+            named(client, access.deployment, this_process()),
+            topics,
+            taken,
+            given_up,
+            others=lambda: [one for one in broker.members_of([group])[group] if is_of_another(access.deployment, one)],
+        )
 
     def sharers(self, access: SourceAccess, stores: Sequence[str]) -> Sequence[Sharer]:
-        from ingest.kafka.group import process_in
+        from ingest.kafka.sharing import is_of_another, process_in
 
         groups = {_group(access, store): store for store in stores}
         found = self._broker(access, ANSWER_WITHIN_S).members_of(list(groups)) if groups else {}
@@ -150,6 +160,7 @@ class KafkaKind(SourceKind):
                 process=process_in(one.client),
                 client=f"{one.client} at {one.host}",
                 parts=one.parts,
+                is_of_another=is_of_another(access.deployment, one),
             )
             for group, members in found.items()
             for one in members

@@ -310,6 +310,45 @@ def test_a_view_whose_place_another_deployment_has_is_refused_by_check_and_halte
     wait_for("the first is well", two.first.is_well)
 
 
+PROJECTED = """
+from viewtail import *
+
+user = Entity("two_shop.user")
+views = [Topic("two_shop.user", user, partitions=2), RedisHash("two_projected", user, fields=["name"])]
+"""
+
+
+def test_projectors_of_two_deployments_whose_databases_are_called_the_same_share_no_group(
+    two: Two, kafka_server: Server, mariadb_server: Server
+) -> None:
+    ask(mariadb_server, f"DROP DATABASE IF EXISTS {OWN}")
+    tailer = two.run_of("tailer", PROJECTED, OWN)
+    tailer._environment["VIEWTAIL_KAFKA__URL"] = kafka_server.url
+    tailer.start("--role", "tail")
+    of_kafka = {"VIEWTAIL_SOURCE__URL": kafka_server.url, "VIEWTAIL_SOURCE__CANONICAL_URL": two.mysql.url}
+    mine = two.run_of("mine", PROJECTED, OWN)
+    mine._environment |= of_kafka
+    mine.start("--role", "project")
+    two.until(OWN, "filled", "redis:two_projected")
+
+    theirs = two.run_of("theirs", PROJECTED.replace("two_projected", "two_theirs"), OWN)
+    theirs._environment |= {**of_kafka, "VIEWTAIL_MYSQL__URL": f"{mariadb_server.url}/{OWN}"}
+    checked = theirs.command("check", "--json")
+    failed = [one for one in json.loads(checked.stdout)["findings"] if one["level"] == "fail"]
+    assert [one["what"] for one in failed] == ["consumer group of redis"], failed
+    assert "VIEWTAIL_SOURCE__GROUP" in failed[0]["mend"]
+    theirs.start("--role", "project")
+    wait_for("it says so, and does not join", lambda: "has members of another deployment" in theirs.log)
+    two.ask(f"INSERT INTO {SCHEMA}.user SELECT id + 10, name, email FROM {SCHEMA}.user")
+    wait_for("the first has all", lambda: all(two.redis.exists(f"two_projected:{key}") for key in (11, 12)))
+    assert mine.command("check").returncode == 0
+
+    assert theirs.stop() == 0
+    theirs._environment["VIEWTAIL_SOURCE__GROUP"] = "two.theirs"
+    theirs.start("--role", "project")
+    wait_for("both have all", lambda: all(two.redis.exists(f"two_theirs:{key}") for key in (1, 2, 11, 12)), 60)
+
+
 OTHER_APP = """
 from viewtail import *
 

@@ -110,7 +110,7 @@ def test_users_choose_how_soon_a_projector_that_hangs_is_left_behind() -> None:
     options = '{"session.timeout.ms": 20000}'
     for given, taken in (("{}", 6_000), (options, 20_000)):
         client = settings(SOURCE__URL=KAFKA, SOURCE__OPTIONS=given).source.client()
-        group = Group(client, "views", "host:1", ["shop.user"], lambda _: None, lambda _: None)
+        group = Group(client, "views", "viewtail@host:1", ["shop.user"], lambda _: None, lambda _: None)
         assert (group.settings["session.timeout.ms"], group.settings["group.id"]) == (taken, "views")
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from changes.counting import counted
 from changes.errors import ViewtailError
 from changes.findings import Finding, Level, warn
+from ingest import SourceAccess
 from operations import grants
 from operations.check import Servers, is_well
 from operations.check import check as look
@@ -71,11 +72,17 @@ def _servers(loaded: settings.Settings, views: Sequence[View]) -> Servers:
     deployment = Deployment(settings=loaded)
     return Servers(
         kind=loaded.source_kind,
-        source=loaded.source_access(),
+        source=_source(deployment),
         stores=[
             (store, deployment.access(store)) for store in STORES if store.has_own_tables or store in needed(views)
         ],
     )
+
+
+def _source(deployment: Deployment) -> SourceAccess:
+    with suppress(ViewtailError):  # a server that is away is a finding of its own
+        return deployment.source_access()
+    return deployment.settings.source_access()
 
 
 def _print(found: Sequence[Finding]) -> None:
