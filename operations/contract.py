@@ -125,16 +125,33 @@ class Contract:
 
     def _note_unread(self, statement: Statement, text: str) -> bool:
         """Whether a statement cannot be read; a table of the file that it may be about is unknown from then on."""
-        if not (why := why_unread(text, self.database)):
+        if not (why := why_unread(text, self.database) or self._why_nowhere(text)):
             return False
         known = [
             Followed(Table(schema=name.schema, name=name.name, columns=(), primary_key=()), ()) for name in self._shapes
         ]
         for one in concerned(text, self.database, known):
             self._shapes[_name(one)] = None
-        may_break = not is_definition(text) or any(concerned(text, self.database, self._followed.values()))
+        is_concerned = any(concerned(text, self.database or one.table.schema, [one]) for one in self._followed.values())
+        may_break = not is_definition(text) or is_concerned
         self.unread.append(Unread(line=statement.line, statement=shown(text), why=why, may_break=may_break))
         return True
+
+    def _why_nowhere(self, text: str) -> str:
+        """Why a statement may be about a view's table or not: names without a database are of none yet."""
+        if self.database or not is_definition(text):
+            return ""
+        of_views = sorted({
+            one.table.schema
+            for one in self._followed.values()
+            if concerned(text, one.table.schema, [one]) and not concerned(text, "", [one])
+        })  # fmt: skip
+        if not of_views:
+            return ""
+        return (
+            f"it names no database, and a view's table in {' and '.join(of_views)} may be meant. Say which: "
+            "USE at the file's beginning, or --database"
+        )
 
     def _on_all(self, text: str) -> Iterator[tuple[View, bool, str]]:
         """What concerns a table as a whole for one view halts each view of it in the same store."""

@@ -78,6 +78,7 @@ class Reporter:
         # Two threads save reports: what was looked at last must be what stays.
         self._saving = threading.Lock()
         self._saved: _Told = (None, None, None)
+        self._saved_lag_s = 0.0  # a lag that is over is told as that at once: the next report of an idle one is far off
         self._saved_at = 0.0
 
     def say(self, state: str, error: str | None) -> None:
@@ -121,8 +122,10 @@ class Reporter:
         """Whether what was saved last, by whichever thread, is not true any more or too old."""
         told, saved = _told(line), self._saved
         is_idle = told == saved and line.get("lag_s", 0) < IS_WAITING_S
+        if told[:2] != saved[:2] or (is_idle and self._saved_lag_s >= IS_WAITING_S):
+            return True
         every_s = SAVE_IDLE_REPORT_EVERY_S if is_idle else SAVE_REPORT_EVERY_S
-        return told[:2] != saved[:2] or time.monotonic() - self._saved_at > every_s
+        return time.monotonic() - self._saved_at > every_s
 
     def _line(self) -> dict[str, Any]:
         """This process, as the supervisor shows it."""
@@ -172,6 +175,7 @@ class Reporter:
                 self._saved = (line["state"], line["error"], None)  # tried again after a while, not at each look
             finally:
                 session.close()
+            self._saved_lag_s = line.get("lag_s", 0.0)
             self._saved_at = time.monotonic()
 
 

@@ -340,3 +340,35 @@ def test_a_statement_with_settings_of_its_own_is_judged_too() -> None:
 def test_a_database_that_the_client_is_told_to_use_is_that_of_the_names_behind_it() -> None:
     assert broken("use other\nALTER TABLE user DROP COLUMN email;") == set()
     assert broken("use shop\nALTER TABLE user DROP COLUMN email;") == {EMAIL}
+
+
+@pytest.mark.parametrize("is_offline", [False, True])
+@pytest.mark.parametrize(
+    ("sql", "is_read"),
+    [
+        ("DROP TABLE user", False),
+        ("TRUNCATE user", False),
+        ("ALTER TABLE user DROP COLUMN name", False),
+        ("RENAME TABLE user TO users", False),
+        ("ALTER TABEL user DROP COLUMN name", False),
+        ("USE shop; ALTER TABLE user ADD COLUMN note INT", True),
+        ("ALTER TABLE shop.user ADD COLUMN note INT", True),
+        ("CREATE TABLE other (id INT)", True),
+        ("ALTER TABLE other ADD COLUMN note INT", True),
+        ("DROP TABLE other", True),
+        ("CREATE INDEX i ON other (a)", True),
+        ("INSERT INTO user (id) VALUES (1)", True),
+    ],
+)
+def test_a_statement_without_a_database_that_may_be_about_a_view_is_unread_where_none_is_given(
+    sql: str, is_read: bool, is_offline: bool
+) -> None:
+    """As where views are of two databases: a file that could not be judged must not pass."""
+    views = [*VIEWS, *([RedisHash("person", Entity("crm.person"), fields=["name"])] if is_offline else [])]
+    contract = Contract(views, None if is_offline else describe, "")
+    found = list(contract.check(statements(sql)))
+    assert not any(effect.breaks for effect in found)
+    assert [one.why.startswith("it names no database") or "ALTER TABEL" in one.why for one in contract.unread] == (
+        [] if is_read else [True]
+    )
+    assert all(one.may_break for one in contract.unread)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,3 +43,14 @@ def test_what_a_pipeline_waits_for_at_its_source_is_told(of_source: str | None, 
     own: Any = SimpleNamespace(pipeline=pipeline, source=SimpleNamespace(progress=progress), backfill_error=None)
     reports: Any = SimpleNamespace(state="running", _error=None)
     assert Reporter._state(reports, own) == {"state": "retrying", "error": of_source or of_rows}
+
+
+@pytest.mark.parametrize(
+    ("saved_lag_s", "lag_s", "is_due"), [(13.0, 0.0, True), (0.0, 0.0, False), (13.0, 12.0, False)]
+)
+def test_a_lag_that_is_over_is_told_at_once(saved_lag_s: float, lag_s: float, is_due: bool) -> None:
+    """The next report of a pipeline that is idle would be a minute away."""
+    told = ("running", None, 100)
+    reports: Any = SimpleNamespace(_saved=told, _saved_lag_s=saved_lag_s, _saved_at=time.monotonic() - 1)
+    line = {"state": "running", "error": None, "writes": 100, "lag_s": lag_s}
+    assert Reporter._is_due(reports, line) == is_due
