@@ -1,5 +1,5 @@
-# `make test` checks a clean checkout, with what is long in turns by day (`make whole`: all of it); it needs Python 3.11
-# or newer, make, and for the servers a Debian machine (python3 -m stack says what is missing).
+# `make test` checks a clean checkout, with a part of what is long (`make whole`: all of it); it needs Python 3.11 or
+# newer, make, and for the servers a Debian machine (python3 -m stack says what is missing).
 .PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed whole bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live replays rebuilds polling commands matrix up down install clean
 
 SHELL := /bin/sh
@@ -31,13 +31,16 @@ lint: venv
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# In two processes side by side: nearly half of the time of one.
-pytest: venv
-	$(BIN)/python -m tests.support.halves
+# In processes side by side, each with servers of its own, file by file: most tests wait more than they work.
+WORKERS ?= 2
+PYTEST := $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20 --durations-min 10
 
-# With the cases that a run of all tests leaves for other days.
+pytest: venv
+	$(PYTEST)
+
+# With what `make test` leaves out.
 whole: venv
-	VIEWTAIL_TEST_WHOLE=1 $(BIN)/python -m tests.support.halves
+	VIEWTAIL_TEST_WHOLE=1 $(PYTEST)
 
 install: venv
 	$(BIN)/python -m stack install

@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import hypothesis
 import pytest
@@ -22,9 +21,9 @@ import stack.mariadb
 import stack.mysql
 import stack.redis
 from stack.server import Server
-from tests.support import halves, slices
+from tests.support import slices
 from tests.support.indices import Indices
-from tests.support.promised import LEFT, PAGE, PromisedTests, is_full
+from tests.support.promised import PAGE, PromisedTests, is_full
 from tests.support.small_disk import SmallDisk
 from tests.support.teardown import BoundedTeardown
 
@@ -59,28 +58,23 @@ def logs_for_the_report() -> Iterator[None]:
     logging.root.handlers = handlers  # a command that ran in this process has set its own
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--half", choices=halves.HALVES, help="run the files of one half (tests/support/halves.py)")
-    parser.addoption("--half-outcome", type=Path, help="where that half writes how its tests ended")
+PROMISED = PromisedTests(PAGE)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(PromisedTests(PAGE))
+    config.pluginmanager.register(PROMISED)
     config.pluginmanager.register(BoundedTeardown(TEARDOWN_S))
-    half = config.getoption("half")
-    if half is not None:
-        config.pluginmanager.register(halves.Half(half, config.getoption("half_outcome")))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("VIEWTAIL_TEST_WHOLE") or not is_full(config):
         return
-    left = slices.left_for_other_days(items)
+    left = slices.left_out(items)
     if left:
         config.hook.pytest_deselected(items=left)
         without = {*left}
         items[:] = [item for item in items if item not in without]
-        config.stash[LEFT] = frozenset(map(slices.test_of, left)) - {*map(slices.test_of, items)}
+        PROMISED.left_out({*map(slices.test_of, left)} - {*map(slices.test_of, items)}, len(left))
 
 
 @pytest.fixture(scope="session")

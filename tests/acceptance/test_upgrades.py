@@ -39,7 +39,7 @@ WHILE_DOWN = (
 RUNNING_REBUILDS = "SELECT view_name FROM viewtail.rebuild WHERE stage <> 'ended'"
 
 pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.elasticsearch, pytest.mark.slow]
-pytestmark += [pytest.mark.one_in(3, of="file")]  # a day's deployment goes through all of them
+pytestmark += [pytest.mark.one_in(3, of="file")]  # the deployment goes through all of them
 Done = subprocess.CompletedProcess[str]
 
 

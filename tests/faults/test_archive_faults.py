@@ -22,7 +22,7 @@ from tests.support.running import Run, addresses, death_at
 
 COUNT = 600
 ROUNDS = 14
-SEED = slices.seeds(1, 100, "VIEWTAIL_TEST_ARCHIVE_SEEDS")[0]
+SEED = slices.seeds(1, "VIEWTAIL_TEST_ARCHIVE_SEEDS")[0]
 
 pytestmark = [pytest.mark.mysql, pytest.mark.slow]
 

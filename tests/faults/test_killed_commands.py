@@ -23,7 +23,7 @@ from viewtail.entities import Refusal
 
 COUNT = int(os.environ.get("VIEWTAIL_TEST_COMMANDS", "1500"))
 PROCESSES = 8
-SEED = slices.seeds(1, 100, "VIEWTAIL_TEST_COMMAND_SEEDS")[0]
+SEED = slices.seeds(1, "VIEWTAIL_TEST_COMMAND_SEEDS")[0]
 
 pytestmark = [pytest.mark.mysql, pytest.mark.slow]
 

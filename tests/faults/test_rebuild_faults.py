@@ -15,7 +15,6 @@ import pytest
 
 from projectors.failpoints import REBUILD_STEPS, SWAP_STEP
 from stack import Server
-from tests.support import slices
 from tests.support.copies import Place, Rows, Shop, kept, rebuilt
 from tests.support.running import Run, wait_for
 
@@ -47,7 +46,7 @@ KINDS = {
 _ALWAYS = {"redis": 5, "sets": 6}  # steps that no other kind has
 
 
-def steps_of(kind: str, number: int = slices.NUMBER) -> list[int]:
+def steps_of(kind: str, number: int = 0) -> list[int]:
     """The steps at which it is killed, by their numbers."""
     has = [at for at, (_, step, _) in enumerate(STEPS) if kind in _ALWAYS or not step.startswith(_IN_REDIS)]
     if os.environ.get("VIEWTAIL_TEST_ALL_STEPS"):

@@ -1,20 +1,22 @@
 """Fails a full run of the tests in which a test that docs/failures.md names was not run, or did not pass.
 
 That a test exists (tests/unit/test_docs.py looks) is not enough: a skipped or deselected one shows nothing. Only what
-is left for another day (tests/support/slices.py) is run on that day.
+`make test` leaves out (tests/support/slices.py) is for `make whole` to run. Where tests run side by side, the process
+that shares them out hears how each ended, and from the workers what they left out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/failures.md"
-LEFT = pytest.StashKey[frozenset[str]]()  # of the configuration: tests that are left for another day
 _NAMED = re.compile(r"`(tests/[\w/]+\.py::\w+)`")
+_IS_FULL, _LEFT = "is_full", "left"  # what is told to workers, and by them
 
 
 def named_in(page: Path) -> frozenset[str]:
@@ -25,26 +27,25 @@ def named_in(page: Path) -> frozenset[str]:
 def missing_from(page: Path, passed: Iterable[str], failed: Iterable[str], left: Iterable[str]) -> list[str]:
     """The tests that a page names of which no case passed, or any failed; given are the names of the cases.
 
-    Not those that were `left` for another day, by the names of the tests.
+    Not those that were `left` out, by the names of the tests.
     """
     bare = [{case.partition("[")[0] for case in cases} for cases in (passed, failed)]
     return sorted(named_in(page) - (bare[0] - bare[1]) - {*left})
 
 
-def tell_missing(page: Path, missing: list[str], write_line: Callable[[str], object]) -> None:
-    """Say which are missing, if any are."""
-    for line in [f"{page.name} names tests that did not run and pass:", *(f"  {name}" for name in missing)]:
-        if missing:
-            write_line(line)
-
-
 class PromisedTests:
-    """A pytest plugin. A run of chosen tests is not looked at, nor is one half (halves.py looks at both)."""
+    """A pytest plugin. A run of chosen tests is not looked at."""
 
     def __init__(self, page: Path) -> None:
         self._page = page
         self._passed: set[str] = set()
         self._failed: set[str] = set()
+        self._left: set[str] = set()  # tests
+        self._left_count = 0  # cases
+
+    def left_out(self, tests: Iterable[str], count: int) -> None:
+        """Tests of which nothing is run, and how many cases are not."""
+        self._left, self._left_count = {*tests}, count
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.passed:
@@ -52,22 +53,44 @@ class PromisedTests:
         elif not report.passed:
             self._failed.add(report.nodeid)
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput[_IS_FULL] = is_full(node.config)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        if _LEFT in getattr(node, "workeroutput", {}):  # not of one that died
+            self.left_out(*node.workeroutput[_LEFT])
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        is_half = session.config.getoption("half", None) is not None
-        if exitstatus != pytest.ExitCode.OK or is_half or not is_full(session.config):
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput[_LEFT] = (sorted(self._left), self._left_count)
             return
-        missing = missing_from(self._page, self._passed, self._failed, session.config.stash.get(LEFT, frozenset()))
+        if exitstatus != pytest.ExitCode.OK or not is_full(session.config):
+            return
+        missing = missing_from(self._page, self._passed, self._failed, self._left)
         if missing:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-            terminal = session.config.pluginmanager.get_plugin("terminalreporter")
-            if terminal is not None:
-                terminal.write_line("")
-                tell_missing(self._page, missing, terminal.write_line)
+            self._tell(session.config, f"{self._page.name} names tests that did not run and pass:", *missing)
+
+    def pytest_terminal_summary(self, config: pytest.Config) -> None:
+        if self._left_count:
+            self._tell(config, f"{self._left_count:,} cases were left out; make whole runs all")
+
+    @staticmethod
+    def _tell(config: pytest.Config, first: str, *others: str) -> None:
+        terminal = config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None:
+            for line in ("", first, *(f"  {one}" for one in others)):
+                terminal.write_line(line)
 
 
 def is_full(config: pytest.Config) -> bool:
     """Whether no tests were chosen on the command line."""
+    given = getattr(config, "workerinput", {}).get(_IS_FULL)
+    if given is not None:
+        return bool(given)
     option = config.option
     is_chosen = config.args_source is pytest.Config.ArgsSource.ARGS
     return not (is_chosen or option.keyword or option.markexpr or option.deselect or option.collectonly)

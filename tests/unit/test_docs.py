@@ -162,8 +162,17 @@ def test_the_tests_that_the_failures_name_exist() -> None:
         ("pytest.skip('not today')", [], 1),
         ("pytest.skip('not today')", ["tests"], 0),
         ("pytest.skip('not today')", ["-k", "other"], 0),
+        ("assert True", ["-p", "xdist", "-n", "2"], 0),
+        ("pytest.skip('not today')", ["-p", "xdist", "-n", "2"], 1),
+        ("pytest.skip('not today')", ["-p", "xdist", "-n", "2", "tests"], 0),
     ],
-    ids=["passed", "skipped", "chosen tests", "chosen by name"],
+    ids=[
+        "passed",
+        "skipped",
+        "chosen tests",
+        "chosen by name",
+        *(f"{one} side by side" for one in ("passed", "skipped", "chosen")),
+    ],
 )
 def test_a_full_run_fails_when_a_test_that_the_failures_name_was_skipped(
     body: str, arguments: list[str], code: int, tmp_path: Path
