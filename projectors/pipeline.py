@@ -178,7 +178,8 @@ class Pipeline:
             self._witnessed.settle()
         self.offsets.settle()
 
-    def _apply(self, batch: Batch) -> None:
+    # The way of a batch, in the order in which it goes.
+    def _apply(self, batch: Batch) -> None:  # noqa: C901
         failpoints.reach("after read")
         # Saved with what comes now, or not at all: a publisher may keep its transaction open behind this batch.
         self._unsaved = None
@@ -207,13 +208,7 @@ class Pipeline:
         if batch.end is None or stays_open:
             self.offsets.save_rows()  # a piece of a transaction: the offset stays before it
         else:
-            if self._publisher is not None and self.windows is not None:
-                if not batch.table_changes:
-                    self.sink.write([], batch.end)
-                self.vitals.row_count += self._open_rows
-                self._open_rows = 0
-                self.windows.written()
-                self._publisher.tell()
+            self._end_transaction(batch, batch.end)
             self.offsets.save(batch.end)
             self.vitals.position = batch.end
         failpoints.reach("after offset")
@@ -224,6 +219,17 @@ class Pipeline:
         self.vitals.batch_count += 1
         if not stays_open:
             self.vitals.oldest_waiting_us = 0
+
+    def _end_transaction(self, batch: Batch, end: Position) -> None:
+        """A publisher's; statements on tables ended it where there are any."""
+        if self._publisher is None or self.windows is None:
+            return
+        if not batch.table_changes:
+            self.sink.write([], end)
+        self.vitals.row_count += self._open_rows
+        self._open_rows = 0
+        self.windows.written()
+        self._publisher.tell()
 
     def _write(self, projected: Projected, upto: Position | None) -> None:
         refused = self.sink.write(projected.writes, upto)

@@ -401,6 +401,11 @@ class RowByRow:
             return tuple([row[at] for at in self._values_at])
         if self._bodies and not self._where_sees_body:  # of a row that is in the view alone
             self._decode_body(record, version)
+        return self._made(record, version)
+
+    def _made(self, record: dict[str, Any], version: int) -> tuple[Any, ...] | bytes | None:
+        """What the view's function makes of a row."""
+        assert self._document is not None
         what = self._view.view.function
         document = self._call(self._document, record, what, version)
         if self._view.view.computed:

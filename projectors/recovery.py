@@ -12,7 +12,7 @@ import structlog
 
 from changes.errors import AnotherServerError
 from changes.positions import Position
-from ingest import BackfillAgain, BeginEpoch, ReadAgain, Source
+from ingest import BackfillAgain, BeginEpoch, GoOn, ReadAgain, Source
 from projectors.stores import Sink, publisher, witnessed
 from projectors.view_life import ViewLife
 
@@ -27,15 +27,8 @@ def begin(
     Raises HistoryGoneError when the source's history is over, AnotherServerError when the pipeline must be taken
     again under a new epoch.
     """
-    store = witnessed(sink)
-    if store is not None and (missing := store.missing()):
-        life.lost(missing)
-    refused = sink.prepare()
-    for view, reason in refused.items():
-        life.refused(view, reason)
-    if (topics := publisher(sink)) is not None:
-        life.only_in(topics.incarnations())
-        life.accepted(life.views.keys() - refused.keys())
+    store, topics = witnessed(sink), publisher(sink)
+    _prepare(sink, life)
     if store is None:
         return offset
     kept = store.witness(offset)
@@ -50,6 +43,29 @@ def begin(
             f"the store holds what was read from another server in epoch {found.above}, and this one continues it: "
             f"viewtail restarts the pipeline under epoch {raise_epoch_above(found.above)}"
         )
+    _note_losses(found, life)
+    if isinstance(found, ReadAgain):
+        _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
+    is_ahead = kept.epoch == found.position.epoch and kept.version > found.position.version
+    if topics is not None and isinstance(found, GoOn) and is_ahead:
+        return kept  # nothing guards a topic: what was published before the offset was saved is not read again
+    return found.position
+
+
+def _prepare(sink: Sink, life: ViewLife) -> None:
+    """Make the store ready; what it lost, and what it refuses, the views know then."""
+    store, topics = witnessed(sink), publisher(sink)
+    if store is not None and (missing := store.missing()):
+        life.lost(missing)
+    refused = sink.prepare()
+    for view, reason in refused.items():
+        life.refused(view, reason)
+    if topics is not None:
+        life.only_in(topics.incarnations())
+        life.accepted(life.views.keys() - refused.keys())
+
+
+def _note_losses(found: GoOn | ReadAgain | BackfillAgain, life: ViewLife) -> None:
     if found.kept is not None:
         life.kept_only(found.kept)
     if isinstance(found, BackfillAgain | ReadAgain):
@@ -57,8 +73,3 @@ def begin(
     if isinstance(found, BackfillAgain):
         _log.error("the source lacks what the store lost: viewtail backfills its views again", reason=found.reason)
         life.lost(life.projections.views)
-    elif isinstance(found, ReadAgain):
-        _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
-    elif topics is not None and kept.epoch == found.position.epoch and kept.version > found.position.version:
-        return kept  # nothing guards a topic: what was published before the offset was saved is not read again
-    return found.position

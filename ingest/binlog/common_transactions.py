@@ -38,7 +38,8 @@ class CommonTransactions:
             return self._run(buffer, view, p, filled)
 
     # hot loop
-    def _run(self, buffer: bytearray, view: memoryview, p: int, filled: int) -> int:
+    # hot loop
+    def _run(self, buffer: bytearray, view: memoryview, p: int, filled: int) -> int:  # noqa: C901, PLR0912, PLR0915
         place, transaction, readers = self._place, self._transaction, self._readers
         openings, changes, gtids = self.openings.by_size, transaction.changes, place.new_gtids
         last_pos, base, above = place.last_pos, place.base | place.wraps << 28, place.wraps << 32

@@ -124,7 +124,8 @@ class Dispatcher:
             stream_errors.malformed(self.place, error)
 
     # hot loop
-    def _walk_events(self, buffer: bytearray, start: int, filled: int) -> int:
+    # hot loop
+    def _walk_events(self, buffer: bytearray, start: int, filled: int) -> int:  # noqa: C901, PLR0912, PLR0915
         head, table_id, check, residue = _HEAD.unpack_from, _TABLE_ID, crc32, CHECKSUM_RESIDUE
         transaction, tables, place, common = self._transaction, self._tables, self._place, self._common
         by_body, by_id, changes, gtids = tables.by_body, tables.by_id, transaction.changes, place.new_gtids

@@ -140,7 +140,8 @@ class PollSource:
     def _wait(self, seconds: float) -> None:
         self._waiting.acquire(timeout=seconds)
 
-    def _passes(self, reading: _Reading) -> Iterator[Batch]:
+    # One pass after another, in the order in which they happen.
+    def _passes(self, reading: _Reading) -> Iterator[Batch]:  # noqa: C901
         with closing(self._open_source()) as source, closing(self._open_own()) as tokens:
             for connection in (source, tokens):
                 with _polling(), connection.cursor() as cursor:

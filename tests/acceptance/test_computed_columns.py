@@ -168,7 +168,7 @@ UNREADABLE: list[tuple[dict[str, bytes | str], str]] = [
 
 
 @pytest.mark.timeout(400)
-def test_views_of_bodies_are_kept_through_all_that_happens_to_them(world: World) -> None:
+def test_views_of_bodies_are_kept_through_all_that_happens_to_them(world: World) -> None:  # noqa: C901
     world.spoil(50, {table: raw for raws, _ in reversed(UNREADABLE) for table, raw in raws.items()})
     run = world.run
     checked = run.command("check")

@@ -134,7 +134,7 @@ def test_status_says_that_a_topic_was_deleted_and_made_anew_and_what_to_do(fleet
 
 
 @pytest.mark.timeout(360)
-def test_status_shows_who_is_there_who_owns_what_and_who_was_fenced(fleet: Fleet, harmed_kafka: Server) -> None:
+def test_status_shows_who_is_there_who_owns_what_and_who_was_fenced(fleet: Fleet, harmed_kafka: Server) -> None:  # noqa: PLR0915
     tailers = [fleet.start("tailer", "tail"), fleet.start("second", "tail")]
     names = ("one", "two", "three")
     projectors = dict(zip(names, [fleet.start(name, "project") for name in names], strict=True))

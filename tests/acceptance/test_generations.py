@@ -60,7 +60,7 @@ def wanted_teams(shop: Shop) -> dict[str, dict[str, float]]:
     return sets
 
 
-def test_readers_of_the_pointer_never_miss_and_a_rollback_is_exact(kept: tuple[Generations, Run]) -> None:
+def test_readers_of_the_pointer_never_miss_and_a_rollback_is_exact(kept: tuple[Generations, Run]) -> None:  # noqa: C901, PLR0915
     """As the other stores in test_rebuild.py; and after it the commands know which copy is live."""
     place, run = kept
     shop, stop = place.shop, threading.Event()

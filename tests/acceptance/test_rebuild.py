@@ -62,7 +62,7 @@ def test_a_rebuild_takes_away_what_is_wrong_and_a_rollback_brings_the_former_cop
 
 
 @pytest.mark.parametrize("store", [*STORES, LISTS])
-def test_readers_and_writers_go_on_during_a_rebuild_and_a_rollback(
+def test_readers_and_writers_go_on_during_a_rebuild_and_a_rollback(  # noqa: C901
     store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """0 failed reads; what a reader finds is never older than what it found before, and never nothing."""

@@ -90,7 +90,7 @@ def servers(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
 
 
 @pytest.mark.mysql
-def test_a_stretch_is_published_once_and_in_order_over_kills_and_beside_the_live_topic(
+def test_a_stretch_is_published_once_and_in_order_over_kills_and_beside_the_live_topic(  # noqa: PLR0915
     servers: tuple[Server, Server], tmp_path: Path
 ) -> None:
     mysql_server, kafka_server = servers

@@ -37,7 +37,7 @@ def reader(mariadb_server: Server) -> Iterator[Reader]:
     reader.execute("SET GLOBAL log_bin_compress = OFF", "SET GLOBAL log_bin_compress_min_len = 256")
 
 
-def change_at_random(reader: Reader, chance: random.Random, transactions: int) -> None:
+def change_at_random(reader: Reader, chance: random.Random, transactions: int) -> None:  # noqa: C901
     """Transactions of both engines, some rolled back, whole or to a savepoint, compressed or not."""
     connection = reader.connect()
     with connection.cursor() as cursor:

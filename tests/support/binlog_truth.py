@@ -103,7 +103,7 @@ _VALUE = re.compile(r"^###   @\d+=(.*)$")
 Found = tuple[int, str, list[tuple[Row | None, Row | None]]]
 
 
-def _events(text: str, schema: str, only: str | None) -> Iterator[Found]:
+def _events(text: str, schema: str, only: str | None) -> Iterator[Found]:  # noqa: C901
     """The rows of each statement that mysqlbinlog shows; the header of their event stands before them."""
     ends: list[int] = []  # of the events whose rows come next
     is_in_rows = False

@@ -262,7 +262,7 @@ class Writers:
             self._stop.wait(0.1)
             return None
 
-    def _change(self, chance: random.Random, execute: Callable[..., Any]) -> None:
+    def _change(self, chance: random.Random, execute: Callable[..., Any]) -> None:  # noqa: C901
         i, kind = chance.randrange(4000), chance.random()
         if kind < 0.25:
             execute(

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 
 import structlog
@@ -208,33 +209,12 @@ class CommandWorker:
         lane.thread.start()
 
     def _run(self, lane: _Lane, turn: _Turn) -> None:
-        def look(at: int | None) -> None:
-            if at is None:
-                with self._lock:
-                    turn.called = None
-            else:  # for each command: without the lock, for which other threads would be waited for
-                one = turn.taken[at - turn.told_count]
-                if one.is_hung:
-                    raise self._hung_error(one.command)
-                turn.called = at, time.monotonic()
-            if turn.is_given_up:
-                raise GivenUpError
-
-        def tell(outcomes: Sequence[Outcome]) -> None:
-            count = len(outcomes)
-            with self._lock:
-                if turn.is_given_up:
-                    raise GivenUpError
-                some, turn.taken = turn.taken[:count], turn.taken[count:]
-                turn.told_count += count
-            self._tell(zip(some, outcomes, strict=True))
-
         batches = turn.batches = Batches(
             table=self._table,
             handlers=self._handlers,
             open_session=self._open,
-            look=look,
-            tell=tell,
+            look=partial(self._look, turn),
+            tell=partial(self._tell_taken, turn),
             pushes=self._pushes,
         )
         try:
@@ -250,16 +230,43 @@ class CommandWorker:
                     return  # the thread that goes on has what is left
                 except Exception as error:
                     _log.exception("commands were not handled")
-                    count = batches.under_way_count  # may be committed
+                    under_way_count = batches.under_way_count  # may be committed
                     batches.close()
-                    fault = HandlerFailedError(f"{type(error).__name__}; this is a fault in viewtail, report it")
-                    try:
-                        tell([self._silent()] * count)
-                        tell([fault] * len(turn.taken))
-                    except GivenUpError:
+                    if not self._tell_fault(turn, under_way_count, error):
                         return
         finally:
             batches.close()
+
+    def _look(self, turn: _Turn, at: int | None) -> None:
+        if at is None:
+            with self._lock:
+                turn.called = None
+        else:  # for each command: without the lock, for which other threads would be waited for
+            one = turn.taken[at - turn.told_count]
+            if one.is_hung:
+                raise self._hung_error(one.command)
+            turn.called = at, time.monotonic()
+        if turn.is_given_up:
+            raise GivenUpError
+
+    def _tell_taken(self, turn: _Turn, outcomes: Sequence[Outcome]) -> None:
+        count = len(outcomes)
+        with self._lock:
+            if turn.is_given_up:
+                raise GivenUpError
+            some, turn.taken = turn.taken[:count], turn.taken[count:]
+            turn.told_count += count
+        self._tell(zip(some, outcomes, strict=True))
+
+    def _tell_fault(self, turn: _Turn, under_way_count: int, error: Exception) -> bool:
+        """Answer all commands of a turn that broke; False where another thread goes on with it."""
+        fault = HandlerFailedError(f"{type(error).__name__}; this is a fault in viewtail, report it")
+        try:
+            self._tell_taken(turn, [self._silent()] * under_way_count)
+            self._tell_taken(turn, [fault] * len(turn.taken))
+        except GivenUpError:
+            return False
+        return True
 
     def _taken(self, lane: _Lane, turn: _Turn, batches: Batches) -> list[_Asked]:
         """The next batch. Where none is under way it waits for one, unless the worker was closed."""
