@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from changes.errors import ViewtailError
+from changes.errors import DeclarationError, StoreUnavailableError, ViewtailError
 from changes.pipelines import PipelineId
 from changes.positions import Position
 from ingest.canonical.tables import row_estimates
@@ -25,9 +25,10 @@ from projectors import ownership, whole_replays
 from projectors.binding import declaration_hash
 from projectors.rebuilds import Rebuilds, copies_beside, where_live
 from projectors.stores import witnessed
-from projectors.stores.registry import store_named
+from projectors.stores.owners import Places
+from projectors.stores.registry import store_named, store_of
 from projectors.view_states import Event, KnownView, State, ViewStates, known_views
-from projectors.views import View, view_of
+from projectors.views import BoundView, View, view_of
 from servers.sessions import Connection
 
 WHOLE = "the whole view"  # for the record
@@ -40,6 +41,7 @@ class Deployment(ownership.Deployment, Protocol):
     def pipelines(self) -> list[PipelineId]: ...
     def pipelines_now(self) -> Mapping[str, status.PipelineStatus]: ...
     def open_source(self) -> Connection: ...
+    def of(self, view: View) -> Deployment: ...
     def sources_now(self) -> Mapping[str, str]:
         """Each source that is read as it describes itself."""
 
@@ -96,13 +98,39 @@ def _replayable(deployment: Deployment, session: OwnSession, views: Sequence[Vie
             paused.append(view.id)
         elif any(one.declaration not in _declarations(view) for one in known.values()):
             (beside if has_copy_of(view, kept) else redeclared).append(view.id)
-        elif _is_halted(known) and (why := deployment.misfit(view)) is not None:
+        elif _is_halted(known) and (why := deployment.misfit(view) or _why_no_place(deployment, view)) is not None:
             refused[view.id] = why
         else:
             marked[view.id] = _running(known, pipelines)
     return Replayed(
         marked=marked, unknown=unknown, refused=refused, paused=paused, redeclared=redeclared, beside=beside
     )
+
+
+@contextmanager
+def place_of(deployment: Deployment, view: View) -> Iterator[tuple[Places, BoundView] | None]:
+    """Who may have the view's place, and the view where it is in its store; None where no other deployment writes."""
+    store = store_of(view)
+    places = store.places(deployment.access(store), view.id)
+    if places is None:
+        yield None
+        return
+    with closing(places):
+        bound = next((one for one in deployment.views_of(view.store) if one.view.id == view.id), None)
+        if bound is None:
+            raise DeclarationError(f"view {view.id} does not fit its table: {deployment.misfit(view)}")
+        with closing(OwnSession(deployment.open_store)) as session:
+            keepers = [pipeline for pipeline, name in known_views(session, deployment.database) if name == view.id]
+            if keepers:
+                (bound,) = where_live(Rebuilds(session, deployment.database, keepers[0]), [bound])
+        yield places, bound
+
+
+def _why_no_place(deployment: Deployment, view: View) -> str | None:
+    """Why `run` would halt the view at once; None where its place is its own, or nobody says whose it is now."""
+    with suppress(StoreUnavailableError), place_of(deployment.of(view), view) as found:
+        return None if found is None else found[0].refusal(found[1])
+    return None
 
 
 def _mark(session: OwnSession, database: str, view: str, rows_a_second: int) -> None:

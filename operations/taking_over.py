@@ -10,16 +10,12 @@ take_over  1. the place is noted as this deployment's: the former one halts its 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from changes.errors import DeclarationError, MisuseError
-from offsets.mysql import OwnSession
-from operations.replay import Deployment, Replayed, replay
-from projectors.rebuilds import Rebuilds, where_live
+from changes.errors import MisuseError
+from operations.replay import Deployment, Replayed, place_of, replay
 from projectors.stores.owners import NOTICED_WITHIN_S, Places
-from projectors.stores.registry import store_of
-from projectors.view_states import known_views
 from projectors.views import BoundView, View
 
 _BEGUN = "being taken over from"
@@ -31,14 +27,13 @@ def look(deployment: Deployment, view: View) -> str | None:
 
     Raises MisuseError where no other deployment can reach such a place.
     """
-    with closing(_places(deployment, view)) as places:
-        return _former(places, _bound(deployment, view))
+    with _place_of(deployment, view) as (places, bound):
+        return _former(places, bound)
 
 
 def take_over(deployment: Deployment, view: View, by: str, say: Callable[[str], None]) -> Replayed:
     """Do it. `by`: who asked for it; `say` is told each step. Cut off, and called again, it finishes."""
-    bound = _bound(deployment, view)
-    with closing(_places(deployment, view)) as places:
+    with _place_of(deployment, view) as (places, bound):
         whose = _former(places, bound) or NOBODY_KNOWN
         places.take_over(bound, f"{_BEGUN} {whose} by {by}")
         say(f"{view.id}: its place is this deployment's; {NOTICED_WITHIN_S:.0f} s for the former one to notice")
@@ -62,24 +57,12 @@ def _former(places: Places, view: BoundView) -> str | None:
     return NOBODY_KNOWN if places.refusal(view) is not None else None
 
 
-def _places(deployment: Deployment, view: View) -> Places:
-    store = store_of(view)
-    found = store.places(deployment.access(store), view.id)
-    if found is None:
-        raise MisuseError(
-            f"{view.id} is in this deployment's own database, where no other one writes: there is nothing to take over"
-        )
-    return found
-
-
-def _bound(deployment: Deployment, view: View) -> BoundView:
-    """The view where it is in its store."""
-    bound = next((one for one in deployment.views_of(view.store) if one.view.id == view.id), None)
-    if bound is None:
-        raise DeclarationError(f"view {view.id} does not fit its table: {deployment.misfit(view)}")
-    with closing(OwnSession(deployment.open_store)) as session:
-        keepers = [pipeline for pipeline, name in known_views(session, deployment.database) if name == view.id]
-        if not keepers:
-            return bound
-        (live,) = where_live(Rebuilds(session, deployment.database, keepers[0]), [bound])
-    return live
+@contextmanager
+def _place_of(deployment: Deployment, view: View) -> Iterator[tuple[Places, BoundView]]:
+    with place_of(deployment, view) as found:
+        if found is None:
+            raise MisuseError(
+                f"{view.id} is in this deployment's own database, where no other one writes: there is nothing to take "
+                "over"
+            )
+        yield found

@@ -27,6 +27,7 @@ from projectors.proving.beside import Beside, Keeper
 from projectors.proving.changed_keys import Change, LookBack, Looked
 from projectors.proving.comparison import Comparison, Expected
 from projectors.stores import NOTHING_HELD, Held, Unfit
+from projectors.stores.owners import TO_TAKE_OVER
 from projectors.view_states import State, known_views
 from servers.sessions import quote
 
@@ -297,6 +298,8 @@ _OF_ANOTHER = Held(None, None, "what another declaration than that of views.py m
 def _unfilled(keeper: Keeper, view: str, *, is_built_beside: bool) -> tuple[Verdict, str, str]:
     if keeper.state == State.HALTED:
         mend = f"viewtail rebuild {view}" if is_built_beside else f"viewtail replay {view}"
+        if TO_TAKE_OVER in (keeper.reason or ""):
+            mend = "viewtail check"  # another deployment has its place: which of several mends is an operator's to say
         return Verdict.HALTED, keeper.reason or "", mend
     if keeper.state == State.PAUSED:
         return Verdict.PAUSED, "the view gets no changes until it is resumed", f"viewtail resume {view}"

@@ -249,10 +249,14 @@ class Deployment:
         with closing(OwnSession(self.open_store)) as session:
             return epochs.raise_above(session, self.database, pipeline.source, epoch)
 
+    def of(self, view: View) -> Deployment:
+        """The deployment with this view alone, bound to its table as it is now. Raises DeclarationError."""
+        return deploy(self.settings, [view])
+
     def misfit(self, view: View) -> str | None:
         """Why the view cannot be kept as its table is now; None where it can."""
         try:
-            deploy(self.settings, [view])
+            self.of(view)
         except DeclarationError as error:
             return str(error)
         return None

@@ -172,6 +172,10 @@ def test_a_place_is_taken_over_on_purpose_and_the_former_owner_halts_its_view_by
     two.begin_first()
     two.second.start()
     two.until(OTHER, "halted", *REFUSED)
+    refused = two.second.command("replay", "redis:two_user", "--yes")
+    assert refused.returncode == 1 and "redis:two_user: not marked, it stays halted" in refused.stderr
+    assert f"belongs to the deployment {OWN} on" in refused.stderr
+    assert "viewtail check" in two.second.command("why", "redis:two_user", "1").stdout
     asked = two.second.command("replay", "redis:two_user", "--take-over")
     assert asked.returncode == 2
     assert f"kept by {OWN} on" in asked.stderr
@@ -255,8 +259,8 @@ def test_places_of_an_earlier_viewtail_stay_with_who_filled_them(two: Two) -> No
     two.first.start()
     wait_for("the first is well", two.first.is_well)
     assert two.user(1) == {b"name": b"ada"}
-    assert two.second.command("replay", "redis:two_user", "--wait").returncode == 1
-    assert f"{OWN} on" in two.reason(OTHER, "redis:two_user")
+    refused = two.second.command("replay", "redis:two_user", "--wait")
+    assert refused.returncode == 1 and f"{OWN} on" in refused.stderr, "by now it is known whose the place is"
 
 
 def test_a_topic_is_published_by_one_deployment_until_it_is_taken_over(two: Two, kafka_server: Server) -> None:
