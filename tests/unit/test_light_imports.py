@@ -12,7 +12,8 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parents[2]
 # Of the terminal, of HTTP, of SQL files and of a library's hobbies; clients of stores: test_stores.py.
 HEAVY = ("rich", "pygments", "attr", "markdown_it", "sqlglot", "httpx", "uvicorn", "prometheus_client")
-ON_A_WORKER = (*HEAVY, "typer", "viewtail.main", "viewtail.commands", "viewtail.serving", "viewtail.entities")
+PROGRAM = ("viewtail.main", "viewtail.cli", "viewtail.commands", "viewtail.serving", "viewtail.entities")
+ON_A_WORKER = (*HEAVY, "typer", *PROGRAM)
 # What decodes, polls, checks, erases: a kind of source is all that every command needs, for its settings.
 NO_LOOK_NEEDS = (
     *("ingest.binlog.source", "ingest.binlog.checks", "ingest.binlog.quiet_end", "pymysqlreplication"),
@@ -33,6 +34,11 @@ def imported(code: str, names: tuple[str, ...]) -> str:
 def test_a_worker_imports_nothing_that_only_commands_need(store: str) -> None:
     code = f"import viewtail.process, ingest.binlog.source, projectors.stores.{store}.sink"
     assert imported(code, ON_A_WORKER) == ""
+
+
+def test_the_help_of_all_commands_needs_none_of_them() -> None:
+    code = "import typer\nfrom viewtail import main\ntyper.main.get_command(main.app)"
+    assert imported(code, (*HEAVY, "viewtail.commands", "viewtail.settings", "pydantic", "structlog")) == ""
 
 
 @pytest.mark.parametrize("command", LOOKS)

@@ -1,0 +1,81 @@
+"""How a command ends: with an exit code, and with one message on stderr for every error."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+import typer
+import typer.exceptions
+
+from changes.errors import UnknownNameError, ViewtailError, once, place_of
+from viewtail import signals
+
+
+def ended(call: Callable[[], int], unknown: list[str] | None = None) -> int:
+    """The exit code of a call. `unknown` takes what is not known here, and may be known to another deployment."""
+    try:
+        code = call()
+        sys.stdout.flush()
+        return code
+    except ViewtailError as error:
+        told = once(error)  # what `run` does by itself, a command that ends does not
+        if unknown is not None and isinstance(error, UnknownNameError):
+            unknown.append(told)
+        else:
+            say(told)
+        return error.exit_code
+    except typer.exceptions.TyperException as error:
+        _say_misuse(error)
+        return error.exit_code
+    except (BrokenPipeError, SystemExit):  # typer makes the one into the other, and exits for nothing else
+        _silence_stdout()
+        return 0  # the reader had enough
+    except (KeyboardInterrupt, typer.Abort):
+        return signals.EXIT_STOPPED
+    except Exception as error:
+        if isinstance(error, OSError) and _is_of_output(error):
+            say(f"the output cannot be written: {error.strerror}")
+            _silence_stdout()
+        else:
+            say(_unexpected(error))
+        return 1
+
+
+def say(message: str) -> None:
+    """An error, without secrets."""
+    from viewtail.logs import masked
+
+    lines = masked(message).splitlines() or ["failed"]
+    print("\n".join(f"viewtail: error: {line}" for line in lines), file=sys.stderr)
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Whether a full disk or a device that takes nothing is behind stdout."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG) and error.filename is None
+
+
+def _say_misuse(error: typer.exceptions.TyperException) -> None:
+    """What is wrong with the command line, and where its help is."""
+    message = error.format_message()
+    if not message.strip():
+        return  # nothing was given, and the help was printed
+    context = getattr(error, "ctx", None)
+    command = "viewtail" if context is None else context.command_path
+    say(f"{message.rstrip('.')}. See: {command} --help")
+
+
+def _silence_stdout() -> None:
+    """The interpreter flushes stdout once more when it ends, and would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+
+
+def _unexpected(error: Exception) -> str:
+    """Where a fault of viewtail's own is. Its text stays out: nobody knows what it holds."""
+    frames = traceback.extract_tb(error.__traceback__)
+    calls = " < ".join(frame.name for frame in reversed(frames[-4:]))
+    return f"{type(error).__name__}{place_of(error)} ({calls}): a fault in viewtail; please report this line"

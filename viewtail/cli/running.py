@@ -1,0 +1,44 @@
+"""`viewtail run`, and how it reads its source: their options."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+RoleOption = Annotated[
+    Literal["all", "tail", "project"],
+    typer.Option(help="tail: publish topics; project: keep the other views; all: both."),
+]
+
+
+def run(context: typer.Context, role: RoleOption = "all") -> int:
+    """Keep all views up to date until SIGTERM or Ctrl-C; backfill new ones first.
+
+    Each store has its own process, so a store that is away stops its own views only. A stop finishes the batch and
+    saves the offset. A second `run` stands by and takes over when the first is gone. Logs go to stderr, metrics to
+    127.0.0.1:9464/metrics.
+    """
+    from viewtail.commands.run import run as command
+    from viewtail.roles import Role
+
+    return command(context.obj, Role(role))
+
+
+To = Annotated[Literal["poll", "binlog"], typer.Option("--to", help="How the source is read from then on.")]
+SwitchWithin = Annotated[
+    float,
+    typer.Option("--within", metavar="SECONDS", help="How long to wait for transactions, views and the stop.", min=1),
+]
+
+
+def switch(context: typer.Context, to: To, within: SwitchWithin = 300.0) -> int:
+    """Give the binlog up for polling, or take it up again: no view is backfilled, and nothing is lost.
+
+    Call it while `viewtail run` runs, and stop that when this says so; then set the mode and start it again. Where the
+    binlog can be read no more, stop `viewtail run` first: --to poll then has all rows read again, in place. Views whose
+    entity is not append_only with order= need the binlog: the command names them, and changes nothing.
+    """
+    from viewtail.commands.switch import switch as command
+
+    return command(context.obj, to, within)
