@@ -11,17 +11,18 @@ import os
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from changes.errors import DeclarationError, MisuseError, nearest
 from projectors.stores.registry import STORES, store_of
 from projectors.views import View
-from viewtail import own_packages, settings, shards
-from viewtail.shards import NotOneShardError, Sharded
+from viewtail import own_packages
+from viewtail.settings import Settings
 
+SHARD_VARIABLE = "VIEWTAIL_SHARD"
 _NO_VIEWS = "Write one with `viewtail init`, or say where the views are: VIEWTAIL_VIEWS=MODULE:ATTRIBUTE"
 
 
@@ -29,19 +30,35 @@ class NoModuleError(DeclarationError):
     """Where the views should be there is no module at all."""
 
 
-def configured(config: Path | None) -> tuple[settings.Settings, list[View]]:
-    """The settings of a command, and the views that they name. Raises SettingsError, DeclarationError.
+@runtime_checkable
+class Sharded(Protocol):
+    """What a views.py may name instead of a list of views: those of several deployments (viewtail/shards.py)."""
+
+    def shards(self) -> Mapping[str, str]:
+        """What each deployment is, in words, by its name."""
+        ...
+
+    def settings_of(self, shard: str, settings: Settings) -> Settings:
+        """The settings of a deployment; `views` of them is for `views_of`. Raises SettingsError."""
+        ...
+
+    def views_of(self, shard: str) -> Sequence[View]:
+        """Of a deployment."""
+        ...
+
+
+def configured(loaded: Settings) -> list[View]:
+    """The views that a command's settings name. Raises DeclarationError.
 
     Not those that a source like theirs feeds to nobody: what is read from Kafka is not published there again.
     """
-    loaded = shards.load(config)
     views = load(loaded.views)
     if loaded.source_kind.is_shared_out:
         views = [view for view in views if not store_of(view).keeps_every_change]
-    return loaded, views
+    return views
 
 
-def chosen(loaded: settings.Settings, views: Sequence[View], name: str) -> View:
+def chosen(loaded: Settings, views: Sequence[View], name: str) -> View:
     """The one of a command's `configured` views that a user names. Raises MisuseError."""
     from operations.reading import choose, named
 
@@ -57,14 +74,18 @@ def chosen(loaded: settings.Settings, views: Sequence[View], name: str) -> View:
 def load(name: str) -> list[View]:
     """The views that `module:attribute` names, the working directory first on the module path.
 
-    `module:attribute@SHARD` names those of one deployment, where there are several (viewtail/shards.py).
+    `module:attribute@SHARD` names those of one deployment, where there are several.
     """
     name, _, shard = name.partition("@")
     found, attribute, file = attribute_of(name, _NO_VIEWS)
     if not isinstance(found, Sharded):
         return _checked(found, attribute, file)
     if not shard:
-        raise NotOneShardError(found.shards())
+        first = next(iter(found.shards()))
+        raise MisuseError(
+            "the views are kept in several deployments, and views.py names the servers that are read: unset url of "
+            f"[source] (VIEWTAIL_SOURCE__URL) where it is set, and choose one: {SHARD_VARIABLE}={first}"
+        )
     return _checked(found.views_of(shard), attribute, file)
 
 

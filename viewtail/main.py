@@ -6,17 +6,16 @@ something is wrong, 2 misuse.
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from changes.errors import MisuseError, UnknownNameError
-from viewtail import light_imports, signals
+from changes.errors import MisuseError
+from viewtail import light_imports
 from viewtail.cli import (
     archive,
     contract,
@@ -32,10 +31,9 @@ from viewtail.cli import (
     status,
     verify,
 )
-from viewtail.cli.ending import ended, say
+from viewtail.cli.ending import ended
 from viewtail.cli.group import Commands, Group
 from viewtail.interpreter import tune_command
-from viewtail.shards import VARIABLE, NotOneShardError
 
 _WITH_MODELS_OF_USERS = frozenset({"serve", "entities"})  # commands that load entities.py
 
@@ -121,14 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(_main(arguments))
 
 
-def _main(arguments: Sequence[str] | None, unknown: list[str] | None = None) -> int:
-    def call() -> int:
-        try:
-            return _command(arguments)
-        except NotOneShardError as error:
-            return _in_each(arguments, error.shards)
-
-    return ended(call, unknown)
+def _main(arguments: Sequence[str] | None) -> int:
+    return ended(lambda: _command(arguments))
 
 
 def _command(arguments: Sequence[str] | None) -> int:
@@ -140,42 +132,6 @@ def _command(arguments: Sequence[str] | None) -> int:
     with nullcontext() if are_users_models else light_imports.without_plugins():
         code = app(args=None if arguments is None else list(arguments), prog_name="viewtail", standalone_mode=False)
     return code if isinstance(code, int) else 0
-
-
-def _in_each(arguments: Sequence[str] | None, shards: Mapping[str, str]) -> int:
-    """A command in each of several deployments; the worst of its exit codes. A stop ends it for all of them.
-
-    What it names need not be known in each of them.
-    """
-    codes, unknown = list[int](), dict[str, str]()
-    try:
-        for shard, what in shards.items():
-            said = list[str]()
-            code = _in_shard(arguments, shard, what, said)
-            if said:
-                unknown[shard] = said[0]
-                print("   nothing of that name is here", file=sys.stderr, flush=True)
-            else:
-                codes.append(code)
-            if signals.off_stop() or code == signals.EXIT_STOPPED:
-                return signals.EXIT_STOPPED
-    except KeyboardInterrupt:  # between two of them
-        return signals.EXIT_STOPPED
-    if not codes:
-        for shard, why in unknown.items():
-            say(f"{shard}: {why}")
-        return UnknownNameError.exit_code
-    return max(codes)
-
-
-def _in_shard(arguments: Sequence[str] | None, shard: str, what: str, unknown: list[str]) -> int:
-    """A command in one of several deployments, as if it had been called for that one alone."""
-    os.environ[VARIABLE] = shard
-    print(f"-- {shard}: {what}", file=sys.stderr, flush=True)
-    try:
-        return _main(arguments, unknown)
-    finally:
-        del os.environ[VARIABLE]
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def main() -> int:
     tune_worker()
     faulthandler.register(signal.SIGUSR1)  # kill -USR1 shows on stderr what every thread is doing
     try:
-        config = shards.load(arguments.config, arguments.shard)
+        config = shards.one(arguments.config, arguments.shard)
         logs.configure(config.logs)
         logs.bind(pipeline=arguments.pipeline.name)
         is_shared = config.source_kind.is_shared_out

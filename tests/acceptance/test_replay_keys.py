@@ -19,6 +19,7 @@ from stack import Server
 from tests.acceptance.test_verify import ROWS, SCHEMA, STORE, World, made
 from tests.support.running import DIED, in_this_process, wait_for
 from viewtail.commands.replay_keys import How, Selected, replay_keys
+from viewtail.shards import one
 
 VIEWS = ("mysql:by_email", "redis:person", "redis:card", "elasticsearch:person")
 
@@ -185,7 +186,7 @@ def test_a_condition_that_takes_long_is_not_counted_and_the_server_goes_on_with_
 
     def replayed(*, is_dry_run: bool) -> int:
         how = How(is_dry_run=is_dry_run, is_yes=False, rows_a_second=0)
-        return replay_keys(None, "mysql:by_email", slow, how)
+        return replay_keys(one(None), "mysql:by_email", slow, how)
 
     def going_on() -> list[tuple[Any, ...]]:
         return world.ask(

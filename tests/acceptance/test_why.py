@@ -21,6 +21,7 @@ from tests.acceptance.test_verify import SCHEMA, STORE, World, made
 from tests.support.copies import Shop, declared
 from tests.support.running import Run, addresses, clean_environment, in_this_process, running, wait_for
 from viewtail.commands.why import why as command
+from viewtail.shards import one
 
 VIEWS = ("mysql:by_email", "redis:person", "elasticsearch:person")
 
@@ -115,7 +116,7 @@ def test_a_look_through_the_binlog_says_how_far_it_went(
     in_this_process(world.run, monkeypatch)
 
     def told() -> str:
-        assert command(None, "mysql:by_email", "77777777", as_json=True) == 0
+        assert command(one(None), "mysql:by_email", "77777777", as_json=True) == 0
         return str(json.loads(capsys.readouterr().out)["last_change_note"])
 
     monkeypatch.setattr("operations.why.READ_BYTES", 0)
@@ -147,7 +148,7 @@ def test_what_was_found_before_older_binlogs_were_purged_is_told(
 
     monkeypatch.setattr(BinlogSource, "newest_first", purged_meanwhile)
     in_this_process(world.run, monkeypatch)
-    command(None, "mysql:by_email", "10003", as_json=True)
+    command(one(None), "mysql:by_email", "10003", as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert found["last_change"] is not None and found["last_change"]["op"] == "update"
     assert "what is older was not looked at: " in found["last_change_note"]

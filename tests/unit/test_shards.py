@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from changes.errors import DeclarationError, MisuseError
-from viewtail import declarations, main, shards
-from viewtail.shards import NotOneShardError
+from viewtail import declarations, main, settings, shards
+from viewtail.commands import status
 
 VIEWS = """
 from pydantic import SecretStr
@@ -50,18 +50,28 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("views", None)
 
 
-def test_a_command_without_a_choice_is_told_of_all_deployments() -> None:
-    with pytest.raises(NotOneShardError, match="VIEWTAIL_SHARD=a") as found:
-        shards.load(None)
-    assert found.value.shards == {"a": "the first", "b": "the second"}
-    with pytest.raises(NotOneShardError):
+def test_a_command_without_a_choice_is_about_all_deployments() -> None:
+    found = shards.targets(None)
+    assert [(target.shard, target.what) for target in found] == [("a", "the first"), ("b", "the second")]
+    assert [target.load().source_address().host for target in found] == ["a", "b"]
+
+
+def test_what_is_about_one_deployment_asks_for_a_choice() -> None:
+    with pytest.raises(MisuseError, match="VIEWTAIL_SHARD=a"):
+        shards.one(None)
+    with pytest.raises(MisuseError, match="VIEWTAIL_SHARD=a"):
         declarations.load("views:spread")
+    with pytest.raises(SystemExit) as ended:
+        main.main(["status", "--watch"])
+    assert ended.value.code == 2
 
 
 def test_a_chosen_deployment_has_its_own_settings_and_views(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIEWTAIL_SHARD", "b")
-    loaded = shards.load(None)
+    loaded = shards.one(None)
     assert loaded.source_address().host == "b"
+    (target,) = shards.targets(None)
+    assert (target.shard, target.load()) == (None, loaded)
     assert [view.id for view in declarations.load(loaded.views)] == ["mysql:by_b"]
 
 
@@ -88,7 +98,7 @@ def test_what_does_not_fit_together_is_refused(
     Path("viewtail.toml").write_text(toml)
     monkeypatch.setenv("VIEWTAIL_SHARD", shard)
     with pytest.raises(MisuseError) as found:
-        shards.load(None)
+        shards.one(None)
     assert said in str(found.value)
 
 
@@ -98,7 +108,7 @@ def test_a_mistake_in_views_py_is_told_with_its_line_where_a_deployment_is_named
     Path("views.py").write_text("from viewtail import Entity\nspread = Entity(\n")
     monkeypatch.setenv("VIEWTAIL_SHARD", "a")
     with pytest.raises(DeclarationError, match=r"views\.py:2: "):
-        shards.load(None)
+        shards.one(None)
 
 
 def test_a_mistake_in_views_py_is_told_by_commands_that_need_no_views(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,17 +132,48 @@ def test_a_command_is_called_for_each_and_the_worst_code_counts(
 ) -> None:
     asked = []
 
-    def once(arguments: object) -> int:
-        asked.append(os.environ.get("VIEWTAIL_SHARD"))
-        loaded = shards.load(None)
-        return {"a": 1, "b": 0}[loaded.source_address().host]
+    def once(loaded: settings.Settings, **_: object) -> int:
+        asked.append(host := loaded.source_address().host)
+        assert "VIEWTAIL_SHARD" not in os.environ
+        return {"a": 1, "b": 0}[host]
 
-    monkeypatch.setattr(main, "_command", once)
+    monkeypatch.setattr(status, "status", once)
     with pytest.raises(SystemExit) as ended:
         main.main(["status"])
-    assert (asked, ended.value.code) == ([None, "a", "b"], 1)
+    assert (asked, ended.value.code) == (["a", "b"], 1)
     assert capsys.readouterr().err == "-- a: the first\n-- b: the second\n"
-    assert "VIEWTAIL_SHARD" not in os.environ
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["replay"], ["replay", "x", "--all"], ["replay", "x", "--since", "never", "--into", "t"]),
+        *(["pause"], ["pause", "x", "--reason", "two\nlines"], ["resume"], ["rebuild", "x", "--keep", "long"]),
+        *(["archive", "t", "--older-than", "long"], ["restore", "t"], ["restore", "a.b.c", "--all"]),
+    ],
+)
+def test_what_no_deployment_would_take_is_told_once(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main(words)
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and told.startswith("viewtail: error: ") and "--" not in told.split(":")[0], told
+    assert "-- a: the first" not in told
+
+
+def test_a_name_that_one_of_several_deployments_does_not_know_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("viewtail.commands.schema.deploy", lambda *_: (_ for _ in ()).throw(MisuseError("in b")))
+    with pytest.raises(SystemExit) as ended:
+        main.main(["schema", "by_b"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "-- a: the first\n   nothing of that name is here\n-- b: the second\nviewtail: error: in b\n"
+    )
+    with pytest.raises(SystemExit) as ended:
+        main.main(["schema", "by_c"])
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and "viewtail: error: a: " in told and "viewtail: error: b: " in told
 
 
 SEVERAL = """

@@ -12,8 +12,9 @@ import pytest
 CHECKOUT = Path(__file__).parents[2]
 BEGIN = """
 import os, signal, sys, threading
-from viewtail import main, signals
-from viewtail.shards import VARIABLE, NotOneShardError
+from viewtail import shards, signals
+from viewtail.cli.each import in_each
+from viewtail.cli.ending import ended
 """
 
 
@@ -41,10 +42,7 @@ print(*got)
 
 
 COMMAND = """
-def command(_):
-    shard = os.environ.get(VARIABLE)
-    if shard is None:
-        raise NotOneShardError({"a": "", "b": "", "c": ""})
+def command(shard):
     print(shard, flush=True)
     return {"a": in_a, "b": in_b, "c": lambda: 0}[shard]()
 
@@ -64,7 +62,10 @@ def asks():
     threading.Event().wait(10)
     return 0
 
-main._command = command
+def call_all():
+    sys.exit(ended(lambda: in_each(None, command)))
+
+shards.targets = lambda _: [shards.Target(lambda name=name: name, name) for name in "abc"]
 """
 
 
@@ -73,7 +74,7 @@ main._command = command
 def test_a_stop_in_one_deployment_ends_the_command_for_those_that_are_left(
     number: signal.Signals, is_too_late: bool
 ) -> None:
-    done = ended(f"{COMMAND}\nnumber, is_too_late, in_b = {number:d}, {is_too_late}, stopped\nmain.main(['verify'])")
+    done = ended(f"{COMMAND}\nnumber, is_too_late, in_b = {number:d}, {is_too_late}, stopped\ncall_all()")
     assert (done.stdout.split(), done.returncode) == (["a", "b"], 130), done.stderr
 
 
@@ -81,5 +82,5 @@ def test_a_stop_in_one_deployment_ends_the_command_for_those_that_are_left(
 def test_what_the_next_deployment_does_before_it_asks_for_signals_is_ended_by_one(
     number: signal.Signals, code: int
 ) -> None:
-    done = ended(f"{COMMAND}\nnumber, in_b = {number:d}, asks\nmain.main(['rebuild'])")
+    done = ended(f"{COMMAND}\nnumber, in_b = {number:d}, asks\ncall_all()")
     assert (done.stdout.split(), done.returncode) == (["a", "b"], code), done.stderr

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from viewtail.cli.each import in_each
 from viewtail.cli.options import DryRun, MaxThreads, Yes
 
 EventTable = Annotated[
@@ -57,13 +58,13 @@ def archive(
     moves a few hundred events in a transaction, rests after each, and backs off while the server is busy. Killed or
     stopped in between, the same command goes on.
     """
-    from viewtail.commands.archive import How
-    from viewtail.commands.archive import archive as command
+    from viewtail.commands import archive as commands
 
-    how = How(
+    how = commands.How(
         is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second, max_threads_running=max_threads_running
     )
-    return command(context.obj, table, how, older_than=older_than, into=into, into_files=into_files)
+    commands.check_archive(table, older_than, into, into_files)
+    return in_each(context.obj, commands.archive, table, how, older_than=older_than, into=into, into_files=into_files)
 
 
 RestoredEntity = Annotated[str | None, typer.Option("--entity", metavar="ID", help="The events of one entity.")]
@@ -87,10 +88,10 @@ def restore(
     The checksums of the files come first; of a damaged one nothing is used. An event that is there already is left, if
     it is the same; otherwise the command ends with an error that names it. Stopped, the same command goes on.
     """
-    from viewtail.commands.archive import How
-    from viewtail.commands.archive import restore as command
+    from viewtail.commands import archive as commands
 
-    how = How(
+    how = commands.How(
         is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second, max_threads_running=max_threads_running
     )
-    return command(context.obj, table, how, entity=entity, is_all=all_events, from_file=from_file)
+    commands.check_restore(table, entity=entity, is_all=all_events, from_file=from_file)
+    return in_each(context.obj, commands.restore, table, how, entity=entity, from_file=from_file)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from viewtail.cli.each import in_each
 from viewtail.cli.group import Commands
 from viewtail.cli.options import Json
 
@@ -35,4 +36,4 @@ def check(
     """
     from viewtail.commands.contract import check as command
 
-    return command(context.obj, file, database=database, is_offline=offline, as_json=json)
+    return in_each(context.obj, command, file, database=database, is_offline=offline, as_json=json)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from viewtail.cli.each import in_each
 from viewtail.cli.group import Commands
 from viewtail.cli.options import All, Json, Limit, ViewName, Yes
 
@@ -28,7 +29,7 @@ def list_letters(context: typer.Context, view: OfView = None, limit: Limit = 100
     """
     from viewtail.commands.dead_letters import list_letters as command
 
-    return command(context.obj, view, limit=limit, as_json=json)
+    return in_each(context.obj, command, view, limit=limit, as_json=json)
 
 
 LetterKey = Annotated[str, typer.Argument(metavar="KEY", help="The key as `dead-letters list` prints it.")]
@@ -42,7 +43,7 @@ def show(context: typer.Context, view: ViewName, key: LetterKey, json: Json = Fa
     """
     from viewtail.commands.dead_letters import show as command
 
-    return command(context.obj, view, key, as_json=json)
+    return in_each(context.obj, command, view, key, as_json=json)
 
 
 @group.command("redrive")
@@ -58,7 +59,7 @@ def redrive(
 
     if (view is None) != all_views:
         raise typer.BadParameter("name a VIEW, or every view with --all", param_hint="VIEW")
-    return command(context.obj, view, key or [], is_yes=yes)
+    return in_each(context.obj, command, view, key or [], is_yes=yes)
 
 
 @group.command("drop")
@@ -70,4 +71,4 @@ def drop(context: typer.Context, view: ViewName, key: LetterKeys = None, yes: Ye
     """
     from viewtail.commands.dead_letters import drop as command
 
-    return command(context.obj, view, key or [], is_yes=yes)
+    return in_each(context.obj, command, view, key or [], is_yes=yes)

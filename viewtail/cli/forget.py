@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from viewtail.cli.each import in_each
 from viewtail.cli.options import KEY, Json, Yes
 
 Forgotten = Annotated[
@@ -67,10 +68,10 @@ def forget(
         if keep_data and with_topic:
             raise typer.BadParameter("it contradicts --keep-data", param_hint="--with-topic")
         wishes = Wishes(keeps_data=keep_data, drops_topic=with_topic, is_sure=yes, as_json=json)
-        return command(context.obj, what, wishes)
+        return in_each(context.obj, command, what, wishes)
     if keep_data or with_topic:
         raise typer.BadParameter("they are for: viewtail forget VIEW", param_hint="--keep-data, --with-topic")
     from viewtail.commands.erase import erase
 
     timeout_s = PASSED_WITHIN_S if timeout is None else timeout
-    return erase(context.obj, what, key, by=by, timeout_s=timeout_s, as_json=json)
+    return in_each(context.obj, erase, what, key, by=by, timeout_s=timeout_s, as_json=json)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from viewtail.commands.pausing import Wanted
+from viewtail.cli.each import in_each
 
 Paused = Annotated[
     list[str] | None, typer.Argument(metavar="[VIEW...]", help="Views; the pipelines that keep them go on.")
@@ -37,9 +36,11 @@ def pause(
     loses nothing as long as the source keeps its changes. A paused view gets no changes while its pipeline goes on:
     `viewtail resume` backfills it. To pause what is paused changes nothing.
     """
-    from viewtail.commands import pausing as command
+    from viewtail.commands import pausing as commands
 
-    return command.pause(context.obj, _wanted(view, pipeline, all_pipelines), reason)
+    wanted = commands.wanted("pause", view, pipeline, all_pipelines)
+    commands.check_reason(reason)
+    return in_each(context.obj, commands.pause, wanted, reason)
 
 
 def resume(
@@ -50,12 +51,6 @@ def resume(
     A pipeline goes on at its offset. A view is backfilled again in place, while readers read it: it missed what changed
     meanwhile. To resume what runs changes nothing.
     """
-    from viewtail.commands import pausing as command
+    from viewtail.commands import pausing as commands
 
-    return command.resume(context.obj, _wanted(view, pipeline, all_pipelines))
-
-
-def _wanted(views: list[str] | None, pipelines: list[str] | None, is_all: bool) -> Wanted:
-    from viewtail.commands.pausing import Wanted
-
-    return Wanted(views or [], pipelines or [], is_all)
+    return in_each(context.obj, commands.resume, commands.wanted("resume", view, pipeline, all_pipelines))

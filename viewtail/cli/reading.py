@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from viewtail.cli.each import in_each
 from viewtail.cli.options import KEY, Json, Key, Limit, ViewName
 
 
@@ -16,7 +17,7 @@ def get(context: typer.Context, view: ViewName, key: Key, json: Json = False) ->
     """
     from viewtail.commands.reading import get as command
 
-    return command(context.obj, view, key, as_json=json)
+    return in_each(context.obj, command, view, key, as_json=json)
 
 
 _VALUES = (
@@ -34,7 +35,7 @@ def find(context: typer.Context, view: ViewName, value: Values, limit: Limit = 1
     """
     from viewtail.commands.reading import find as command
 
-    return command(context.obj, view, value, limit=limit, as_json=json)
+    return in_each(context.obj, command, view, value, limit=limit, as_json=json)
 
 
 Query = Annotated[
@@ -64,7 +65,7 @@ def search(
     """
     from viewtail.commands.reading import search as command
 
-    return command(context.obj, view, query, fields=field, page=page, size=size, as_json=json)
+    return in_each(context.obj, command, view, query, fields=field, page=page, size=size, as_json=json)
 
 
 OfKey = Annotated[bool, typer.Option("--key", help="Print that of a message's key, instead of its value.")]
@@ -78,7 +79,7 @@ def schema(context: typer.Context, view: ViewName, key: OfKey = False) -> int:
     """
     from viewtail.commands.schema import schema as command
 
-    return command(context.obj, view, of_key=key)
+    return in_each(context.obj, command, view, of_key=key)
 
 
 WaitedKey = Annotated[str | None, typer.Argument(metavar="[KEY]", help=KEY)]
@@ -108,4 +109,4 @@ def wait(
     from viewtail.commands.waiting import wait as command
 
     wanted = Wanted(version=version, position=position, gtid=gtid)
-    return command(context.obj, view, key, wanted, within_s=within)
+    return in_each(context.obj, command, view, key, wanted, within_s=within)

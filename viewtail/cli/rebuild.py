@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from viewtail.cli.each import in_each
 from viewtail.cli.options import Json, ViewName, Yes
 
 Hold = Annotated[bool, typer.Option("--hold", help="Wait before the swap; the same command without it goes on.")]
@@ -53,6 +54,7 @@ def rebuild(
     after that time, says how far it is, and exits 1.
     """
     from viewtail.commands import rebuild as commands
+    from viewtail.commands.durations import seconds_of
 
     if (rollback and abort) or (hold and (rollback or abort)):
         raise typer.BadParameter("give one of --hold, --rollback and --abort", param_hint="--hold")
@@ -61,13 +63,14 @@ def rebuild(
             "it has no effect with --rollback or --abort: leave it out", param_hint="--accept-parked"
         )
     if rollback:
-        return commands.roll_back(context.obj, view, within_s=within, as_json=json)
+        return in_each(context.obj, commands.roll_back, view, within_s=within, as_json=json)
     if abort:
-        return commands.abort(context.obj, view, within_s=within, is_yes=yes)
-    return commands.rebuild(
+        return in_each(context.obj, commands.abort, view, within_s=within, is_yes=yes)
+    return in_each(
         context.obj,
+        commands.rebuild,
         view,
-        keep=keep,
+        keep_s=seconds_of("--keep", keep),
         is_held=hold,
         is_hurried=hurry,
         accepts_parked=accept_parked,
@@ -87,4 +90,4 @@ def preview(context: typer.Context, view: ViewName, sample: SampledRows = 100, j
     """
     from viewtail.commands.preview import preview as command
 
-    return command(context.obj, view, sample=sample, as_json=json)
+    return in_each(context.obj, command, view, sample=sample, as_json=json)

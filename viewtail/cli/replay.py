@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from viewtail.cli.each import in_each
 from viewtail.cli.options import All, DryRun, Json, Limit, MaxRows, Yes
 
 Replayed = Annotated[list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views to backfill again.")]
@@ -92,7 +93,7 @@ def replay(
     `viewtail replays` lists what was done, when and by whom.
     """
     from viewtail.commands.replay_keys import How, Selected
-    from viewtail.commands.which_replay import Asked, run
+    from viewtail.commands.which_replay import Asked, work_of
 
     selected = Selected(
         keys=key or (), keys_from=keys_from, is_parked=parked, since=since, begin=begin, end=end, where=where
@@ -107,11 +108,11 @@ def replay(
         how=How(is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second),
         is_awaited=wait,
     )
-    return run(context.obj, asked)
+    return in_each(context.obj, work_of(asked))
 
 
 def replays(context: typer.Context, limit: Limit = 20, json: Json = False) -> int:
     """List what operators had done to views: replays, verified and repaired views; who, when, what, result."""
     from viewtail.commands.replay import replays as command
 
-    return command(context.obj, limit=limit, as_json=json)
+    return in_each(context.obj, command, limit=limit, as_json=json)

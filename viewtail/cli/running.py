@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from viewtail.cli.each import in_each
+
 RoleOption = Annotated[
     Literal["all", "tail", "project"],
     typer.Option(help="tail: publish topics; project: keep the other views; all: both."),
@@ -41,4 +43,4 @@ def switch(context: typer.Context, to: To, within: SwitchWithin = 300.0) -> int:
     """
     from viewtail.commands.switch import switch as command
 
-    return command(context.obj, to, within)
+    return in_each(context.obj, command, to, within)

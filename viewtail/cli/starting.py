@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from viewtail.cli.each import in_each
 from viewtail.cli.options import Json
 
 Source = Annotated[
@@ -60,5 +61,5 @@ def check(context: typer.Context, json: Json = False, print_grants: PrintGrants 
     from viewtail.commands import check as commands
 
     if print_grants:
-        return commands.print_grants(context.obj)
-    return commands.check(context.obj, as_json=json)
+        return in_each(context.obj, commands.print_grants)
+    return in_each(context.obj, commands.check, as_json=json)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from viewtail.cli.each import in_each
 from viewtail.cli.options import Json, Key, ViewName
 
 Watch = Annotated[bool, typer.Option("--watch", help="Show it on the whole terminal, again and again, until Ctrl-C.")]
@@ -31,11 +32,12 @@ def status(context: typer.Context, json: Json = False, watch: Watch = False, eve
         if json:
             raise typer.BadParameter("leave --json out: a program calls viewtail status --json", param_hint="--watch")
         from viewtail.commands.watch import watch as watching
+        from viewtail.shards import one
 
-        return watching(context.obj, every or 2.0)
+        return watching(one(context.obj), every or 2.0)  # a screen shows one deployment
     from viewtail.commands.status import status as command
 
-    return command(context.obj, as_json=json)
+    return in_each(context.obj, command, as_json=json)
 
 
 def why(context: typer.Context, view: ViewName, key: Key, json: Json = False) -> int:
@@ -47,4 +49,4 @@ def why(context: typer.Context, view: ViewName, key: Key, json: Json = False) ->
     """
     from viewtail.commands.why import why as command
 
-    return command(context.obj, view, key, as_json=json)
+    return in_each(context.obj, command, view, key, as_json=json)

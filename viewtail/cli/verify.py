@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from viewtail.cli.each import in_each
 from viewtail.cli.options import DryRun, Json, MaxRows, MaxThreads
 
 Verified = Annotated[list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views; by default all of them.")]
@@ -48,4 +49,4 @@ def verify(
         max_threads_running=max_threads_running,
         as_json=json,
     )
-    return command(context.obj, view or [], options)
+    return in_each(context.obj, command, view or [], options)

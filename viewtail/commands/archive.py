@@ -18,7 +18,7 @@ from projectors.considerate_pace import ConsideratePace
 from projectors.pace import GivingWay
 from projectors.views import View
 from servers.sessions import open_session
-from viewtail import declarations, shards
+from viewtail import declarations
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.durations import seconds_of
 from viewtail.commands.output import print_remark
@@ -28,6 +28,7 @@ from viewtail.entities.archive_steps import ArchiveSteps
 from viewtail.entities.archiving import Archiving
 from viewtail.entities.event_table import EventTable
 from viewtail.entities.restoring import Restoring
+from viewtail.settings import Settings
 from viewtail.signals import EXIT_STOPPED, on_stop
 
 
@@ -46,14 +47,21 @@ class _ArchivePace(GivingWay, ConsideratePace):
     """Nobody waits for it: it rests after each step, and waits while the server is busy."""
 
 
+def check_archive(name: str, older_than: str, into: str | None, into_files: Path | None) -> None:
+    """Raises MisuseError for what no table can be archived by."""
+    _target(into, into_files)
+    seconds_of("--older-than", older_than)
+    EventTable(name)
+
+
 def archive(
-    config: Path | None, name: str, how: How, *, older_than: str, into: str | None, into_files: Path | None
+    loaded: Settings, name: str, how: How, *, older_than: str, into: str | None, into_files: Path | None
 ) -> int:
     """Move old events of a table to its archive; returns the exit code."""
     where = _target(into, into_files)
     seconds = seconds_of("--older-than", older_than)
     try:
-        with _opened(config, Archiving, name, how) as (archiving, deployment):
+        with _opened(loaded, Archiving, name, how) as (archiving, deployment):
             cutoff = archiving.cutoff(seconds)
             count = archiving.about(cutoff) if how.is_dry_run or not how.is_yes else 0
             what = f"about {counted(count, 'events')} of {name} older than {older_than}"
@@ -61,7 +69,7 @@ def archive(
                 print(f"{what} would be moved to {where}")
                 return 0
             if not _is_wanted(
-                config, name, f"{what} {agreeing(count, 'are')} moved to {where}. Go on?", is_yes=how.is_yes
+                loaded, name, f"{what} {agreeing(count, 'are')} moved to {where}. Go on?", is_yes=how.is_yes
             ):
                 return 1
             archiving.prepare(into)
@@ -88,9 +96,9 @@ def _target(into: str | None, into_files: Path | None) -> str:
     return f"files in {into_files.absolute()}" if into_files is not None else into or "its archive table"
 
 
-def _is_wanted(config: Path | None, name: str, question: str, *, is_yes: bool) -> bool:
+def _is_wanted(loaded: Settings, name: str, question: str, *, is_yes: bool) -> bool:
     """Asks, after what is said of views that lose what is moved."""
-    for remark in _losers(_views_of(config, name)):
+    for remark in _losers(_views_of(loaded, name)):
         print_remark(remark)
     if agreed(question, is_yes=is_yes):
         return True
@@ -106,15 +114,18 @@ def _said(archiving: Archiving, where: str) -> str:
     return said
 
 
-def restore(
-    config: Path | None, name: str, how: How, *, entity: str | None, is_all: bool, from_file: Path | None
-) -> int:
-    """Bring archived events back; returns the exit code."""
+def check_restore(name: str, *, entity: str | None, is_all: bool, from_file: Path | None) -> None:
+    """Raises MisuseError."""
     if (entity is not None) + is_all + (from_file is not None) != 1:
         raise MisuseError("say which events: --entity ID, --all, or --from FILE")
+    EventTable(name)
+
+
+def restore(loaded: Settings, name: str, how: How, *, entity: str | None, from_file: Path | None) -> int:
+    """Bring archived events back; returns the exit code."""
     what = _which(entity, from_file)
     try:
-        with _opened(config, Restoring, name, how) as (restoring, deployment):
+        with _opened(loaded, Restoring, name, how) as (restoring, deployment):
             restoring.open_archive()
             count = restoring.archived(entity) if from_file is None else restoring.archived_in(from_file)
             if how.is_dry_run:
@@ -152,10 +163,10 @@ Steps = TypeVar("Steps", bound=ArchiveSteps)
 
 
 @contextmanager
-def _opened(config: Path | None, kind: type[Steps], name: str, how: How) -> Iterator[tuple[Steps, Deployment]]:
+def _opened(loaded: Settings, kind: type[Steps], name: str, how: How) -> Iterator[tuple[Steps, Deployment]]:
     """On the primary, where nobody else archives or restores the table."""
     table = EventTable(name)
-    deployment = Deployment(settings=shards.load(config))
+    deployment = Deployment(settings=loaded)
     address = replace(deployment.settings.primary_address(), database=None)
     pace = _ArchivePace(
         rows_a_second=how.rows_a_second,
@@ -189,10 +200,10 @@ def _recorded(
             raise
 
 
-def _views_of(config: Path | None, name: str) -> list[View]:
+def _views_of(loaded: Settings, name: str) -> list[View]:
     """Those of the table, or of tables like it; none where no views are declared."""
     try:
-        _, views = declarations.configured(config)
+        views = declarations.configured(loaded)
     except DeclarationError:
         return []
     return [view for view in views if matches(view.entity.table, name)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from rich.text import Text
 
@@ -27,17 +26,17 @@ from viewtail.composition import Deployment
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
-def print_grants(config: Path | None) -> int:
+def print_grants(loaded: settings.Settings) -> int:
     """Print the statements that grant exactly what these settings and views need; nothing is asked of any server."""
-    loaded, views = declarations.configured(config)
+    views = declarations.configured(loaded)
     loaded.check_stores(views)
     print("\n".join(grants.statements(_servers(loaded, views), views)))
     return 0
 
 
-def check(config: Path | None, *, as_json: bool) -> int:
+def check(loaded: settings.Settings, *, as_json: bool) -> int:
     """Print every finding; the exit code is 1 when one is a failure."""
-    loaded, views = declarations.configured(config)
+    views = declarations.configured(loaded)
     loaded.check_stores(views)
     loaded = loaded.asked_with(QUESTION.once())
     found = [*look(_servers(loaded, views), views), *_other_app(loaded), *_previous(loaded, views)]

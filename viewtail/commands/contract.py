@@ -24,12 +24,12 @@ from viewtail.settings import Settings
 _INPUT = Path("-")
 
 
-def check(config: Path | None, file: Path, *, database: str | None, is_offline: bool, as_json: bool) -> int:
+def check(loaded: Settings, file: Path, *, database: str | None, is_offline: bool, as_json: bool) -> int:
     """Print what each statement would do to each view.
 
     The exit code is 2 when a statement cannot be read, and 1 when a view breaks.
     """
-    loaded, views = declarations.configured(config)
+    views = declarations.configured(loaded)
     name = _shown(file)
     found = statements(_text(file))
     if not found:

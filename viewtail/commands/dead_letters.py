@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from changes.counting import agreeing, counted
@@ -15,15 +14,15 @@ from offsets.mysql import OwnSession
 from operations.dead_letters import DeadLetterTable, Letter
 from operations.given import key_spellings
 from servers.patience import COMMAND
-from viewtail import shards
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.composition import Deployment
+from viewtail.settings import Settings
 
 
-def list_letters(config: Path | None, name: str | None, *, limit: int, as_json: bool) -> int:
+def list_letters(loaded: Settings, name: str | None, *, limit: int, as_json: bool) -> int:
     """Print the newest letters, of one view or all; none is no error."""
-    with _table(config) as table:
+    with _table(loaded) as table:
         view = None if name is None else table.view_named(name)
         letters, count = table.newest(view, limit), table.count(view)
     if as_json:
@@ -38,9 +37,9 @@ def list_letters(config: Path | None, name: str | None, *, limit: int, as_json: 
     return 0
 
 
-def show(config: Path | None, name: str, key: str, *, as_json: bool) -> int:
+def show(loaded: Settings, name: str, key: str, *, as_json: bool) -> int:
     """Print all that is known of one key's letter; the exit code is 1 when it has none."""
-    with _table(config) as table:
+    with _table(loaded) as table:
         view = table.view_named(name)
         letters = table.of_keys(view, key_spellings(key))
     if not letters:
@@ -61,22 +60,22 @@ def show(config: Path | None, name: str, key: str, *, as_json: bool) -> int:
     return 0
 
 
-def redrive(config: Path | None, name: str | None, keys: Sequence[str], *, is_yes: bool) -> int:
+def redrive(loaded: Settings, name: str | None, keys: Sequence[str], *, is_yes: bool) -> int:
     """Try parked keys of a view again, or those of every view; the exit code is 1 where one is refused again."""
     from viewtail.commands.replay_keys import redrive as of_view
 
     if name is not None:
-        return of_view(config, name, keys, is_yes=is_yes)
-    with _table(config) as table:
+        return of_view(loaded, name, keys, is_yes=is_yes)
+    with _table(loaded) as table:
         views = table.views()
     if not views:
         print("no dead letters", file=sys.stderr)
-    return max((of_view(config, view, (), is_yes=is_yes) for view in views), default=0)
+    return max((of_view(loaded, view, (), is_yes=is_yes) for view in views), default=0)
 
 
-def drop(config: Path | None, name: str, keys: Sequence[str], *, is_yes: bool) -> int:
+def drop(loaded: Settings, name: str, keys: Sequence[str], *, is_yes: bool) -> int:
     """Forget letters; the exit code is 1 when a key that was named has none."""
-    with _table(config) as table:
+    with _table(loaded) as table:
         view = table.view_named(name)
         letters = table.of_keys(view, [one for key in keys for one in key_spellings(key)])
         missing = _without_letter(keys, letters)
@@ -109,8 +108,8 @@ def _forget(table: DeadLetterTable, view: str, letters: Sequence[Letter], *, is_
 
 
 @contextmanager
-def _table(config: Path | None) -> Iterator[DeadLetterTable]:
-    deployment = Deployment(settings=shards.load(config).asked_with(COMMAND.once()))
+def _table(loaded: Settings) -> Iterator[DeadLetterTable]:
+    deployment = Deployment(settings=loaded.asked_with(COMMAND.once()))
     with closing(OwnSession(deployment.open_store)) as session:
         table = DeadLetterTable(session, deployment.database)
         if not table.is_there():

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from operations import erase as operation
 from operations.erase import Looked, Proof
 from servers.patience import COMMAND
-from viewtail import declarations, shards
+from viewtail import declarations
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import deploy
+from viewtail.settings import Settings
 
 
-def erase(config: Path | None, entity: str, key: str, *, by: str | None, timeout_s: float, as_json: bool) -> int:
+def erase(loaded: Settings, entity: str, key: str, *, by: str | None, timeout_s: float, as_json: bool) -> int:
     """Erase what was made of an entity whose row is gone, and prove it; returns the exit code."""
-    loaded = shards.load(config)
     views = declarations.load(loaded.views)
     chosen = operation.views_of(entity, views)
     loaded.check_stores(chosen)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -18,10 +17,11 @@ from operations.forget import Chosen
 from projectors.stores.leaving import Found
 from projectors.stores.registry import store_named
 from servers.patience import COMMAND
-from viewtail import declarations, shards
+from viewtail import declarations
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import Deployment
+from viewtail.settings import Settings
 
 SAY_EVERY_S = 5.0
 
@@ -36,9 +36,8 @@ class Wishes:
     as_json: bool
 
 
-def forget(config: Path | None, name: str, wishes: Wishes) -> int:
+def forget(loaded: Settings, name: str, wishes: Wishes) -> int:
     """Drop what a view left that is not declared any more; returns the exit code."""
-    loaded = shards.load(config)
     declared = {view.id for view in declarations.load(loaded.views)}  # those of the tailer too
     deployment = Deployment(settings=loaded.asked_with(COMMAND.once()))
     chosen = operation.choose(deployment, declared, name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from changes.counting import counted
 from changes.errors import MisuseError
@@ -17,8 +16,9 @@ from operations.status import PipelineStatus
 from projectors.stores.registry import store_of
 from projectors.views import View, view_of
 from servers.patience import QUESTION
-from viewtail import declarations, shards
+from viewtail import declarations
 from viewtail.composition import Deployment
+from viewtail.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,42 +29,46 @@ class Wanted:
     pipelines: Sequence[str]
     is_all: bool
 
-    def check(self, command: str) -> None:
-        """Raises MisuseError unless it is one of the three."""
-        if [bool(self.views), bool(self.pipelines), self.is_all].count(True) != 1:
-            raise MisuseError(
-                f"name views (`viewtail {command} VIEW ...`), a pipeline (`--pipeline NAME`), or all with `--all`"
-            )
-
     @property
     def names(self) -> Sequence[str] | None:
         """Of pipelines; None: all."""
         return None if self.is_all else self.pipelines
 
 
-def pause(config: Path | None, wanted: Wanted, reason: str | None) -> int:
-    """Pause what is named; the exit code is 1 where a view could not be."""
-    wanted.check("pause")
+def wanted(command: str, views: Sequence[str] | None, pipelines: Sequence[str] | None, is_all: bool) -> Wanted:
+    """Raises MisuseError unless it is one of the three."""
+    if [bool(views), bool(pipelines), is_all].count(True) != 1:
+        raise MisuseError(
+            f"name views (`viewtail {command} VIEW ...`), a pipeline (`--pipeline NAME`), or all with `--all`"
+        )
+    return Wanted(views or (), pipelines or (), is_all)
+
+
+def check_reason(reason: str | None) -> None:
+    """Raises MisuseError for what `status` could not show on a line."""
     if reason is not None and (not reason.isprintable() or not 1 <= len(reason) <= MOST_REASON):
         raise MisuseError(f"--reason is one line of 1 to {MOST_REASON:,} characters: `status` shows it")
+
+
+def pause(loaded: Settings, wanted: Wanted, reason: str | None) -> int:
+    """Pause what is named; the exit code is 1 where a view could not be."""
     by = this_person()
     if not wanted.views:
-        deployment = Deployment(settings=shards.load(config).asked_with(QUESTION.once()))
+        deployment = Deployment(settings=loaded.asked_with(QUESTION.once()))
         chosen = operation.chosen_pipelines(deployment, wanted.names)
         operation.pause_pipelines(deployment, chosen, by=by, reason=reason)
         for one in chosen:
             print(f"pipeline {one.name}: {_paused_pipeline(one)}")
         return _none_ran(chosen)
-    deployment, views = _views(config, wanted.views)
+    deployment, views = _views(loaded, wanted.views)
     found = operation.pause_views(deployment, views, by=by, reason=reason)
     return max(_say(done, _paused_view(done)) for done in found)
 
 
-def resume(config: Path | None, wanted: Wanted) -> int:
+def resume(loaded: Settings, wanted: Wanted) -> int:
     """Resume what is named; the exit code is 1 where a view could not be."""
-    wanted.check("resume")
     if not wanted.views:
-        deployment = Deployment(settings=shards.load(config).asked_with(QUESTION.once()))
+        deployment = Deployment(settings=loaded.asked_with(QUESTION.once()))
         chosen = operation.chosen_pipelines(deployment, wanted.names)
         operation.resume_pipelines(deployment, chosen)
         for one in chosen:
@@ -72,14 +76,14 @@ def resume(config: Path | None, wanted: Wanted) -> int:
         for view in sorted({view.name for one in chosen for view in one.views if view.state == PAUSED}):
             print(f"{view}: is paused by itself, and stays so. To go on: viewtail resume {view_of(view)}")
         return _none_ran(chosen)
-    deployment, views = _views(config, wanted.views)
+    deployment, views = _views(loaded, wanted.views)
     found = operation.resume_views(deployment, views)
     by_id = {view.id: view for view in views}
     return max(_say(done, _resumed_view(done, by_id[done.view])) for done in found)
 
 
-def _views(config: Path | None, names: Sequence[str]) -> tuple[Deployment, list[View]]:
-    loaded, views = declarations.configured(config)
+def _views(loaded: Settings, names: Sequence[str]) -> tuple[Deployment, list[View]]:
+    views = declarations.configured(loaded)
     chosen = [declarations.chosen(loaded, views, name) for name in names]
     return Deployment(settings=loaded.asked_with(QUESTION.once())), list({view.id: view for view in chosen}.values())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from changes.counting import counted
 from operations import preview as operation
@@ -13,13 +12,14 @@ from servers.patience import COMMAND
 from viewtail import declarations
 from viewtail.commands.output import print_json, shown
 from viewtail.composition import deploy
+from viewtail.settings import Settings
 
 SHOWN = 20  # entities
 
 
-def preview(config: Path | None, name: str, *, sample: int, as_json: bool) -> int:
+def preview(loaded: Settings, name: str, *, sample: int, as_json: bool) -> int:
     """Print what views.py would change in a view; returns the exit code: 1 where rows could not be projected."""
-    loaded, views = declarations.configured(config)
+    views = declarations.configured(loaded)
     deployment = deploy(loaded.asked_with(COMMAND.once()), [declarations.chosen(loaded, views, name)])
     (view,) = deployment.views
     found = operation.preview(deployment, view, sample)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from changes.rendering import render_key
 from operations.given import key_of_text, other_reading
 from operations.reading import Reader
 from projectors.stores.registry import store_of
-from viewtail import shards
 from viewtail.commands.output import beside, print_json, print_remark, print_rows
 from viewtail.reading import open_reader
+from viewtail.settings import Settings
 
 
-def get(config: Path | None, view: str, key: str, *, as_json: bool) -> int:
+def get(loaded: Settings, view: str, key: str, *, as_json: bool) -> int:
     """Print the record; the exit code is 1 when there is none."""
-    reader = _reader(config, view)
+    reader = _reader(loaded, view)
     record = reader.get_key(key_of_text(key, reader.view.key))
     if record is None:
         print(f"viewtail: view {reader.view.id} has nothing under the key {key!r}", file=sys.stderr)
@@ -32,9 +31,9 @@ def get(config: Path | None, view: str, key: str, *, as_json: bool) -> int:
     return 0
 
 
-def find(config: Path | None, view: str, values: Sequence[str], *, limit: int, as_json: bool) -> int:
+def find(loaded: Settings, view: str, values: Sequence[str], *, limit: int, as_json: bool) -> int:
     """Print the rows that have the values now; finding none is no error."""
-    reader = _reader(config, view)
+    reader = _reader(loaded, view)
     rows = reader.find(values, limit)
     if rows.has_more:
         print_remark(f"the index has more keys with this value than the limit, {limit}; ask for more with --limit")
@@ -49,10 +48,10 @@ def find(config: Path | None, view: str, values: Sequence[str], *, limit: int, a
 
 
 def search(
-    config: Path | None, view: str, query: str, *, fields: Sequence[str] | None, page: int, size: int, as_json: bool
+    loaded: Settings, view: str, query: str, *, fields: Sequence[str] | None, page: int, size: int, as_json: bool
 ) -> int:
     """Print one page of hits; finding none is no error."""
-    reader = _reader(config, view)
+    reader = _reader(loaded, view)
     found = reader.search(query, fields=fields or None, page=page, size=size)
     if as_json:
         hits = [
@@ -75,8 +74,8 @@ def search(
     return 0
 
 
-def _reader(config: Path | None, view: str) -> Reader:
+def _reader(loaded: Settings, view: str) -> Reader:
     """A reader of the view, whose remark is printed."""
-    reader = open_reader(view, shards.load(config))
+    reader = open_reader(view, loaded)
     print_remark(reader.remark)
     return reader

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -25,9 +24,9 @@ from projectors.stores.registry import store_of
 from projectors.views import BoundView
 from viewtail import declarations
 from viewtail.commands.agreeing import agreed
-from viewtail.commands.durations import seconds_of
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import Deployment, deploy, greeted
+from viewtail.settings import Settings
 from viewtail.signals import EXIT_STOPPED, on_stop
 
 SAY_EVERY_S = 5.0
@@ -35,10 +34,10 @@ REMARK_AGAIN_S = 30.0
 
 
 def rebuild(
-    config: Path | None,
+    loaded: Settings,
     name: str,
     *,
-    keep: str,
+    keep_s: int,
     is_held: bool,
     is_hurried: bool,
     accepts_parked: bool,
@@ -46,8 +45,7 @@ def rebuild(
     as_json: bool,
 ) -> int:
     """Build a second copy of a view and swap it in; returns the exit code."""
-    keep_s = seconds_of("--keep", keep)
-    deployment, view = _deployed(config, name)
+    deployment, view = _deployed(loaded, name)
     with _operation(deployment, view, within_s) as (asked, ending):
         try:
             proof, by = partial(_prove, deployment, accepts_parked=accepts_parked), this_person()
@@ -63,9 +61,9 @@ def rebuild(
     return _tell(one, as_json=as_json)
 
 
-def roll_back(config: Path | None, name: str, *, within_s: float | None, as_json: bool) -> int:
+def roll_back(loaded: Settings, name: str, *, within_s: float | None, as_json: bool) -> int:
     """Have readers get the former copy again; returns the exit code."""
-    deployment, view = _deployed(config, name)
+    deployment, view = _deployed(loaded, name)
     with _operation(deployment, view, within_s) as (asked, ending):
         try:
             one = asked.roll_back()
@@ -75,9 +73,9 @@ def roll_back(config: Path | None, name: str, *, within_s: float | None, as_json
     return _tell(one, as_json=as_json)
 
 
-def abort(config: Path | None, name: str, *, within_s: float | None, is_yes: bool) -> int:
+def abort(loaded: Settings, name: str, *, within_s: float | None, is_yes: bool) -> int:
     """Drop the copy that readers do not see; returns the exit code."""
-    deployment, view = _deployed(config, name)
+    deployment, view = _deployed(loaded, name)
     quiet = operation.Operation(deployment=deployment, view=view, say=lambda _: None, stop=threading.Event())
     quiet.require_copy()
     if not agreed(f"Drop the copy of {view.id} that readers do not see?", is_yes=is_yes):
@@ -100,8 +98,8 @@ def abort(config: Path | None, name: str, *, within_s: float | None, is_yes: boo
     return 0
 
 
-def _deployed(config: Path | None, name: str) -> tuple[Deployment, BoundView]:
-    loaded, views = declarations.configured(config)
+def _deployed(loaded: Settings, name: str) -> tuple[Deployment, BoundView]:
+    views = declarations.configured(loaded)
     view = declarations.chosen(loaded, views, name)
     deployment = deploy(greeted(loaded), [view])
     deployment.create_tables()

@@ -7,10 +7,8 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from changes.counting import counted
-from changes.errors import MisuseError
 from offsets.mysql import OwnSession
 from offsets.pauses import this_person
 from operations import replay as operation
@@ -23,21 +21,22 @@ from operations.status import PipelineStatus, ViewStatus
 from projectors.view_states import State
 from projectors.views import View, view_of
 from servers.patience import QUESTION
-from viewtail import declarations, shards
+from viewtail import declarations
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.commands.progress import progress
 from viewtail.composition import Deployment, deploy, greeted
+from viewtail.settings import Settings
 
 KINDS = ("replay", "verify", "repair", "rebuild", "redrive", "clean", "mend", "cascade", "archive", "restore")
 LOOK_EVERY_S = 0.5
 
 
 def replay(
-    config: Path | None, names: Sequence[str], *, all_views: bool, is_yes: bool, rows_a_second: int, is_awaited: bool
+    loaded: Settings, names: Sequence[str], *, all_views: bool, is_yes: bool, rows_a_second: int, is_awaited: bool
 ) -> int:
     """Have views backfilled again from their canonical rows; returns the exit code."""
-    deployment, wanted = _chosen(config, names, all_views)
+    deployment, wanted = _chosen(loaded, names, all_views)
     deployment.create_tables()
     count = operation.about(deployment, wanted)
     which = ", ".join(view.id for view in wanted)
@@ -54,9 +53,9 @@ def replay(
     return 1 if done.left else 0
 
 
-def take_over(config: Path | None, names: Sequence[str], *, is_yes: bool, is_awaited: bool) -> int:
+def take_over(loaded: Settings, names: Sequence[str], *, is_yes: bool, is_awaited: bool) -> int:
     """Take the places of views over from another deployment, and have them backfilled; returns the exit code."""
-    loaded, views = declarations.configured(config)
+    views = declarations.configured(loaded)
     loaded.check_stores(views)
     chosen = list({one.id: one for one in (declarations.chosen(loaded, views, name) for name in names)}.values())
     deployment = deploy(greeted(loaded), chosen)
@@ -87,9 +86,9 @@ def _take_over(deployment: Deployment, view: View, *, is_yes: bool, is_awaited: 
     return 0 if is_filled and not done.left else 1
 
 
-def would_replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int:
+def would_replay(loaded: Settings, names: Sequence[str], *, all_views: bool) -> int:
     """Say how many entities would be written again; nothing is marked or recorded. Returns the exit code."""
-    deployment, wanted = _chosen(config, names, all_views)
+    deployment, wanted = _chosen(loaded, names, all_views)
     found = operation.would_replay(deployment, wanted)
     marked = [view for view in wanted if view.id in found.marked]
     for name, count in operation.entities_of(deployment, marked).items():
@@ -98,12 +97,8 @@ def would_replay(config: Path | None, names: Sequence[str], *, all_views: bool) 
     return 1 if found.left else 0
 
 
-def _chosen(config: Path | None, names: Sequence[str], all_views: bool) -> tuple[Deployment, list[View]]:
-    if names and all_views:
-        raise MisuseError("name the views to replay, or say --all, which is all of them: not both")
-    if not names and not all_views:
-        raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or say --all, which is all of them")
-    loaded, views = declarations.configured(config)
+def _chosen(loaded: Settings, names: Sequence[str], all_views: bool) -> tuple[Deployment, list[View]]:
+    views = declarations.configured(loaded)
     chosen = views if all_views else [declarations.chosen(loaded, views, view_of(name)) for name in names]
     # By id, each once: a mapping in a declaration has no hash.
     return Deployment(settings=greeted(loaded, reads_source=False)), list({view.id: view for view in chosen}.values())
@@ -128,9 +123,9 @@ def _tell_left(done: Replayed) -> None:
         print(f"{view}: not marked: {why}. {told}", file=sys.stderr)
 
 
-def replays(config: Path | None, *, limit: int, as_json: bool) -> int:
+def replays(loaded: Settings, *, limit: int, as_json: bool) -> int:
     """Print what operators had done to views, the newest first."""
-    deployment = Deployment(settings=shards.load(config).asked_with(QUESTION.once()))
+    deployment = Deployment(settings=loaded.asked_with(QUESTION.once()))
     with closing(OwnSession(deployment.open_store)) as session:
         found = past(session, deployment.database, KINDS, limit)
     if as_json:
@@ -190,9 +185,9 @@ def _trouble(pipelines: Iterable[PipelineStatus], marked: Collection[str]) -> st
     return found
 
 
-def replay_new_history(config: Path | None) -> int:
+def replay_new_history(loaded: Settings) -> int:
     """Take the source as it is now for a new history, and have every view backfilled again; returns the exit code."""
-    loaded, views = declarations.configured(config)
+    views = declarations.configured(loaded)
     loaded.check_stores(views)
     deployment = deploy(greeted(loaded), views)
     deployment.create_tables()

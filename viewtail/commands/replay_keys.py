@@ -35,6 +35,7 @@ from viewtail.commands.output import print_remark
 from viewtail.commands.progress import progress
 from viewtail.commands.stretch import moment_of
 from viewtail.composition import Deployment, deploy, greeted
+from viewtail.settings import Settings
 from viewtail.signals import EXIT_STOPPED, on_stop
 
 MOST_TOLD = 20
@@ -85,9 +86,9 @@ class How:
     rows_a_second: float  # 0: no limit
 
 
-def replay_keys(config: Path | None, name: str, selected: Selected, how: How) -> int:
+def replay_keys(loaded: Settings, name: str, selected: Selected, how: How) -> int:
     """Write some entities of a view again; returns the exit code: 1 where one could not be written."""
-    loaded, views = declarations.configured(config)
+    views = declarations.configured(loaded)
     view = declarations.chosen(loaded, views, name)
     deployment = deploy(greeted(loaded), [view])
     deployment.create_tables()
@@ -104,9 +105,9 @@ def replay_keys(config: Path | None, name: str, selected: Selected, how: How) ->
         return EXIT_STOPPED
 
 
-def redrive(config: Path | None, name: str, keys: Sequence[str], *, is_yes: bool) -> int:
+def redrive(loaded: Settings, name: str, keys: Sequence[str], *, is_yes: bool) -> int:
     """Write parked entities again; the exit code is 1 where one is refused again."""
-    loaded, views = declarations.configured(config)
+    views = declarations.configured(loaded)
     view = declarations.chosen(loaded, views, name)
     deployment = deploy(greeted(loaded), [view])
     deployment.create_tables()

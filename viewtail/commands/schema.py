@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from changes.errors import MisuseError
 from projectors.stores.registry import store_of
 from servers.patience import QUESTION
 from viewtail import declarations
 from viewtail.commands.output import print_json
 from viewtail.composition import deploy
+from viewtail.settings import Settings
 
 
-def schema(config: Path | None, view: str, *, of_key: bool) -> int:
+def schema(loaded: Settings, view: str, *, of_key: bool) -> int:
     """Print the schema of the values, or of the keys; returns the exit code."""
-    loaded, views = declarations.configured(config)
+    views = declarations.configured(loaded)
     chosen = declarations.chosen(loaded, views, view)
     deployment = deploy(loaded.asked_with(QUESTION.once()), [chosen])
     store = store_of(chosen)

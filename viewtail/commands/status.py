@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from changes.errors import MisuseError, ViewtailError, once
@@ -23,7 +22,7 @@ from projectors.stores.registry import STORES
 from projectors.views import is_copy, view_of
 from servers.patience import QUESTION
 from servers.sessions import asking
-from viewtail import declarations, settings, shards
+from viewtail import declarations, settings
 from viewtail.commands.output import print_json
 from viewtail.commands.status_page import print_page
 from viewtail.sources import read_position
@@ -61,10 +60,10 @@ class Findings:
         return bool(self.pipelines) and not self.not_run and all(one.is_well for one in self.pipelines)
 
 
-def status(config: Path | None, *, as_json: bool) -> int:
+def status(loaded: settings.Settings, *, as_json: bool) -> int:
     """Print every pipeline and view; the exit code is 1 when one is down, behind, halted or has parked keys."""
     # Who asks wants to know now; a server that hangs is an answer.
-    loaded = shards.load(config).asked_with(QUESTION.once())
+    loaded = loaded.asked_with(QUESTION.once())
     address = replace(loaded.store_address(), database=None)
     database = loaded.store_database
     with asking(address, role="store") as connection:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
-from pathlib import Path
 from zlib import crc32
 
 from rich.console import Console
@@ -37,10 +36,9 @@ _FORMS = (
 Say = Callable[[Stretch, Position], None]
 
 
-def replay_since(config: Path | None, name: str, since: str, topic: str) -> int:
+def replay_since(loaded: Settings, name: str, moment: datetime, topic: str) -> int:
     """Publish what the binlog says changed since a time; returns the exit code."""
-    moment = moment_of(since, datetime.now(UTC))
-    loaded, views = declarations.configured(config)
+    views = declarations.configured(loaded)
     view = declarations.chosen(loaded, views, name)
     if not store_of(view).keeps_every_change:
         raise MisuseError(f"--into is for views that keep every change, and {view.id} keeps the newest: name a Topic")

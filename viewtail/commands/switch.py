@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from changes.errors import MisuseError
 from changes.pipelines import PipelineId
 from ingest import History, SourceKind
@@ -15,9 +13,9 @@ from viewtail.composition import deploy, greeted
 from viewtail.sources import BINLOG, POLL, Mode
 
 
-def switch(config: Path | None, to: Mode, within_s: float) -> int:
+def switch(loaded: settings.Settings, to: Mode, within_s: float) -> int:
     """Switch every pipeline; returns the exit code."""
-    loaded, views = declarations.configured(config)
+    views = declarations.configured(loaded)
     loaded.check_stores(views)
     if loaded.source_kind not in (BINLOG, POLL):
         raise MisuseError("the source is Kafka: only a MySQL server can be polled")

@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from threading import Event
 from typing import Any
 from zlib import crc32
@@ -60,10 +59,10 @@ class Options:
         return self.is_repair and not self.is_dry_run
 
 
-def verify(config: Path | None, names: Sequence[str], options: Options) -> int:
+def verify(loaded: settings.Settings, names: Sequence[str], options: Options) -> int:
     """Compare views with their tables; returns the exit code: 1 where one differs, or could not be compared."""
     tune_command()
-    loaded, views = declarations.configured(config)
+    views = declarations.configured(loaded)
     chosen = _chosen(loaded, views, names)
     deployment, failed = _deployed(greeted(loaded), chosen)
     deployment.create_tables()

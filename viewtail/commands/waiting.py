@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from operations.waiting import Wanted
-from viewtail import shards
+from viewtail.settings import Settings
 from viewtail.waiting import wait_for
 
 
-def wait(config: Path | None, view: str, key: str | None, wanted: Wanted, *, within_s: float) -> int:
+def wait(loaded: Settings, view: str, key: str | None, wanted: Wanted, *, within_s: float) -> int:
     """Print how long it took; the exit code is 0. Raises WaitedTooLongError."""
     took_s = wait_for(
         view,
@@ -18,7 +16,7 @@ def wait(config: Path | None, view: str, key: str | None, wanted: Wanted, *, wit
         position=wanted.position,
         gtid=wanted.gtid,
         within_s=within_s,
-        settings=shards.load(config),
+        settings=loaded,
     )
     print(f"{view}: has it, after {took_s:.3f} s")
     return 0

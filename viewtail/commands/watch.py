@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pymysql
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -27,11 +26,10 @@ from operations.fleet import Fleet
 from operations.status import PipelineStatus, ViewStatus, read
 from servers.patience import QUESTION
 from servers.sessions import Connection, MySQLAddress, open_session, session_error
-from viewtail import settings, shards
+from viewtail import settings
 from viewtail.commands.sparkline import History
 from viewtail.commands.status import Findings, compared, declared, remarks
 from viewtail.commands.status_page import STYLES, each_view, is_behind, shown_age, shown_rate, shown_state, told
-from viewtail.shards import NotOneShardError
 from viewtail.signals import on_stop
 from viewtail.sources import read_position
 
@@ -51,12 +49,8 @@ class Seen:
     lags: Mapping[str, History] = field(default_factory=dict)  # by pipeline
 
 
-def watch(config: Path | None, every_s: float) -> int:
+def watch(loaded: settings.Settings, every_s: float) -> int:
     """Show the status until Ctrl-C; exit code 0 then."""
-    try:
-        loaded = shards.load(config)
-    except NotOneShardError as error:
-        raise MisuseError(str(error)) from None  # a screen shows one
     console = Console()
     if not sys.stdout.isatty() or console.is_dumb_terminal:
         raise MisuseError(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from math import ceil
-from pathlib import Path
 
 import typer
 
+from changes.errors import MisuseError
 from viewtail.commands import replay
 from viewtail.commands.replay_keys import How, Selected, replay_keys
-from viewtail.commands.stretch import replay_since
+from viewtail.commands.stretch import moment_of, replay_since
+from viewtail.settings import Settings
+
+Work = Callable[[Settings], int]  # of one deployment; returns the exit code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,50 +38,55 @@ class Asked:
         return len(self.views) == 1 and not self.all_views
 
 
-def run(config: Path | None, asked: Asked) -> int:
-    """Do it; returns the exit code. Raises BadParameter for what does not go together."""
+def work_of(asked: Asked) -> Work:
+    """What is to be done in each deployment. Raises MisuseError, BadParameter for what does not go together."""
     if asked.into is not None:
-        return _since(config, asked, asked.into)
+        return _since(asked, asked.into)
     asked.selected.check()
     if asked.is_new_history:
-        return _new_history(config, asked)
+        return _new_history(asked)
     if asked.is_take_over:
-        return _take_over(config, asked)
+        return _take_over(asked)
     if asked.selected.is_some:
-        return _entities(config, asked)
-    return _whole(config, asked)
+        return _entities(asked)
+    return _whole(asked)
 
 
-def _since(config: Path | None, asked: Asked, into: str) -> int:
+def _since(asked: Asked, into: str) -> Work:
     if asked.selected.since is None or asked.is_new_history or not asked.is_of_one:
         raise typer.BadParameter("write: viewtail replay VIEW --since TIME --into TOPIC", param_hint="--into")
-    return replay_since(config, asked.views[0], asked.selected.since, into)
+    moment = moment_of(asked.selected.since, datetime.now(UTC))
+    return partial(replay_since, name=asked.views[0], moment=moment, topic=into)
 
 
-def _new_history(config: Path | None, asked: Asked) -> int:
+def _new_history(asked: Asked) -> Work:
     if asked.views or asked.all_views or asked.selected.is_some:
         raise typer.BadParameter("it is for every view; leave VIEW and --all out", param_hint="--new-history")
-    return replay.replay_new_history(config)
+    return replay.replay_new_history
 
 
-def _take_over(config: Path | None, asked: Asked) -> int:
+def _take_over(asked: Asked) -> Work:
     if not asked.views or asked.all_views or asked.selected.is_some or asked.how.is_dry_run:
         raise typer.BadParameter("name the views, and no entities: viewtail replay VIEW", param_hint="--take-over")
-    return replay.take_over(config, asked.views, is_yes=asked.how.is_yes, is_awaited=asked.is_awaited)
+    return partial(replay.take_over, names=asked.views, is_yes=asked.how.is_yes, is_awaited=asked.is_awaited)
 
 
-def _entities(config: Path | None, asked: Asked) -> int:
+def _entities(asked: Asked) -> Work:
     if not asked.is_of_one:
         raise typer.BadParameter("some entities are those of one view: name it", param_hint="VIEW")
-    return replay_keys(config, asked.views[0], asked.selected, asked.how)
+    return partial(replay_keys, name=asked.views[0], selected=asked.selected, how=asked.how)
 
 
-def _whole(config: Path | None, asked: Asked) -> int:
+def _whole(asked: Asked) -> Work:
+    if asked.views and asked.all_views:
+        raise MisuseError("name the views to replay, or say --all, which is all of them: not both")
+    if not asked.views and not asked.all_views:
+        raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or say --all, which is all of them")
     if asked.how.is_dry_run:
-        return replay.would_replay(config, asked.views, all_views=asked.all_views)
-    return replay.replay(
-        config,
-        asked.views,
+        return partial(replay.would_replay, names=asked.views, all_views=asked.all_views)
+    return partial(
+        replay.replay,
+        names=asked.views,
         all_views=asked.all_views,
         is_yes=asked.how.is_yes,
         rows_a_second=ceil(asked.how.rows_a_second),  # 0.5 is not 0, which is no limit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from threading import Event
 from typing import Any
 from zlib import crc32
@@ -16,13 +15,14 @@ from servers.patience import QUESTION
 from viewtail import declarations
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import Deployment, deploy
+from viewtail.settings import Settings
 
 _READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
 
 
-def why(config: Path | None, name: str, key: str, *, as_json: bool) -> int:
+def why(loaded: Settings, name: str, key: str, *, as_json: bool) -> int:
     """Print why a view shows what it shows of one entity; the exit code is 0 where that is right."""
-    loaded, views = declarations.configured(config)
+    views = declarations.configured(loaded)
     view = declarations.chosen(loaded, views, name)
     deployment = deploy(loaded.asked_with(QUESTION.once()), [view])
     deployment.create_tables()
