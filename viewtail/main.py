@@ -48,7 +48,6 @@ app = Commands(
     ),
     epilog="A first time: viewtail init, viewtail check, viewtail run. Then: viewtail status.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -63,8 +62,8 @@ Config = Annotated[
 ]
 
 
-def _version(is_asked: bool) -> None:
-    if is_asked:
+def _version(context: typer.Context, is_asked: bool) -> None:
+    if is_asked and not context.resilient_parsing:
         from importlib.metadata import version
 
         print(f"viewtail {version('viewtail')}")

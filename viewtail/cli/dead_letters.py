@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+from viewtail.cli.completing import view_names
 from viewtail.cli.each import in_each
 from viewtail.cli.group import Commands
 from viewtail.cli.options import All, Json, Limit, ViewName, Yes
 
-OfView = Annotated[str | None, typer.Argument(metavar="[VIEW]", help="Only this view's.")]
+OfView = Annotated[str | None, typer.Argument(metavar="[VIEW]", help="Only this view's.", autocompletion=view_names)]
 LetterKeys = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY...]", help="Keys as `dead-letters list` prints them; without one, all of the view."),

@@ -31,7 +31,10 @@ def ended(call: Callable[[], int], unknown: list[str] | None = None) -> int:
     except typer.exceptions.TyperException as error:
         _say_misuse(error)
         return error.exit_code
-    except (BrokenPipeError, SystemExit):  # typer makes the one into the other, and exits for nothing else
+    except (
+        BrokenPipeError,
+        SystemExit,
+    ):  # typer makes the one into the other, or has told a shell enough
         _silence_stdout()
         return 0  # the reader had enough
     except (KeyboardInterrupt, typer.Abort):

@@ -13,6 +13,8 @@ _MAY_BE_EMPTY = "--key"  # that of a row may be
 
 
 def _require_texts(command: Any, context: Any, arguments: Sequence[str]) -> None:
+    if context.resilient_parsing:
+        return  # a shell asks what may come next
     given, *_ = command.make_parser(context).parse_args(list(arguments))
     for one in command.params:
         values = given.get(one.name)

@@ -6,10 +6,17 @@ from typing import Annotated
 
 import typer
 
+from viewtail.cli.completing import view_names
+
 KEY = "The entity's key. Join several columns by ':'; write bytes in hexadecimal, with or without 0x."
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 ViewName = Annotated[
-    str, typer.Argument(metavar="VIEW", help="A view's name, or STORE:NAME where two stores have one of that name.")
+    str,
+    typer.Argument(
+        metavar="VIEW",
+        help="A view's name, or STORE:NAME where two stores have one of that name.",
+        autocompletion=view_names,
+    ),
 ]
 Key = Annotated[str, typer.Argument(metavar="KEY", help=KEY)]
 Limit = Annotated[int, typer.Option(metavar="N", help="Return at most N rows.", min=1, max=10_000)]

@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from viewtail.cli.completing import view_names
 from viewtail.cli.each import in_each
 
 Paused = Annotated[
-    list[str] | None, typer.Argument(metavar="[VIEW...]", help="Views; the pipelines that keep them go on.")
+    list[str] | None,
+    typer.Argument(metavar="[VIEW...]", help="Views; the pipelines that keep them go on.", autocompletion=view_names),
 ]
 Pipelines = Annotated[
     list[str] | None,

@@ -7,10 +7,14 @@ from typing import Annotated
 
 import typer
 
+from viewtail.cli.completing import view_names
 from viewtail.cli.each import in_each
 from viewtail.cli.options import All, DryRun, Json, Limit, MaxRows, Yes
 
-Replayed = Annotated[list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views to backfill again.")]
+Replayed = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[VIEW...]", help="The views to backfill again.", autocompletion=view_names),
+]
 NewHistory = Annotated[
     bool,
     typer.Option(

@@ -6,10 +6,14 @@ from typing import Annotated
 
 import typer
 
+from viewtail.cli.completing import view_names
 from viewtail.cli.each import in_each
 from viewtail.cli.options import DryRun, Json, MaxRows, MaxThreads
 
-Verified = Annotated[list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views; by default all of them.")]
+Verified = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[VIEW...]", help="The views; by default all of them.", autocompletion=view_names),
+]
 Repair = Annotated[bool, typer.Option("--repair", help="Write what is wrong again, through the guard.")]
 Sample = Annotated[
     float | None,
