@@ -26,6 +26,7 @@ RECENT_S = 90.0  # reports of a pipeline that runs are at most a minute old
 READ_QUERIES = 4  # of `read`, however many pipelines and views there are
 BUSY_ABOVE_S = 1.0  # a pipeline with a larger lag is left alone by what can wait
 BEHIND_S = 60.0  # `status` says behind, and exits 1, above this lag
+WELL = ("running", PAUSED)  # states of a pipeline; what is paused is so on purpose
 _FROM_WELL = ("filled", "filling", "new", "paused", "halted")  # states of a view
 
 
@@ -81,13 +82,23 @@ class PipelineStatus:
     paused: Pause | None = None  # also before its process has seen it, and while none runs
 
     @property
+    def is_behind(self) -> bool:
+        """Whether it runs, and its lag is too large all the same."""
+        return self.state == "running" and self.lag_s > BEHIND_S
+
+    @property
+    def condition(self) -> str:
+        """Its state, or that it is behind."""
+        return "behind" if self.is_behind else self.state
+
+    @property
     def is_well(self) -> bool:
         """False when it is down, behind, or has a view that is halted or waits for something, or keys that are parked.
 
         What is paused is so on purpose: a pipeline counts once it is behind, and a view never.
         """
         return (
-            self.state in ("running", PAUSED)
+            self.state in WELL
             and self.lag_s <= BEHIND_S
             and not any(view.state == "halted" or view.parked for view in self.views)
             and not (self.error and any(view.state in ("new", "filling") for view in self.views))
@@ -283,3 +294,14 @@ def _view(row: Sequence[Any]) -> ViewStatus:
         paused=pauses.pause_of(pause),
         proven_through=proven,
     )
+
+
+def each_view(pipelines: Sequence[PipelineStatus]) -> list[tuple[str, ViewStatus]]:
+    """Each view once a source, and that source where it is not the default one."""
+    found: dict[tuple[str, str], list[ViewStatus]] = {}
+    for one in pipelines:
+        identity = PipelineId.parse(one.name)
+        where = "" if identity.is_default else one.name if identity.source == DEFAULT_SOURCE else identity.source
+        for view in one.views:
+            found.setdefault((where, view.name), []).append(view)
+    return [(where, as_one(views)) for (where, _), views in found.items()]

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from changes.retrying import PAUSED, STANDBY
+from changes.retrying import STANDBY
+from operations.status import WELL
 from projectors.view_states import State
 from viewtail.logs import masked
 
 LIVE_WITHIN_S = 30.0  # the supervisor's loop turns twice a second
 HEARD_WITHIN_S = 5.0  # a pipeline reports once or twice a second
-_WELL = ("running", STANDBY, PAUSED)  # what is paused is so on purpose
+_WELL = (*WELL, STANDBY)
 
 
 class Watched(Protocol):

@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from operations.findings import Findings
 from operations.fleet import Fleet
 from operations.status import PipelineStatus, ViewStatus
 from viewtail.commands.sparkline import KEPT_S, History
-from viewtail.commands.status import Findings
 from viewtail.commands.watch import Seen, _Page
 
 

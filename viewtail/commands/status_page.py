@@ -9,16 +9,15 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from changes.counting import agreeing, counted
-from changes.pipelines import DEFAULT_SOURCE, PipelineId
-from operations.fleet import Fleet, Member, Takeover
-from operations.status import BEHIND_S, PipelineStatus, ViewStatus, as_one
+from changes.pipelines import PipelineId
+from operations.fleet import Fleet, Member
+from operations.remarks import MOST_NAMES, of_fleet, told
+from operations.status import PipelineStatus, ViewStatus, each_view
 from projectors.stores.registry import STORES
-from projectors.views import is_copy, view_of
 from viewtail.commands.output import print_table
 
 MOST_PIPELINES = 16  # that are listed one by one
 MOST_MEMBERS = 12
-_MOST_NAMES = 3  # in a sentence
 _RATE_IS_FRESH_S = 10.0
 _RIGHT = frozenset({"lag", "waiting", "rows/s", "rows", "filled", "parked", "reported", "pipelines", "assigned"})
 _GREEN, _CYAN, _RED = ("running", "filled"), ("filling", "new", "standby"), ("down", "halted", "silent")
@@ -44,7 +43,7 @@ def print_page(pipelines: Sequence[PipelineStatus], fleet: Fleet, remarks: Seque
         print()
         views = [_view_row(where, view) for where, view in each_view(pipelines)]
         _table(("view", "state", "filled", "rows", "parked", "proven through"), views)
-    for line in (*told(pipelines), *_of_fleet(fleet), *remarks):
+    for line in (*told(pipelines), *of_fleet(fleet), *remarks):
         print(f"\n{line}")
 
 
@@ -64,14 +63,14 @@ def _pipeline_rows(pipelines: Sequence[PipelineStatus]) -> Iterator[tuple[str, .
             yield _pipeline_row(ones[0])
             continue
         yield _folded(f"{source}.*.{store}", ones)
-        unwell = [one for one in ones if one.state != "running" or is_behind(one)]
-        yield from map(_pipeline_row, unwell[:_MOST_NAMES])
-        if (left := len(unwell) - _MOST_NAMES) > 0:
+        unwell = [one for one in ones if one.state != "running" or one.is_behind]
+        yield from map(_pipeline_row, unwell[:MOST_NAMES])
+        if (left := len(unwell) - MOST_NAMES) > 0:
             yield (f"and {left} more that {agreeing(left, 'are')} not well", *[""] * 7)
 
 
 def _folded(name: str, ones: Sequence[PipelineStatus]) -> tuple[str, ...]:
-    states = [shown_state(one) for one in ones]
+    states = [one.condition for one in ones]
     counts = {state: states.count(state) for state in sorted(set(states))}
     waiting = [one.waiting for one in ones if one.waiting is not None]
     owners = {one.owner for one in ones if one.owner and one.state != "down"}
@@ -90,7 +89,7 @@ def _folded(name: str, ones: Sequence[PipelineStatus]) -> tuple[str, ...]:
 def _pipeline_row(one: PipelineStatus) -> tuple[str, ...]:
     return (
         one.name,
-        shown_state(one),
+        one.condition,
         f"{one.lag_s:.1f} s",
         "-" if one.waiting is None else f"{one.waiting:,}",
         f"{shown_rate(one):,}",
@@ -98,16 +97,6 @@ def _pipeline_row(one: PipelineStatus) -> tuple[str, ...]:
         one.position or "-",
         shown_age(one.reported_s_ago),
     )
-
-
-def is_behind(one: PipelineStatus) -> bool:
-    """Whether it runs, and its lag is too large all the same."""
-    return one.state == "running" and one.lag_s > BEHIND_S
-
-
-def shown_state(one: PipelineStatus) -> str:
-    """Its state, or that it is behind."""
-    return "behind" if is_behind(one) else one.state
 
 
 def shown_rate(one: PipelineStatus) -> int:
@@ -131,118 +120,12 @@ def _member_rows(members: Sequence[Member]) -> Iterator[tuple[str, ...]]:
         yield f"and {len(states)} more", counts, *[""] * 5
 
 
-def each_view(pipelines: Sequence[PipelineStatus]) -> list[tuple[str, ViewStatus]]:
-    """Each view once a source, and that source where it is not the default one."""
-    found: dict[tuple[str, str], list[ViewStatus]] = {}
-    for one in pipelines:
-        identity = PipelineId.parse(one.name)
-        where = "" if identity.is_default else one.name if identity.source == DEFAULT_SOURCE else identity.source
-        for view in one.views:
-            found.setdefault((where, view.name), []).append(view)
-    return [(where, as_one(views)) for (where, _), views in found.items()]
-
-
 def _view_row(where: str, view: ViewStatus) -> tuple[str, ...]:
     filled = "-" if view.filled_percent is None else f"{view.filled_percent:.0f} %"
     if view.eta_s is not None:
         filled += f", {view.rows_per_second:,.0f}/s, {view.eta_s:.0f} s left"
     name = f"{view.name} ({where})" if where else view.name
     return (name, view.state, filled, f"{view.row_count:,}", str(view.parked), view.proven_through or "-")
-
-
-# --- Remarks: each ends with what to do ---
-
-
-def told(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
-    """Of pipelines and views that are not well."""
-    yield from _of_pipelines(pipelines)
-    yield from _of_paused(pipelines)
-    yield from _of_views(pipelines)
-
-
-def _of_pipelines(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
-    named: dict[str, list[str]] = {}
-    for one in pipelines:
-        if one.error:
-            named.setdefault(one.error, []).append(one.name)
-        elif is_behind(one):
-            yield (
-                f"pipeline {one.name}: {one.lag_s:.0f} s behind. While lag falls it is catching up; when it rises, the "
-                "store is slower than the changes come: docs/operations.md, Behind"
-            )
-    for error, names in named.items():
-        yield f"{_listed('pipeline', names)}: {error}"
-
-
-def _of_paused(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
-    paused: dict[str, list[str]] = {}
-    for one in pipelines:
-        if one.paused is not None:
-            paused.setdefault(str(one.paused), []).append(one.name)
-    for since, names in paused.items():
-        wanted = names if len(names) == 1 else sorted({PipelineId.parse(name).store for name in names})
-        meant = f"--pipeline {wanted[0]}" if len(wanted) == 1 else "--all"
-        yield (
-            f"{_listed('pipeline', names)}: paused {since}. Nothing is read or written, and nothing lost while the "
-            f"source keeps the changes. To go on: viewtail resume {meant}"
-        )
-
-
-def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
-    for _, view in each_view(pipelines):
-        if view.paused is not None:
-            yield (
-                f"view {view.name} is paused {view.paused}. It gets no changes; to go on: viewtail resume "
-                f"{view_of(view.name)}, which backfills it"
-            )
-        elif view.reason:
-            yield f"view {view.name} is halted: {view.reason}"
-        if view.parked:
-            keys, of = counted(view.parked, "keys"), view_of(view.name)
-            mend = f"viewtail replay {view.name}"
-            if is_copy(view.name):
-                mend = f"viewtail rebuild {of} --abort drops this copy, and viewtail rebuild {of} builds one anew"
-            yield (
-                f"view {view.name}: {keys} could not be applied; all others were. The reasons: viewtail "
-                f"dead-letters list {view.name}. When they are mended: {mend}"
-            )
-
-
-def _of_fleet(fleet: Fleet) -> Iterator[str]:
-    for one in fleet.fenced[:_MOST_NAMES]:
-        what = "is silent" if one.is_silent else "is fenced"
-        yield f"{one.taken_from} {what}: {_taken(one)} {_believes(one)}"
-    if (left := len(fleet.fenced) - _MOST_NAMES) > 0:
-        yield f"{left} more {agreeing(left, 'are')} fenced: viewtail status --json"
-    last = fleet.last_takeover
-    if last is not None and last not in fleet.fenced:
-        yield f"last takeover: {_taken(last)}"
-    unknown = [one.name for one in fleet.members if one.state == "unknown"]
-    if unknown:
-        yield (
-            f"{_listed('member', unknown)}: in the consumer group, but not noted in MySQL. Where that is no viewtail "
-            "of this deployment, it takes partitions that views need: end it, or set another VIEWTAIL_SOURCE__GROUP"
-        )
-
-
-def _taken(one: Takeover) -> str:
-    return (
-        f"{one.process} took {_listed('pipeline', one.pipelines)} from {one.taken_from} at {one.at} UTC, "
-        f"{one.s_ago:.0f} s ago."
-    )
-
-
-def _believes(one: Takeover) -> str:
-    if one.is_silent:
-        return "It died, or hangs. It is fenced: if it wakes up, its writes are refused and it stands by"
-    return "It lives, and may believe that it owns them still: its next write is refused, and then it stands by"
-
-
-def _listed(what: str, names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return f"{what} {names[0]}"
-    rest = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"{what}s {', '.join(names[:_MOST_NAMES])}{rest}"
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

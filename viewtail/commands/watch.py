@@ -22,14 +22,16 @@ from rich.table import Table
 from rich.text import Text
 
 from changes.errors import MisuseError, StoreUnavailableError, ViewtailError, once
+from operations.findings import Findings, compared
 from operations.fleet import Fleet
-from operations.status import PipelineStatus, ViewStatus, read
+from operations.remarks import remarks, told
+from operations.status import PipelineStatus, ViewStatus, each_view, read
 from servers.patience import QUESTION
 from servers.sessions import Connection, MySQLAddress, open_session, session_error
 from viewtail import settings
 from viewtail.commands.sparkline import History
-from viewtail.commands.status import Findings, compared, declared, remarks
-from viewtail.commands.status_page import STYLES, each_view, is_behind, shown_age, shown_rate, shown_state, told
+from viewtail.commands.status import declared
+from viewtail.commands.status_page import STYLES, shown_age, shown_rate
 from viewtail.signals import on_stop
 from viewtail.sources import read_position
 
@@ -112,7 +114,8 @@ class _Looking:
         seen = Findings(
             pipelines=pipelines, fleet=Fleet(owners={}), source_error=None, keeps_s=None, not_run=[], retired=[]
         )
-        found = compared(self._loaded, seen, self._declared)
+        shared_out, database = self._loaded.source_kind.is_shared_out, self._loaded.store_database
+        found = compared(seen, self._declared, database, is_shared_out=shared_out)
         now = time.monotonic()
         lags = {
             one.name: self.seen.lags.get(one.name, History()).with_one(now, None if one.state == "down" else one.lag_s)
@@ -141,7 +144,7 @@ class _Column:
 
 _PIPELINE_COLUMNS = (
     _Column("pipeline", lambda one, _: one.name),
-    _Column("state", lambda one, _: shown_state(one)),
+    _Column("state", lambda one, _: one.condition),
     _Column("lag", lambda one, _: "-" if one.state == "down" else f"{one.lag_s:.1f} s", is_right=True),
     _Column("lag lately", lambda _, drawn: drawn),
     _Column("rows/s", lambda one, _: f"{shown_rate(one):,}", is_right=True),
@@ -216,7 +219,7 @@ class _Page:
 
 
 def _worst_first(found: Findings) -> tuple[list[PipelineStatus], list[tuple[str, ViewStatus]]]:
-    pipelines = sorted(found.pipelines, key=lambda one: (one.state == "running" and not is_behind(one), one.name))
+    pipelines = sorted(found.pipelines, key=lambda one: (one.state == "running" and not one.is_behind, one.name))
     views = sorted(each_view(found.pipelines), key=_rank)
     return pipelines, views
 
