@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -158,6 +160,18 @@ def test_what_no_deployment_would_take_is_told_once(words: list[str], capsys: py
     told = capsys.readouterr().err
     assert ended.value.code == 2 and told.startswith("viewtail: error: ") and "--" not in told.split(":")[0], told
     assert "-- a: the first" not in told
+
+
+def test_each_of_several_deployments_is_given_the_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    statement = b"ALTER TABLE shop.user DROP COLUMN email;"
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(statement)))
+    with pytest.raises(SystemExit) as ended:
+        main.main(["contract", "check", "-", "--offline"])
+    told = capsys.readouterr()
+    assert (ended.value.code, told.err) == (1, "-- a: the first\n-- b: the second\n")
+    assert "by_a" in told.out and "by_b" in told.out
 
 
 def test_a_name_that_one_of_several_deployments_does_not_know_is_no_error(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
@@ -18,10 +17,9 @@ from servers.facts import folds_names
 from servers.patience import QUESTION
 from servers.sessions import open_session
 from viewtail import declarations
+from viewtail.commands.named_file import INPUT, content_of
 from viewtail.commands.output import print_json
 from viewtail.settings import Settings
-
-_INPUT = Path("-")
 
 
 def check(loaded: Settings, file: Path, *, database: str | None, is_offline: bool, as_json: bool) -> int:
@@ -60,13 +58,12 @@ def _of_source(loaded: Settings, views: Sequence[View], default: str) -> Iterato
 
 
 def _shown(file: Path) -> str:
-    return "standard input" if file == _INPUT else f"{file}"
+    return "standard input" if file == INPUT else f"{file}"
 
 
 def _text(file: Path) -> str:
     try:
-        content = sys.stdin.buffer.read() if file == _INPUT else file.read_bytes()
-        return content.decode("utf-8-sig")
+        return content_of(file).decode("utf-8-sig")
     except OSError as error:
         raise MisuseError(f"{file}: {error.strerror}; name a file with SQL statements, or - for the input") from None
     except UnicodeDecodeError:

@@ -31,6 +31,7 @@ from servers.literals import where_all
 from servers.sessions import number_of, took_too_long
 from viewtail import declarations
 from viewtail.commands.agreeing import agreed
+from viewtail.commands.named_file import content_of
 from viewtail.commands.output import print_remark
 from viewtail.commands.progress import progress
 from viewtail.commands.stretch import moment_of
@@ -240,8 +241,7 @@ def _selection(deployment: Deployment, beside: Beside, selected: Selected, how: 
 def _keys_of(view: BoundView, file: Path) -> list[str]:
     """Its lines that are not empty. Raises MisuseError with the first line that is no key of the view."""
     try:
-        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-        text = content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
+        text = content_of(file).decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         raise MisuseError(f"--keys-from {file}: cannot be read: {error}") from None
     found = []
