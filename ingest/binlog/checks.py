@@ -197,8 +197,9 @@ def prepared_checks(connection: Connection, address: MySQLAddress) -> Iterator[F
     except pymysql.err.MySQLError as error:
         if error.args[:1] not in [(1227,), (1401,)]:
             raise
-        mend = f"nothing where nobody uses XA; else GRANT XA_RECOVER_ADMIN ON *.* TO {account(address)};"
-        yield warn(_WHERE, what, "not known which are prepared: the user may not ask", why, mend)
+        mend = f"GRANT XA_RECOVER_ADMIN ON *.* TO {account(address)};"
+        seen = "not known which are prepared: the user may not ask, which is fine where nobody uses XA"
+        yield warn(_WHERE, what, seen, why, mend)
         return
     seen = f"{len(names) or 'no'} prepared transactions"
     mend = f"XA RECOVER lists them: XA COMMIT or XA ROLLBACK each, e.g. XA ROLLBACK {names[0]}" if names else ""

@@ -20,6 +20,7 @@ from stack import Server
 from tests.support.copies import LISTS, STORES, VIEWS, Lists, Shop, declared, kept, placed, rebuilt
 from tests.support.running import Run, addresses, in_this_process, running, wait_for
 from viewtail.commands import rebuild as commands
+from viewtail.shards import one
 
 pytestmark = pytest.mark.one_in(2)
 
@@ -509,7 +510,7 @@ def test_the_backfill_of_a_copy_waits_while_the_pipeline_is_late(
         rested = []
         monkeypatch.setattr(GivingWay, "after", lambda self, rows: rested.append(rows))
         in_this_process(run, monkeypatch)
-        deployment, view = commands._deployed(None, "people")
+        deployment, view = commands._deployed(one(None), "people")
         copy = replace(view, copy=2, is_beside=True)
         assert commands._prove(deployment, copy, threading.Event(), is_hurried=True) == []
         assert rested == []
