@@ -110,6 +110,9 @@ class Server:
         self._require_free_port()
         if self._launch.pid_file is not None:
             self._launch.pid_file.unlink(missing_ok=True)
+        # A mysqld that was killed leaves these with its process's number, which another process may have by now.
+        for lock in self.directory.rglob("*.sock.lock"):
+            lock.unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._launch.argv,
