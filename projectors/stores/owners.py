@@ -106,9 +106,8 @@ def kept_by_another(view: str, place: str, owners: Iterable[PlaceOwner], mend: s
     """Why a view does not get its place, and what to do. `mend` is what else would do in that store."""
     return (
         f"{place} belongs to {_which(owners)}. Two deployments would overwrite each other there, so this one leaves it "
-        "alone. "
-        f"{mend}; or have the other one give it up: take the view out of its views.py and run viewtail forget there, "
-        f"not here; or take it over: {_to_take_over(view)}"
+        f"alone. {mend}; or have the other one give it up: take the view out of its views.py and run viewtail forget "
+        f"there, not here; or take it over: {_to_take_over(view)}"
     )
 
 

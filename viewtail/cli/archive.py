@@ -16,8 +16,6 @@ EventTable = Annotated[
 MovedRows = Annotated[
     float, typer.Option(metavar="N", help="Read or move at most N events a second; 0: no limit.", min=0, max=1e9)
 ]
-
-
 OlderThan = Annotated[str, typer.Option(metavar="TIME", help="Events that are older: 90m, 24h, 90d.")]
 KeepLast = Annotated[
     bool,

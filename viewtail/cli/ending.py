@@ -31,10 +31,8 @@ def ended(call: Callable[[], int], unknown: list[str] | None = None) -> int:
     except typer.exceptions.TyperException as error:
         _say_misuse(error)
         return error.exit_code
-    except (
-        BrokenPipeError,
-        SystemExit,
-    ):  # typer makes the one into the other, or has told a shell enough
+    except (BrokenPipeError, SystemExit):
+        # The first becomes the second in typer, which also exits when it has told a shell enough.
         _silence_stdout()
         return 0  # the reader had enough
     except (KeyboardInterrupt, typer.Abort):
