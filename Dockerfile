@@ -8,12 +8,9 @@ RUN python -m venv /opt/viewtail \
     && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements-dev.txt
 COPY pyproject.toml ./
 COPY stack/typing_markers stack/typing_markers
-COPY changes changes
-COPY servers servers
 COPY offsets offsets
 COPY ingest ingest
 COPY projectors projectors
-COPY operations operations
 COPY viewtail viewtail
 RUN /opt/build/bin/python -m build --wheel --no-isolation --outdir /build/dist \
     && /opt/viewtail/bin/pip install --no-cache-dir --no-deps --no-index /build/dist/*.whl

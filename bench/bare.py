@@ -18,14 +18,14 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import WriteRowsEvent
 
 from bench.setting import Place, Setting
-from changes.writes import Key
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.limits import Limits
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.redis.sink import RedisSink
-from servers.pipelined import Flight
 from viewtail import declarations, settings
+from viewtail.changes.writes import Key
 from viewtail.composition import Deployment, deploy
+from viewtail.servers.pipelined import Flight
 
 ROWS_A_COMMIT = Limits().batch_rows  # as many as one batch of a pipeline holds
 

@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from changes.pipelines import PipelineId
-from changes.writes import ViewWrites
-from operations.cleaner import MOST_BESIDE, Cleaner, Share
-from projectors.ownership import Ownership
+from projectors.pipeline_run import PipelineRun
 from projectors.proving.recent import RecentKeys
 from viewtail import logs, settings
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.writes import ViewWrites
 from viewtail.composition import Deployment
 from viewtail.interpreter import tune_worker
+from viewtail.operations.cleaner import MOST_BESIDE, Cleaner, Share
 from viewtail.presence import Presence
 from viewtail.signals import on_stop
 from viewtail.worker import Worker
@@ -95,10 +95,10 @@ class NotingWorker(Worker):
     """Keeps the steps of its cleaner. Raises RuntimeError when it runs its pipeline again: counts begin anew then."""
 
     steps: list[Step]
-    own: Ownership
+    own: PipelineRun
     recent: _Recent
 
-    def _cleaner(self, deployment: Deployment, own: Ownership) -> Cleaner:
+    def _cleaner(self, deployment: Deployment, own: PipelineRun) -> Cleaner:
         if hasattr(self, "own"):
             raise RuntimeError("the pipeline ended and was taken again, so nothing was measured")
         plain = super()._cleaner(deployment, own)

@@ -21,9 +21,9 @@ from typing import Any
 
 import orjson
 
-from servers.sessions import Connection, open_session
 from viewtail import settings
 from viewtail.entities import Command, EventSourced
+from viewtail.servers.sessions import Connection, open_session
 
 TABLE = "bench.account"
 _WARM_S = 1.5  # before anything counts

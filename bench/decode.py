@@ -19,12 +19,12 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import WriteRowsEvent
 
 from bench.setting import TABLE, Place, Setting, write_bulk_rows, write_single_rows
-from changes.batches import Followed
 from ingest.binlog.connection import DumpConnection
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from servers.sessions import MySQLAddress, open_session
+from viewtail.changes.batches import Followed
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 SLICES = 3  # a round
 _DOCUMENTS_A_TRANSACTION = 100

@@ -16,12 +16,12 @@ from bench.bare import deployment
 from bench.consuming import PARTITIONS, admin
 from bench.live import BARE_TOPIC
 from bench.setting import ROWS_A_TRANSACTION, Setting
-from changes.batches import Origin
-from changes.envelope import Envelope, Message
-from changes.published import POSITIONS, VERSION_HEADER
-from changes.writes import KeptChange
 from ingest.limits import Limits
 from projectors.stores.topics.sink import _PRODUCER
+from viewtail.changes.batches import Origin
+from viewtail.changes.envelope import Envelope, Message
+from viewtail.changes.published import POSITIONS, VERSION_HEADER
+from viewtail.changes.writes import KeptChange
 
 TOPIC = "bench.narrow"
 _WITHIN_S = 60.0

@@ -30,12 +30,12 @@ import stack.mysql
 import stack.redis
 from bench.measured import peak_memory_mib
 from bench.setting import CHECKOUT, Place, Setting, writable
-from changes.batches import Followed
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from servers.sessions import MySQLAddress, open_session
+from viewtail.changes.batches import Followed
 from viewtail.interpreter import tune_worker
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 MOST_MIB = 512
 MOST_COST = 1.3  # of a row beside the same row in small

@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 from bench.consuming import arrivals
 from bench.setting import Setting
 from ingest.binlog.connection import DumpConnection
-from servers.sessions import MySQLAddress
+from viewtail.servers.sessions import MySQLAddress
 
 RATE = 300  # transactions a second
 SEEN_WITHIN_S = 30.0

@@ -16,14 +16,14 @@ import threading
 import time
 from pathlib import Path
 
-from changes.pipelines import PipelineId
-from changes.positions import Position
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.poll.position import PollPosition
 from offsets.lease import Lease
 from offsets.mysql import OwnSession
-from projectors.ownership import Ownership, take
+from projectors.pipeline_run import PipelineRun, open_run
 from viewtail import declarations, settings
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.positions import Position
 from viewtail.composition import deploy
 from viewtail.interpreter import tune_worker
 
@@ -38,7 +38,7 @@ def main() -> None:
     while not lease.acquire(1):
         pass
     stop = threading.Event()
-    own = take(deployment, PipelineId.of(store), lease, stop)
+    own = open_run(deployment, PipelineId.of(store), lease, stop)
     if what == "drain":
         seconds = _drain(own, int(rest[0]), BinlogPosition(epoch=1, file=rest[1], end=int(rest[2]), start=int(rest[2])))
     elif what == "poll":
@@ -50,7 +50,7 @@ def main() -> None:
     print(json.dumps({"seconds": seconds, "memory_mib": peak_memory_mib()}), flush=True)
 
 
-def _drain(own: Ownership, rows: int, start: Position) -> float:
+def _drain(own: PipelineRun, rows: int, start: Position) -> float:
     began = ended = 0.0
 
     def watch() -> None:
@@ -72,7 +72,7 @@ def _drain(own: Ownership, rows: int, start: Position) -> float:
     return ended - began
 
 
-def _fill(own: Ownership) -> float:
+def _fill(own: PipelineRun) -> float:
     pipeline = threading.Thread(target=own.pipeline.run, args=(own.offset,))
     pipeline.start()
     while own.pipeline.vitals.state != "running":

@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bench.measured import peak_memory_mib
-from changes.pipelines import PipelineId
-from changes.positions import Position
-from changes.writes import Parked, ViewWrites
 from ingest.kafka.position import own as of_topic
 from offsets.lease import Lease
-from projectors.ownership import Ownership, take
+from projectors.pipeline_run import PipelineRun, open_run
 from projectors.stores import nothing, witnessed
 from viewtail import declarations, settings
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.positions import Position
+from viewtail.changes.writes import Parked, ViewWrites
 from viewtail.composition import Deployment, deploy
 from viewtail.interpreter import tune_worker
 
@@ -73,14 +73,14 @@ def main() -> None:
     print(json.dumps({"began": began, "ended": ended, "memory_mib": peak_memory_mib()}), flush=True)
 
 
-def _taken(deployment: Deployment, identity: PipelineId) -> tuple[Ownership, Lease]:
+def _taken(deployment: Deployment, identity: PipelineId) -> tuple[PipelineRun, Lease]:
     lease = Lease(deployment.open_store, deployment.database, identity.name)
     while not lease.acquire(1):
         pass
-    return take(deployment, identity, lease, threading.Event()), lease
+    return open_run(deployment, identity, lease, threading.Event()), lease
 
 
-def _run(owned: Sequence[Ownership], rows: int) -> tuple[float, float]:
+def _run(owned: Sequence[PipelineRun], rows: int) -> tuple[float, float]:
     """Every pipeline in a thread, as a member of the group runs it; when they began and when all was applied."""
     threads = [threading.Thread(target=_from_the_first, args=(one,)) for one in owned]
     began = time.perf_counter()
@@ -100,7 +100,7 @@ def _run(owned: Sequence[Ownership], rows: int) -> tuple[float, float]:
     return began, ended
 
 
-def _from_the_first(owned: Ownership) -> None:
+def _from_the_first(owned: PipelineRun) -> None:
     begin = replace(of_topic(owned.offset), offset=0, version=0)
     store = witnessed(owned.pipeline.sink)
     if store is not None:  # a store without its witness would be filled from the table

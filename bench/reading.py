@@ -24,10 +24,10 @@ from elasticsearch import Elasticsearch
 
 from bench import bare
 from bench.setting import Setting, told
-from changes.tables import Column, Kind
 from ingest.canonical import fetch_rows, select_list
 from projectors.stores.index_tables.reading import ROWS_A_PAGE
-from servers.sessions import MySQLAddress, open_session
+from viewtail.changes.tables import Column, Kind
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 KEYS_AT_ONCE = 1_000
 _PAUSE_S = 0.001

@@ -9,17 +9,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
-from changes.batches import Batch, Followed
-from changes.findings import Finding
-from changes.pipelines import DEFAULT_SOURCE, PipelineId
-from changes.positions import Position
-from changes.tables import ForeignKey
+from viewtail.changes.batches import Batch, Followed
+from viewtail.changes.findings import Finding
+from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
+from viewtail.changes.positions import Position
+from viewtail.changes.tables import ForeignKey
 
 if TYPE_CHECKING:  # settings are pydantic models, which who only declares views does not load
     from ingest.limits import Limits
-    from servers.addresses import AddressForm
-    from servers.login import Server
-    from servers.sessions import Connection, MySQLAddress
+    from viewtail.servers.addresses import AddressForm
+    from viewtail.servers.login import Server
+    from viewtail.servers.sessions import Connection, MySQLAddress
 
 Tables: TypeAlias = Sequence[tuple[str, str]]  # (schema, table)
 Orders: TypeAlias = Mapping[tuple[str, str], Collection[str]]  # what entities say of a table: `Followed.order`

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from changes.batches import Unreadable
 from ingest.charset_tables import AMBIGUOUS, DIFFERENCES
+from viewtail.changes.batches import Unreadable
 
 Decode = Callable[[bytes | bytearray], str]
 

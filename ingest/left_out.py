@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import pymysql
 import pymysql.cursors
 
-from changes.errors import ViewtailError
-from changes.findings import Finding, fail, ok, warn
-from servers.facts import MARIADB, ServerFacts, facts_of
-from servers.privileges import account, on_database
-from servers.sessions import Connection, MySQLAddress, asking, lacks_rights, quote, value_of
+from viewtail.changes.errors import ViewtailError
+from viewtail.changes.findings import Finding, fail, ok, warn
+from viewtail.servers.facts import MARIADB, ServerFacts, facts_of
+from viewtail.servers.privileges import account, on_database
+from viewtail.servers.sessions import Connection, MySQLAddress, asking, lacks_rights, quote, value_of
 
 WHERE = "source"
 WATERMARK = "watermark"  # the table

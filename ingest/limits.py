@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from servers.login import Group
+from viewtail.servers.login import Group
 
 
 class Limits(Group):

@@ -11,10 +11,10 @@ import threading
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
 
-from changes.batches import Batch
-from changes.positions import Position
 from ingest import Source
 from ingest.limits import Limits
+from viewtail.changes.batches import Batch
+from viewtail.changes.positions import Position
 
 TICK_S = 0.5  # after so long without a batch, None is handed over, so that timers can be looked at
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from changes.findings import Finding, expect, fail
 from ingest import Tables
 from ingest.left_out import left_out_checks
-from servers.facts import facts_of
-from servers.privileges import Privileges, account, on_database
-from servers.sessions import Connection, MySQLAddress, value_of
+from viewtail.changes.findings import Finding, expect, fail
+from viewtail.servers.facts import facts_of
+from viewtail.servers.privileges import Privileges, account, on_database
+from viewtail.servers.sessions import Connection, MySQLAddress, value_of
 
 WHERE = "source"
 WATERMARK_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from changes.positions import Position
+from viewtail.changes.positions import Position
 
 
 @dataclass(frozen=True, slots=True)

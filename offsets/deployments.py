@@ -13,8 +13,8 @@ from typing import Any
 
 from offsets import migrations
 from offsets.mysql import Session, transaction
-from servers.facts import facts_of
-from servers.sessions import MySQLAddress, quote
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import MySQLAddress, quote
 
 TABLE = "deployment_identity"
 

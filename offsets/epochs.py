@@ -11,9 +11,9 @@ from typing import Any
 
 import structlog
 
-from changes.errors import RETRIES, SourceUnavailableError
 from offsets.mysql import Session, transaction
-from servers.sessions import quote
+from viewtail.changes.errors import RETRIES, SourceUnavailableError
+from viewtail.servers.sessions import quote
 
 _log = structlog.get_logger("viewtail.source")
 

@@ -21,10 +21,10 @@ from typing import Any
 import pymysql
 import structlog
 
-from changes.errors import FencedError, StoreUnavailableError, ViewtailError, place_of
-from changes.retrying import HALTED, RETRYING
 from offsets.mysql import Session, looking, unavailable
-from servers.sessions import Connection, value_of
+from viewtail.changes.errors import FencedError, StoreUnavailableError, ViewtailError, place_of
+from viewtail.changes.retrying import HALTED, RETRYING
+from viewtail.servers.sessions import Connection, value_of
 
 _log = structlog.get_logger("viewtail.lease")
 

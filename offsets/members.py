@@ -12,10 +12,10 @@ from typing import Any
 
 import pymysql
 
-from changes.errors import StoreUnavailableError
 from offsets.lease import SESSION_TIMEOUT_S, lock_name
 from offsets.mysql import unavailable
-from servers.sessions import Connection, quote, value_of
+from viewtail.changes.errors import StoreUnavailableError
+from viewtail.servers.sessions import Connection, quote, value_of
 
 FORGET_AFTER_S = 600.0  # a silent process
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pymysql
 
-from changes.errors import RETRIES, StoreUnavailableError
 from offsets.lease import lock_name
-from servers.sessions import number_of, quote
+from viewtail.changes.errors import RETRIES, StoreUnavailableError
+from viewtail.servers.sessions import number_of, quote
 
 WAIT_S = 10  # for another process that migrates, and for statements that use a table
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import pymysql
 
-from changes.errors import RETRIES, FencedError, StoreError, StoreUnavailableError, ViewtailError
-from changes.pipelines import PipelineId
-from changes.positions import Position, ReadPosition
 from offsets import OffsetStore, Owner, Taken
-from servers.pipelined import Flight, Prepared
-from servers.sessions import Connection, mend_of_denial, quote, read_only_error
+from viewtail.changes.errors import RETRIES, FencedError, StoreError, StoreUnavailableError, ViewtailError
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.positions import Position, ReadPosition
+from viewtail.servers.pipelined import Flight, Prepared
+from viewtail.servers.sessions import Connection, mend_of_denial, quote, read_only_error
 
 Session = Callable[[], Connection]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from offsets import Owner
 from offsets.mysql import Session, transaction
-from servers.sessions import quote
+from viewtail.servers.sessions import quote
 
 KEPT = 5  # rows of a pipeline
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offsets.mysql import Session, reading, transaction
-from servers.sessions import quote
+from viewtail.servers.sessions import quote
 
 MOST_REASON = 1000  # characters that are kept of a reason
 

@@ -11,8 +11,8 @@ from typing import Any
 import pymysql
 
 from offsets import deployments, migrations
-from servers.facts import facts_of
-from servers.sessions import MySQLAddress, create_database, quote, session_error
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import MySQLAddress, create_database, quote, session_error
 
 _OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={collation}"
 

@@ -16,13 +16,13 @@ from collections.abc import Callable, Collection, Sequence
 import pymysql
 import structlog
 
-from changes.batches import Watermark
-from changes.errors import StopRequested, StoreUnavailableError, ViewtailError, WatermarkMissingError
-from changes.repeating import Repeats
 from offsets.lease import lock_name
 from offsets.mysql import OwnSession, Session, transaction
 from projectors.watermarks import ASKED, WatermarkPlace, Watermarks
-from servers.sessions import Connection, quote, value_of
+from viewtail.changes.batches import Watermark
+from viewtail.changes.errors import StopRequested, StoreUnavailableError, ViewtailError, WatermarkMissingError
+from viewtail.changes.repeating import Repeats
+from viewtail.servers.sessions import Connection, quote, value_of
 
 _log = structlog.get_logger("viewtail.pipeline")
 

@@ -19,10 +19,6 @@ from typing import Any, NoReturn
 
 import structlog
 
-from changes.errors import StopRequested
-from changes.rendering import render_key
-from changes.versions import MAX_VERSION
-from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.canonical.chunks import CanonicalRows, Chunk, row_order
 from projectors import failpoints
 from projectors.dead_letters import DeadLetters, Parking
@@ -33,6 +29,10 @@ from projectors.view_life import ViewLife
 from projectors.view_states import BackfillProgress, Event, State, ViewRecord
 from projectors.views import BoundView
 from projectors.watermarks import Watermarks
+from viewtail.changes.errors import StopRequested
+from viewtail.changes.rendering import render_key
+from viewtail.changes.versions import MAX_VERSION
+from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
 _log = structlog.get_logger("viewtail.backfill")
 

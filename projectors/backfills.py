@@ -15,18 +15,18 @@ from contextlib import closing
 
 import structlog
 
-from changes.errors import AnotherServerError, FencedError, StopRequested, ViewtailError, place_of
-from changes.retrying import reaction_to
 from ingest.canonical.chunks import CHUNK_BYTES
 from offsets.mysql import OwnSession, looking
 from projectors import copies, log_fill
-from projectors.ownership import Ownership
+from projectors.pipeline_run import PipelineRun
 from projectors.rebuilds import ASKED, Rebuild, Rebuilds, Stage
 from projectors.stores import Store
 from projectors.stores.registry import store_named
 from projectors.view_life import ViewLife
 from projectors.view_states import BackfillProgress
 from projectors.views import BoundView, Move
+from viewtail.changes.errors import AnotherServerError, FencedError, StopRequested, ViewtailError, place_of
+from viewtail.changes.retrying import reaction_to
 
 _log = structlog.get_logger("viewtail.backfill")
 
@@ -38,7 +38,7 @@ LOOK_EVERY_S = 2.0  # for views that an operator marked
 class Backfills:
     """Of one ownership. `run` returns when it ends, and ends it where the pipeline must restart."""
 
-    def __init__(self, own: Ownership) -> None:
+    def __init__(self, own: PipelineRun) -> None:
         self._own = own
         self._ending = own.stop
         self._began_at = time.monotonic()

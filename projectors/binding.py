@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from changes.bodies import ZLIB
-from changes.errors import DeclarationError, nearest
-from changes.tables import Column, Kind, Table
 from ingest.charsets import ONE_TO_ONE
 from projectors.function_columns import Reads, columns_read
 from projectors.function_source import function_source
 from projectors.stores.registry import needed, store_of
 from projectors.views import BoundView, RowFunction, View
+from viewtail.changes.bodies import ZLIB
+from viewtail.changes.errors import DeclarationError, nearest
+from viewtail.changes.tables import Column, Kind, Table
 
 if TYPE_CHECKING:
     from ingest.canonical.newest_cells import NewestCells

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pymysql
 
-from changes.errors import ViewtailError
 from projectors.pace import Pace
-from servers.sessions import Connection
+from viewtail.changes.errors import ViewtailError
+from viewtail.servers.sessions import Connection
 
 MAX_THREADS_RUNNING = 25  # as pt-online-schema-change has it by default
 MAX_REPLICA_LAG_S = 5.0

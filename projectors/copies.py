@@ -19,9 +19,6 @@ from typing import Protocol
 
 import structlog
 
-from changes.errors import DeclarationError, StoreError, ViewtailError
-from changes.pipelines import PipelineId
-from changes.retrying import reaction_to
 from ingest.limits import Limits
 from offsets import Owner
 from offsets.mysql import OwnSession, Session
@@ -34,7 +31,10 @@ from projectors.stores.access import Access
 from projectors.stores.registry import store_of
 from projectors.view_states import KEPT, KnownView, State, ViewRecord, ViewStates, known_views
 from projectors.views import BoundView, view_of
-from servers.sessions import Connection
+from viewtail.changes.errors import DeclarationError, StoreError, ViewtailError
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.retrying import reaction_to
+from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.rebuild")
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from changes.rendering import key_renderer
-from changes.versions import MAX_VERSION
-from changes.writes import Parked, ViewWrites
 from offsets.mysql import Session, reading, transaction
 from projectors.views import BoundView
-from servers.sessions import quote
+from viewtail.changes.rendering import key_renderer
+from viewtail.changes.versions import MAX_VERSION
+from viewtail.changes.writes import Parked, ViewWrites
+from viewtail.servers.sessions import quote
 
 _log = structlog.get_logger("viewtail.pipeline")
 

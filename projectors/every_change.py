@@ -11,7 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from changes.batches import (
+from projectors.binding import functions_read, shows_all
+from projectors.projection import Projected, Projections, RowByRow, RowRefusedError
+from projectors.stores import Store
+from projectors.views import BoundView
+from viewtail.changes.batches import (
     DELETE,
     INSERT,
     UNKNOWN,
@@ -26,12 +30,8 @@ from changes.batches import (
     pairs,
     unreadable_in,
 )
-from changes.tables import Column
-from changes.writes import Form, KeptChange, Key, Parked, ViewWrites
-from projectors.binding import functions_read, shows_all
-from projectors.projection import Projected, Projections, RowByRow, RowRefusedError
-from projectors.stores import Store
-from projectors.views import BoundView
+from viewtail.changes.tables import Column
+from viewtail.changes.writes import Form, KeptChange, Key, Parked, ViewWrites
 
 Image: TypeAlias = tuple[Any, ...] | bytes | None  # what a view shows of a row; None: nothing
 _MOST_FORMS = 100  # a reader that connects again makes new ones

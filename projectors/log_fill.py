@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
-from changes.batches import STREAM_END
-from changes.errors import SourceError, StopRequested
-from changes.positions import Position
 from ingest import Source
 from projectors.view_life import ViewLife
 from projectors.view_states import BackfillProgress, State, ViewRecord, ViewStates
 from projectors.watermarks import Watermarks
+from viewtail.changes.batches import STREAM_END
+from viewtail.changes.errors import SourceError, StopRequested
+from viewtail.changes.positions import Position
 
 _log = structlog.get_logger("viewtail.backfill")
 

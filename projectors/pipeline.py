@@ -21,10 +21,6 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from changes.batches import Batch
-from changes.errors import AnotherServerError, SourceError, StoreUnavailableError, ViewtailError
-from changes.positions import Position
-from changes.retrying import reaction_to
 from ingest import Source
 from ingest.limits import Limits
 from ingest.read_ahead import TICK_S, ReadAhead
@@ -40,7 +36,11 @@ from projectors.stream_fill import Windows
 from projectors.table_changes import TableChanges
 from projectors.view_life import ViewLife
 from projectors.watermarks import Watermarks
-from servers.sessions import Connection
+from viewtail.changes.batches import Batch
+from viewtail.changes.errors import AnotherServerError, SourceError, StoreUnavailableError, ViewtailError
+from viewtail.changes.positions import Position
+from viewtail.changes.retrying import reaction_to
+from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.pipeline")
 

@@ -14,17 +14,28 @@ from typing import Any, ClassVar
 
 import orjson
 
-from changes import bodies
-from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowChanges, Unreadable, pairs, unreadable_in
-from changes.errors import place_of
-from changes.rendering import render_key, row_value
-from changes.versions import MAX_VERSION
-from changes.writes import Key, Parked, ViewWrites, Write
 from projectors import function_columns
 from projectors.binding import keys_relied_on
 from projectors.function_columns import columns_read
 from projectors.stores import Unfit
 from projectors.views import BoundView
+from viewtail.changes import bodies
+from viewtail.changes.batches import (
+    DELETE,
+    INSERT,
+    Batch,
+    Followed,
+    Refused,
+    Row,
+    RowChanges,
+    Unreadable,
+    pairs,
+    unreadable_in,
+)
+from viewtail.changes.errors import place_of
+from viewtail.changes.rendering import render_key, row_value
+from viewtail.changes.versions import MAX_VERSION
+from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
 Apply = Callable[[list[RowChanges], dict[Key, Write], list[Parked]], None]
 

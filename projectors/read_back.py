@@ -19,14 +19,14 @@ from typing import Any, TypeVar
 import pymysql
 import structlog
 
-from changes.batches import Batch, Refused, Row, RowChanges
-from changes.errors import SourceUnavailableError, StopRequested, ViewtailError
-from changes.writes import Key
 from ingest import Committed
 from ingest.canonical.newest_cells import NewestCells
 from ingest.canonical.rows import fetch_rows, select_list, source_error
-from servers.literals import rows_with, where_all
-from servers.sessions import SNAPSHOT, Connection
+from viewtail.changes.batches import Batch, Refused, Row, RowChanges
+from viewtail.changes.errors import SourceUnavailableError, StopRequested, ViewtailError
+from viewtail.changes.writes import Key
+from viewtail.servers.literals import rows_with, where_all
+from viewtail.servers.sessions import SNAPSHOT, Connection
 
 _log = structlog.get_logger("viewtail.pipeline")
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from changes.errors import ViewtailError
 from offsets import Owner, migrations
 from offsets.mysql import Session, check_fence, reading, transaction
 from projectors.binding import made_by
 from projectors.view_states import Event, State, ViewStates
 from projectors.views import BoundView, Move, copy_id, view_of
-from servers.sessions import quote
+from viewtail.changes.errors import ViewtailError
+from viewtail.servers.sessions import quote
 
 SWAP_AGAIN_S = 10.0
 DEFAULT_KEEP_S = 24 * 3600  # how long the former copy is kept after a swap

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import structlog
 
-from changes.errors import AnotherServerError
-from changes.positions import Position
 from ingest import BackfillAgain, BeginEpoch, GoOn, ReadAgain, Source
 from projectors.stores import Sink, publisher, witnessed
 from projectors.view_life import ViewLife
+from viewtail.changes.errors import AnotherServerError
+from viewtail.changes.positions import Position
 
 _log = structlog.get_logger("viewtail.pipeline")
 

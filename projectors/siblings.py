@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from changes.pipelines import PipelineId
 from offsets.mysql import Session, reading
 from projectors.view_life import ViewLife
 from projectors.view_states import BackfillProgress, Event, State
-from servers.sessions import quote
+from viewtail.changes.pipelines import PipelineId
+from viewtail.servers.sessions import quote
 
 
 class _Record(NamedTuple):

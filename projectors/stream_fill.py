@@ -17,10 +17,6 @@ from typing import Any
 
 import structlog
 
-from changes.batches import Batch, Origin
-from changes.errors import StopRequested
-from changes.rendering import key_renderer, render_key
-from changes.writes import KeptChange, Key, Parked, ViewWrites
 from ingest.canonical.chunks import Chunk, row_order
 from projectors import failpoints
 from projectors.backfill import Backfill
@@ -28,6 +24,10 @@ from projectors.projection import Projected
 from projectors.stores import Publisher
 from projectors.view_states import ViewRecord, key_from_text, key_text
 from projectors.views import BoundView
+from viewtail.changes.batches import Batch, Origin
+from viewtail.changes.errors import StopRequested
+from viewtail.changes.rendering import key_renderer, render_key
+from viewtail.changes.writes import KeptChange, Key, Parked, ViewWrites
 
 _log = structlog.get_logger("viewtail.backfill")
 

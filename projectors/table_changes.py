@@ -24,11 +24,6 @@ from dataclasses import dataclass, replace
 import pymysql
 import structlog
 
-from changes.batches import Row, TableChange, TableChangeKind
-from changes.errors import RETRIES, DeclarationError, SourceError, SourceUnavailableError, StopRequested, StoreError
-from changes.tables import Table, unlike
-from changes.versions import MAX_VERSION
-from changes.writes import Key, ViewWrites, Write
 from ingest.canonical import describe, fetch_rows
 from ingest.canonical.chunks import absent_keys, reading_of
 from offsets import OffsetStore
@@ -37,7 +32,19 @@ from projectors.dead_letters import DeadLetters
 from projectors.stores import GuardedSink, Sink, guarded, publisher
 from projectors.view_life import DescribeAgain, ViewLife
 from projectors.views import BoundView
-from servers.sessions import Connection
+from viewtail.changes.batches import Row, TableChange, TableChangeKind
+from viewtail.changes.errors import (
+    RETRIES,
+    DeclarationError,
+    SourceError,
+    SourceUnavailableError,
+    StopRequested,
+    StoreError,
+)
+from viewtail.changes.tables import Table, unlike
+from viewtail.changes.versions import MAX_VERSION
+from viewtail.changes.writes import Key, ViewWrites, Write
+from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.pipeline")
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import structlog
 
-from changes.batches import Followed, Halt
 from offsets.mysql import Session
 from projectors.projection import Projections
 from projectors.stores import NOT_AS_DECLARED, Sink, guarded
@@ -24,6 +23,7 @@ from projectors.stores.owners import TO_TAKE_OVER
 from projectors.stores.registry import store_of
 from projectors.view_states import KEPT, Event, State, ViewRecord, ViewStates
 from projectors.views import BoundView, View
+from viewtail.changes.batches import Followed, Halt
 
 _log = structlog.get_logger("viewtail.pipeline")
 

@@ -14,9 +14,6 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from changes.errors import DeclarationError, StopRequested
-from changes.pipelines import DEFAULT_SOURCE, PipelineId
-from changes.tables import Column, Kind
 from offsets import Owner, migrations
 from offsets.lease import is_held
 from offsets.mysql import Session, check_fence, reading, transaction
@@ -25,7 +22,10 @@ from projectors.stores.leaving import Place
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, view_of
 from projectors.whole_replays import Ending
-from servers.sessions import quote
+from viewtail.changes.errors import DeclarationError, StopRequested
+from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
+from viewtail.changes.tables import Column, Kind
+from viewtail.servers.sessions import quote
 
 
 class State(StrEnum):

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from changes.batches import Row
-from changes.bodies import CODECS
-from changes.errors import DeclarationError
-from changes.tables import Column, Table, full_name, is_pattern, names_of
+from viewtail.changes.batches import Row
+from viewtail.changes.bodies import CODECS
+from viewtail.changes.errors import DeclarationError
+from viewtail.changes.tables import Column, Table, full_name, is_pattern, names_of
 
 if TYPE_CHECKING:
     from ingest.canonical.newest_cells import NewestCells
@@ -295,7 +295,7 @@ class BoundView:
     @property
     def condition(self) -> str:
         """SQL: which rows of the canonical table are the entity's; '' of all."""
-        from servers.literals import exactly  # a views.py needs no MySQL client
+        from viewtail.servers.literals import exactly  # a views.py needs no MySQL client
 
         if self.cells is not None:
             return self.cells.condition

@@ -17,10 +17,10 @@ from typing import Any
 import pymysql
 import structlog
 
-from changes.batches import Watermark
-from changes.errors import SourceUnavailableError, StopRequested, WatermarkMissingError
 from offsets.mysql import OwnSession
-from servers.sessions import Connection, quote
+from viewtail.changes.batches import Watermark
+from viewtail.changes.errors import SourceUnavailableError, StopRequested, WatermarkMissingError
+from viewtail.servers.sessions import Connection, quote
 
 _log = structlog.get_logger("viewtail.backfill")
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from changes.counting import agreeing, counted
-from changes.pipelines import DEFAULT_SOURCE
 from offsets.lease import is_held
 from offsets.pauses import this_person
-from servers.sessions import quote
+from viewtail.changes.counting import agreeing, counted
+from viewtail.changes.pipelines import DEFAULT_SOURCE
+from viewtail.servers.sessions import quote
 
 MARKED = "marked"
 _BACKFILLING, _FILLED, _HALTED, _PAUSED = "filling", "filled", "halted", "paused"  # of State, whose module needs this

@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import viewtail.own_packages  # noqa: F401  before all others of ours: it decides where they come from
-from changes.errors import WaitedTooLongError
-from projectors.stores.elasticsearch.views import SearchIndex
-from projectors.stores.index_tables.views import IndexTable
-from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisSortedSet
-from projectors.stores.topics.views import Topic
-from projectors.views import Entity, View
+from viewtail.late_names import late
 
 if TYPE_CHECKING:
-    from operations.reading import Record, Rows
     from projectors.stores import SearchPage
+    from projectors.stores.elasticsearch.views import SearchIndex
+    from projectors.stores.index_tables.views import IndexTable
+    from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisSortedSet
+    from projectors.stores.topics.views import Topic
+    from projectors.views import Entity, View
+    from viewtail.changes.errors import WaitedTooLongError
+    from viewtail.operations.reading import Record, Rows
     from viewtail.settings import Settings
 
 __all__ = [
@@ -38,7 +39,21 @@ __all__ = [
     "wait_for",
 ]
 
-# Imported when called: every worker imports this package, and pays for the clients of its own store only.
+# Every module of viewtail imports this package before itself, so this one imports none of them.
+__getattr__ = late(
+    __name__,
+    {
+        "Entity": "projectors.views",
+        "IndexTable": "projectors.stores.index_tables.views",
+        "RedisHash": "projectors.stores.redis.views",
+        "RedisJson": "projectors.stores.redis.views",
+        "RedisSet": "projectors.stores.redis.views",
+        "RedisSortedSet": "projectors.stores.redis.views",
+        "SearchIndex": "projectors.stores.elasticsearch.views",
+        "Topic": "projectors.stores.topics.views",
+        "WaitedTooLongError": "viewtail.changes.errors",
+    },
+)
 
 
 def find(view: str | View, *values: Any, settings: Settings | None = None, limit: int = 100) -> Rows:

@@ -5,23 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import pymysql
 import structlog
 
-from changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
-from changes.pipelines import DEFAULT_SOURCE, PipelineId
-from changes.positions import Position
-from changes.tables import Table
 from ingest import History, SourceAccess, Tables
 from ingest.canonical import Descriptions, is_denied
 from ingest.limits import Limits
 from offsets import deployments, epochs, schema
 from offsets.mysql import OwnSession, saved_position
-from operations import status
-from operations.check import check_patterns, check_read_back, tables_of
-from operations.status import PipelineStatus
 from projectors.binding import bind, declaration_hash, named_columns
 from projectors.stores import Store
 from projectors.stores.access import Access
@@ -30,14 +22,17 @@ from projectors.stores.registry import STORES, store_named
 from projectors.view_states import GETS_NOTHING, ViewStates, kept_elsewhere, known_views, places_ours
 from projectors.views import BoundView, View
 from projectors.watermarks import WatermarkPlace
-from servers.facts import facts_of
-from servers.patience import COMMAND
-from servers.sessions import Connection, asking, open_session, session_error
+from viewtail.changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
+from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
+from viewtail.changes.positions import Position
+from viewtail.operations import status
+from viewtail.operations.check import check_patterns, check_read_back, tables_of
+from viewtail.operations.status import PipelineStatus
+from viewtail.servers.facts import facts_of
+from viewtail.servers.patience import COMMAND
+from viewtail.servers.sessions import Connection, asking, open_session, session_error
 from viewtail.settings import Settings
 from viewtail.sources import read_position
-
-if TYPE_CHECKING:
-    from operations.erase import Archived
 
 _log = structlog.get_logger("viewtail.composition")
 
@@ -102,19 +97,6 @@ class Deployment:
 
     def open_primary(self) -> Connection:
         return open_session(self.settings.primary_address(), role="source")
-
-    def archived(self, table: Table) -> Archived | None:
-        """Where archived events of event-sourced entities are; None for other tables, and where there are none."""
-        from operations.erase import Archived
-        from viewtail.entities.archives import Archive
-        from viewtail.entities.event_table import EventTable
-
-        if not {"event_id", "entity_id", "command_id"} <= {column.name for column in table.columns}:
-            return None
-        archive = Archive(EventTable(table.full_name))
-        with asking(replace(self.settings.primary_address(), database=None), role="source") as connection:
-            events = archive.events(connection)
-            return None if events is None else Archived(table=events.quoted, files=archive.files(connection))
 
     def open_store(self) -> Connection:
         """On the server of index tables and offsets; no database is selected, it may not exist yet."""

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
-from changes.errors import DeclarationError, MisuseError, nearest
 from projectors.stores.registry import STORES, store_of
 from projectors.views import View
 from viewtail import own_packages
+from viewtail.changes.errors import DeclarationError, MisuseError, nearest
 from viewtail.settings import Settings
 
 SHARD_VARIABLE = "VIEWTAIL_SHARD"
@@ -60,7 +60,7 @@ def configured(loaded: Settings) -> list[View]:
 
 def chosen(loaded: Settings, views: Sequence[View], name: str) -> View:
     """The one of a command's `configured` views that a user names. Raises MisuseError."""
-    from operations.reading import choose, named
+    from viewtail.operations.reading import choose, named
 
     if not named(views, name) and (left_out := named(load(loaded.views), name)):
         raise MisuseError(

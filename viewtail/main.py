@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
-from changes.errors import MisuseError
 from viewtail import light_imports
+from viewtail.changes.errors import MisuseError
 from viewtail.cli import (
     archive,
     contract,

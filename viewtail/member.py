@@ -16,14 +16,14 @@ from typing import TypeAlias
 
 import structlog
 
-from changes.errors import MisuseError, ViewtailError
-from changes.pipelines import PipelineId
-from changes.positions import Position
-from changes.retrying import GIVEN_UP, STOPPED, reaction_to
 from ingest import Members
-from operations.check import tables_of
 from viewtail import declarations, settings
+from viewtail.changes.errors import MisuseError, ViewtailError
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.positions import Position
+from viewtail.changes.retrying import GIVEN_UP, STOPPED, reaction_to
 from viewtail.composition import Deployment
+from viewtail.operations.check import tables_of
 from viewtail.presence import Presence
 from viewtail.reports import REPORT_EVERY_S, tell
 from viewtail.worker import Worker

@@ -22,10 +22,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
-from changes.errors import SettingsError
-from changes.retrying import HALTED, PROCESS_ENDED, RETRYING, STANDBY
 from projectors.view_states import State
 from viewtail import probes
+from viewtail.changes.errors import SettingsError
+from viewtail.changes.retrying import HALTED, PROCESS_ENDED, RETRYING, STANDBY
 
 _log = structlog.get_logger("viewtail.run")
 

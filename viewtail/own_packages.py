@@ -1,22 +1,40 @@
-"""Makes sure that the names of viewtail's packages mean viewtail's, whatever lies beside a user's views.py.
+"""Makes sure that `offsets`, `ingest` and `projectors` are viewtail's, whatever lies beside a user's views.py.
 
-A folder of the user's may come first on the module path (PYTHONPATH, the working directory) and hold a package called
-`changes` or `servers`. Importing this module, which `viewtail` does before anything else, loads ours under these names.
+A folder of the user's may come first on the module path (PYTHONPATH, the working directory) and hold a package of one
+of these names. Importing this module, which `viewtail` does before anything else, has Python find ours; a program that
+imported one of its own before is told so.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from importlib.machinery import PathFinder
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 
-# In this order, each imports only those before it.
-NAMES = ("changes", "servers", "offsets", "ingest", "projectors", "operations")
+NAMES = ("offsets", "ingest", "projectors")
 ROOT = Path(__file__).resolve().parent.parent
 
-for _name in NAMES:
-    _spec = None if _name in sys.modules else PathFinder.find_spec(_name, [str(ROOT)])
-    if _spec is not None and _spec.loader is not None:
-        sys.modules[_name] = importlib.util.module_from_spec(_spec)
-        _spec.loader.exec_module(sys.modules[_name])
+
+class _Ours(PathFinder):
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return super().find_spec(fullname, [str(ROOT)], target) if path is None and fullname in NAMES else None
+
+
+def _refuse_others() -> None:
+    for name in NAMES:
+        found = getattr(sys.modules.get(name), "__file__", None)
+        if name in sys.modules and (found is None or ROOT not in Path(found).resolve().parents):
+            where = "a module" if found is None else found
+            raise ImportError(
+                f"viewtail has a package called {name} itself, and this process has imported another one: {where}. A "
+                f"process can have one of that name: rename yours, e.g. to my_{name}"
+            )
+
+
+_refuse_others()
+sys.meta_path.insert(0, _Ours)

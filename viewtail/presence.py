@@ -9,10 +9,10 @@ from typing import Any
 
 import structlog
 
-from changes.errors import ViewtailError
 from offsets.members import Membership
 from offsets.owners import this_process
-from servers.sessions import Connection
+from viewtail.changes.errors import ViewtailError
+from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.worker")
 

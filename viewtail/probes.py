@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from changes.retrying import STANDBY
-from operations.status import WELL
 from projectors.view_states import State
+from viewtail.changes.retrying import STANDBY
 from viewtail.logs import masked
+from viewtail.operations.status import WELL
 
 LIVE_WITHIN_S = 30.0  # the supervisor's loop turns twice a second
 HEARD_WITHIN_S = 5.0  # a pipeline reports once or twice a second

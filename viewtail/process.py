@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import viewtail.imported_light  # noqa: F401  before all that it is about
-from changes.errors import ViewtailError
-from changes.pipelines import PipelineId
 from viewtail import logs, shards
+from viewtail.changes.errors import ViewtailError
+from viewtail.changes.pipelines import PipelineId
 from viewtail.composition import Deployment
 from viewtail.interpreter import tune_worker
 from viewtail.member import Member

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from operations import reading
 from projectors.stores.registry import store_of
 from projectors.views import View
-from servers.patience import QUESTION
 from viewtail import declarations
 from viewtail.composition import deploy
+from viewtail.operations import reading
+from viewtail.servers.patience import QUESTION
 from viewtail.settings import Settings, load
 
 

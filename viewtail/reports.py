@@ -16,14 +16,14 @@ from typing import Any
 import orjson
 import structlog
 
-from changes.errors import ViewtailError
-from changes.retrying import PAUSED
 from offsets.mysql import OwnSession
 from offsets.owners import this_process
 from offsets.pauses import Pause
-from operations import status
-from projectors.ownership import Deployment, Ownership
+from projectors.pipeline_run import Deployment, PipelineRun
 from projectors.view_states import State
+from viewtail.changes.errors import ViewtailError
+from viewtail.changes.retrying import PAUSED
+from viewtail.operations import status
 
 _log = structlog.get_logger("viewtail.worker")
 
@@ -65,7 +65,7 @@ class Reporter:
         stop: threading.Event,
         more: Callable[[], Mapping[str, object]],
     ) -> None:
-        self.own: Ownership | None = None
+        self.own: PipelineRun | None = None
         self.state = "starting"
         self._error: str | None = None
         self._pause: Pause | None = None
@@ -140,7 +140,7 @@ class Reporter:
             **self._state(own),
         }
 
-    def _state(self, own: Ownership | None) -> dict[str, Any]:
+    def _state(self, own: PipelineRun | None) -> dict[str, Any]:
         state, error = self.state, self._error
         if own and state == "running":
             state, error = own.pipeline.vitals.state, own.pipeline.vitals.error
@@ -179,7 +179,7 @@ class Reporter:
             self._saved_at = time.monotonic()
 
 
-def _owned(own: Ownership) -> dict[str, Any]:
+def _owned(own: PipelineRun) -> dict[str, Any]:
     vitals = own.pipeline.vitals
     return {
         "position": str(vitals.position) if vitals.position else None,
@@ -201,7 +201,7 @@ def _owned(own: Ownership) -> dict[str, Any]:
     }
 
 
-def _views(own: Ownership) -> list[dict[str, Any]]:
+def _views(own: PipelineRun) -> list[dict[str, Any]]:
     """State, parked keys, how much of it is filled, from 0 to 1, and through when it is proven (Unix time).
 
     None where this process does not know, or nothing is proven.

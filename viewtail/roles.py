@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from changes.errors import MisuseError
 from projectors.stores.registry import store_of
 from projectors.views import View
+from viewtail.changes.errors import MisuseError
 from viewtail.settings import Settings
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, get
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, create_model, model_validator
 
-from changes.errors import SettingsError, nearest
 from ingest import SourceAccess, SourceKind
 from ingest.limits import Limits
 from projectors.stores import Store
@@ -24,10 +23,11 @@ from projectors.stores.access import Access
 from projectors.stores.index_tables.store import MySQLSettings
 from projectors.stores.registry import STORES, needed
 from projectors.views import View
-from servers.addresses import MYSQL, AddressForm, parse
-from servers.login import OWN_DATABASE, Group, Name, Server
-from servers.patience import Patience
-from servers.sessions import MySQLAddress
+from viewtail.changes.errors import SettingsError, nearest
+from viewtail.servers.addresses import MYSQL, AddressForm, parse
+from viewtail.servers.login import OWN_DATABASE, Group, Name, Server
+from viewtail.servers.patience import Patience
+from viewtail.servers.sessions import MySQLAddress
 from viewtail.sources import SourceSettings, read_position
 
 PREFIX = "VIEWTAIL_"

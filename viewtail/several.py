@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr, ValidationError
 
-from changes.errors import DeclarationError, SettingsError
 from projectors.views import View
-from servers.addresses import MYSQL, parse
-from servers.login import OWN_DATABASE, Server
+from viewtail.changes.errors import DeclarationError, SettingsError
+from viewtail.servers.addresses import MYSQL, parse
+from viewtail.servers.login import OWN_DATABASE, Server
 from viewtail.sources import Mode, SourceSettings
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from changes.errors import DeclarationError, MisuseError, nearest
 from viewtail import declarations, settings
+from viewtail.changes.errors import DeclarationError, MisuseError, nearest
 from viewtail.declarations import SHARD_VARIABLE, Sharded
 from viewtail.settings import Settings
 

@@ -6,16 +6,16 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
-from changes.positions import Position
 from ingest import SourceKind
 from ingest.binlog.kind import BinlogKind, BinlogSettings
 from ingest.kafka.kind import KafkaKind
 from ingest.kafka.settings import KafkaSourceSettings
 from ingest.poll.kind import PollKind
 from ingest.poll.settings import PollSettings
-from servers.addresses import parse
-from servers.login import Server
-from servers.sessions import MySQLAddress
+from viewtail.changes.positions import Position
+from viewtail.servers.addresses import parse
+from viewtail.servers.login import Server
+from viewtail.servers.sessions import MySQLAddress
 
 __all__ = ["BINLOG", "KINDS", "POLL", "SourceSettings", "kind_of", "read_position"]
 

@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 import structlog
 
-from changes.retrying import GIVEN_UP, PROCESS_ENDED
+from viewtail.changes.retrying import GIVEN_UP, PROCESS_ENDED
 from viewtail.shards import Part
 
 _log = structlog.get_logger("viewtail.supervisor")

@@ -8,17 +8,17 @@ from time import monotonic
 from typing import Any
 from zlib import crc32
 
-from changes.errors import MisuseError
 from ingest import TimedSource
-from operations import waiting
-from operations.given import key_of
-from operations.reading import choose
-from operations.waiting import Wanted
-from projectors.proving.beside import Beside
+from projectors.proving.view_access import ViewAccess
 from projectors.views import View
-from servers.patience import COMMAND
 from viewtail import declarations
+from viewtail.changes.errors import MisuseError
 from viewtail.composition import Deployment, deploy
+from viewtail.operations import waiting
+from viewtail.operations.given import key_of
+from viewtail.operations.reading import choose
+from viewtail.operations.waiting import Wanted
+from viewtail.servers.patience import COMMAND
 from viewtail.settings import Settings, load
 
 _READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
@@ -54,7 +54,7 @@ def wait_for(
     deployment = deploy(settings, [chosen])
     (bound,) = deployment.views
     left_s = waiting.wait_until_begun(deployment, bound, within_s)
-    with Beside(deployment, bound, threading.Event()) as beside:
+    with ViewAccess(deployment, bound, threading.Event()) as beside:
         wanted_key = None if key is None else key_of(key, bound)
         took_s = waiting.wait(beside, lambda: _source(deployment, chosen), wanted_key, wanted, left_s)
     return within_s - left_s + took_s
@@ -72,7 +72,7 @@ def wait_for_all(views: Sequence[View], *, within_s: float, settings: Settings) 
     deployment = deploy(settings.asked_with(COMMAND.within(within_s).once()), others)
     for bound in deployment.views:
         waiting.wait_until_begun(deployment, bound, deadline - monotonic())
-        with Beside(deployment, bound, threading.Event()) as beside:
+        with ViewAccess(deployment, bound, threading.Event()) as beside:
             waiting.wait_until_whole(beside, deadline)
 
 

@@ -16,26 +16,26 @@ from functools import partial
 
 import structlog
 
-from changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
-from changes.pipelines import PipelineId
-from changes.repeating import Repeats
-from changes.retrying import HALTED, RETRYING, STANDBY, STOPPED, reaction_to
 from offsets import pauses
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
-from operations.check import tables_of
-from operations.cleaner import Cleaner
-from operations.new_declarations import NewDeclarations
-from operations.other_apps import MEND, other_app
-from operations.status import BUSY_ABOVE_S
 from projectors.backfills import Backfills
 from projectors.copies import Mover
-from projectors.ownership import Ownership, take
+from projectors.pipeline_run import PipelineRun, open_run
 from projectors.stores.registry import store_named
 from projectors.view_life import DescribeAgain, ReadAgain
 from projectors.views import View
 from viewtail import declarations, settings
+from viewtail.changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.repeating import Repeats
+from viewtail.changes.retrying import HALTED, RETRYING, STANDBY, STOPPED, reaction_to
 from viewtail.composition import Deployment, deploy_what_works
+from viewtail.operations.check import tables_of
+from viewtail.operations.cleaner import Cleaner
+from viewtail.operations.new_declarations import NewDeclarations
+from viewtail.operations.other_apps import MEND, other_app
+from viewtail.operations.status import BUSY_ABOVE_S
 from viewtail.presence import Presence
 from viewtail.reports import Reporter
 from viewtail.stops import Stop
@@ -193,7 +193,7 @@ class Worker:
         Views are bound as they were then: the stream may have more changes of their tables between here and now.
         """
         ending = Stop()  # of this ownership; `stop` ends it too
-        own = take(deployment, self.identity, lease, ending, self._held_back, self._fits_from)
+        own = open_run(deployment, self.identity, lease, ending, self._held_back, self._fits_from)
         if own.taken_from is not None:
             self._presence.takeover_count += 1
             _log.warning("taken over from a process that had not given it up", process=own.taken_from)
@@ -224,7 +224,7 @@ class Worker:
             following = replace(deployment, views=own.bound_views())
         return following
 
-    def _threads(self, deployment: Deployment, own: Ownership, backfills: Backfills) -> list[threading.Thread]:
+    def _threads(self, deployment: Deployment, own: PipelineRun, backfills: Backfills) -> list[threading.Thread]:
         """What is done beside the stream, not begun yet."""
         new = NewDeclarations(deployment=deployment, own=own, is_busy=partial(_is_behind, own))
         beside = {
@@ -243,7 +243,9 @@ class Worker:
             if not is_said:
                 self.reporter.save()
 
-    def _stream(self, deployment: Deployment, own: Ownership, backfills: Backfills, ending: Stop) -> Deployment | None:
+    def _stream(
+        self, deployment: Deployment, own: PipelineRun, backfills: Backfills, ending: Stop
+    ) -> Deployment | None:
         """Apply changes until it ends; returns what to go on with where it is to be read again."""
         try:
             with ending.telling(own.source.interrupt), self.stop.telling(ending.set):
@@ -260,7 +262,7 @@ class Worker:
             _log.info("a table changed: its views are bound to it as it is now", table=str(error))
         return None
 
-    def _look(self, own: Ownership, began_at: float, session: Session) -> None:
+    def _look(self, own: PipelineRun, began_at: float, session: Session) -> None:
         """At each renewal of the lease."""
         if self.reporter.state in (HALTED, RETRYING) and time.monotonic() - began_at > PROVEN_AFTER_S:
             self.reporter.say("running", None)  # its own thread saves that
@@ -268,7 +270,7 @@ class Worker:
             self._troubles.is_due(None)
         own.look(session)
 
-    def _cleaner(self, deployment: Deployment, own: Ownership) -> Cleaner:
+    def _cleaner(self, deployment: Deployment, own: PipelineRun) -> Cleaner:
         """Of an ownership; topics are published again as a whole, so there is nothing to clean in them."""
         chosen = self.settings.cleaner
 
@@ -278,7 +280,7 @@ class Worker:
         return Cleaner(deployment=deployment, own=own, share=chosen.share / 2, rest_s=chosen.rest_s, is_busy=is_busy)
 
     @staticmethod
-    def _mover(deployment: Deployment, own: Ownership) -> Mover:
+    def _mover(deployment: Deployment, own: PipelineRun) -> Mover:
         """Of an ownership, for copies that change places meanwhile."""
         return Mover(
             deployment=deployment,
@@ -291,6 +293,6 @@ class Worker:
         )
 
 
-def _is_behind(own: Ownership) -> bool:
+def _is_behind(own: PipelineRun) -> bool:
     """Whether it is left alone by what can wait."""
     return own.pipeline.vitals.state != "running" or own.lag_s > BUSY_ABOVE_S

@@ -25,11 +25,11 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from changes.pipelines import PipelineId
 from offsets import schema
 from offsets.mysql import MySQLOffsets, OwnSession
-from servers.addresses import MYSQL, parse
-from servers.sessions import MySQLAddress, open_session
+from viewtail.changes.pipelines import PipelineId
+from viewtail.servers.addresses import MYSQL, parse
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 CREATE = """
 CREATE TABLE IF NOT EXISTS consumed_change (

@@ -16,8 +16,8 @@ from urllib.request import ProxyHandler, build_opener
 
 import pymysql
 
-from operations.status import PipelineStatus, read
 from stack.server import Server, free_port
+from viewtail.operations.status import PipelineStatus, read
 from viewtail.sources import read_position
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from operations.status import PipelineStatus
+from viewtail.operations.status import PipelineStatus
 
 console = Console(highlight=False, soft_wrap=True)
 PLAIN_EVERY_S = 2.0

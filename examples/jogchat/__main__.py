@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing
 from typing import Any, NoReturn
 
 import pymysql
+from viewtail.cells import Cells
 
 import stack
 from examples.demo import comparing, running, servers
@@ -21,7 +22,6 @@ from examples.demo.running import DemoError, Run
 from examples.demo.screen import heading, line
 from examples.jogchat.views import INDEXED
 from viewtail import settings as viewtail_settings
-from viewtail.cells import Cells
 
 ROWS = 400  # of each table at first
 FILL_TIMEOUT_S = 120.0

@@ -12,18 +12,18 @@ from typing import Any
 import pymysql
 from pymysql.constants import ER
 
-from changes.errors import SourceError
-from changes.findings import Finding, fail, ok, warn
-from changes.tables import ForeignKey, full_name
 from ingest import Tables
 from ingest.canonical import is_denied
 from ingest.canonical.foreign_keys import cascading_ancestry
 from ingest.left_out import left_out_checks, unasked_checks
 from ingest.watermarks import watermark_checks
-from servers.asking import findings
-from servers.facts import MARIADB, MYSQL, ServerFacts, facts_of
-from servers.privileges import Privileges, account
-from servers.sessions import Connection, MySQLAddress, lacks_rights, quote
+from viewtail.changes.errors import SourceError
+from viewtail.changes.findings import Finding, fail, ok, warn
+from viewtail.changes.tables import ForeignKey, full_name
+from viewtail.servers.asking import findings
+from viewtail.servers.facts import MARIADB, MYSQL, ServerFacts, facts_of
+from viewtail.servers.privileges import Privileges, account
+from viewtail.servers.sessions import Connection, MySQLAddress, lacks_rights, quote
 
 DAY_S = 86_400
 MIN_PACKET = 16 << 20

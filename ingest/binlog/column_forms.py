@@ -14,8 +14,6 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from changes.errors import TableUnreadableError
-from changes.tables import Column, Kind
 from ingest.binlog import column_types as types
 from ingest.binlog import mariadb_types
 from ingest.binlog.collations import charset_of
@@ -25,6 +23,8 @@ from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_fit import is_text_in_binary, kind_of, labels_of
 from ingest.binlog.table_map import MapColumn
 from ingest.charsets import decoder_of, single_byte_table, unreadable_where_invalid
+from viewtail.changes.errors import TableUnreadableError
+from viewtail.changes.tables import Column, Kind
 
 _LONG = BLOBS | {types.JSON, types.GEOMETRY, types.VECTOR, types.BLOB_COMPRESSED}  # length in `metadata` bytes
 _EPOCH = datetime(1970, 1, 1)  # UTC, as the sessions of canonical rows are

@@ -5,7 +5,7 @@ Sources: include/field_types.h and mysql/binlog/event/rows_event.h (class Table_
 
 from __future__ import annotations
 
-from changes.tables import Kind
+from viewtail.changes.tables import Kind
 
 DECIMAL, TINY, SHORT, LONG, FLOAT, DOUBLE, NULL, TIMESTAMP, LONGLONG, INT24 = range(10)
 DATE, TIME, DATETIME, YEAR, NEWDATE, VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2, TYPED_ARRAY = range(10, 21)

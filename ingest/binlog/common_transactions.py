@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from changes.batches import RowChanges
-from changes.errors import TableUnreadableError
 from ingest.binlog.events import CHECKSUM_RESIDUE, DELETE_ROWS, UPDATE_ROWS, WRITE_ROWS
 from ingest.binlog.table_readers import TableReader
 from ingest.binlog.transaction_layouts import BEGIN_TAIL, XID_PACKET_BYTES, Opening, Openings, xid_head
 from ingest.binlog.walk import Walk
+from viewtail.changes.batches import RowChanges
+from viewtail.changes.errors import TableUnreadableError
 
 _LOOK_AHEAD = 64  # more than an event's header, and what is looked at before its length is known
 

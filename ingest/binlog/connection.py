@@ -18,11 +18,11 @@ from typing import Any
 import pymysql
 from pymysqlreplication import BinLogStreamReader
 
-from changes.errors import SourceUnavailableError
 from ingest.binlog import continuity
 from ingest.binlog.gtid_sets import GtidSet, is_of_mariadb
-from servers.facts import folds_names
-from servers.sessions import MySQLAddress, connection_arguments, logging_in, session_error, value_of
+from viewtail.changes.errors import SourceUnavailableError
+from viewtail.servers.facts import folds_names
+from viewtail.servers.sessions import MySQLAddress, connection_arguments, logging_in, session_error, value_of
 
 _MOST_IN_HEADER = 1 << 32  # bytes of a file: an event's header cannot tell a later position
 _COM_BINLOG_DUMP, _COM_BINLOG_DUMP_GTID = 0x12, 0x1E

@@ -11,12 +11,12 @@ from typing import Any
 
 import pymysql
 
-from changes.errors import AnotherServerError, HistoryGoneError, SourceError
 from ingest.binlog.coordinates import file_number
 from ingest.binlog.gtid_sets import domain_ends, domains_text, is_of_mariadb, mariadb_gtids
 from ingest.binlog.stream_errors import BACKFILL_ALL, PurgedError
-from servers.facts import MARIADB, facts_of
-from servers.sessions import value_of
+from viewtail.changes.errors import AnotherServerError, HistoryGoneError, SourceError
+from viewtail.servers.facts import MARIADB, facts_of
+from viewtail.servers.sessions import value_of
 
 _SHOWN = 200  # characters of a set, in a message
 

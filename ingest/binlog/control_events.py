@@ -12,7 +12,6 @@ from typing import NoReturn
 
 import structlog
 
-from changes.errors import HistoryGoneError
 from ingest.binlog import events
 from ingest.binlog.compressed_transactions import CompressedTransactions
 from ingest.binlog.coordinates import BinlogPosition, file_number
@@ -27,6 +26,7 @@ from ingest.binlog.stream_errors import BACKFILL_ALL, diverged, not_ended, unkno
 from ingest.binlog.table_readers import compile_reader
 from ingest.binlog.walk import Walk
 from ingest.binlog.xa_transactions import XaTransactions
+from viewtail.changes.errors import HistoryGoneError
 
 _log = structlog.get_logger("viewtail.source")
 

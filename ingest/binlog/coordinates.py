@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import orjson
 
-from changes.errors import HistoryGoneError, SourceError
-from changes.positions import Position
-from changes.versions import base_version
 from ingest.binlog.gtid_sets import grown
+from viewtail.changes.errors import HistoryGoneError, SourceError
+from viewtail.changes.positions import Position
+from viewtail.changes.versions import base_version
 
 _FILE = re.compile(r"^(?P<base>.+)\.(?P<number>\d{6,})$")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from itertools import chain
 
-from changes.batches import DELETE, UPDATE, Batch, RowChanges, Watermark
 from ingest.binlog.compressed_transactions import Compressed, CompressedTransactions
 from ingest.binlog.gtids import committed_us
 from ingest.binlog.open_transaction import PIECE_BYTES
@@ -17,6 +16,7 @@ from ingest.binlog.stream_errors import MALFORMED, malformed
 from ingest.binlog.table_readers import OWN_TABLE
 from ingest.binlog.walk import Walk
 from ingest.binlog.xa_transactions import XaTransactions
+from viewtail.changes.batches import DELETE, UPDATE, Batch, RowChanges, Watermark
 
 
 class Delivery:

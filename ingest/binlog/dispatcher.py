@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from zlib import crc32
 
-from changes.batches import Followed, RowChanges
-from changes.errors import TableUnreadableError
 from ingest.binlog import stream_errors
 from ingest.binlog.common_transactions import CommonTransactions
 from ingest.binlog.control_events import ControlEvents
@@ -40,6 +38,8 @@ from ingest.binlog.row_events import check_pairs
 from ingest.binlog.table_readers import OWN_TABLE, TableReaders
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from ingest.binlog.walk import Walk
+from viewtail.changes.batches import Followed, RowChanges
+from viewtail.changes.errors import TableUnreadableError
 
 # Packet length and sequence, status byte | timestamp, type, server id, event size, end position, flags.
 _HEAD = struct.Struct("<IBIBIIIH")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import struct
 
-from changes.errors import SourceError
 from ingest.binlog.gtid_sets import GtidSet, domain_ends, domains_text
 from ingest.binlog.gtids import GTID_BYTES, HAS_TAG, MARIADB, TAG_LENGTH_AT
 from ingest.binlog.stream_errors import unreadable
+from viewtail.changes.errors import SourceError
 
 _NUMBER_AT = 17
 _END_OF_NUMBERS = (1 << 63) - (1 << 32)  # so far from the last one that a run of them has numbers, too

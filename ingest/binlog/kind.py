@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 import pymysql
 from pydantic import Field
 
-from changes.batches import Followed
-from changes.errors import HistoryGoneError, ViewtailError
-from changes.findings import Finding
-from changes.pipelines import PipelineId
-from changes.positions import Position
-from changes.tables import ForeignKey
 from ingest import Orders, SourceAccess, SourceKind, Tables
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
-from servers.addresses import MYSQL
-from servers.facts import facts_of
-from servers.login import OWN_DATABASE, MySQLUrl, Name, Server
-from servers.sessions import Connection, MySQLAddress, asking, open_session, quote, session_error, value_of
+from viewtail.changes.batches import Followed
+from viewtail.changes.errors import HistoryGoneError, ViewtailError
+from viewtail.changes.findings import Finding
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.positions import Position
+from viewtail.changes.tables import ForeignKey
+from viewtail.servers.addresses import MYSQL
+from viewtail.servers.facts import facts_of
+from viewtail.servers.login import OWN_DATABASE, MySQLUrl, Name, Server
+from viewtail.servers.sessions import Connection, MySQLAddress, asking, open_session, quote, session_error, value_of
 
 if TYPE_CHECKING:
     from ingest.binlog.continuity import ServerHistory
@@ -162,7 +162,7 @@ class BinlogKind(SourceKind):
     def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
         from ingest.binlog import checks
         from ingest.watermarks import WATERMARK_PRIVILEGES
-        from servers.privileges import account, grants
+        from viewtail.servers.privileges import account, grants
 
         address, primary = access.address(), access.primary()
         yield f"-- On {address}, whose changes are read:"

@@ -10,9 +10,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from changes.batches import DELETE, INSERT, UPDATE, Followed, Row
-from changes.errors import TableUnreadableError
-from changes.tables import Column, Kind
 from ingest.binlog import column_types as types
 from ingest.binlog import mariadb_types
 from ingest.binlog.own_forms import form_of
@@ -20,6 +17,9 @@ from ingest.binlog.row_decoder import compile_decoder
 from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_map import TableMap, parse
 from ingest.binlog.table_readers import NO_EXTRA_DATA, CurrentRows, TableReader
+from viewtail.changes.batches import DELETE, INSERT, UPDATE, Followed, Row
+from viewtail.changes.errors import TableUnreadableError
+from viewtail.changes.tables import Column, Kind
 
 _NEVER_PLAIN = b"\xff\xff"  # in its place: no event's rows pass for those of such a table unseen
 # The last moment that a TIMESTAMP can hold, in UTC, before and since MariaDB 11.5.

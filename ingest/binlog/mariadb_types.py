@@ -2,8 +2,8 @@
 
 A compressed column or event is a deflate stream that says how long it is.
 
-Values of the first three are the texts that a SELECT gives (changes/binary_texts.py). Nothing of the binlog says which
-of them a column is: that is known from the table's description (ingest/canonical/tables.py).
+Values of the first three are the texts that a SELECT gives (viewtail/changes/binary_texts.py). Nothing of the binlog
+says which of them a column is: that is known from the table's description (ingest/canonical/tables.py).
 
 Source of the forms: sql/field.cc (Field_longstr::uncompress) of MariaDB 10.11.
 """
@@ -13,8 +13,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
-from changes.binary_texts import inet4_text, inet6_text, uuid_text
 from ingest.binlog.packed_integers import Buffer
+from viewtail.changes.binary_texts import inet4_text, inet6_text, uuid_text
 
 SIZES = {"uuid": 16, "inet4": 4, "inet6": 16}  # by the declared type: bytes of a value in the binlog
 

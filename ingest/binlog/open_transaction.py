@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from changes.batches import Refused, RowChanges
 from ingest.binlog.gtids import GTID_BYTES
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.place import Place, TransactionEnd
 from ingest.binlog.spool import Spool
+from viewtail.changes.batches import Refused, RowChanges
 
 PIECE_BYTES = 1 << 20  # of a spooled transaction: written while the processor's cache still has them
 _NO_PLACE = -1

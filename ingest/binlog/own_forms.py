@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from changes.batches import Followed, Forms
-from changes.errors import TableUnreadableError
-from changes.tables import Column, Kind
 from ingest.binlog import column_types as types
 from ingest.binlog.collations import charset_of
 from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_fit import is_as_described, kind_of, labels_of
 from ingest.binlog.table_map import MapColumn, TableMap
+from viewtail.changes.batches import Followed, Forms
+from viewtail.changes.errors import TableUnreadableError
+from viewtail.changes.tables import Column, Kind
 
 _GEOMETRIES = ("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon")
 _SIZED = ("", "tiny", "", "medium", "long")  # TEXT and BLOB, by the bytes of their length

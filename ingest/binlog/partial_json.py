@@ -14,9 +14,6 @@ from functools import partial
 
 import orjson
 
-from changes.batches import Followed, Row
-from changes.errors import TableUnreadableError
-from changes.tables import Kind
 from ingest.binlog.json_binary import MalformedJsonError, Tree, to_text, to_tree, tree_text
 from ingest.binlog.packed_integers import Buffer, integer
 from ingest.binlog.row_decoder import compile_decoder
@@ -24,6 +21,9 @@ from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_fit import kind_of
 from ingest.binlog.table_map import TableMap
 from ingest.charsets import unreadable_where_invalid
+from viewtail.changes.batches import Followed, Row
+from viewtail.changes.errors import TableUnreadableError
+from viewtail.changes.tables import Kind
 
 _PARTIAL_JSON = 1  # the only value option
 _REPLACE, _INSERT, _REMOVE = range(3)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from changes.batches import Origin, Refused, RowChanges
-from changes.errors import HistoryGoneError
-from changes.versions import MAX_FILE_NUMBER, MAX_POSITION, base_version
 from ingest.binlog.coordinates import BinlogPosition, file_number
 from ingest.binlog.events import ARTIFICIAL, SILENT
 from ingest.binlog.gtid_sets import GtidSet, is_of_mariadb
@@ -12,6 +9,9 @@ from ingest.binlog.gtids import GTID_BYTES, GtidTexts, gtid_text
 from ingest.binlog.gtids_read import GtidsRead, MariaDBGtidsRead
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.stream_errors import BACKFILL_ALL, WentBackError, unknown
+from viewtail.changes.batches import Origin, Refused, RowChanges
+from viewtail.changes.errors import HistoryGoneError
+from viewtail.changes.versions import MAX_FILE_NUMBER, MAX_POSITION, base_version
 
 BEFORE_ALL = -1  # a last position below all others, below 0 too: an event that ends at 4 GiB has that
 

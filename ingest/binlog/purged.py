@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-from changes.batches import UPDATE, Batch, RowChanges
-from changes.tables import Table
 from ingest.binlog import continuity
 from ingest.binlog.coordinates import BinlogPosition, file_number, own
 from ingest.binlog.gtid_sets import contains, count_beyond, union
 from ingest.binlog.stream_errors import PurgedError
 from ingest.canonical import describe
-from servers.sessions import Connection, MySQLAddress, asking
+from viewtail.changes.batches import UPDATE, Batch, RowChanges
+from viewtail.changes.tables import Table
+from viewtail.servers.sessions import Connection, MySQLAddress, asking
 
 _NO_GTIDS = "Without GTIDs (gtid_mode = ON) nothing proves that no change was among what is gone"
 

@@ -19,8 +19,6 @@ from functools import partial
 import pymysql
 import structlog
 
-from changes.errors import SourceError, ViewtailError
-from changes.pipelines import DEFAULT_SOURCE
 from ingest import SourceAccess, Tables, left_out
 from ingest.binlog import continuity
 from ingest.binlog.coordinates import BinlogPosition, own
@@ -30,8 +28,10 @@ from ingest.binlog.source import BinlogSource
 from offsets import members
 from offsets.lease import lock_name
 from offsets.mysql import transaction
-from servers.facts import facts_of
-from servers.sessions import Connection, MySQLAddress, open_session, quote, value_of
+from viewtail.changes.errors import SourceError, ViewtailError
+from viewtail.changes.pipelines import DEFAULT_SOURCE
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import Connection, MySQLAddress, open_session, quote, value_of
 
 _log = structlog.get_logger("viewtail.source")
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pymysql
 
-from changes.errors import CorruptEventError, HistoryGoneError, ViewtailError
 from ingest.binlog.coordinates import BinlogPosition, file_number
 from ingest.binlog.stream_errors import BACKFILL_ALL, WentBackError
-from servers.facts import facts_of
-from servers.sessions import MySQLAddress, open_session, value_of
+from viewtail.changes.errors import CorruptEventError, HistoryGoneError, ViewtailError
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import MySQLAddress, open_session, value_of
 
 _SAME_BYTES_TIMES = 5  # a bad wire does not harm the same bytes in the same way so often
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from changes.errors import HistoryGoneError
 from ingest import BackfillAgain, BeginEpoch, GoOn, ReadAgain, Resuming
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.stream_errors import BACKFILL_ALL
+from viewtail.changes.errors import HistoryGoneError
 
 
 def resuming(

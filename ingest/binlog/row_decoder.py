@@ -15,8 +15,6 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from changes.batches import Followed, Row
-from changes.errors import TableUnreadableError
 from ingest.binlog import packed_integers
 from ingest.binlog.column_forms import NAMES, Layout, layout_of
 from ingest.binlog.json_binary import MalformedJsonError
@@ -25,6 +23,8 @@ from ingest.binlog.row_source import Writer
 from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_fit import check_fits
 from ingest.binlog.table_map import TableMap
+from viewtail.changes.batches import Followed, Row
+from viewtail.changes.errors import TableUnreadableError
 
 _PATTERNS = 64  # NULL patterns of a table that get code of their own ...
 _SEEN_OFTEN = 16  # ... once they were seen so many times

@@ -5,14 +5,14 @@ What can be read is kept, a row with an unreadable value is refused, and a table
 
 from __future__ import annotations
 
-from changes.batches import Followed, Refused, Row, RowChanges, unreadable_in
-from changes.errors import TableUnreadableError
 from ingest.binlog.events import DELETE_ROWS, PARTIAL_UPDATE_ROWS, UPDATE_ROWS, WRITE_ROWS, WRITE_ROWS_V1, Event
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.partial_json import PartialUpdates
 from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_readers import TableReader
 from ingest.binlog.walk import Walk
+from viewtail.changes.batches import Followed, Refused, Row, RowChanges, unreadable_in
+from viewtail.changes.errors import TableUnreadableError
 
 _V2_LESS_V1 = WRITE_ROWS - WRITE_ROWS_V1
 _TABLE_BYTES = 8  # table id and flags, at the beginning of an event's body

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from changes.errors import SourceError
-from changes.versions import parts_of
 from ingest import Committed
 from ingest.binlog.coordinates import file_number
-from servers.facts import MARIADB, ServerFacts
-from servers.sessions import SNAPSHOT
+from viewtail.changes.errors import SourceError
+from viewtail.changes.versions import parts_of
+from viewtail.servers.facts import MARIADB, ServerFacts
+from viewtail.servers.sessions import SNAPSHOT
 
 
 def shows(cursor: Any, changes: Committed, facts: ServerFacts) -> bool:

@@ -15,11 +15,6 @@ from zlib import crc32
 import pymysql
 import structlog
 
-from changes.batches import Batch, Followed
-from changes.errors import CorruptEventError, HistoryGoneError, SourceError, TemporaryError, ViewtailError
-from changes.positions import Position
-from changes.retrying import reaction_to
-from changes.tables import Column, Kind, Table
 from ingest import Committed, Part, Progress, Resuming
 from ingest.binlog import continuity, purged, resuming
 from ingest.binlog.connection import DumpConnection
@@ -33,8 +28,13 @@ from ingest.binlog.stream_errors import BACKFILL_ALL, PurgedError, UncheckedForm
 from ingest.binlog.times import begun_s, file_since
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from ingest.left_out import is_logged
-from servers.facts import facts_of
-from servers.sessions import Connection, MySQLAddress, open_session, session_error
+from viewtail.changes.batches import Batch, Followed
+from viewtail.changes.errors import CorruptEventError, HistoryGoneError, SourceError, TemporaryError, ViewtailError
+from viewtail.changes.positions import Position
+from viewtail.changes.retrying import reaction_to
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import Connection, MySQLAddress, open_session, session_error
 
 _log = structlog.get_logger("viewtail.source")
 

@@ -11,8 +11,8 @@ import pickle
 import tempfile
 from collections.abc import Iterator, Sequence
 
-from changes.batches import Followed, Refused, RowChanges
-from changes.errors import SourceUnavailableError
+from viewtail.changes.batches import Followed, Refused, RowChanges
+from viewtail.changes.errors import SourceUnavailableError
 
 _BUFFER_BYTES = 1 << 20
 

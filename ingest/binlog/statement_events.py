@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from changes.batches import Followed, TableChange, TableChangeKind
 from ingest.binlog import query_event, statements
 from ingest.binlog.events import EXECUTE_LOAD_QUERY, Event
 from ingest.binlog.open_transaction import BEGINNING
@@ -13,6 +12,7 @@ from ingest.binlog.statements import Meaning
 from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.walk import Walk
 from ingest.binlog.xa_transactions import XaTransactions
+from viewtail.changes.batches import Followed, TableChange, TableChangeKind
 
 
 class StatementEvents:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from changes.batches import Followed, TableChangeKind
-from servers.quoted import BACKTICK, DOUBLE, SINGLE
+from viewtail.changes.batches import Followed, TableChangeKind
+from viewtail.servers.quoted import BACKTICK, DOUBLE, SINGLE
 
 if TYPE_CHECKING:
     from ingest import ddl
@@ -152,7 +152,7 @@ def judge(
         database: the session's, for names without one.
         followed: those that the statement may be about are picked from them.
         sql_mode: the session's; a strict one made the server refuse a conversion that loses something.
-        folds_names: whether table names that differ in case are those of one table (servers/facts.py); None: perhaps.
+        folds_names: whether table names that differ in case are those of one table (ServerFacts); None: perhaps.
     """
     if _ROWS_STAY.match(text) or not (tables := concerned(text, database, followed)):
         return []

@@ -6,9 +6,9 @@ import struct
 from typing import NoReturn
 from zlib import crc32
 
-from changes.errors import CorruptEventError, HistoryGoneError, SourceError, SourceUnavailableError
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.events import NAMES
+from viewtail.changes.errors import CorruptEventError, HistoryGoneError, SourceError, SourceUnavailableError
 
 # What reading past an event's end comes to, where no rule was broken before.
 MALFORMED = (IndexError, struct.error)

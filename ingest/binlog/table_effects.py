@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
 
-from changes.batches import Followed, TableChangeKind
-from changes.tables import Column, full_name
 from ingest import ddl
+from viewtail.changes.batches import Followed, TableChangeKind
+from viewtail.changes.tables import Column, full_name
 
 # Each holds all values of those before it.
 _WIDER = (

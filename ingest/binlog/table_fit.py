@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 
-from changes.batches import Followed
-from changes.errors import TableUnreadableError
-from changes.tables import Column, Kind
 from ingest.binlog import column_types as types
 from ingest.binlog import mariadb_types
 from ingest.binlog.collations import charset_of
 from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_map import MapColumn, TableMap
 from ingest.charsets import READABLE, decoder_of
+from viewtail.changes.batches import Followed
+from viewtail.changes.errors import TableUnreadableError
+from viewtail.changes.tables import Column, Kind
 
 _ABOVE_BMP = re.compile("[\U00010000-\U0010ffff]")
 

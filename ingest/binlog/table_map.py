@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from changes.errors import TableUnreadableError
-from changes.tables import full_name
 from ingest.binlog import column_types as types
 from ingest.binlog import packed_integers
 from ingest.binlog.stream_errors import BACKFILL_TABLE
+from viewtail.changes.errors import TableUnreadableError
+from viewtail.changes.tables import full_name
 
 # Types of the optional metadata fields.
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _COLUMN_NAME, _SET_STR_VALUE, _ENUM_STR_VALUE = range(1, 7)

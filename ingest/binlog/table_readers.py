@@ -9,8 +9,6 @@ from typing import Any, Literal, TypeAlias
 
 import structlog
 
-from changes.batches import Followed, Halt, Row, TableChange
-from changes.errors import TableUnreadableError
 from ingest.binlog.events import Event
 from ingest.binlog.open_transaction import OpenTransaction
 from ingest.binlog.own_forms import form_of
@@ -21,6 +19,8 @@ from ingest.binlog.row_decoder import Decoder, compile_decoder
 from ingest.binlog.stream_errors import rows_without_map
 from ingest.binlog.table_map import TableMap, names, parse
 from ingest.binlog.transaction_layouts import RowsHead, rows_head
+from viewtail.changes.batches import Followed, Halt, Row, TableChange
+from viewtail.changes.errors import TableUnreadableError
 
 _log = structlog.get_logger("viewtail.source")
 

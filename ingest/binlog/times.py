@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 
-from changes.errors import HistoryGoneError
 from ingest.binlog.connection import DumpConnection
 from ingest.binlog.events import FORMAT_DESCRIPTION
 from ingest.binlog.stream_errors import not_an_event
+from viewtail.changes.errors import HistoryGoneError
 
 # Packet length and sequence, status byte | time, type.
 _HEAD = struct.Struct("<IBIB")

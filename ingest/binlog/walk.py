@@ -6,13 +6,13 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from changes.batches import Followed
-from changes.errors import SourceError
 from ingest.binlog.events import IGNORABLE_FLAG, NAMES, ROW_EVENTS, SILENT, Event
 from ingest.binlog.open_transaction import OpenTransaction, Savepoint
 from ingest.binlog.place import Place
 from ingest.binlog.stream_errors import BACKFILL_TABLE, name_of
 from ingest.binlog.table_readers import TableReaders
+from viewtail.changes.batches import Followed
+from viewtail.changes.errors import SourceError
 
 _HEADER = struct.Struct("<4xB8xIH")  # of an event: type, end position, flags
 _HEADER_BYTES = 19

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import structlog
 
-from changes.batches import Refused, RowChanges
-from changes.errors import SourceError
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.events import Event
 from ingest.binlog.gtids import committed_us
 from ingest.binlog.place import TransactionEnd
 from ingest.binlog.walk import Walk
+from viewtail.changes.batches import Refused, RowChanges
+from viewtail.changes.errors import SourceError
 
 _log = structlog.get_logger("viewtail.source")
 

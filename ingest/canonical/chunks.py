@@ -16,15 +16,15 @@ from zlib import crc32
 
 import pymysql
 
-from changes.batches import Row
-from changes.errors import StopRequested, TablesChangedError, TemporaryError
-from changes.tables import Column, Kind, Table
-from changes.writes import Key
 from ingest.canonical.newest_cells import NewestCells
 from ingest.canonical.rows import fetch_rows, reading, select_list, select_of, source_error
 from ingest.canonical.tables import parts_of
-from servers.literals import beyond, rows_with, where_all
-from servers.sessions import SNAPSHOT, Connection, quote
+from viewtail.changes.batches import Row
+from viewtail.changes.errors import StopRequested, TablesChangedError, TemporaryError
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import Key
+from viewtail.servers.literals import beyond, rows_with, where_all
+from viewtail.servers.sessions import SNAPSHOT, Connection, quote
 
 CHUNK_ROWS = 24_000  # as many as a batch of the stream; at 4,000 a tenth of the time is commits
 CHUNK_BYTES = 8 << 20  # two chunks are in memory: one is read while the other is written

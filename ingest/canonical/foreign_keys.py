@@ -14,9 +14,9 @@ import pymysql
 import pymysql.cursors
 from pymysql.constants import ER
 
-from changes.tables import ForeignKey
 from ingest.canonical.rows import source_error
-from servers.sessions import Connection, lacks_rights, number_of, quote
+from viewtail.changes.tables import ForeignKey
+from viewtail.servers.sessions import Connection, lacks_rights, number_of, quote
 
 _COLUMNS = (
     "SELECT constraint_name, referenced_table_schema, referenced_table_name, column_name, referenced_column_name "

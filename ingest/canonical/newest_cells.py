@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from changes.tables import Column, Table
-from servers.literals import exactly
-from servers.sessions import quote
+from viewtail.changes.tables import Column, Table
+from viewtail.servers.literals import exactly
+from viewtail.servers.sessions import quote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,13 +22,13 @@ import pymysql
 from pymysql.constants import COMMAND, SERVER_STATUS
 from pymysql.protocol import MysqlPacket
 
-from changes.batches import Row
-from changes.counting import counted
-from changes.errors import RETRIES, SourceError, SourceUnavailableError, TookTooLongError, ViewtailError
-from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
 from ingest.charsets import decoder_of, unreadable_where_invalid
-from servers.answers import LastAnswer
-from servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, number_of, quote, session_error, took_too_long
+from viewtail.changes.batches import Row
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import RETRIES, SourceError, SourceUnavailableError, TookTooLongError, ViewtailError
+from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
+from viewtail.servers.answers import LastAnswer
+from viewtail.servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, number_of, quote, session_error, took_too_long
 
 # Every valid text of these character sets reaches the client as it is.
 _CONVERTED = frozenset(("utf8mb4", "utf8mb3", "latin1"))

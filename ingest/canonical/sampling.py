@@ -10,11 +10,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from changes.batches import Row
-from changes.tables import Column, Kind, Table
 from ingest.canonical.rows import fetch_rows, select_list
-from servers.literals import where_all
-from servers.sessions import Connection, quote
+from viewtail.changes.batches import Row
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.servers.literals import where_all
+from viewtail.servers.sessions import Connection, quote
 
 ROUNDS = 5  # of random numbers
 LONGER = 4  # times as long as in the round before are the runs of rows behind them

@@ -14,12 +14,12 @@ from typing import Any
 import pymysql
 import pymysql.cursors
 
-from changes.errors import DeclarationError
-from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table, full_name, is_pattern, matches
 from ingest.canonical.rows import source_error, user_of
 from ingest.charsets import READABLE
-from servers.facts import facts_of, folds_names
-from servers.sessions import Connection, lacks_rights, quote
+from viewtail.changes.errors import DeclarationError
+from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind, Table, full_name, is_pattern, matches
+from viewtail.servers.facts import facts_of, folds_names
+from viewtail.servers.sessions import Connection, lacks_rights, quote
 
 _TYPES = {
     Kind.INTEGER: "tinyint smallint mediumint int bigint year bit",

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ingest.kafka.batching import committed_us
 from ingest.kafka.position import KafkaPosition
-from servers.brokers import SOURCE, failed
-from servers.consuming import CONSUMER
+from viewtail.servers.brokers import SOURCE, failed
+from viewtail.servers.consuming import CONSUMER
 
 _LITTLE = {"fetch.message.max.bytes": 1 << 14, "queued.max.messages.kbytes": 1 << 10, "fetch.wait.max.ms": 10}
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
-from changes.batches import DELETE, INSERT, UPDATE, Batch, Followed, Refused, Row, RowChanges, Unreadable
-from changes.envelope_reading import EnvelopeReader, KeyOnlyDeleteError, MalformedEnvelopeError
-from changes.envelope_runs import RunReader, joined
-from changes.envelope_values import NOT_TAKEN, key_reader
-from changes.published import VERSION_HEADER, version_in
-from changes.tables import Column
 from ingest.kafka.position import KafkaPosition
+from viewtail.changes.batches import DELETE, INSERT, UPDATE, Batch, Followed, Refused, Row, RowChanges, Unreadable
+from viewtail.changes.envelope_reading import EnvelopeReader, KeyOnlyDeleteError, MalformedEnvelopeError
+from viewtail.changes.envelope_runs import RunReader, joined
+from viewtail.changes.envelope_values import NOT_TAKEN, key_reader
+from viewtail.changes.published import VERSION_HEADER, version_in
+from viewtail.changes.tables import Column
 
 Change: TypeAlias = RowChanges | Refused
 

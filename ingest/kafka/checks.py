@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from changes.counting import counted
-from changes.errors import ViewtailError, once
-from changes.findings import Finding, expect, fail, ok, warn
-from changes.published import POSITIONS
-from changes.tables import full_name
 from ingest import SourceAccess, Tables
 from ingest.kafka.place import Place
 from ingest.kafka.topics import idle
 from ingest.watermarks import watermark_checks
-from servers.asking import findings
-from servers.brokers import SOURCE, Broker
-from servers.privileges import Privileges, account
-from servers.sessions import Connection, MySQLAddress, quote
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import ViewtailError, once
+from viewtail.changes.findings import Finding, expect, fail, ok, warn
+from viewtail.changes.published import POSITIONS
+from viewtail.changes.tables import full_name
+from viewtail.servers.asking import findings
+from viewtail.servers.brokers import SOURCE, Broker
+from viewtail.servers.privileges import Privileges, account
+from viewtail.servers.sessions import Connection, MySQLAddress, quote
 
 _WHERE = "source"
 _ABSENT = "not there, or the user may not see it"

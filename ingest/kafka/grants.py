@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from changes.published import POSITIONS
 from ingest import SourceAccess
 from ingest.kafka.topics import groups_of
 from ingest.watermarks import WATERMARK_PRIVILEGES
-from servers.acls import TO_CONSUME, Right, commands
-from servers.privileges import account
-from servers.privileges import grants as grants_on
-from servers.sessions import quote
+from viewtail.changes.published import POSITIONS
+from viewtail.servers.acls import TO_CONSUME, Right, commands
+from viewtail.servers.privileges import account
+from viewtail.servers.privileges import grants as grants_on
+from viewtail.servers.sessions import quote
 
 
 def grants(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Iterator[str]:

@@ -15,10 +15,10 @@ from typing import Any
 import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
-from changes.errors import SourceError, SourceUnavailableError
 from ingest.kafka.position import KafkaPosition
 from ingest.kafka.sharing import is_before, shared_with
-from servers.brokers import SOURCE, GroupMember, failed
+from viewtail.changes.errors import SourceError, SourceUnavailableError
+from viewtail.servers.brokers import SOURCE, GroupMember, failed
 
 _log = structlog.get_logger("viewtail.source")
 

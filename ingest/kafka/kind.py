@@ -7,26 +7,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from changes.batches import Followed
-from changes.counting import counted
-from changes.errors import HistoryGoneError, SourceUnavailableError
-from changes.findings import Finding
-from changes.pipelines import PipelineId
-from changes.positions import Position
-from changes.tables import ForeignKey
 from ingest import Members, Orders, Sharer, SourceAccess, SourceKind, Tables
 from ingest.kafka.position import BEFORE_ALL, KafkaPosition, own
 from ingest.kafka.settings import KafkaSourceSettings
 from ingest.kafka.topics import groups_of, topics_of
 from offsets.owners import this_process
-from servers.kafka import KAFKA
-from servers.sessions import Connection, open_session
+from viewtail.changes.batches import Followed
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import HistoryGoneError, SourceUnavailableError
+from viewtail.changes.findings import Finding
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.positions import Position
+from viewtail.changes.tables import ForeignKey
+from viewtail.servers.kafka import KAFKA
+from viewtail.servers.sessions import Connection, open_session
 
 if TYPE_CHECKING:  # who reads no topic does not load the client
     from ingest.kafka.place import Place
     from ingest.kafka.progress import ProgressFeed
     from ingest.kafka.source import KafkaSource
-    from servers.brokers import Broker
+    from viewtail.servers.brokers import Broker
 
 
 ANSWER_WITHIN_S = 2.5  # where a person waits, who can be told that the broker does not answer
@@ -198,7 +198,7 @@ class KafkaKind(SourceKind):
         yield from grants(access, topics_of(tables, access.section.topics))
 
     def _broker(self, access: SourceAccess, within_s: float = 10.0) -> Broker:
-        from servers.brokers import SOURCE, Broker
+        from viewtail.servers.brokers import SOURCE, Broker
 
         client: dict[str, Any] = access.section.client()
         which = client["bootstrap.servers"], within_s

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from changes.errors import HistoryGoneError, SourceError, SourceUnavailableError
 from ingest.kafka.position import KafkaPosition
-from servers.brokers import Broker
+from viewtail.changes.errors import HistoryGoneError, SourceError, SourceUnavailableError
+from viewtail.servers.brokers import Broker
 
 _DAY_MS = 86_400_000
 _POLICY = "cleanup.policy"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from changes.positions import Position
+from viewtail.changes.positions import Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

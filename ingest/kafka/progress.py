@@ -17,11 +17,11 @@ from typing import Any
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from changes.batches import Watermark
-from changes.errors import ViewtailError
-from changes.published import POSITIONS, Progress, Published
-from servers.brokers import ASK_WITHIN_S, SOURCE, failed
-from servers.consuming import CONSUMER, waiting
+from viewtail.changes.batches import Watermark
+from viewtail.changes.errors import ViewtailError
+from viewtail.changes.published import POSITIONS, Progress, Published
+from viewtail.servers.brokers import ASK_WITHIN_S, SOURCE, failed
+from viewtail.servers.consuming import CONSUMER, waiting
 
 _log = structlog.get_logger("viewtail.source")
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from ingest.kafka.topics import check_form
-from servers.kafka import KafkaServer
-from servers.login import OWN_DATABASE, MySQLUrl, Name
+from viewtail.servers.kafka import KafkaServer
+from viewtail.servers.login import OWN_DATABASE, MySQLUrl, Name
 
 
 def _listed(given: Any) -> Any:

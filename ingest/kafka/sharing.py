@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from servers.brokers import GroupMember
+from viewtail.servers.brokers import GroupMember
 
 _IS = "@"  # in a client.id, before the name of the process
 _DEPLOYMENT = re.compile(r"\.([0-9a-f]{8})$")  # at the end of what stands before that

@@ -19,17 +19,17 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from changes.batches import STREAM_END, Batch, Followed
-from changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError
-from changes.positions import Position
 from ingest import BackfillAgain, GoOn, Progress, ReadAgain, Resuming
 from ingest.kafka.batching import Batching, Foreign
 from ingest.kafka.place import Place
 from ingest.kafka.position import KafkaPosition, own
 from ingest.kafka.progress import ProgressFeed
 from ingest.kafka.writers import is_foreign
-from servers.brokers import SOURCE, failed
-from servers.consuming import CONSUMER, waiting
+from viewtail.changes.batches import STREAM_END, Batch, Followed
+from viewtail.changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError
+from viewtail.changes.positions import Position
+from viewtail.servers.brokers import SOURCE, failed
+from viewtail.servers.consuming import CONSUMER, waiting
 
 MESSAGES = 10_000  # taken at once; then comes a batch
 LOOK_EVERY_S = 5.0  # whether it is the same topic still

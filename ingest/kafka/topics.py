@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from changes.tables import full_name, names_of
 from ingest import SourceAccess, Tables
+from viewtail.changes.tables import full_name, names_of
 
 
 def topics_of(tables: Tables, given: Iterable[str]) -> Mapping[tuple[str, str], str]:

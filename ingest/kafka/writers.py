@@ -9,10 +9,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from changes.errors import RETRIES, SourceUnavailableError
-from changes.published import VERSION_HEADER
-from servers.brokers import ASK_WITHIN_S, SOURCE, failed
-from servers.consuming import CONSUMER
+from viewtail.changes.errors import RETRIES, SourceUnavailableError
+from viewtail.changes.published import VERSION_HEADER
+from viewtail.servers.brokers import ASK_WITHIN_S, SOURCE, failed
+from viewtail.servers.consuming import CONSUMER
 
 _QUICK = {"fetch.wait.max.ms": 10}  # an end is told when a broker has waited so long for more
 

@@ -7,18 +7,18 @@ from functools import partial
 
 import pymysql
 
-from changes.errors import SourceError
-from changes.findings import Finding, expect, fail, ok, warn
-from changes.tables import full_name, is_pattern
 from ingest import Orders, SourceAccess, Tables
 from ingest.canonical.rows import source_error
 from ingest.canonical.tables import parts_of
 from ingest.poll.polled_table import auto_increment
 from ingest.poll.writers import why_unreadable
-from servers.asking import findings
-from servers.facts import MARIADB, facts_of
-from servers.privileges import Privileges, account, on_database
-from servers.sessions import TEMPORARY_NUMBERS, Connection, MySQLAddress, number_of, quote
+from viewtail.changes.errors import SourceError
+from viewtail.changes.findings import Finding, expect, fail, ok, warn
+from viewtail.changes.tables import full_name, is_pattern
+from viewtail.servers.asking import findings
+from viewtail.servers.facts import MARIADB, facts_of
+from viewtail.servers.privileges import Privileges, account, on_database
+from viewtail.servers.sessions import TEMPORARY_NUMBERS, Connection, MySQLAddress, number_of, quote
 
 _WHERE = "source"
 _URL = "VIEWTAIL_SOURCE__URL"

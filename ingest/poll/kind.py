@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 import pymysql
 import structlog
 
-from changes.batches import Followed
-from changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
-from changes.findings import Finding
-from changes.pipelines import PipelineId
-from changes.positions import Position
-from changes.tables import ForeignKey, is_pattern
 from ingest import Orders, SourceAccess, SourceKind, Tables
 from ingest.poll.position import BEFORE_ALL, PollPosition, own
 from ingest.poll.settings import PollSettings
-from servers.addresses import MYSQL
-from servers.facts import facts_of
-from servers.sessions import Connection, MySQLAddress, asking, open_session, quote, session_error, value_of
+from viewtail.changes.batches import Followed
+from viewtail.changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
+from viewtail.changes.findings import Finding
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.positions import Position
+from viewtail.changes.tables import ForeignKey, is_pattern
+from viewtail.servers.addresses import MYSQL
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import Connection, MySQLAddress, asking, open_session, quote, session_error, value_of
 
 if TYPE_CHECKING:
     from ingest.poll.polled_table import PolledTable
@@ -214,7 +214,7 @@ class PollKind(SourceKind):
         return checks.checks(access, tables, orders)
 
     def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
-        from servers.privileges import account, on_database
+        from viewtail.servers.privileges import account, on_database
 
         address = access.address()
         yield f"-- On {address}, whose tables are polled:"

@@ -9,16 +9,16 @@ from typing import Any
 
 import pymysql
 
-from changes.batches import Followed, Row
-from changes.errors import DeclarationError, TablesChangedError
-from changes.tables import Column, Table
 from ingest.canonical.rows import Form, fetch_rows, select_list, source_error
 from ingest.canonical.tables import describe
 from ingest.poll.ids import Ids
 from ingest.poll.position import PollPosition
 from ingest.poll.writers import Open, Writers, still_open
-from servers.answers import LastAnswer
-from servers.sessions import Connection, quote, value_of
+from viewtail.changes.batches import Followed, Row
+from viewtail.changes.errors import DeclarationError, TablesChangedError
+from viewtail.changes.tables import Column, Table
+from viewtail.servers.answers import LastAnswer
+from viewtail.servers.sessions import Connection, quote, value_of
 
 MOST_ROWS = 10_000  # of one SELECT
 MOST_BYTES = 8 << 20

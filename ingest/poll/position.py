@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 import orjson
 
-from changes.errors import HistoryGoneError
-from changes.positions import Position
-from changes.tables import Table, matches, names_of
 from ingest.poll.ids import Ids
+from viewtail.changes.errors import HistoryGoneError
+from viewtail.changes.positions import Position
+from viewtail.changes.tables import Table, matches, names_of
 
 _BITS = 53  # of the number of a batch; the epoch is above
 MOST_RUNS = 2_000  # of a table that a position names; what is above them is read again

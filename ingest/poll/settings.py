@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from servers.login import MySQLUrl, Server
+from viewtail.servers.login import MySQLUrl, Server
 
 
 class PollSettings(Server):

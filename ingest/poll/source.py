@@ -16,7 +16,13 @@ from contextlib import closing, contextmanager, suppress
 
 import pymysql
 
-from changes.batches import (
+from ingest import GoOn, Progress, ReadAgain, Resuming
+from ingest.canonical.tables import parts_of
+from ingest.poll.checks import check_sees_all
+from ingest.poll.polled_table import MOST_BYTES, PolledTable, polled
+from ingest.poll.position import PollPosition, own
+from ingest.poll.writers import Writers
+from viewtail.changes.batches import (
     INSERT,
     Batch,
     Followed,
@@ -28,17 +34,11 @@ from changes.batches import (
     Watermark,
     unreadable_in,
 )
-from changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError, TablesChangedError
-from changes.positions import Position
-from changes.tables import full_name
-from ingest import GoOn, Progress, ReadAgain, Resuming
-from ingest.canonical.tables import parts_of
-from ingest.poll.checks import check_sees_all
-from ingest.poll.polled_table import MOST_BYTES, PolledTable, polled
-from ingest.poll.position import PollPosition, own
-from ingest.poll.writers import Writers
-from servers.answers import LastAnswer
-from servers.sessions import Connection, number_of
+from viewtail.changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError, TablesChangedError
+from viewtail.changes.positions import Position
+from viewtail.changes.tables import full_name
+from viewtail.servers.answers import LastAnswer
+from viewtail.servers.sessions import Connection, number_of
 
 RETRY_S = (0.1, 5.0)  # first, and at most
 LOOK_EVERY_S = 1.0  # whether ids begin again

@@ -21,10 +21,10 @@ from typing import Protocol, TypeAlias
 
 import pymysql
 
-from changes.errors import SourceError
 from ingest.canonical.rows import source_error
-from servers.facts import MARIADB, ServerFacts
-from servers.sessions import TEMPORARY_NUMBERS, Connection, number_of
+from viewtail.changes.errors import SourceError
+from viewtail.servers.facts import MARIADB, ServerFacts
+from viewtail.servers.sessions import TEMPORARY_NUMBERS, Connection, number_of
 
 # Who only reads brings no rows. Anything else counts, known or not.
 _READS = "('SHARED', 'SHARED_HIGH_PRIO', 'SHARED_READ', 'SHARED_READ_ONLY')"

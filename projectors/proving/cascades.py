@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from changes.batches import DELETE, INSERT, Followed, Row, RowChanges, pairs
-from changes.tables import TEXTS_IN_BINARY, Column, ForeignKey, Kind, Table
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
-from servers.literals import rows_with
-from servers.sessions import quote
+from viewtail.changes.batches import DELETE, INSERT, Followed, Row, RowChanges, pairs
+from viewtail.changes.tables import TEXTS_IN_BINARY, Column, ForeignKey, Kind, Table
+from viewtail.servers.literals import rows_with
+from viewtail.servers.sessions import quote
 
 MOST_LOOKS = 1_000  # of one kind and view; more are one look through all of the view
 

@@ -7,13 +7,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from changes.batches import DELETE, INSERT, UPDATE, Batch, Halt, Origin, Refused, Row, RowChanges, unreadable_in
-from changes.errors import HistoryGoneError, StopRequested, ViewtailError
-from changes.positions import Position
-from changes.writes import Key
 from ingest import History, Part, Source, TimedSource
 from projectors.projection import followed_tables
 from projectors.views import BoundView
+from viewtail.changes.batches import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    Batch,
+    Halt,
+    Origin,
+    Refused,
+    Row,
+    RowChanges,
+    unreadable_in,
+)
+from viewtail.changes.errors import HistoryGoneError, StopRequested, ViewtailError
+from viewtail.changes.positions import Position
+from viewtail.changes.writes import Key
 
 MOST_KEYS = 1_000_000  # in memory
 PASSED_OVER = 1 << 12  # of versions, 64 KiB of a binlog: where a table is another one, and twice as many each time
@@ -21,7 +32,7 @@ _OPS = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class StreamRange:
     """A part of the stream: behind a version or a time, up to a version or a watermark."""
 
     begin: Position  # reading begins here, or before
@@ -32,7 +43,7 @@ class Stretch:
 
 
 def changed_keys(
-    history: History, view: BoundView, stretch: Stretch, stop: threading.Event, say: Callable[[int, Position], None]
+    history: History, view: BoundView, stretch: StreamRange, stop: threading.Event, say: Callable[[int, Position], None]
 ) -> list[Key]:
     """In the order in which they first changed, each once; `say` is told how many, and how far reading is.
 
@@ -138,7 +149,7 @@ class LookBack:
 
     def _look(self, part: Part, upto: int | None, deadline: float, looked: Looked) -> bool:
         """Through one part; whether it was read to its end."""
-        stretch = Stretch(begin=part.begin, upto=upto, token=self.token if upto is None else None)
+        stretch = StreamRange(begin=part.begin, upto=upto, token=self.token if upto is None else None)
         at, fits_from, attempt = part.begin, part.begin.version, 0
         while True:
             at, halt = self._read(at, fits_from, stretch, deadline, looked)
@@ -158,7 +169,7 @@ class LookBack:
         return True
 
     def _read(
-        self, at: Position, fits_from: int, stretch: Stretch, deadline: float, looked: Looked
+        self, at: Position, fits_from: int, stretch: StreamRange, deadline: float, looked: Looked
     ) -> tuple[Position, Halt | None]:
         """To the stretch's end, or to where the table cannot be read: a place before that, and why."""
         source = _reader(self.history, self.view, fits_from)
@@ -180,7 +191,7 @@ class LookBack:
             raise
         return at, None
 
-    def _note(self, batch: Batch, stretch: Stretch, looked: Looked) -> None:
+    def _note(self, batch: Batch, stretch: StreamRange, looked: Looked) -> None:
         names = [column.name for column in self.view.key]
         events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
         for event in events:
@@ -212,7 +223,7 @@ def _reader(history: History, view: BoundView, fits_from: int) -> Source:
     return history.reader(followed_tables([view]), {(view.table.schema, view.table.name): fits_from})
 
 
-def _close_before(source: Source, stretch: Stretch, stop: threading.Event) -> Position:
+def _close_before(source: Source, stretch: StreamRange, stop: threading.Event) -> Position:
     """The end of a batch close before the stretch, found by a reader that follows no table: nothing halts that."""
     at = before = stretch.begin
     source.check(at)
@@ -235,16 +246,16 @@ def _batches(source: Source, begin: Position, stop: threading.Event) -> Iterator
         yield batch
 
 
-def _end_in(batch: Batch, stretch: Stretch) -> int | None:
+def _end_in(batch: Batch, stretch: StreamRange) -> int | None:
     return next((mark.version for mark in batch.watermarks if mark.token == stretch.token), None)
 
 
-def _is_in(version: int, stretch: Stretch, end: int | None) -> bool:
+def _is_in(version: int, stretch: StreamRange, end: int | None) -> bool:
     upto = stretch.upto if end is None else end
     return version > stretch.above and (upto is None or version <= upto)
 
 
-def _require_whole(batch: Batch, stretch: Stretch, end: int | None, view: BoundView) -> None:
+def _require_whole(batch: Batch, stretch: StreamRange, end: int | None, view: BoundView) -> None:
     whole = f"The whole view: viewtail replay {view.id}"
     for halt in batch.halts:
         if halt.version <= (stretch.upto or halt.version):  # what is behind it is not read, either
@@ -254,7 +265,7 @@ def _require_whole(batch: Batch, stretch: Stretch, end: int | None, view: BoundV
             raise ViewtailError(f"{change.reason}: rows changed without a change for each. {whole}")
 
 
-def _keys_in(batch: Batch, stretch: Stretch, end: int | None, view: BoundView) -> Iterator[Key]:
+def _keys_in(batch: Batch, stretch: StreamRange, end: int | None, view: BoundView) -> Iterator[Key]:
     names = [column.name for column in view.key]
     events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
     for one in events:

@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from changes.batches import Row, unreadable_in
-from changes.rendering import key_renderer
-from changes.versions import MAX_VERSION
-from changes.writes import Key, Write
 from ingest.canonical.chunks import CanonicalRows, Chunk
 from projectors.projection import Projections
 from projectors.stores import NOTHING_HELD, Held, Unfit, ViewReader
 from projectors.views import BoundView
+from viewtail.changes.batches import Row, unreadable_in
+from viewtail.changes.rendering import key_renderer
+from viewtail.changes.versions import MAX_VERSION
+from viewtail.changes.writes import Key, Write
 
 ROUNDS = 5  # of settling; a key that changed in each of them, and got no newer version, is told as such
 KEYS_A_ROUND = 2_000
@@ -114,7 +114,7 @@ class Comparison:
         """Whether `look` sees keys that the table does not have; otherwise `strangers` does."""
         return self.reader.has_order
 
-    def strangers(self, version: int) -> Iterator[tuple[int, list[Key]]]:
+    def orphans(self, version: int) -> Iterator[tuple[int, list[Key]]]:
         """Pages of the store's keys: how many, and those of them that no row is for; then those that are twice."""
         is_plain = self.view.view.where is None and self.view.view.document is None
         for page in self.reader.shown_keys():
@@ -125,7 +125,7 @@ class Comparison:
             else:
                 absent = set(page) - self._shown(self._having(page, version), version).keys()
             yield len(page), list(absent)
-        for page in self.reader.strays():
+        for page in self.reader.orphans():
             yield 0, page
 
     # -- settling -----------------------------------------------------------------------------------------------

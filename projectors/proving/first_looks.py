@@ -14,17 +14,17 @@ from typing import Any
 
 import pymysql
 
-from changes.errors import MisuseError
-from changes.versions import MAX_VERSION
-from changes.writes import Key, Write
 from ingest.canonical.chunks import CanonicalRows
 from offsets.mysql import OwnSession
 from projectors.projection import Projections, followed_tables
-from projectors.proving.beside import Deployment, keepers
 from projectors.proving.comparison import Comparison
+from projectors.proving.view_access import Deployment, keepers
 from projectors.rebuilds import kept_as
 from projectors.stores import Store, ViewReader
 from projectors.views import BoundView
+from viewtail.changes.errors import MisuseError
+from viewtail.changes.versions import MAX_VERSION
+from viewtail.changes.writes import Key, Write
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Sequence
 from itertools import islice
 
-from changes.writes import Key, ViewWrites
+from viewtail.changes.writes import Key, ViewWrites
 
 KEPT_S = 60.0  # after its last change
 SETTLED_S = 1.5  # before: Elasticsearch would refresh an index for each look at what it was just given

@@ -15,9 +15,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from changes.batches import Row
-from changes.rendering import key_renderer
-from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.canonical.chunks import CanonicalRows
 from offsets.mysql import Session, transaction
 from projectors import failpoints
@@ -25,6 +22,9 @@ from projectors.projection import Projected, Projections
 from projectors.proving.view_lock import ViewLock
 from projectors.stores import GuardedSink, Held
 from projectors.views import BoundView
+from viewtail.changes.batches import Row
+from viewtail.changes.rendering import key_renderer
+from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
 KEYS_A_WRITE = 500
 PIECES_WITHIN_S = 2.0  # under one lock, which the pipeline may wait for

@@ -15,10 +15,10 @@ from typing import Any
 import pymysql
 import structlog
 
-from changes.errors import RETRIES, StoreUnavailableError
 from offsets.lease import lock_name
 from offsets.mysql import Session, unavailable
-from servers.sessions import number_of, value_of
+from viewtail.changes.errors import RETRIES, StoreUnavailableError
+from viewtail.servers.sessions import number_of, value_of
 
 _log = structlog.get_logger("viewtail.pipeline")
 

@@ -12,24 +12,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from changes.batches import Watermark
-from changes.errors import StoreError
-from changes.positions import Position
-from changes.rendering import render_key
-from changes.tables import Column, Table
-from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.pace import REST
 from projectors.views import BoundView, Entity, View
+from viewtail.changes.batches import Watermark
+from viewtail.changes.errors import StoreError
+from viewtail.changes.positions import Position
+from viewtail.changes.rendering import render_key
+from viewtail.changes.tables import Column, Table
+from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
 if TYPE_CHECKING:
-    from changes.findings import Finding
     from offsets import OffsetStore
     from offsets.mysql import Session
     from projectors.stores.access import Access
     from projectors.stores.leaving import Leftover, Place, Retired, Traces
     from projectors.stores.owners import Places
-    from servers.addresses import AddressForm
-    from servers.login import Server
+    from viewtail.changes.findings import Finding
+    from viewtail.servers.addresses import AddressForm
+    from viewtail.servers.login import Server
 
 
 Item = tuple[Key, Write]
@@ -353,11 +353,11 @@ class ViewReader(ABC):
         """
         raise NotImplementedError
 
-    def misleads(self) -> str:
+    def pointer_problem(self) -> str:
         """Why readers are not led to what this reads, where something leads them, and what to do; '': they are."""
         return ""
 
-    def strays(self) -> Iterator[list[Key]]:
+    def orphans(self) -> Iterator[list[Key]]:
         """Pages of keys that readers find elsewhere too than `held` looks; from then on `held` looks there as well.
 
         Adds to `foreign` as `shown_keys` does.

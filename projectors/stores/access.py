@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from changes.positions import ReadPosition
 from ingest.limits import Limits
 from offsets import OffsetStore
 from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession
 from projectors.stores.owners import Claiming
-from servers.sessions import Connection, MySQLAddress, open_session
+from viewtail.changes.positions import ReadPosition
+from viewtail.servers.sessions import Connection, MySQLAddress, open_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

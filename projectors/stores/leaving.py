@@ -1,6 +1,6 @@
 """The seam for what must leave a store: all of a view that nobody declares any more, or one entity's values.
 
-Nothing here decides when that is right: operations/forget.py and operations/erase.py do.
+Nothing here decides when that is right: viewtail/operations/forget.py and viewtail/operations/erase.py do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from changes.writes import Key
+from viewtail.changes.writes import Key
 
 # Where a view is: its `entity`, and what its store must know besides the view's name (`Store.place`). Plain JSON.
 Place: TypeAlias = Mapping[str, Any]

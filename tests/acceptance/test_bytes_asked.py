@@ -8,9 +8,9 @@ import pymysql
 import pytest
 
 import viewtail
-from changes.errors import MisuseError
 from stack import Server
 from tests.support.running import Run, addresses, in_this_process, wait_for
+from viewtail.changes.errors import MisuseError
 
 SCHEMA = "bytes_asked"
 VIEWS = f"""

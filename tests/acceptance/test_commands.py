@@ -20,10 +20,10 @@ import pytest
 
 import stack.mysql
 import viewtail
-from changes.errors import MisuseError
 from projectors.view_states import State
 from stack.server import Server
 from tests.support.running import Run, addresses, clean_environment, in_this_process, wait_for
+from viewtail.changes.errors import MisuseError
 from viewtail.settings import load
 
 SCHEMA = "commands"

@@ -14,11 +14,11 @@ import pytest
 import redis
 
 import stack.connect
-from changes.envelope import Message
 from stack import Server
 from tests.support.debezium import CONVERTER
 from tests.support.published import Topic
 from tests.support.running import running, wait_for
+from viewtail.changes.envelope import Message
 
 SCHEMA, TOPIC = "foreign_topic", "dbz.foreign_topic.user"
 VIEWS = f"""

@@ -14,10 +14,10 @@ import pytest
 import redis
 
 import stack.mariadb
-from changes.errors import SourceError
-from servers.facts import facts_of
 from stack import Server
 from tests.support.running import Run, addresses, running, wait_for
+from viewtail.changes.errors import SourceError
+from viewtail.servers.facts import facts_of
 
 pytestmark = pytest.mark.mariadb
 

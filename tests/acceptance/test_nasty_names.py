@@ -12,10 +12,10 @@ import pymysql
 import pytest
 import redis
 
-from changes.tables import full_name
-from servers.sessions import quote
 from stack import Server
 from tests.support.running import Run, addresses, running, wait_for
+from viewtail.changes.tables import full_name
+from viewtail.servers.sessions import quote
 
 SCHEMA = "sch%s.ma {x}`'\" %"
 STORE = "view%(tail)s.{0}`'\""

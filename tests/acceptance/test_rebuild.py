@@ -15,11 +15,11 @@ import pytest
 from projectors.failpoints import RUN_STEPS
 from projectors.pace import GivingWay
 from projectors.stores.index_tables.store import IndexTablesStore
-from servers.sessions import Connection
 from stack import Server
 from tests.support.copies import LISTS, STORES, VIEWS, Lists, Shop, declared, kept, placed, rebuilt
 from tests.support.running import Run, addresses, in_this_process, running, wait_for
 from viewtail.commands import rebuild as commands
+from viewtail.servers.sessions import Connection
 from viewtail.shards import one
 
 pytestmark = pytest.mark.one_in(2)

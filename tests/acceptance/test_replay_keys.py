@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from changes.errors import MisuseError
 from projectors.failpoints import RUN_STEPS
 from stack import Server
 from tests.acceptance.test_verify import ROWS, SCHEMA, STORE, World, made
 from tests.support.running import DIED, in_this_process, wait_for
+from viewtail.changes.errors import MisuseError
 from viewtail.commands.replay_keys import How, Selected, replay_keys
 from viewtail.shards import one
 
@@ -200,7 +200,7 @@ def test_a_condition_that_takes_long_is_not_counted_and_the_server_goes_on_with_
     with pytest.raises(MisuseError, match=r"not counted.*--yes"):
         replayed(is_dry_run=False)
     assert going_on() == []
-    monkeypatch.setattr("projectors.proving.beside.CHUNK_WITHIN_S", 0.1)
+    monkeypatch.setattr("projectors.proving.view_access.CHUNK_WITHIN_S", 0.1)
     with pytest.raises(MisuseError, match=r"SLEEP.*looks longer than .*--keys-from"):
         replayed(is_dry_run=True)
     assert going_on() == []

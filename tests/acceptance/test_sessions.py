@@ -12,10 +12,10 @@ import pytest
 import redis
 from elasticsearch import Elasticsearch
 
-from operations.sessions import BUSY, CLEANER, PIPELINE
 from stack import Server
 from tests.support.connections import connections_of
 from tests.support.running import Run, addresses, wait_for
+from viewtail.operations.sessions import BUSY, CLEANER, PIPELINE
 
 SCHEMA, STORE = "counted", "counted_views"
 VIEWS = 60

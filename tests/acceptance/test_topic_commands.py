@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from changes.findings import Level
 from projectors.stores.topics.admin import Topics
 from projectors.stores.topics.checks import checks
 from projectors.stores.topics.views import Topic
@@ -23,6 +22,7 @@ from tests.support.asking import ask
 from tests.support.random_rows import sample_tables
 from tests.support.running import Run, addresses, wait_for
 from tests.support.topic_log import Told
+from viewtail.changes.findings import Level
 
 SCHEMA, OWN = "topic_commands", "topic_commands_own"
 ODD_KEY = "2024-02-03:00ff0000:1.50:2024-01-02 03%3A04%3A05.600:a%3Ab%7B%7D"

@@ -12,11 +12,11 @@ import pytest
 
 import stack.mysql
 import stack.redis
-from operations import status
-from servers.sessions import MySQLAddress, asking
 from stack import Server
 from tests.support.running import Run, addresses, clean_environment, wait_for
 from tests.support.terminal import Terminal
+from viewtail.operations import status
+from viewtail.servers.sessions import MySQLAddress, asking
 from viewtail.sources import read_position
 
 VIEWS = """

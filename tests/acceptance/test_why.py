@@ -119,10 +119,10 @@ def test_a_look_through_the_binlog_says_how_far_it_went(
         assert command(one(None), "mysql:by_email", "77777777", as_json=True) == 0
         return str(json.loads(capsys.readouterr().out)["last_change_note"])
 
-    monkeypatch.setattr("operations.why.READ_BYTES", 0)
+    monkeypatch.setattr("viewtail.operations.why.READ_BYTES", 0)
     assert re.fullmatch(f"{stretch}; what is older was not looked at", told())
-    monkeypatch.setattr("operations.why.READ_BYTES", 1 << 30)
-    monkeypatch.setattr("operations.why.READ_FOR_S", 0.0)
+    monkeypatch.setattr("viewtail.operations.why.READ_BYTES", 1 << 30)
+    monkeypatch.setattr("viewtail.operations.why.READ_FOR_S", 0.0)
     place = r"binlog\.\d+:\d+"
     assert re.fullmatch(
         f"{stretch}; what is behind {place}, up to {place}, was not looked at: reading took 0 s", told()

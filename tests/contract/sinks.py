@@ -23,9 +23,6 @@ from elasticsearch.helpers import scan
 import stack.elasticsearch
 import stack.mysql
 import stack.redis
-from changes.positions import Position
-from changes.tables import Column, Kind, Table
-from changes.writes import KeptChange, Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from projectors.stores import GuardedSink, Publisher, Sink, StoredRow, ViewReader
 from projectors.stores.elasticsearch.reading import DocumentReader
@@ -42,12 +39,15 @@ from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisS
 from projectors.stores.topics.sink import TopicSink
 from projectors.stores.topics.views import Topic
 from projectors.views import BoundView, Entity, View
-from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support import topic_log
 from tests.support.fake_publisher import Broker, FakePublisher
 from tests.support.fake_sink import FakeReader, FakeSink, FakeStore
 from tests.support.log_sink import Log, LogSink
+from viewtail.changes.positions import Position
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import KeptChange, Key, Parked, ViewWrites, Write
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 Shown = dict[Key, tuple[int, tuple[str | None, ...]]]  # what a reader sees: key to version and values, as text
 

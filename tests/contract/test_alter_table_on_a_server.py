@@ -8,13 +8,13 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.batches import Followed
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from ingest.limits import Limits
 from ingest.read_ahead import ReadAhead
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
+from viewtail.changes.batches import Followed
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 SCHEMA = "alter_contract"
 FOLLOWED = ("id", "email", "price")

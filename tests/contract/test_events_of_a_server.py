@@ -10,12 +10,12 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.batches import DELETE, UPDATE, Batch, Followed, Row
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
+from viewtail.changes.batches import DELETE, UPDATE, Batch, Followed, Row
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 TABLES = ("t", "u")
 LAST = 10**6  # the key of the row that says that a test's changes are over

@@ -9,18 +9,18 @@ from collections.abc import Iterator
 import pymysql
 import pytest
 
-from changes.batches import DELETE, INSERT, UPDATE, Followed, Row
-from changes.errors import DeclarationError, SourceError
-from changes.tables import Kind
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import NAMES, Event
 from ingest.canonical import describe
-from servers.sessions import open_session
 from stack import Server
 from tests.contract.test_events_of_a_server import TABLES, Reader, prepare
 from tests.support.binlog_file import events
 from tests.support.mariadb import binlog_end
 from tests.support.running import wait_for
+from viewtail.changes.batches import DELETE, INSERT, UPDATE, Followed, Row
+from viewtail.changes.errors import DeclarationError, SourceError
+from viewtail.changes.tables import Kind
+from viewtail.servers.sessions import open_session
 
 pytestmark = pytest.mark.mariadb
 

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from changes.positions import Position
 from ingest.kafka.position import KafkaPosition
 from ingest.limits import Limits
 from offsets import OffsetStore, schema
@@ -19,10 +18,11 @@ from offsets.mysql import OwnSession, saved_position
 from projectors.stores.access import Access
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.elasticsearch.store import ElasticsearchStore
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.contract.sinks import ElasticsearchOne
 from tests.support.running import wait_for
+from viewtail.changes.positions import Position
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 BEGIN = KafkaPosition(epoch=1, topic="t", topic_id="i", partition=0, offset=0, version=7)
 SAVE_EVERY_S = 0.05

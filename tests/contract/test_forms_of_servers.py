@@ -8,9 +8,9 @@ import pymysql
 import pytest
 
 from ingest.binlog.statements import plain
-from operations.sql_forms import why_unread
 from stack import Server
 from tests.unit.test_sql_forms import PRINTED, READ, UNREAD, statements_in
+from viewtail.operations.sql_forms import why_unread
 
 pytestmark = [pytest.mark.mysql, pytest.mark.mariadb]
 _DEFINES = re.compile(r"(?:CREATE|ALTER)\s+(?:\w+\s+){0,3}(?:TABLE|INDEX)\b(?!.*\bVECTOR\b)")  # of newer ones

@@ -10,8 +10,8 @@ import pytest
 
 from offsets import Owner, members, owners, schema
 from offsets.members import Membership
-from servers.sessions import Connection, MySQLAddress, open_session, quote
 from stack import Server
+from viewtail.servers.sessions import Connection, MySQLAddress, open_session, quote
 
 DATABASE = "members_contract"
 

@@ -15,10 +15,10 @@ from ingest.binlog.continuity import ServerHistory
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import epochs, migrations, schema
 from offsets.mysql import MySQLOffsets, saved_position
-from servers.facts import facts_of
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support import earlier_tables
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 ONE, OTHER = uuid.UUID(int=7), uuid.UUID(int=9)
 

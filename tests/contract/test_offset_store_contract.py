@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from changes.errors import FencedError, StoreUnavailableError
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import OffsetStore, schema
 from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.fake_offsets import FakeOffsets, Memory
 from tests.support.running import wait_for
+from viewtail.changes.errors import FencedError, StoreUnavailableError
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 
 @dataclass

@@ -12,24 +12,24 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.batches import Watermark
-from changes.errors import FencedError
-from changes.pipelines import PipelineId
-from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
 from offsets.lease import ASK_FOR_S, Lease
 from offsets.mysql import MySQLOffsets, OwnSession, saved_position
-from operations import status
 from projectors.dead_letters import DeadLetters
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.redis.sink import RedisSink
 from projectors.view_states import BackfillProgress, Event, ViewStates, known_views
 from projectors.views import BoundView
 from projectors.watermarks import WatermarkPlace, Watermarks
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.contract.sinks import ElasticsearchOne, RedisHashOne
+from viewtail.changes.batches import Watermark
+from viewtail.changes.errors import FencedError
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.writes import Key, Parked, ViewWrites, Write
+from viewtail.operations import status
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 read_position = BinlogPosition.from_text
 

@@ -12,10 +12,6 @@ from typing import Any
 
 import pytest
 
-from changes.errors import FencedError, StoreError, StoreUnavailableError
-from changes.findings import Level
-from changes.writes import Write
-from operations import check
 from projectors.stores import Sink, Swapping, publisher
 from projectors.stores.elasticsearch import sink as search_sink
 from projectors.stores.elasticsearch.leaving import SearchLeftover
@@ -34,6 +30,10 @@ from projectors.stores.topics.places import TopicPlaces
 from projectors.stores.topics.rules import transactional_id
 from tests.contract.sinks import SHARED_SERVERS, STORES, ElasticsearchOne, KafkaOne, RedisOne, Store, of_view
 from tests.contract.test_sink_contract import position
+from viewtail.changes.errors import FencedError, StoreError, StoreUnavailableError
+from viewtail.changes.findings import Level
+from viewtail.changes.writes import Write
+from viewtail.operations import check
 
 pytestmark = pytest.mark.one_in(2)
 SHARED = [name for name in sorted(STORES) if name.startswith(("elasticsearch", "kafka", "redis"))]

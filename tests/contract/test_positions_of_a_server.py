@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from changes.errors import AnotherServerError, HistoryGoneError
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.gtid_sets import GtidSet
 from ingest.binlog.source import BinlogSource
 from stack import Server
 from tests.contract.test_events_of_a_server import Reader, change_at_random
+from viewtail.changes.errors import AnotherServerError, HistoryGoneError
 
 FOREIGN = uuid.UUID("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa")
 

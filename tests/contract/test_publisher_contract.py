@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from changes.batches import Watermark
-from changes.errors import FencedError, StoreUnavailableError
-from changes.writes import KeptChange, ViewWrites
 from projectors.stores import GuardedSink, Publisher
 from projectors.views import BoundView
 from tests.contract.sinks import PUBLISHERS, SHARED_SERVERS, PublisherStore
 from tests.contract.test_sink_contract import position
+from viewtail.changes.batches import Watermark
+from viewtail.changes.errors import FencedError, StoreUnavailableError
+from viewtail.changes.writes import KeptChange, ViewWrites
 
 _tokens = itertools.count(1)
 

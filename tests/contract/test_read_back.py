@@ -13,10 +13,8 @@ from typing import Any
 
 import pymysql
 import pytest
+from viewtail.cells import Cells
 
-from changes.batches import Followed, Row
-from changes.errors import StopRequested
-from changes.writes import Key
 from ingest import Committed
 from ingest.binlog.shown import shows
 from ingest.binlog.source import BinlogSource
@@ -24,14 +22,16 @@ from ingest.canonical import describe
 from ingest.canonical.newest_cells import NewestCells
 from projectors import read_back
 from projectors.read_back import LOOK_AT_MOST_EVERY_S, ReadBack, Slice, committed
-from servers.facts import facts_of
-from servers.sessions import Connection, MySQLAddress, open_session
 from stack import Server
 from tests.contract.test_held_commits import LET_GO, held
 from tests.support.asking import ask
 from tests.support.running import wait_for
 from viewtail import settings
-from viewtail.cells import Cells
+from viewtail.changes.batches import Followed, Row
+from viewtail.changes.errors import StopRequested
+from viewtail.changes.writes import Key
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import Connection, MySQLAddress, open_session
 
 LOCAL = "127.0.0.1"
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from changes.batches import Halt
-from changes.errors import SourceError
 from stack import Server
 from tests.contract.test_events_of_a_server import Reader
+from viewtail.changes.batches import Halt
+from viewtail.changes.errors import SourceError
 
 SEVERAL_PACKETS = 17_500_000  # bytes; one packet holds 16 MiB
 LARGE = f"CAST(CONCAT('\"', REPEAT('x', {SEVERAL_PACKETS}), '\"') AS JSON)"

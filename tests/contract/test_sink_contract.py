@@ -15,8 +15,6 @@ from typing import TypeVar
 
 import pytest
 
-from changes.errors import StoreUnavailableError
-from changes.writes import Key, Parked, Write
 from ingest.binlog.coordinates import BinlogPosition
 from projectors.stores import NOTHING_HELD, GuardedSink, Sink
 from projectors.views import BoundView
@@ -34,6 +32,8 @@ from tests.contract.sinks import (
     Store,
     of_view,
 )
+from viewtail.changes.errors import StoreUnavailableError
+from viewtail.changes.writes import Key, Parked, Write
 
 pytestmark = pytest.mark.one_in(5)
 _tokens = itertools.count(1)

@@ -9,9 +9,6 @@ from dataclasses import dataclass, replace
 import pymysql
 import pytest
 
-from changes.batches import INSERT, Batch, Followed, RowChanges
-from changes.errors import HistoryGoneError
-from changes.positions import Position, ReadPosition
 from ingest import BackfillAgain, GoOn, ReadAgain, Source
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
@@ -22,12 +19,15 @@ from ingest.kafka.progress import ProgressFeed
 from ingest.kafka.source import KafkaSource
 from ingest.limits import Limits
 from ingest.read_ahead import ReadAhead
-from servers.brokers import SOURCE, Broker
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.events import user_table
 from tests.support.fake_source import FakeSource
 from tests.support.published import Topic, change, messages
+from viewtail.changes.batches import INSERT, Batch, Followed, RowChanges
+from viewtail.changes.errors import HistoryGoneError
+from viewtail.changes.positions import Position, ReadPosition
+from viewtail.servers.brokers import SOURCE, Broker
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 TRANSACTIONS = 12
 

@@ -9,13 +9,13 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.batches import Followed, Halt, TableChange, TableChangeKind
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.canonical import describe
-from servers.facts import facts_of
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.contract.test_events_of_a_server import Reader, prepare
+from viewtail.changes.batches import Followed, Halt, TableChange, TableChangeKind
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 
 class Session:

@@ -10,8 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from changes.versions import WIDTH
-from changes.writes import Key, Write
 from projectors.stores import GuardedSink, ViewReader
 from stack.server import Server
 from tests.contract.sinks import (
@@ -23,6 +21,8 @@ from tests.contract.sinks import (
     RedisJsonOne,
     of_view,
 )
+from viewtail.changes.versions import WIDTH
+from viewtail.changes.writes import Key, Write
 
 _tokens = itertools.count(1)
 _bases = itertools.count(1)

@@ -12,14 +12,14 @@ import pytest
 
 import stack.mariadb
 import stack.mysql
-from changes.batches import INSERT
-from changes.errors import HistoryGoneError, ViewtailError
 from ingest.binlog.events import MARIADB_START_ENCRYPTION, WRITE_ROWS_V1, XID
 from stack import Server
 from tests.contract.test_events_of_a_server import Reader, change_at_random
 from tests.support import encrypted
 from tests.support.binlog_file import WRITE_ROWS, events
 from tests.support.running import wait_for
+from viewtail.changes.batches import INSERT
+from viewtail.changes.errors import HistoryGoneError, ViewtailError
 
 SECRET = "a text that stands in no encrypted file"
 

@@ -14,10 +14,10 @@ import pytest
 import stack.mysql
 from projectors import considerate_pace
 from projectors.considerate_pace import ConsideratePace
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.asking import ask
 from tests.support.running import wait_for
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 pytestmark = pytest.mark.mysql
 

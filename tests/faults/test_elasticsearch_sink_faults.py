@@ -14,8 +14,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from elasticsearch import Elasticsearch
 
-from changes.errors import StoreError, StoreUnavailableError
-from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from projectors.stores.elasticsearch import sink as module
 from projectors.stores.elasticsearch.reading import IDS_A_PAGE
@@ -23,6 +21,8 @@ from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from stack.server import HOST, Server
 from tests.contract.sinks import ElasticsearchOne, Shown
 from tests.support.running import wait_for
+from viewtail.changes.errors import StoreError, StoreUnavailableError
+from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
 TIMEOUT_S = 2.0
 

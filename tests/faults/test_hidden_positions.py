@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from changes.errors import StoreUnavailableError
-from changes.published import POSITIONS, Published
 from projectors.stores.topics.admin import Topics
 from projectors.stores.topics.positions import last_published
 from stack import Server
+from viewtail.changes.errors import StoreUnavailableError
+from viewtail.changes.published import POSITIONS, Published
 
 pytestmark = [pytest.mark.kafka]
 

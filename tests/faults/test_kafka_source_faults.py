@@ -10,9 +10,6 @@ from dataclasses import replace
 
 import pytest
 
-from changes.batches import STREAM_END, Batch, Followed
-from changes.errors import HistoryGoneError, SourceError, SourceUnavailableError
-from changes.published import POSITIONS, Progress
 from ingest import BackfillAgain, GoOn
 from ingest.kafka import source as module
 from ingest.kafka.place import Place
@@ -20,11 +17,14 @@ from ingest.kafka.position import KafkaPosition
 from ingest.kafka.progress import ProgressFeed
 from ingest.kafka.source import KafkaSource
 from projectors.stores.topics.admin import Topics
-from servers.brokers import SOURCE, Broker
 from stack import Server
 from tests.support.events import user_table
 from tests.support.published import Topic, change, messages
 from tests.support.running import wait_for
+from viewtail.changes.batches import STREAM_END, Batch, Followed
+from viewtail.changes.errors import HistoryGoneError, SourceError, SourceUnavailableError
+from viewtail.changes.published import POSITIONS, Progress
+from viewtail.servers.brokers import SOURCE, Broker
 
 TABLE = user_table()
 

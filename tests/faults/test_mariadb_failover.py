@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 import stack.mariadb
-from changes.batches import Batch, Followed
-from changes.errors import AnotherServerError, HistoryGoneError
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.gtids_read import MariaDBGtidsRead
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.asking import ask
 from tests.support.following import Following, following
 from tests.support.running import wait_for
+from viewtail.changes.batches import Batch, Followed
+from viewtail.changes.errors import AnotherServerError, HistoryGoneError
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 pytestmark = pytest.mark.mariadb
 

@@ -13,18 +13,18 @@ import pymysql
 import pytest
 
 import stack.mysql
-from changes.errors import StoreError, StoreUnavailableError
-from changes.writes import Key, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
 from offsets.mysql import MySQLOffsets
 from projectors.stores.index_tables import sink as sink_module
 from projectors.stores.index_tables import table
 from projectors.stores.index_tables.sink import MySQLSink
-from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.contract.sinks import MySQLOne
 from tests.support.asking import ask
+from viewtail.changes.errors import StoreError, StoreUnavailableError
+from viewtail.changes.writes import Key, ViewWrites, Write
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 PATIENCE_S = 60  # of whatever waits for what does come, on a busy machine too
 LOCK_WAIT_S = 2

@@ -15,15 +15,12 @@ from typing import Any
 
 import pytest
 
-from changes.batches import Batch
-from changes.pipelines import PipelineId
-from changes.writes import ViewWrites
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from offsets.lease import Lease
 from offsets.mysql import OwnSession
 from projectors import backfill, projection
-from projectors.ownership import take
+from projectors.pipeline_run import open_run
 from projectors.projection import Projections
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.index_tables import upserts
@@ -35,6 +32,9 @@ from tests.support.running import addresses, wait_for
 from tests.support.watcher import Watcher
 from tests.support.world import VIEWS, World, differences
 from viewtail import declarations, settings
+from viewtail.changes.batches import Batch
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.writes import ViewWrites
 from viewtail.composition import Deployment, deploy
 
 STORES = ("mysql", "redis", "elasticsearch")
@@ -151,7 +151,7 @@ class Story:
         lease = Lease(self._deployment.open_store, self._deployment.database, store)
         assert lease.acquire(5)
         stop = threading.Event()
-        own = take(self._deployment, PipelineId.of(store), lease, stop)
+        own = open_run(self._deployment, PipelineId.of(store), lease, stop)
         loop = threading.Thread(target=own.pipeline.run, args=(start,))
         loop.start()
         try:

@@ -21,20 +21,20 @@ import structlog
 
 import stack.mariadb
 import stack.mysql
-from changes.batches import Batch, Followed
-from changes.errors import DeclarationError, HistoryGoneError
-from changes.positions import Position
 from ingest.binlog import continuity, quiet_end
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.purged import OffsetTable
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from offsets.schema import STORE_TABLES, create
-from servers.facts import facts_of
-from servers.sessions import MySQLAddress, open_session, value_of
 from stack import Server
 from tests.support.binlog_file import events
 from tests.support.running import Run, addresses, running, wait_for
+from viewtail.changes.batches import Batch, Followed
+from viewtail.changes.errors import DeclarationError, HistoryGoneError
+from viewtail.changes.positions import Position
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import MySQLAddress, open_session, value_of
 
 VIEWS = """
 from viewtail import Entity, IndexTable, RedisHash

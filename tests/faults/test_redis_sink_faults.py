@@ -13,12 +13,12 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 import stack.redis
-from changes.errors import StoreError, StoreUnavailableError
-from changes.writes import Key, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from projectors.stores.redis.sink import RedisSink
 from stack.server import Server
 from tests.contract.sinks import RedisHashOne
+from viewtail.changes.errors import StoreError, StoreUnavailableError
+from viewtail.changes.writes import Key, ViewWrites, Write
 
 TIMEOUT_S = 2
 

@@ -13,14 +13,14 @@ import pytest
 
 import stack.mariadb
 import stack.mysql
-from changes.batches import Followed
-from changes.errors import HistoryGoneError, ViewtailError
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.running import wait_for
+from viewtail.changes.batches import Followed
+from viewtail.changes.errors import HistoryGoneError, ViewtailError
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,15 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.batches import DELETE, UPDATE, Followed
-from changes.errors import ViewtailError
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.proxy import Harm, Proxy, double, flip, lose, truncate
 from tests.support.running import wait_for
+from viewtail.changes.batches import DELETE, UPDATE, Followed
+from viewtail.changes.errors import ViewtailError
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 
 class Tail:

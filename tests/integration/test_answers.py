@@ -11,13 +11,13 @@ import pymysql
 import pytest
 from pymysql.constants import COMMAND
 
-from changes.errors import SourceError, SourceUnavailableError
-from changes.tables import Column, Kind
 from ingest.canonical import fetch_rows
-from servers.answers import LastAnswer, _is_whole
-from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support.statements import run
+from viewtail.changes.errors import SourceError, SourceUnavailableError
+from viewtail.changes.tables import Column, Kind
+from viewtail.servers.answers import LastAnswer, _is_whole
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 pytestmark = pytest.mark.mysql
 

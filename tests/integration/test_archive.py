@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from changes.errors import StoreError
 from stack import Server
 from tests.support.archived import OldBank, deposit, sent
 from tests.support.asking import ask
 from tests.support.running import wait_for
 from tests.support.small_disk import SmallDisk
+from viewtail.changes.errors import StoreError
 from viewtail.entities import Answer, Command, Refusal, UsedCommandIdError, remembered
 from viewtail.entities.archiving import Archiving
 from viewtail.entities.batches import Batches

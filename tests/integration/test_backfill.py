@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import redis
 
-from changes.errors import StopRequested
 from ingest.canonical import chunks
 from ingest.canonical.chunks import CanonicalRows
 from projectors import backfill
@@ -26,6 +25,7 @@ from stack import Server
 from tests.support.pipelines import deployed, owned
 from tests.support.running import addresses, running, wait_for
 from tests.support.world import World
+from viewtail.changes.errors import StopRequested
 
 ITEM = Entity("fill.item")
 VIEWS: dict[str, View] = {

@@ -21,14 +21,14 @@ import pytest
 
 import stack.mysql
 import stack.redis
-from changes.errors import SourceUnavailableError, StoreUnavailableError
-from servers.patience import QUESTION
-from servers.sessions import MySQLAddress, asking, open_session, value_of
 from stack import Server
 from tests.support.asking import ask
 from tests.support.forked import Background, clean_environment
 from tests.support.serving import TABLE, Served
 from viewtail import Entity, IndexTable, wait_for
+from viewtail.changes.errors import SourceUnavailableError, StoreUnavailableError
+from viewtail.servers.patience import QUESTION
+from viewtail.servers.sessions import MySQLAddress, asking, open_session, value_of
 from viewtail.settings import load
 
 PROBE_S, ANSWER_S = 2.0, 10.0

@@ -10,16 +10,16 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.batches import Unreadable
-from changes.errors import DeclarationError, SourceError, SourceUnavailableError, StoreError
-from changes.tables import Column, Kind
 from ingest.canonical import describe, fetch_rows, select_list
 from ingest.canonical.chunks import CanonicalRows
 from ingest.canonical.rows import Fetch
 from ingest.canonical.sampling import sampled
-from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support.statements import run
+from viewtail.changes.batches import Unreadable
+from viewtail.changes.errors import DeclarationError, SourceError, SourceUnavailableError, StoreError
+from viewtail.changes.tables import Column, Kind
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 pytestmark = pytest.mark.mysql
 

@@ -9,19 +9,19 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.batches import Followed, Unreadable
 from ingest.binlog.collations import charset_of
 from ingest.binlog.row_decoder import compile_decoder
 from ingest.binlog.table_map import parse
 from ingest.canonical import describe, fetch_rows, select_list
 from ingest.charset_tables import AMBIGUOUS, DIFFERENCES
 from ingest.charsets import ONE_TO_ONE, READABLE, decoder_of
-from servers.literals import beyond
-from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support.binlog_file import TABLE_MAP, WRITE_ROWS, events, row_image
 from tests.support.charset_tables import CODECS, characters, codes
 from tests.support.random_rows import foreign_text
+from viewtail.changes.batches import Followed, Unreadable
+from viewtail.servers.literals import beyond
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 pytestmark = pytest.mark.mysql
 A_STEP = 97  # of gb18030's 1,587,600 codes of four bytes each 97th; all of them when the tables are written

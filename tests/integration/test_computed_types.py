@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from changes.tables import Column, Kind, Table
-from changes.writes import Key, ViewWrites, Write
 from projectors.binding import bind
 from projectors.stores.index_tables.computed import value_column
 from projectors.stores.index_tables.reading import IndexTableReader, present_columns
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import BoundView, Entity
-from servers.sessions import MySQLAddress, open_session, quote
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import Key, ViewWrites, Write
+from viewtail.servers.sessions import MySQLAddress, open_session, quote
 
 _numbers = itertools.count(1)
 TABLE = Table(

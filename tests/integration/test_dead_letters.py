@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 import projectors.dead_letters as parking
-from changes.errors import MisuseError
-from changes.pipelines import PipelineId
-from changes.rendering import parse_key
-from changes.writes import Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
 from offsets.mysql import MySQLOffsets, OwnSession
-from operations.dead_letters import DeadLetterTable
 from projectors.dead_letters import DeadLetters
 from projectors.view_states import ViewStates
 from projectors.views import BoundView
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.contract.sinks import RedisHashOne
+from viewtail.changes.errors import MisuseError
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.rendering import parse_key
+from viewtail.changes.writes import Parked, ViewWrites, Write
+from viewtail.operations.dead_letters import DeadLetterTable
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 DATABASE = "dead_letters"
 NEAR_THE_TOP = (1 << 62) + 1  # no double holds it

@@ -16,7 +16,6 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.findings import Finding
 from ingest import Committed, SourceAccess
 from ingest.binlog import checks
 from ingest.binlog.continuity import binlog_sizes, history_of
@@ -31,17 +30,18 @@ from ingest.poll.checks import is_replica
 from ingest.poll.polled_table import auto_increment
 from ingest.poll.writers import why_unreadable, writers_of
 from offsets import deployments, migrations
-from operations import first_views, grants
-from operations.check import Servers, check
 from projectors.considerate_pace import _replica_lag_s
 from projectors.stores import registry
 from projectors.stores.access import Access
 from projectors.stores.index_tables.table import present_tables
-from servers.facts import facts_of
-from servers.sessions import Connection, MySQLAddress, create_database, open_session, value_of
 from stack import Server
 from viewtail import Entity, IndexTable
+from viewtail.changes.findings import Finding
 from viewtail.entities.event_table import EventTable
+from viewtail.operations import first_views, grants
+from viewtail.operations.check import Servers, check
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import Connection, MySQLAddress, create_database, open_session, value_of
 
 CHECKOUT = Path(__file__).parents[2]
 SCHEMA, OWN, FAR = "asked", "asked_views", "asked_far"
@@ -108,7 +108,7 @@ def _first_view(connection: Connection) -> object:
 
 # Name: the files that ask it, and the question.
 QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
-    "facts": (("servers/facts.py", "ingest/watermarks.py", "operations/waiting.py"), _facts),
+    "facts": (("viewtail/servers/facts.py", "ingest/watermarks.py", "viewtail/operations/waiting.py"), _facts),
     "settings": (("ingest/binlog/checks.py",), lambda asked: list(checks.server_checks(asked))),
     "filters and replication": (("ingest/left_out.py",), left_out),
     "history": (("ingest/binlog/continuity.py",), lambda asked: (history_of(asked), binlog_sizes(asked))),
@@ -118,14 +118,14 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
         lambda asked: [one.seen for one in checks.prepared_checks(asked, MySQLAddress(host="", user=""))],
     ),
     "how long changes are kept": (
-        ("ingest/binlog/kind.py", "operations/erase.py"),
+        ("ingest/binlog/kind.py", "viewtail/operations/erase.py"),
         lambda asked: value_of(asked, "SELECT @@GLOBAL.binlog_expire_logs_seconds"),
     ),
     "tables": (("ingest/canonical/tables.py",), _described),
     "tables of a pattern": ((), lambda asked: parts_of(asked, SCHEMA, "part_#")),
     "row estimates": ((), lambda asked: row_estimates(asked, TABLES)),
     "foreign keys": (("ingest/canonical/foreign_keys.py",), lambda asked: cascading_ancestry(asked, TABLES)),
-    "a first views.py": (("operations/first_views.py",), _first_view),
+    "a first views.py": (("viewtail/operations/first_views.py",), _first_view),
     "how busy the source is": (("projectors/considerate_pace.py",), _replica_lag_s),
     "who may bring a polled row": (("ingest/poll/writers.py",), _writers),
     "whether a polled server is a replica": (("ingest/poll/checks.py",), is_replica),
@@ -135,7 +135,7 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
     ),
     "viewtail's own tables": (("offsets/migrations.py",), _with_cursor(lambda asked: migrations.columns(asked, OWN))),
     "who a deployment is": (("offsets/deployments.py",), _with_cursor(lambda asked: deployments.id_of(asked, OWN))),
-    "viewtail's own database": (("servers/sessions.py",), lambda asked: create_database(asked, OWN)),
+    "viewtail's own database": (("viewtail/servers/sessions.py",), lambda asked: create_database(asked, OWN)),
     "index tables": (
         ("projectors/stores/index_tables/table.py", "projectors/stores/index_tables/reading.py"),
         lambda asked: present_tables(asked, facts_of(asked), OWN, ["x", "y"]),
@@ -167,7 +167,7 @@ ELSEWHERE = {
     # Who reads a table that is renamed: where that may not be asked, it is tried in short attempts.
     "projectors/stores/index_tables/renaming.py",
     # How many sessions there are, which differs from question to question (tests/acceptance/test_sessions.py).
-    "operations/sessions.py",
+    "viewtail/operations/sessions.py",
 }
 
 
@@ -281,7 +281,7 @@ def test_a_parents_table_that_the_user_may_not_read_is_a_finding_with_its_grant(
 def _asking_files() -> Iterator[str]:
     """Files of the product with a question for the catalogue, or for what a server is."""
     question = re.compile(r"\b(information_schema|performance_schema)\.[a-zA-Z_{]|\"SHOW (?!GRANTS)[A-Z]|SELECT @@")
-    for package in ("changes", "servers", "offsets", "ingest", "projectors", "operations", "viewtail"):
+    for package in ("offsets", "ingest", "projectors", "viewtail"):
         for file in sorted((CHECKOUT / package).rglob("*.py")):
             lines = [line.partition("#")[0] for line in file.read_text().splitlines()]
             if any('"' in line and question.search(line) for line in lines):

@@ -10,8 +10,6 @@ from dataclasses import replace
 import pytest
 from elasticsearch import Elasticsearch
 
-from changes.errors import MisuseError, StoreError, StoreUnavailableError
-from changes.writes import Key, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from projectors.stores import NOTHING_HELD
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
@@ -19,6 +17,8 @@ from projectors.stores.elasticsearch.views import SearchIndex
 from stack import Server
 from tests.contract.sinks import ElasticsearchOne
 from tests.support.documents import get, search
+from viewtail.changes.errors import MisuseError, StoreError, StoreUnavailableError
+from viewtail.changes.writes import Key, ViewWrites, Write
 
 
 def place(number: int) -> BinlogPosition:

@@ -11,9 +11,6 @@ import pytest
 import structlog.testing
 from elasticsearch import Elasticsearch
 
-from changes.errors import MisuseError, StoreError, StoreUnavailableError
-from changes.tables import Column, Kind, Table
-from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from projectors.stores.elasticsearch import sink as module
 from projectors.stores.elasticsearch.reading import LONGEST_QUERY
@@ -22,6 +19,9 @@ from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import BoundView, Entity
 from stack.server import Server
 from tests.support.documents import get, search
+from viewtail.changes.errors import MisuseError, StoreError, StoreUnavailableError
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
 pytestmark = pytest.mark.elasticsearch
 

@@ -14,13 +14,11 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.errors import MisuseError, StoreUnavailableError
-from servers.pipelined import Flight
-from servers.sessions import Connection, MySQLAddress, open_session
 from stack import Server
 from tests.support.asking import ask
 from tests.support.running import wait_for
 from viewtail import settings
+from viewtail.changes.errors import MisuseError, StoreUnavailableError
 from viewtail.entities import (
     Answer,
     Command,
@@ -42,6 +40,8 @@ from viewtail.entities.commands import HandlerHungError
 from viewtail.entities.event_table import Event, EventTable, Newest, landed
 from viewtail.entities.handling import Outcome
 from viewtail.entities.worker import LANES
+from viewtail.servers.pipelined import Flight
+from viewtail.servers.sessions import Connection, MySQLAddress, open_session
 
 pytestmark = pytest.mark.mysql
 

@@ -9,10 +9,10 @@ from typing import Any
 import pymysql
 import pytest
 
-from servers.pipelined import Flight, Prepared
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.running import wait_for
+from viewtail.servers.pipelined import Flight, Prepared
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from changes.errors import SourceError
 from ingest.kafka.group import Group
 from ingest.kafka.sharing import is_of_another, named
-from servers.brokers import SOURCE, Broker, GroupMember
 from stack import Server
 from tests.support.running import wait_for
+from viewtail.changes.errors import SourceError
+from viewtail.servers.brokers import SOURCE, Broker, GroupMember
 
 TOPIC, PARTITIONS = "groups.user", 4
 _numbers = itertools.count(1)

@@ -24,12 +24,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from pydantic import SecretStr
 
 import stack.kafka
-from changes.batches import Batch, Followed, Watermark
-from changes.errors import ViewtailError
-from changes.findings import Level
-from changes.pipelines import PipelineId
-from changes.published import POSITIONS
-from changes.writes import KeptChange, ViewWrites
 from ingest import SourceAccess
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.kafka.kind import KafkaKind
@@ -42,12 +36,18 @@ from projectors.stores.access import Access
 from projectors.stores.topics.store import KafkaSettings, TopicsStore
 from projectors.stores.topics.views import Topic
 from projectors.views import Entity
-from servers.sessions import MySQLAddress
 from stack import Server
 from stack.server import HOST, free_port
 from tests.support.asking import ask
 from tests.support.events import user_table
 from tests.support.running import Run, addresses, running, wait_for
+from viewtail.changes.batches import Batch, Followed, Watermark
+from viewtail.changes.errors import ViewtailError
+from viewtail.changes.findings import Level
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.published import POSITIONS
+from viewtail.changes.writes import KeptChange, ViewWrites
+from viewtail.servers.sessions import MySQLAddress
 
 pytestmark = [pytest.mark.kafka, pytest.mark.mysql, pytest.mark.timeout(360)]
 

@@ -7,9 +7,9 @@ from contextlib import closing
 import pymysql
 import pytest
 
-from servers.sessions import took_too_long, value_of
 from stack import Server
 from viewtail.composition import Deployment
+from viewtail.servers.sessions import took_too_long, value_of
 from viewtail.settings import load
 
 

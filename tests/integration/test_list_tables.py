@@ -13,9 +13,6 @@ import orjson
 import pymysql
 import pytest
 
-from changes.errors import StoreError
-from changes.tables import Column, Kind, Table
-from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.stores.index_tables.leaving import IndexTableLeftover, IndexTableTraces
 from projectors.stores.index_tables.list_reading import ListReader
 from projectors.stores.index_tables.sink import MySQLSink
@@ -24,7 +21,10 @@ from projectors.stores.index_tables.swapping import TableSwapping
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.leaving import Holds, Retired
 from projectors.views import BoundView, Entity
-from servers.sessions import MySQLAddress, open_session, quote
+from viewtail.changes.errors import StoreError
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import Key, Parked, ViewWrites, Write
+from viewtail.servers.sessions import MySQLAddress, open_session, quote
 
 _tokens = itertools.count(1)
 

@@ -15,25 +15,25 @@ import pytest
 from cryptography import x509
 
 import stack.mysql
-from changes.batches import Followed
-from changes.errors import StoreError
-from changes.findings import Level
-from changes.pipelines import PipelineId
 from ingest import SourceAccess
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.kind import BinlogKind, BinlogSettings
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from ingest.limits import Limits
-from operations import grants
-from operations.check import Servers, check
 from projectors.stores import registry
 from projectors.stores.access import Access
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.authority import HERE, Authority
 from tests.support.running import Run, running, wait_for
 from viewtail import Entity, IndexTable
+from viewtail.changes.batches import Followed
+from viewtail.changes.errors import StoreError
+from viewtail.changes.findings import Level
+from viewtail.changes.pipelines import PipelineId
+from viewtail.operations import grants
+from viewtail.operations.check import Servers, check
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 PASSWORD = "canary %s/\\'\""
 

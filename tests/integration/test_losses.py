@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import redis
 
-from changes.errors import DeclarationError, StopRequested, StoreUnavailableError
 from projectors.binding import earlier_fingerprint
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
@@ -21,6 +20,7 @@ from tests.support.pipelines import deployed, owned
 from tests.support.running import wait_for
 from tests.support.world import World
 from viewtail import settings
+from viewtail.changes.errors import DeclarationError, StopRequested, StoreUnavailableError
 from viewtail.composition import deploy_what_works
 
 OTHER = IndexTable("ix_other", ITEM, value="other")

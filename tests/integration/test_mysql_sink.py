@@ -12,9 +12,6 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.errors import FencedError, StoreError, StoreUnavailableError
-from changes.tables import Column, Kind, Table
-from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.canonical.rows import Fetch
 from offsets import schema
@@ -26,9 +23,12 @@ from projectors.stores.index_tables.unchanged import ROWS_A_LOOK, Unchanged
 from projectors.stores.index_tables.upserts import BLOCKS
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import BoundView, Entity
-from servers.literals import equals, selected
-from servers.sessions import MySQLAddress, open_session, quote
 from stack.server import Server
+from viewtail.changes.errors import FencedError, StoreError, StoreUnavailableError
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import Key, Parked, ViewWrites, Write
+from viewtail.servers.literals import equals, selected
+from viewtail.servers.sessions import MySQLAddress, open_session, quote
 
 _tokens = itertools.count(1)
 

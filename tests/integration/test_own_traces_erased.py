@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from changes.tables import Column, Kind
-from operations.own_traces import ERASED, OwnTraces
 from stack import Server
 from tests.integration.test_view_states import Scene
+from viewtail.changes.tables import Column, Kind
+from viewtail.operations.own_traces import ERASED, OwnTraces
 
 KEY = Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False)
 

@@ -15,9 +15,6 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.batches import Batch, Followed
-from changes.errors import SourceUnavailableError, TablesChangedError
-from changes.tables import Table
 from ingest.canonical import Descriptions, fetch_rows
 from ingest.poll import polled_table
 from ingest.poll import source as poll_source
@@ -25,11 +22,14 @@ from ingest.poll.polled_table import PolledTable
 from ingest.poll.position import PollPosition
 from ingest.poll.source import PollSource
 from ingest.poll.writers import BoundedWait, Writers, why_unreadable, writers_of
-from servers.facts import facts_of
-from servers.sessions import Connection, MySQLAddress, open_session
 from stack import Server
 from tests.support.asking import ask
 from tests.support.running import wait_for
+from viewtail.changes.batches import Batch, Followed
+from viewtail.changes.errors import SourceUnavailableError, TablesChangedError
+from viewtail.changes.tables import Table
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import Connection, MySQLAddress, open_session
 
 EVERY_S = 0.02
 IDS = int(os.environ.get("VIEWTAIL_TEST_POLLED_IDS", "0"))  # that are given out at least; `make polling`: a million

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import redis
 
-from changes.errors import SourceError, StopRequested
 from ingest.canonical.chunks import CanonicalRows
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
@@ -18,6 +17,7 @@ from projectors.views import Entity
 from stack import Server
 from tests.support.asking import ask
 from tests.support.pipelines import Owner, deployed, owned
+from viewtail.changes.errors import SourceError, StopRequested
 
 ITEM = Entity("again.item")
 HASH = RedisHash("again", ITEM, fields=["name"])

@@ -8,9 +8,6 @@ from dataclasses import replace
 import pytest
 import redis
 
-from changes.errors import DeclarationError, StoreUnavailableError
-from changes.tables import Column, Kind, Table
-from changes.writes import Write
 from ingest.binlog.coordinates import BinlogPosition
 from projectors.stores.redis import sink as sinks
 from projectors.stores.redis.keys import RedisKeys, SetKeys, leading
@@ -21,6 +18,9 @@ from projectors.stores.redis.views import RedisHash, RedisSet
 from projectors.views import BoundView, Entity, View
 from stack import Server
 from tests.contract.sinks import column, of_view
+from viewtail.changes.errors import DeclarationError, StoreUnavailableError
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import Write
 
 ID, NUMBER = column("id", Kind.INTEGER, "bigint", 0), column("generation", Kind.INTEGER, "bigint", 0)
 NAME = column("name")

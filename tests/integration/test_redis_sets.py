@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import redis
 
-from changes.tables import Column, Kind, Table
-from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from projectors.stores.leaving import Holds, Retired
 from projectors.stores.redis.leaving import RedisLeftover, RedisTraces, place_of
@@ -24,6 +22,8 @@ from projectors.stores.redis.swapping import KeySwapping
 from projectors.stores.redis.views import RedisHash, RedisSet, RedisSortedSet
 from projectors.views import BoundView, Entity, Move
 from stack.server import Server
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
 _tokens = itertools.count(1)
 
@@ -202,7 +202,7 @@ def test_damage_is_seen_and_the_next_write_mends_it(client: redis.Redis) -> None
     wanted = {(key,): Write(5, (7, key)) for key in range(1, 7)}
     assert reader.unequal(wanted) == [(1,), (2,), (3,), (4,)]
     assert {key for page in reader.shown_keys() for key in page} == {(key,) for key in (1, 2, 3, 4, 5, 6)}
-    assert {key for page in reader.strays() for key in page} == {(3,), (5,), (77,)}
+    assert {key for page in reader.orphans() for key in page} == {(3,), (5,), (77,)}
     assert set(reader.foreign) == {f"member {member!r} of {name!r}" for member in ("007", "no key", "\udcff\udcfe")}
     held = reader.held([(3,), (4,), (5,), (77,)])
     assert {key: (one.version, bool(one.fault)) for key, one in held.items()} == {
@@ -426,7 +426,7 @@ def test_a_copy_beside_touches_no_set_and_the_swap_moves_each_entity_with_what_i
     assert members(7) == before
     assert {name for name in rest if name.endswith((":2", ":2t"))} and not list(client.scan_iter(match="*}:2*"))
     reader = reader_of(client, live)
-    assert [len(page) for page in reader.strays() if page] == []
+    assert [len(page) for page in reader.orphans() if page] == []
     reader.close()
     sink.close()
     swapping.close()

@@ -17,9 +17,6 @@ import redis
 from redis.crc import key_slot
 
 import stack.redis
-from changes.errors import DeclarationError, StoreError
-from changes.tables import Column, Kind, Table
-from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.reading import RedisReader
@@ -29,6 +26,9 @@ from projectors.stores.redis.swapping import KeySwapping
 from projectors.stores.redis.views import RedisHash, RedisJson
 from projectors.views import BoundView, Entity, Move
 from stack.server import Server, free_port
+from viewtail.changes.errors import DeclarationError, StoreError
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
 _tokens = itertools.count(1)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from changes.errors import StoreUnavailableError, ViewtailError
-from servers.facts import facts_of
-from servers.sessions import MySQLAddress, asking, value_of
 from stack import Server
 from tests.support.asking import ask
+from viewtail.changes.errors import StoreUnavailableError, ViewtailError
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import MySQLAddress, asking, value_of
 
 
 @pytest.fixture(params=["mysql", "mariadb"])

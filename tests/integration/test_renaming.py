@@ -14,11 +14,11 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.errors import StoreError
 from projectors.stores.index_tables import renaming
 from projectors.stores.index_tables.renaming import Renaming
-from servers.sessions import Connection, MySQLAddress, open_session, value_of
 from stack import Server
+from viewtail.changes.errors import StoreError
+from viewtail.servers.sessions import Connection, MySQLAddress, open_session, value_of
 
 READERS = 8
 AT_MOST_S = 0.5  # some hundredths on a machine with nothing else to do

@@ -9,12 +9,12 @@ import pytest
 
 import stack.mariadb
 import stack.mysql
-from changes.findings import Finding, Level
 from ingest.left_out import left_out_checks, why_missing
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.asking import ask
 from tests.support.running import wait_for
+from viewtail.changes.findings import Finding, Level
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 pytestmark = [pytest.mark.mysql, pytest.mark.mariadb]
 KINDS: dict[str, Any] = {"mysql": stack.mysql, "mariadb": stack.mariadb}

@@ -11,13 +11,13 @@ from ingest import SourceAccess
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.kind import BinlogKind, BinlogSettings
 from ingest.limits import Limits
-from operations import sessions
-from operations.check import Servers, check
 from projectors.stores import registry
 from projectors.stores.access import Access
-from servers.sessions import MySQLAddress
 from stack import Server
 from viewtail import Entity, IndexTable, RedisHash
+from viewtail.operations import sessions
+from viewtail.operations.check import Servers, check
+from viewtail.servers.sessions import MySQLAddress
 
 USER = "few_sessions"
 THING = Entity("few_sessions.thing")

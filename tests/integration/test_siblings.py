@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from changes.pipelines import PipelineId
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import Owner, schema
 from offsets.mysql import MySQLOffsets, OwnSession
 from projectors.siblings import SharedProgress, Siblings
 from projectors.view_states import Event, State, ViewStates
 from projectors.views import BoundView
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.contract.sinks import RedisHashOne
+from viewtail.changes.pipelines import PipelineId
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 DATABASE = "siblings"
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from changes.errors import StopRequested
 from ingest.canonical.chunks import CanonicalRows
 from projectors.stores.index_tables.views import IndexTable
 from projectors.view_states import ViewStates
@@ -16,6 +15,7 @@ from stack import Server
 from tests.integration.test_backfill import STORES, VIEWS, Shelf, servers
 from tests.support.pipelines import deployed, owned
 from tests.support.world import World
+from viewtail.changes.errors import StopRequested
 
 PARTITIONED = (
     "CREATE TABLE fill.item (id INT PRIMARY KEY, name VARCHAR(60), other VARCHAR(60)) PARTITION BY RANGE (id) "

@@ -22,13 +22,13 @@ from cryptography import x509
 import stack.mariadb
 import stack.mysql
 import stack.redis
-from changes.errors import StoreError, ViewtailError
 from projectors.stores.registry import store_named
-from servers.sessions import open_session
 from stack import Server
 from stack.server import free_port
 from tests.support.authority import DAY, HERE, Authority
 from viewtail import Entity, RedisHash, SearchIndex, Topic
+from viewtail.changes.errors import StoreError, ViewtailError
+from viewtail.servers.sessions import open_session
 from viewtail.settings import load
 
 PASSWORD = "cAnArY"

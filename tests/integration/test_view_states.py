@@ -10,20 +10,20 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.errors import FencedError, StopRequested
-from changes.pipelines import PipelineId
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
 from offsets.lease import lock_name
 from offsets.mysql import MySQLOffsets, OwnSession, check_fence, looking, transaction
-from operations.runs import past
 from projectors import whole_replays
 from projectors.rebuilds import Rebuilds, Stage
 from projectors.view_states import BEING_DROPPED, TRANSITIONS, BackfillProgress, Event, State, ViewStates, move
 from projectors.views import BoundView
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.contract.sinks import RedisHashOne
+from viewtail.changes.errors import FencedError, StopRequested
+from viewtail.changes.pipelines import PipelineId
+from viewtail.operations.runs import past
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 # By event, where a view goes from "new", "filling", "filled", "halted" and "paused"; "-" where it stays.
 WAYS = {

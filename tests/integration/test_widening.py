@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import redis
 
-from changes.errors import StopRequested
 from ingest.canonical.chunks import CanonicalRows
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisJson
@@ -16,6 +15,7 @@ from projectors.views import Entity
 from stack import Server
 from tests.support.asking import ask
 from tests.support.pipelines import deployed, owned
+from viewtail.changes.errors import StopRequested
 
 ITEM = Entity("wide.item")
 VIEW = IndexTable("ix_item", ITEM, value="name")

@@ -18,12 +18,9 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.batches import Followed, Row
-from changes.tables import Column, Kind, Table
 from ingest.binlog.row_decoder import Decoder, compile_decoder
 from ingest.binlog.table_map import TableMap, parse
 from ingest.canonical import describe, fetch_rows, select_list
-from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support.binlog_file import (
     DELETE_ROWS,
@@ -35,6 +32,9 @@ from tests.support.binlog_file import (
     table_id,
 )
 from tests.support.random_rows import SampleTable, sample_tables
+from viewtail.changes.batches import Followed, Row
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 pytestmark = pytest.mark.mysql
 

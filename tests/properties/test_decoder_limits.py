@@ -12,15 +12,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from changes.batches import Followed, Unreadable
-from changes.errors import TableUnreadableError
-from changes.json_text import double_text
-from changes.tables import Column, Kind, Table
 from ingest.binlog import column_types as types
 from ingest.binlog import json_binary
 from ingest.binlog.json_binary import MalformedJsonError, to_text, to_tree
 from ingest.binlog.row_decoder import compile_decoder
 from ingest.binlog.table_map import MapColumn, TableMap
+from viewtail.changes.batches import Followed, Unreadable
+from viewtail.changes.errors import TableUnreadableError
+from viewtail.changes.json_text import double_text
+from viewtail.changes.tables import Column, Kind, Table
 
 UTF8, LATIN1, UTF16, BINARY = 255, 8, 54, 63
 

@@ -12,17 +12,17 @@ import jsonschema
 import pymysql
 import pytest
 
-from changes.batches import DELETE, INSERT, UPDATE, Followed, Row, RowChanges
-from changes.envelope import Envelope
-from changes.envelope_json_schema import json_schemas
-from changes.envelope_reading import EnvelopeReader
-from changes.tables import Column, Table
-from changes.writes import KeptChange
 from ingest.canonical import describe, fetch_rows, select_list
-from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.properties import test_mariadb_differential as of_mariadb
 from tests.support.random_rows import SampleTable, sample_tables
+from viewtail.changes.batches import DELETE, INSERT, UPDATE, Followed, Row, RowChanges
+from viewtail.changes.envelope import Envelope
+from viewtail.changes.envelope_json_schema import json_schemas
+from viewtail.changes.envelope_reading import EnvelopeReader
+from viewtail.changes.tables import Column, Table
+from viewtail.changes.writes import KeptChange
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 ROWS = int(os.environ.get("VIEWTAIL_TEST_ROWS", "20000")) // 200  # of a table
 SCHEMA = "envelopes"

@@ -20,14 +20,14 @@ from typing import Any
 import orjson
 import pytest
 
-from changes.batches import DELETE, INSERT, UPDATE, Refused, Row, RowChanges, Unreadable
-from changes.envelope_columns import integers_of, is_bit
-from changes.envelope_reading import EnvelopeReader, MalformedEnvelopeError
-from changes.tables import Column, Kind, Table
-from changes.versions import MAX_VERSION
-from changes.writes import KeptChange
 from tests.support.envelopes import KEPT, VALUES, deleted, envelope, inserted, reader, table, updated
 from tests.unit.test_envelope_reading import DEFAULT_FORM, message
+from viewtail.changes.batches import DELETE, INSERT, UPDATE, Refused, Row, RowChanges, Unreadable
+from viewtail.changes.envelope_columns import integers_of, is_bit
+from viewtail.changes.envelope_reading import EnvelopeReader, MalformedEnvelopeError
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.versions import MAX_VERSION
+from viewtail.changes.writes import KeptChange
 
 MESSAGES = 10_000
 _OWN = [*VALUES[1:-1], *KEPT]

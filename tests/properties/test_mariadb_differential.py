@@ -17,15 +17,15 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.batches import DELETE, INSERT, UPDATE, Followed, Row, RowChanges
-from changes.tables import Column, Kind, Table
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe, fetch_rows, select_list
-from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support import random_rows
 from tests.support.mariadb import binlog_end
 from tests.support.random_rows import Literal, Sample, SampleTable, decimal, integer, one_of, quoted, text
+from viewtail.changes.batches import DELETE, INSERT, UPDATE, Followed, Row, RowChanges
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 pytestmark = pytest.mark.mariadb
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pymysql
 
-from changes.batches import Followed
 from ingest.binlog.statements import judge, plain
 from ingest.canonical import describe
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
+from viewtail.changes.batches import Followed
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 STATEMENTS = int(os.environ.get("VIEWTAIL_TEST_STATEMENTS", "80"))
 USED = ("id", "email", "n", "price")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from projectors.pace import Pace
-from servers.sessions import Connection, MySQLAddress, open_session
 from stack import Server
 from tests.support.asking import ask
 from tests.support.running import Run, addresses
@@ -18,6 +17,7 @@ from viewtail import settings
 from viewtail.entities import Command, EventSourced, Refusal
 from viewtail.entities.archive_steps import ArchiveSteps
 from viewtail.entities.event_table import EventTable
+from viewtail.servers.sessions import Connection, MySQLAddress, open_session
 
 Steps = TypeVar("Steps", bound=ArchiveSteps)
 

@@ -23,15 +23,15 @@ import pymysql
 import stack.connect
 import stack.kafka
 import stack.mysql
-from changes.batches import Followed, Origin, pairs
-from changes.tables import Column, Kind, Table
-from changes.writes import KeptChange
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe, fetch_rows, select_list
-from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support.running import wait_for
 from tests.support.topic_log import raw
+from viewtail.changes.batches import Followed, Origin, pairs
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import KeptChange
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 DATA = Path(__file__).resolve().parents[1] / "data/debezium"
 SCHEMA, NAME = "peer", "everything"

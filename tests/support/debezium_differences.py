@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from changes.batches import Followed, Refused, Unreadable
-from changes.envelope import Envelope
-from changes.envelope_reading import EnvelopeReader
-from changes.tables import Column
 from tests.support.debezium import History
+from viewtail.changes.batches import Followed, Refused, Unreadable
+from viewtail.changes.envelope import Envelope
+from viewtail.changes.envelope_reading import EnvelopeReader
+from viewtail.changes.tables import Column
 
 RELEASE = "3.6.1.Final"
 # Of every message: viewtail's own, or the time at which the message was made.

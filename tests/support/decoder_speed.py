@@ -6,11 +6,11 @@ import struct
 from timeit import repeat
 from typing import Any
 
-from changes.batches import Followed
-from changes.tables import Column, Kind, Table
 from ingest.binlog import column_types as types
 from ingest.binlog.row_decoder import Decoder, compile_decoder
 from ingest.binlog.table_map import MapColumn, TableMap
+from viewtail.changes.batches import Followed
+from viewtail.changes.tables import Column, Kind, Table
 
 MapAndColumn = tuple[MapColumn, Column]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from elasticsearch import Elasticsearch
 
-from changes.writes import Key
 from projectors.stores import SearchPage
 from projectors.stores.elasticsearch.reading import DocumentReader
 from projectors.views import BoundView
+from viewtail.changes.writes import Key
 
 
 def get(client: Elasticsearch, view: BoundView, key: Key) -> tuple[int, dict[str, Any]] | None:

@@ -14,10 +14,10 @@ from decimal import Decimal
 
 import orjson
 
-from changes.batches import Origin
-from changes.tables import Column, Kind, Table
-from changes.writes import KeptChange
 from tests.support.envelopes import ID, ORIGIN, column, envelope, reader
+from viewtail.changes.batches import Origin
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import KeptChange
 
 ROWS, ROUNDS = 500, 150
 

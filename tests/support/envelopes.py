@@ -7,11 +7,11 @@ import struct
 from decimal import Decimal
 from typing import Any
 
-from changes.batches import Followed, Origin
-from changes.envelope import Envelope
-from changes.envelope_reading import EnvelopeReader
-from changes.tables import Column, Kind, Table
-from changes.writes import KeptChange
+from viewtail.changes.batches import Followed, Origin
+from viewtail.changes.envelope import Envelope
+from viewtail.changes.envelope_reading import EnvelopeReader
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import KeptChange
 
 LABELS = ("a", "it's", "é")
 POINT = struct.pack("<IBIdd", 4326, 1, 1, 1.5, -2.0)

@@ -20,16 +20,16 @@ import pymysql
 
 import stack.mariadb
 import stack.mysql
-from changes.batches import DELETE, UPDATE, Followed, Row
-from changes.errors import SourceError
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.events import NAMES
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe, fetch_rows, select_list
-from servers.facts import facts_of
-from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support.binlog_file import events
+from viewtail.changes.batches import DELETE, UPDATE, Followed, Row
+from viewtail.changes.errors import SourceError
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 RESTART = "restart"  # in the place of a statement
 _SCHEMA = "matrix"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from zlib import crc32
 
-from changes.tables import Column, Kind, Table
+from viewtail.changes.tables import Column, Kind, Table
 
 SOURCE_ID = bytes(range(16))
 

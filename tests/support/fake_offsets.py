@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from changes.errors import FencedError, StoreUnavailableError
-from changes.positions import Position
 from offsets import Owner, Taken
+from viewtail.changes.errors import FencedError, StoreUnavailableError
+from viewtail.changes.positions import Position
 
 
 class Memory:

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from changes.batches import Watermark
-from changes.errors import FencedError, StoreUnavailableError
-from changes.positions import Position
-from changes.rendering import render_key
-from changes.writes import KeptChange, Parked, ViewWrites
 from projectors.stores import Publisher, nothing
 from projectors.views import BoundView
 from tests.support.fake_sink import Faults
+from viewtail.changes.batches import Watermark
+from viewtail.changes.errors import FencedError, StoreUnavailableError
+from viewtail.changes.positions import Position
+from viewtail.changes.rendering import render_key
+from viewtail.changes.writes import KeptChange, Parked, ViewWrites
 
 Entry = tuple[str, KeptChange]
 

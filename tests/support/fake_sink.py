@@ -19,12 +19,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from changes.errors import StoreUnavailableError
-from changes.positions import Position
-from changes.rendering import render_key
-from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.stores import Held, StoredRow, ViewReader, nothing, takes_equal_versions
 from projectors.views import BoundView
+from viewtail.changes.errors import StoreUnavailableError
+from viewtail.changes.positions import Position
+from viewtail.changes.rendering import render_key
+from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
 PAGE = 3  # small, so that tests meet several pages
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 
-from changes.batches import Batch
-from changes.errors import HistoryGoneError
-from changes.positions import Position
 from ingest import BackfillAgain, GoOn, Progress, ReadAgain, Resuming
+from viewtail.changes.batches import Batch
+from viewtail.changes.errors import HistoryGoneError
+from viewtail.changes.positions import Position
 
 
 class FakeSource:

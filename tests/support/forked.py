@@ -32,7 +32,7 @@ from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CLEANING = {"VIEWTAIL_CLEANER__SHARE": "0.5", "VIEWTAIL_CLEANER__REST_S": "0.5"}  # for runs that want a cleaner too
-_PACKAGES = ("changes", "servers", "offsets", "ingest", "projectors", "operations", "viewtail")
+_PACKAGES = ("offsets", "ingest", "projectors", "viewtail")
 _ROOM = 400  # characters of a command line that stands in /proc
 _SET_CHILD_SUBREAPER = 36  # of prctl(2)
 

@@ -35,9 +35,6 @@ from zlib import crc32
 import structlog
 import zstandard
 
-from changes.batches import DELETE, INSERT, UPDATE, Batch, Followed, Row, Unreadable
-from changes.errors import TableUnreadableError, ViewtailError
-from changes.versions import base_version
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import COMPRESSED, IGNORABLE_FLAG, QUERY, TABLE_MAP
@@ -50,6 +47,9 @@ from ingest.binlog.source import _watermark_table
 from ingest.binlog.table_readers import TableReader, TableReaders
 from ingest.binlog.transaction_layouts import BEGIN_TAIL
 from tests.support.fuzz_corpus import HEAD, OWN, Corpus, Key, corpora
+from viewtail.changes.batches import DELETE, INSERT, UPDATE, Batch, Followed, Row, Unreadable
+from viewtail.changes.errors import TableUnreadableError, ViewtailError
+from viewtail.changes.versions import base_version
 
 SLOWEST_S = 1.0  # of processor time: the machine may have other work
 GROWTH_BYTES = 64 << 20  # of what is resident, over all inputs

@@ -19,11 +19,11 @@ import pymysql
 
 import stack.mariadb
 import stack.mysql
-from changes import batches, tables
-from changes.batches import Followed, Row
 from ingest.canonical import describe, fetch_rows, select_list
-from servers.sessions import MySQLAddress, open_session
 from stack import Server
+from viewtail.changes import batches, tables
+from viewtail.changes.batches import Followed, Row
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 HEAD = struct.Struct("<IBIIIH")  # time, type, server id, size, end position, flags
 OWN = "fuzz_own"  # the database that takes the place of viewtail's own

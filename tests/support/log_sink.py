@@ -8,11 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from changes.errors import MisuseError, StoreUnavailableError
-from changes.findings import Finding, ok
-from changes.positions import Position
-from changes.rendering import render_key
-from changes.writes import KeptChange, Key, Parked, ViewWrites
 from projectors.stores import Store, ViewReader, nothing
 from projectors.stores.access import Access
 from projectors.stores.leaving import Leftover, Retired, Traces
@@ -20,6 +15,11 @@ from projectors.stores.redis.store import REDIS, RedisSettings
 from projectors.stores.redis.views import RedisHash
 from projectors.views import BoundView, View
 from tests.support.fake_sink import Faults
+from viewtail.changes.errors import MisuseError, StoreUnavailableError
+from viewtail.changes.findings import Finding, ok
+from viewtail.changes.positions import Position
+from viewtail.changes.rendering import render_key
+from viewtail.changes.writes import KeptChange, Key, Parked, ViewWrites
 
 
 @dataclass(slots=True)

@@ -7,17 +7,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from changes.errors import ViewtailError
-from changes.pipelines import PipelineId
 from offsets.lease import Lease
 from offsets.mysql import OwnSession
 from projectors.backfill import Backfill
-from projectors.ownership import Ownership, take
+from projectors.pipeline_run import PipelineRun, open_run
 from projectors.view_states import Event
 from projectors.views import View
 from stack import Server
 from tests.support.running import addresses, wait_for
 from viewtail import settings
+from viewtail.changes.errors import ViewtailError
+from viewtail.changes.pipelines import PipelineId
 from viewtail.composition import Deployment, deploy
 
 
@@ -35,7 +35,7 @@ def _without_settings() -> dict[str, str]:
 class Owner:
     """A taken pipeline that follows the changes in a thread of its own."""
 
-    def __init__(self, own: Ownership) -> None:
+    def __init__(self, own: PipelineRun) -> None:
         self.own = own
         self.failure: ViewtailError | None = None
         self._session = OwnSession(own.deployment.open_store)
@@ -94,7 +94,7 @@ def owned(deployment: Deployment, store: str) -> Iterator[Owner]:
     lease = Lease(deployment.open_store, deployment.database, store)
     assert lease.acquire(10)
     try:
-        owner = Owner(take(deployment, PipelineId.of(store), lease, threading.Event()))
+        owner = Owner(open_run(deployment, PipelineId.of(store), lease, threading.Event()))
         try:
             wait_for("the pipeline runs", lambda: owner.own.pipeline.vitals.state == "running" or owner.failure)
             yield owner

@@ -8,12 +8,12 @@ from typing import Any
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from changes.batches import Origin
-from changes.envelope import Envelope, Message
-from changes.published import POSITIONS, VERSION_HEADER, Progress, Published
-from changes.tables import Table
-from changes.writes import KeptChange
 from stack import Server
+from viewtail.changes.batches import Origin
+from viewtail.changes.envelope import Envelope, Message
+from viewtail.changes.published import POSITIONS, VERSION_HEADER, Progress, Published
+from viewtail.changes.tables import Table
+from viewtail.changes.writes import KeptChange
 
 
 def change(op: str, key: int, version: int, *, before: Any = None, after: Any = None) -> KeptChange:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from changes.errors import StoreError
+from viewtail.changes.errors import StoreError
 from viewtail.entities import archive_files
 from viewtail.entities.archive_files import FiledEvent
 

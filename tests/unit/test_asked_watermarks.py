@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from changes.errors import StopRequested
 from projectors import asked_watermarks
 from projectors.asked_watermarks import AskedWatermarks
 from projectors.watermarks import WatermarkPlace
+from viewtail.changes.errors import StopRequested
 
 
 def test_who_waits_for_now_is_told_why_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from changes.errors import StoreUnavailableError
 from projectors.backfills import Backfills
+from viewtail.changes.errors import StoreUnavailableError
 
 
 def test_what_many_views_meet_again_and_again_is_told_once() -> None:

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from changes.errors import DeclarationError
-from changes.tables import Column, Kind, Table
 from projectors.binding import bind, declaration_hash, earlier_fingerprint
 from projectors.function_source import function_source
 from projectors.stores.elasticsearch.views import SearchIndex
@@ -22,6 +20,8 @@ from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisSortedSet
 from projectors.stores.topics.views import Topic
 from projectors.views import BoundView, Entity, View
+from viewtail.changes.errors import DeclarationError
+from viewtail.changes.tables import Column, Kind, Table
 
 
 def column(name: str, declared: str, kind: Kind, **more: Any) -> Column:

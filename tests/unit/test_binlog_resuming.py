@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from changes.errors import HistoryGoneError
 from ingest import BackfillAgain, BeginEpoch, GoOn, ReadAgain, Resuming
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.resuming import resuming
+from viewtail.changes.errors import HistoryGoneError
 
 Check = Callable[[BinlogPosition], None]
 

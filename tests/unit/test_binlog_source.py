@@ -9,13 +9,13 @@ import tempfile
 import pytest
 import structlog
 
-from changes.batches import Batch, Followed
-from changes.errors import HistoryGoneError, SourceUnavailableError
 from ingest.binlog import source as module
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
-from servers.sessions import MySQLAddress
 from tests.support.events import Stream, user_table
+from viewtail.changes.batches import Batch, Followed
+from viewtail.changes.errors import HistoryGoneError, SourceUnavailableError
+from viewtail.servers.sessions import MySQLAddress
 
 BEGIN = BinlogPosition(epoch=1, file="binlog.000012", end=4, start=4)
 
@@ -74,7 +74,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> BinlogSource:
         epoch=1,
         spool_bytes=2000,
     )
-    monkeypatch.setattr("changes.retrying.Reaction.pause_s", lambda self, attempt: 0.0)
+    monkeypatch.setattr("viewtail.changes.retrying.Reaction.pause_s", lambda self, attempt: 0.0)
     monkeypatch.setattr(Dump, "source", made, raising=False)
     monkeypatch.setattr(Dump, "opened", 0)
     monkeypatch.setattr(Dump, "later", ())

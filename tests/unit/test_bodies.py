@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.bodies import CODECS, MAX_BODY_BYTES, BodyRefusedError, decoder
+from viewtail.changes.bodies import CODECS, MAX_BODY_BYTES, BodyRefusedError, decoder
 
 ENCODERS: dict[str, Callable[[Any], bytes]] = {
     "json": lambda body: json.dumps(body).encode(),

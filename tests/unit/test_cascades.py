@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from changes.batches import DELETE, INSERT, UPDATE, Followed, RowChanges
-from changes.tables import Column, ForeignKey, Kind, Table
 from projectors.binding import bind
 from projectors.projection import followed_tables
 from projectors.proving.cascades import MOST_LOOKS, Cascades, Effect, effects, followed_parents
 from projectors.views import BoundView
 from viewtail import Entity, IndexTable, RedisHash, RedisSet
+from viewtail.changes.batches import DELETE, INSERT, UPDATE, Followed, RowChanges
+from viewtail.changes.tables import Column, ForeignKey, Kind, Table
 
 
 def key(table: str, parent: str, on_delete: str = "CASCADE", on_update: str = "CASCADE", **columns: str) -> ForeignKey:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from changes.writes import Key
-from operations import cleaner
-from operations.cleaner import Cleaner, Share
 from projectors.proving.comparison import Difference, Found, Settled
 from projectors.stores import NOTHING_HELD
+from viewtail.changes.writes import Key
+from viewtail.operations import cleaner
+from viewtail.operations.cleaner import Cleaner, Share
 
 
 class _AllDiffer:

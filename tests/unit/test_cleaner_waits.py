@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
-from operations import cleaner
-from operations.cleaner import FILTERED_REST_S, LIVE_PART, MANY_A_SECOND, MOST_BESIDE, Cleaner, Rate, Share
-from operations.status import BUSY_ABOVE_S
 from projectors.pace import GivingWay
 from viewtail import worker
+from viewtail.changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
+from viewtail.operations import cleaner
+from viewtail.operations.cleaner import FILTERED_REST_S, LIVE_PART, MANY_A_SECOND, MOST_BESIDE, Cleaner, Rate, Share
+from viewtail.operations.status import BUSY_ABOVE_S
 
 
 def test_the_cleaner_goes_on_after_a_replica_stood_still_for_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
-from changes.errors import StopRequested, StoreError, ViewtailError
+from viewtail.changes.errors import StopRequested, StoreError, ViewtailError
 from viewtail.entities import Answer, EventSourced, InvalidRequestError, WorkerBusyError
-from viewtail.serving import topic
-from viewtail.serving.topic import CommandsTopic
+from viewtail.entities.serving import topic
+from viewtail.entities.serving.topic import CommandsTopic
 
 STOP = threading.Event()
 

@@ -10,13 +10,13 @@ from zlib import crc32
 
 import pytest
 
-from changes.batches import Batch, Followed
-from changes.errors import ViewtailError
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.source import _watermark_table
 from ingest.binlog.transaction_layouts import Openings
 from tests.support.events import SOURCE_ID, Stream, user_table
+from viewtail.changes.batches import Batch, Followed
+from viewtail.changes.errors import ViewtailError
 
 WRITE, UPDATE, DELETE = 30, 31, 32
 ALL_AT_ONCE = 1 << 30

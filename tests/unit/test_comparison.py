@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from changes.tables import Column, Kind, Table
-from changes.writes import Key
 from projectors.binding import bind
 from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison, Difference, Settled
 from projectors.stores import Held, ViewReader
 from projectors.stores.redis.views import RedisHash
 from projectors.views import BoundView, Entity
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import Key
 
 KEY: Key = (1,)
 ID = Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False)

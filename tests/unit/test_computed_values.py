@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from changes.batches import DELETE, INSERT, UPDATE, RowChanges
-from changes.errors import DeclarationError
-from changes.tables import Column, Kind, Table
 from projectors.binding import bind, declaration_hash
 from projectors.projection import Projections, followed_tables
 from projectors.stores import Unfit
@@ -20,6 +17,9 @@ from projectors.stores.index_tables.computed import value_column, values_of
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash, RedisJson
 from projectors.views import BoundView, Entity
+from viewtail.changes.batches import DELETE, INSERT, UPDATE, RowChanges
+from viewtail.changes.errors import DeclarationError
+from viewtail.changes.tables import Column, Kind, Table
 
 USER = Table(
     schema="shop",

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from changes.errors import DeclarationError
-from changes.tables import Column, Kind, Table
-from operations.contract import Contract, Effect
-from operations.sql_files import Statement, statements
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash, RedisJson
 from projectors.views import Entity, View
+from viewtail.changes.errors import DeclarationError
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.operations.contract import Contract, Effect
+from viewtail.operations.sql_files import Statement, statements
 
 
 def _column(name: str, kind: Kind, declared: str, **more: Any) -> Column:

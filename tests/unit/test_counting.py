@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from changes.counting import agreeing, counted
-from operations import cleaner, lowered, rebuild
+from viewtail.changes.counting import agreeing, counted
 from viewtail.commands import contract, preview
+from viewtail.operations import cleaner, rebuild, version_resets
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_what_keeps_a_copy_from_readers_is_counted_in_a_sentence() -> None:
 
 
 def _lowered(count: int) -> str:
-    return lowered.words({"lowered_count": count, "lowered": [{"key": "7", "from": 9, "to": 8}] * count})
+    return version_resets.words({"lowered_count": count, "lowered": [{"key": "7", "from": 9, "to": 8}] * count})
 
 
 def test_what_a_repair_and_the_cleaner_did_is_counted_in_a_sentence() -> None:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.bodies import MAX_BODY_BYTES, decoder
-from changes.errors import DeclarationError, MisuseError
-from servers.addresses import MYSQL, parse
+from viewtail.changes.bodies import MAX_BODY_BYTES, decoder
+from viewtail.changes.errors import DeclarationError, MisuseError
 from viewtail.datastore import DataStore, Index
-from viewtail.datastore.properties import home_of_id, home_of_value, id_of, is_same, new_id, plain, values_of
-from viewtail.datastore.store import CODEC
+from viewtail.entities.datastore.properties import home_of_id, home_of_value, id_of, is_same, new_id, plain, values_of
+from viewtail.entities.datastore.store import CODEC
+from viewtail.servers.addresses import MYSQL, parse
 from viewtail.settings import load
 
 URLS = ["mysql://db0:3306/ff", "mysql://db1:3306/ff"]
@@ -153,7 +153,7 @@ def test_the_time_to_wait_is_of_all_deployments_together(monkeypatch: pytest.Mon
         given.append(within_s)
         now += 4.0
 
-    monkeypatch.setattr("viewtail.datastore.store.monotonic", lambda: now)
+    monkeypatch.setattr("viewtail.entities.datastore.store.monotonic", lambda: now)
     monkeypatch.setattr("viewtail.waiting.wait_for_all", waits_four_seconds)
     index = Index("by_user", ["user_id"], shard_on="user_id")
     datastore = DataStore([f"mysql://db{number}:3306/ff" for number in range(4)], [index], settings=load(None, {}))

@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from changes.errors import DeclarationError
 from viewtail import settings
-from viewtail.serving import declared
+from viewtail.changes.errors import DeclarationError
+from viewtail.entities.serving import declared
 
 GOOD = """
 from viewtail.entities import EventSourced

@@ -14,10 +14,10 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from changes.errors import MisuseError
+from viewtail.changes.errors import MisuseError
 from viewtail.entities import Command, EventSourced, HandlerFailedError, InvalidRequestError
 from viewtail.entities.commands import Handler, handled
-from viewtail.serving import docs_page, openapi, problems
+from viewtail.entities.serving import docs_page, openapi, problems
 
 if TYPE_CHECKING:
     from somewhere import Unknown  # type: ignore[import-not-found]

@@ -12,19 +12,19 @@ from zlib import crc32
 import pytest
 import structlog
 
-from changes.batches import Batch, Followed, TableChangeKind
-from changes.errors import (
+from ingest.binlog.coordinates import BinlogPosition
+from ingest.binlog.dispatcher import Dispatcher
+from ingest.binlog.source import _watermark_table
+from tests.support.events import SOURCE_ID, Stream, user_table
+from viewtail.changes.batches import Batch, Followed, TableChangeKind
+from viewtail.changes.errors import (
     CorruptEventError,
     HistoryGoneError,
     SourceError,
     SourceUnavailableError,
     ViewtailError,
 )
-from changes.versions import base_version
-from ingest.binlog.coordinates import BinlogPosition
-from ingest.binlog.dispatcher import Dispatcher
-from ingest.binlog.source import _watermark_table
-from tests.support.events import SOURCE_ID, Stream, user_table
+from viewtail.changes.versions import base_version
 
 FILE = "binlog.000012"
 LARGE = "binlog.000077"  # above 4 GiB

@@ -13,15 +13,15 @@ import pytest
 from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig
 from elasticsearch import ApiError
 
-from changes.errors import StoreError, StoreUnavailableError
-from changes.tables import Column, Kind, Table
-from changes.writes import Write
 from projectors.stores.elasticsearch.bulk import Chunk, Replacement, deliver, describe, replace, split
 from projectors.stores.elasticsearch.documents import Unfit, encoder, id_of, key_of
 from projectors.stores.elasticsearch.requests import Refused
 from projectors.stores.elasticsearch.rules import problems, surprises
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import BoundView, Entity
+from viewtail.changes.errors import StoreError, StoreUnavailableError
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import Write
 
 Answer = Callable[[list[str]], Any]
 

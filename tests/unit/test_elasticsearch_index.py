@@ -9,14 +9,14 @@ import pytest
 from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig
 from elasticsearch import ApiError
 
-from changes.errors import StoreUnavailableError
-from changes.tables import Column, Kind, Table
 from projectors.stores import PlaceRefusedError
 from projectors.stores.elasticsearch import sink
 from projectors.stores.elasticsearch.index import make_ready
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import BoundView, Entity
+from viewtail.changes.errors import StoreUnavailableError
+from viewtail.changes.tables import Column, Kind, Table
 
 
 class SlowServer:

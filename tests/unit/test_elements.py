@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.errors import DeclarationError
-from changes.tables import Column, Kind
 from projectors.stores import Unfit
 from projectors.stores.index_tables.elements import element_column, elements, packed
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.scores import score_text
 from projectors.stores.redis.views import RedisSet, RedisSortedSet
 from projectors.views import Entity
+from viewtail.changes.errors import DeclarationError
+from viewtail.changes.tables import Column, Kind
 
 
 def of(type_: str, text: str | None) -> tuple[Any, ...]:

@@ -13,12 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.batches import UNKNOWN
-from changes.envelope import Envelope
-from changes.envelope_columns import shortest
-from changes.envelope_json_schema import json_schemas
-from changes.tables import Column, Kind, Table
-from changes.writes import KeptChange
 from tests.support.envelopes import (
     ID,
     KEPT,
@@ -35,6 +29,12 @@ from tests.support.envelopes import (
     table,
     updated,
 )
+from viewtail.changes.batches import UNKNOWN
+from viewtail.changes.envelope import Envelope
+from viewtail.changes.envelope_columns import shortest
+from viewtail.changes.envelope_json_schema import json_schemas
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import KeptChange
 
 NOW_US = 1_700_000_001_000_007
 

@@ -11,11 +11,6 @@ from typing import Any
 
 import pytest
 
-from changes.batches import DELETE, INSERT, UPDATE, Followed, Refused, RowChanges, Unreadable
-from changes.envelope_reading import Change, EnvelopeReader, MalformedEnvelopeError
-from changes.tables import Column, Kind
-from changes.versions import MAX_VERSION
-from changes.writes import KeptChange
 from tests.support.envelopes import (
     BIT,
     BITS,
@@ -55,6 +50,11 @@ from tests.support.envelopes import (
     table,
     updated,
 )
+from viewtail.changes.batches import DELETE, INSERT, UPDATE, Followed, Refused, RowChanges, Unreadable
+from viewtail.changes.envelope_reading import Change, EnvelopeReader, MalformedEnvelopeError
+from viewtail.changes.tables import Column, Kind
+from viewtail.changes.versions import MAX_VERSION
+from viewtail.changes.writes import KeptChange
 
 SECRET = "row-value-7391"
 

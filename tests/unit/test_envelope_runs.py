@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from changes.batches import Followed
-from changes.envelope_reading import EnvelopeReader, MalformedEnvelopeError
-from changes.envelope_runs import RunReader, joined
-from changes.writes import KeptChange
 from tests.support.events import user_table
 from tests.support.published import change, messages
+from viewtail.changes.batches import Followed
+from viewtail.changes.envelope_reading import EnvelopeReader, MalformedEnvelopeError
+from viewtail.changes.envelope_runs import RunReader, joined
+from viewtail.changes.writes import KeptChange
 
 TABLE = user_table()
 FOLLOWED = Followed(TABLE, ("id", "name"))

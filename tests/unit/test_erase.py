@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from operations import erase
+from viewtail.operations import erase
 
 TABLE = {"entity": "shop.user"}
 

@@ -7,19 +7,6 @@ from typing import Any
 
 import pytest
 
-from changes.batches import (
-    DELETE,
-    INSERT,
-    UPDATE,
-    Batch,
-    Refused,
-    RowChanges,
-    TableChange,
-    TableChangeKind,
-    Unreadable,
-)
-from changes.tables import Column, Kind, Table
-from changes.writes import KeptChange
 from projectors.binding import bind
 from projectors.dead_letters import PARKED_IN_A_ROW
 from projectors.every_change import EveryChange, projections_for
@@ -30,6 +17,19 @@ from projectors.table_changes import TableChanges
 from projectors.views import BoundView, Entity, View
 from tests.support.log_sink import Log, LogSink, LogStore
 from tests.unit.test_pipeline import Loop, at
+from viewtail.changes.batches import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    Batch,
+    Refused,
+    RowChanges,
+    TableChange,
+    TableChangeKind,
+    Unreadable,
+)
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import KeptChange
 
 COLUMNS = (
     Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False),

@@ -10,9 +10,9 @@ from ingest import Sharer
 from offsets.members import Member as NotedMember
 from offsets.owners import Owned
 from offsets.pauses import Pause
-from operations.fleet import Fleet, Noted, fleet
-from operations.status import PipelineStatus, ViewStatus
 from viewtail.commands.status_page import print_page
+from viewtail.operations.fleet import Fleet, Noted, fleet
+from viewtail.operations.status import PipelineStatus, ViewStatus
 
 AT = "2024-01-02 03:04:05"
 

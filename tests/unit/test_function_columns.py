@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.tables import Column, Kind, Table
 from projectors.binding import bind
 from projectors.function_columns import UnforeseenColumn, columns_read, row_type
 from projectors.stores.redis.views import RedisJson
 from projectors.views import Entity
+from viewtail.changes.tables import Column, Kind, Table
 
 NAMED = [
     ("f = lambda row: row['a'] == 'publish'", "a"),

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from changes.errors import MisuseError
-from changes.tables import Column, Kind
-from operations.given import (
+from viewtail.changes.errors import MisuseError
+from viewtail.changes.tables import Column, Kind
+from viewtail.operations.given import (
     canonical_value,
     in_hexadecimal,
     key_of_text,

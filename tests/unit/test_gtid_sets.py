@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.errors import SourceError
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.gtid_sets import GtidSet, contains, count_beyond, grown, union
 from ingest.binlog.gtids import gtid_text
 from ingest.binlog.gtids_read import GtidsRead
+from viewtail.changes.errors import SourceError
 
 ONE, TWO = uuid.UUID(int=1), uuid.UUID(int=2)
 TRANSACTIONS = st.lists(

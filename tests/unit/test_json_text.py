@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from changes.json_text import double_text, retold
+from viewtail.changes.json_text import double_text, retold
 
 DOUBLES = st.floats(allow_nan=False, allow_infinity=False)
 CHARACTERS = st.characters(exclude_categories=["Cs"])

@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
-from changes.batches import DELETE, INSERT, UPDATE, Followed, RowChanges
-from changes.published import VERSION_HEADER, Progress
 from ingest.kafka.batching import Batching, Foreign, committed_us
 from ingest.kafka.position import KafkaPosition
 from ingest.kafka.progress import Ahead
 from tests.support.events import user_table
 from tests.support.published import change, messages
+from viewtail.changes.batches import DELETE, INSERT, UPDATE, Followed, RowChanges
+from viewtail.changes.published import VERSION_HEADER, Progress
 
 TABLE = user_table()
 FOLLOWED = Followed(TABLE, ("id", "name"))

@@ -6,12 +6,12 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from changes.batches import Followed
 from ingest.kafka.batching import Batching
 from ingest.kafka.position import KafkaPosition
 from ingest.kafka.source import _Reading
 from tests.support.events import user_table
 from tests.support.published import change, messages
+from viewtail.changes.batches import Followed
 
 BEGIN = KafkaPosition(epoch=1, topic="shop.user", topic_id="7-9", partition=0, offset=5, version=10)
 NOBODY: Any = None  # is asked about the topic

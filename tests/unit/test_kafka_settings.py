@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from changes.errors import MisuseError, SettingsError
 from ingest.kafka.group import Group
 from ingest.kafka.topics import idle, topics_of
 from projectors.stores.redis.views import RedisHash
 from projectors.stores.topics.views import Topic
 from projectors.views import Entity
+from viewtail.changes.errors import MisuseError, SettingsError
 from viewtail.roles import Role, views_of
 from viewtail.settings import Settings, load
 from viewtail.sources import read_position

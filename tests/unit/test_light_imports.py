@@ -17,7 +17,7 @@ ON_A_WORKER = (*HEAVY, "typer", *PROGRAM)
 # What decodes, polls, checks, erases: a kind of source is all that every command needs, for its settings.
 NO_LOOK_NEEDS = (
     *("ingest.binlog.source", "ingest.binlog.checks", "ingest.binlog.quiet_end", "pymysqlreplication"),
-    *("ingest.poll.source", "ingest.poll.checks", "ingest.left_out", "operations.erase"),
+    *("ingest.poll.source", "ingest.poll.checks", "ingest.left_out", "viewtail.operations.erase"),
 )
 LOOKS = ("viewtail.commands.status", "viewtail.commands.reading", "viewtail.commands.waiting")
 
@@ -53,7 +53,7 @@ def test_a_command_that_only_looks_imports_nothing_that_reads_a_source(command: 
 
 
 def test_status_imports_nothing_that_projects_or_reads_rows() -> None:
-    names = ("operations.reading", "projectors.projection", "ingest.canonical.newest_cells")
+    names = ("viewtail.operations.reading", "projectors.projection", "ingest.canonical.newest_cells")
     assert imported("import viewtail.commands.status", names) == ""
 
 

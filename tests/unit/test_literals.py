@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from changes.tables import Column, Kind
-from servers.literals import one_of, rows_with
+from viewtail.changes.tables import Column, Kind
+from viewtail.servers.literals import one_of, rows_with
 
 
 def column(kind: Kind, declared: str, charset: str | None = None) -> Column:

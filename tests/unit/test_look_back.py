@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from changes.batches import INSERT, Batch, RowChanges, Watermark
-from changes.errors import HistoryGoneError
-from changes.positions import Position
 from ingest import Part
 from projectors.binding import bind
 from projectors.proving.changed_keys import LookBack, Looked
 from projectors.stores.topics.views import Topic
 from projectors.views import Entity
+from tests.unit.test_binlog_range import TimedFake
 from tests.unit.test_pipeline import at
 from tests.unit.test_stream_fill import TABLE
-from tests.unit.test_stretch import TimedFake
+from viewtail.changes.batches import INSERT, Batch, RowChanges, Watermark
+from viewtail.changes.errors import HistoryGoneError
+from viewtail.changes.positions import Position
 
 PARTS = [Part(begin=at(begin), byte_count=1, begun_us=0) for begin in (10, 0)]
 

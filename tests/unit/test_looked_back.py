@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from changes.batches import UNKNOWN
 from ingest.binlog.coordinates import BinlogPosition
-from operations.looked_back import notes
 from projectors.proving.changed_keys import Change, Looked
 from projectors.stores import Held
+from viewtail.changes.batches import UNKNOWN
+from viewtail.operations.looked_back import notes
 
 SINCE_US = 1_700_000_000_000_000
 

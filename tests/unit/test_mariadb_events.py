@@ -7,14 +7,14 @@ import zlib
 
 import pytest
 
-from changes.batches import Batch, Followed
-from changes.binary_texts import inet6_text
-from changes.errors import SourceError
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.mariadb_types import uncompressed
 from ingest.binlog.source import _watermark_table
 from tests.support.events import Stream, user_table
+from viewtail.changes.batches import Batch, Followed
+from viewtail.changes.binary_texts import inet6_text
+from viewtail.changes.errors import SourceError
 
 FILE = "binlog.000012"
 V1 = 7  # a row event's type, less this, is that of its first version

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from changes.batches import Followed, TableChangeKind
-from changes.tables import Column, Kind, Table
 from ingest.binlog.statements import STRICT, extended, judge
-from operations.contract import Contract
-from operations.sql_files import statements
 from viewtail import Entity, RedisHash
+from viewtail.changes.batches import Followed, TableChangeKind
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.operations.contract import Contract
+from viewtail.operations.sql_files import statements
 
 COLUMNS = tuple(
     Column(name=name, kind=Kind.INTEGER, declared="int", is_nullable=name == "age") for name in ("id", "age")

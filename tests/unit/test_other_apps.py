@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from operations.other_apps import other_app
-from operations.status import PipelineStatus, ViewStatus
+from viewtail.operations.other_apps import other_app
+from viewtail.operations.status import PipelineStatus, ViewStatus
 
 
 def running(*views: str, state: str = "running") -> PipelineStatus:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from changes.batches import Followed, Forms
-from changes.errors import TableUnreadableError
-from changes.tables import Column, Kind, Table
 from ingest.binlog import column_types as types
 from ingest.binlog.own_forms import form_of
 from ingest.binlog.table_map import MapColumn, TableMap
+from viewtail.changes.batches import Followed, Forms
+from viewtail.changes.errors import TableUnreadableError
+from viewtail.changes.tables import Column, Kind, Table
 
 ID = Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False)
 NAME = Column(name="name", kind=Kind.TEXT, declared="varchar(20)", is_nullable=True, charset="utf8mb4", length=20)

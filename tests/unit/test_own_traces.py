@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from changes.rendering import parse_key
-from changes.tables import Column, Kind
-from operations.own_traces import ERASED, OwnTraces
-from operations.rebuild import differences
-from operations.replay_keys import keys_from_texts
+from viewtail.changes.rendering import parse_key
+from viewtail.changes.tables import Column, Kind
+from viewtail.operations.own_traces import ERASED, OwnTraces
+from viewtail.operations.rebuild import differences
+from viewtail.operations.replay_keys import keys_from_texts
 
 ID = Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False)
 NAME = Column(name="name", kind=Kind.TEXT, declared="varchar(40)", is_nullable=False, charset="utf8mb4", length=40)

@@ -14,7 +14,7 @@ import pytest
 
 from stack.places import CHECKOUT
 
-PACKAGES = ("changes", "servers", "offsets", "ingest", "projectors", "operations", "viewtail")
+PACKAGES = ("offsets", "ingest", "projectors", "viewtail")
 IMPORT_EVERYTHING = f"""
 import importlib, pkgutil
 for name in {PACKAGES!r}:

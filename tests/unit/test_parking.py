@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from changes.writes import Parked, ViewWrites, Write
 from projectors.dead_letters import PARKED_IN_A_ROW, Parking
+from viewtail.changes.writes import Parked, ViewWrites, Write
 
 VIEW = "redis:a"
 

@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from changes.batches import INSERT, Batch, Followed, Halt, RowChanges
-from changes.tables import Column, Kind, Table
-from changes.writes import Key
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.limits import Limits
 from ingest.read_ahead import ReadAhead
@@ -30,6 +27,9 @@ from projectors.views import BoundView, Entity
 from tests.support.fake_offsets import FakeOffsets, Memory
 from tests.support.fake_sink import FakeSink
 from tests.support.fake_source import FakeSource
+from viewtail.changes.batches import INSERT, Batch, Followed, Halt, RowChanges
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import Key
 
 BYTES = 1000  # of each batch
 

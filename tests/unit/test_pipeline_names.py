@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from changes.pipelines import PipelineId
+from viewtail.changes.pipelines import PipelineId
 
 
 @pytest.mark.parametrize("store", ["mysql", "redis", "elasticsearch"])

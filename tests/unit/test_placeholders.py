@@ -12,10 +12,10 @@ from typing import Any
 import pymysql
 import pytest
 
-from servers.sessions import PlaceholderCursor, quote
+from viewtail.servers.sessions import PlaceholderCursor, quote
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("changes", "servers", "offsets", "ingest", "projectors", "operations", "viewtail")
+ROOMS = ("offsets", "ingest", "projectors", "viewtail")
 NASTY = ("50%", "%s", "%(view)s", "%%", "a`b", "it's", 'say "hi"', "back\\slash", "{table}", "ä ☃")
 
 
@@ -82,7 +82,7 @@ def test_a_text_is_sent_as_it_is() -> None:
 
 def test_every_session_is_opened_where_its_cursors_are_these() -> None:
     opening = [where for where, text in sources() if re.search(r"pymysql\.connect\(|pymysql\.Connection\(", text)]
-    assert opening == ["servers/sessions.py"]
+    assert opening == ["viewtail/servers/sessions.py"]
 
 
 def test_no_statement_doubles_a_percent_sign_in_quotes() -> None:

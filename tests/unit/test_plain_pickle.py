@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.plain_pickle import MAX_DEPTH, MAX_STEPS, HostilePickleError, loads
+from viewtail.changes.plain_pickle import MAX_DEPTH, MAX_STEPS, HostilePickleError, loads
 
 BOUND = 1 << 20
 

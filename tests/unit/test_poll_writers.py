@@ -8,7 +8,7 @@ import pytest
 
 from ingest.poll import writers
 from ingest.poll.writers import BoundedWait, still_open
-from servers.sessions import Connection
+from viewtail.servers.sessions import Connection
 
 NOBODY = cast(Connection, None)
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from changes.batches import DELETE, INSERT, UPDATE, Batch, Refused, RowChanges, Unreadable
-from changes.tables import Column, Kind, Table
 from projectors.binding import bind
 from projectors.projection import NewestOnly, Projections, followed_tables
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisJson
 from projectors.views import BoundView, Entity, View
+from viewtail.changes.batches import DELETE, INSERT, UPDATE, Batch, Refused, RowChanges, Unreadable
+from viewtail.changes.tables import Column, Kind, Table
 
 TABLE = Table(
     schema="shop",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from changes.errors import DeclarationError
 from ingest import SourceKind
 from ingest.binlog.kind import BinlogKind
 from ingest.kafka.kind import KafkaKind
 from ingest.poll.kind import PollKind
-from operations.check import check_read_back
 from projectors.stores.redis.views import RedisJson
 from projectors.views import Entity, View
+from viewtail.changes.errors import DeclarationError
+from viewtail.operations.check import check_read_back
 
 PERSON = Entity("jog.cell", key="row_key", columns_by="column_name", newest="ref_key", body="body", codec="json")
 VIEWS: list[View] = [RedisJson("person", PERSON, document=lambda row: row["users"])]

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from changes.errors import MisuseError, ViewtailError
-from operations.rebuild import Operation, _trouble
 from projectors.rebuilds import Rebuild, Stage
+from viewtail.changes.errors import MisuseError, ViewtailError
 from viewtail.commands.rebuild import _told
+from viewtail.operations.rebuild import Operation, _trouble
 
 VIEW = "mysql:people"
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from changes.errors import DeclarationError, StopRequested
-from changes.tables import Column, Kind, Table
-from operations.rebuild import Operation
 from projectors.binding import bind, declaration_hash, made_by
 from projectors.stores.index_tables.table import table_name
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View, copy_id, is_copy, view_of
 from viewtail import Entity, IndexTable, RedisHash, RedisJson, RedisSet, RedisSortedSet, SearchIndex, Topic
+from viewtail.changes.errors import DeclarationError, StopRequested
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.operations.rebuild import Operation
 
 USER = Table(
     schema="shop",

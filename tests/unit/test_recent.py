@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from changes.writes import Key, ViewWrites, Write
 from projectors.proving import recent
 from projectors.proving.recent import AGAIN_AFTER_S, KEPT_S, MOST_KEYS, SETTLED_S, RecentKeys
+from viewtail.changes.writes import Key, ViewWrites, Write
 
 VIEW = "mysql:people"
 WRITE = Write(1, None)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.errors import MisuseError
-from changes.rendering import (
+from projectors.stores.redis.packing import redis_text
+from viewtail.changes.errors import MisuseError
+from viewtail.changes.rendering import (
     OPTIONAL_FIELD_TYPES,
     in_a_line,
     integer_parser,
@@ -24,8 +25,7 @@ from changes.rendering import (
     search_mapping,
     search_value,
 )
-from changes.tables import Column, Kind
-from projectors.stores.redis.packing import redis_text
+from viewtail.changes.tables import Column, Kind
 
 
 def column(kind: Kind, declared: str = "", name: str = "c", **more: Any) -> Column:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from changes import repeating
-from changes.repeating import Repeats
+from viewtail.changes import repeating
+from viewtail.changes.repeating import Repeats
 
 
 def test_a_reason_is_said_when_it_is_new_and_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from changes.tables import Column, Kind, Table
-from changes.writes import Key, Parked, ViewWrites
 from projectors.binding import bind
 from projectors.projection import Projections, followed_tables
 from projectors.proving import reprojection
@@ -18,6 +16,8 @@ from projectors.proving.reprojection import Piece, Reprojection, Written
 from projectors.stores import NOTHING_HELD, Held
 from projectors.stores.redis.views import RedisHash
 from projectors.views import BoundView, Entity
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import Key, Parked, ViewWrites
 
 ID = Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False)
 NAME = Column(name="name", kind=Kind.TEXT, declared="varchar(9)", is_nullable=True, charset="utf8mb4", length=9)

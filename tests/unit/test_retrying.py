@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from changes import errors
-from changes.retrying import reaction_to
+from viewtail.changes import errors
+from viewtail.changes.retrying import reaction_to
 
 STATES = {
     "retrying": {

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewtail.serving.ring import Ring
+from viewtail.entities.serving.ring import Ring
 
 MEMBERS = [f"http://m{at}:8080" for at in range(5)]
 IDS = [f"e{at}" for at in range(5_000)]

@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from changes.errors import SettingsError, StoreError, StoreUnavailableError
-from servers.sessions import Connection
 from tests.support.running import wait_for
 from viewtail import settings
+from viewtail.changes.errors import SettingsError, StoreError, StoreUnavailableError
 from viewtail.entities import CommandWorker, EventSourced
-from viewtail.serving import app, requests
-from viewtail.serving.app import EntityServer
-from viewtail.serving.forwarding import FORWARDED_HEADER, MEMBER_HEADER, Forwarding
+from viewtail.entities.serving import app, requests
+from viewtail.entities.serving.app import EntityServer
+from viewtail.entities.serving.forwarding import FORWARDED_HEADER, MEMBER_HEADER, Forwarding
+from viewtail.servers.sessions import Connection
 
 HEADERS = {"Idempotency-Key": "1"}
 PATH = "/bank.account/ada/deposit"

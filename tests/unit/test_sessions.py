@@ -11,10 +11,10 @@ from unittest.mock import MagicMock
 import pymysql
 import pytest
 
-from changes.errors import SourceUnavailableError, StoreError
-from servers.sessions import MySQLAddress, asking, login_error, open_session, session_error
 from tests.support.authority import DAY, Authority
+from viewtail.changes.errors import SourceUnavailableError, StoreError
 from viewtail.composition import deploy
+from viewtail.servers.sessions import MySQLAddress, asking, login_error, open_session, session_error
 from viewtail.settings import load
 
 ADDRESS = MySQLAddress(host="db", port=3307, user="me", password="cAnArY")
@@ -26,7 +26,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, error: Exception) -> MagicMock:
     connection = MagicMock()
     connection.cursor.return_value.__enter__.return_value.execute.side_effect = error
     connection.commit.side_effect = error
-    monkeypatch.setattr("servers.sessions.pymysql.connect", lambda **_: connection)
+    monkeypatch.setattr("viewtail.servers.sessions.pymysql.connect", lambda **_: connection)
     return connection
 
 
@@ -101,9 +101,9 @@ def test_a_server_that_refuses_a_statement_is_not_told_as_one_that_does_not_answ
 def test_a_mistake_of_viewtails_in_a_login_is_not_told_as_a_server_of_another_protocol(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("servers.sessions.connection_arguments", lambda _: {"prot": 1})
+    monkeypatch.setattr("viewtail.servers.sessions.connection_arguments", lambda _: {"prot": 1})
     with pytest.raises(TypeError, match="prot"):
         open_session(ADDRESS, role="source")
-    monkeypatch.setattr("servers.sessions.connection_arguments", lambda _: {"connect_timeout": -1})
+    monkeypatch.setattr("viewtail.servers.sessions.connection_arguments", lambda _: {"connect_timeout": -1})
     with pytest.raises(ValueError, match="connect_timeout"):
         open_session(ADDRESS, role="source")

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from changes.errors import SettingsError
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.redis.store import REDIS
 from projectors.stores.redis.views import RedisHash
 from projectors.stores.registry import store_named
 from projectors.views import Entity
-from servers.addresses import MYSQL, AddressForm, parse
+from viewtail.changes.errors import SettingsError
+from viewtail.servers.addresses import MYSQL, AddressForm, parse
 from viewtail.settings import Settings, known_names, load, variable
 
 SECRET = "cAnArY-p4ss"

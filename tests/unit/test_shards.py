@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from changes.errors import DeclarationError, MisuseError
 from viewtail import declarations, main, settings, shards
+from viewtail.changes.errors import DeclarationError, MisuseError
 from viewtail.commands import status
 
 VIEWS = """

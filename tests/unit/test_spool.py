@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from changes.batches import DELETE, INSERT, UPDATE, Followed, Refused, Row, RowChanges, Unreadable
-from changes.errors import SourceUnavailableError
-from changes.tables import Column, Kind, Table
 from ingest.binlog.spool import Spool
+from viewtail.changes.batches import DELETE, INSERT, UPDATE, Followed, Refused, Row, RowChanges, Unreadable
+from viewtail.changes.errors import SourceUnavailableError
+from viewtail.changes.tables import Column, Kind, Table
 
 LARGE = 17 << 20  # bytes of events in one piece: it is written value by value
 VALUES: dict[Kind, tuple[Any, Any]] = {

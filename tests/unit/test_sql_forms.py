@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ingest.binlog.statements import plain
-from operations.sql_forms import why_unread
+from viewtail.operations.sql_forms import why_unread
 
 READ = """
 ALTER TABLE t ADD c DOUBLE PRECISION NOT NULL DEFAULT -1.5 COMMENT 'x' AFTER `b`

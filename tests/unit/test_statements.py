@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-from changes.batches import Followed, TableChangeKind
-from changes.tables import Column, Kind, Table
 from ingest.binlog.statements import (
     ANSI_QUOTES,
     NO_BACKSLASH_ESCAPES,
@@ -20,6 +18,8 @@ from ingest.binlog.statements import (
     plain,
     reason,
 )
+from viewtail.changes.batches import Followed, TableChangeKind
+from viewtail.changes.tables import Column, Kind, Table
 
 
 def _column(name: str, kind: Kind, declared: str, **more: object) -> Column:

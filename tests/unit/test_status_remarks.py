@@ -8,11 +8,11 @@ import pytest
 
 from offsets.members import Member
 from offsets.owners import Owned
-from operations.findings import Findings, as_owned
-from operations.fleet import Fleet, Noted
-from operations.remarks import remarks
-from operations.status import PipelineStatus, ViewStatus, as_one
 from projectors.rebuilds import Rebuild, Stage
+from viewtail.operations.findings import Findings, as_owned
+from viewtail.operations.fleet import Fleet, Noted
+from viewtail.operations.remarks import remarks
+from viewtail.operations.status import PipelineStatus, ViewStatus, as_one
 
 VIEW = "mysql:people"
 COPY = Rebuild(

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from changes.errors import DeclarationError
-from changes.tables import Column, Kind, Table
 from projectors.binding import bind
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash, RedisJson
 from projectors.views import Entity, View
+from viewtail.changes.errors import DeclarationError
+from viewtail.changes.tables import Column, Kind, Table
 
 CHECKOUT = Path(__file__).parents[2]
 USER = Entity("shop.user")
@@ -49,11 +49,11 @@ from tests.support.log_sink import LogView
 from viewtail import Entity
 views = [LogView("user", Entity("shop.user"), fields=["email"])]
 ''')
-from changes.errors import DeclarationError, SettingsError
-from operations import check, grants
+from viewtail.changes.errors import DeclarationError, SettingsError
+from viewtail.operations import check, grants
 from projectors.binding import bind
 from projectors.views import Entity
-from servers.sessions import MySQLAddress
+from viewtail.servers.sessions import MySQLAddress
 from tests.unit.test_stores import TABLE
 from viewtail import declarations, settings
 from viewtail.commands import check as command, init

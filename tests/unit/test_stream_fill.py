@@ -12,10 +12,6 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from changes.batches import INSERT, UPDATE, Batch, Row, RowChanges, TableChange, TableChangeKind, Watermark
-from changes.errors import StopRequested, StoreUnavailableError
-from changes.tables import Column, Kind, Table
-from changes.writes import KeptChange, Parked, ViewWrites
 from projectors import stream_fill
 from projectors.binding import bind
 from projectors.every_change import EveryChange
@@ -26,6 +22,10 @@ from projectors.views import BoundView, Entity
 from tests.support.fake_publisher import Broker, FakePublisher
 from tests.support.running import wait_for
 from tests.unit.test_pipeline import Loop, at
+from viewtail.changes.batches import INSERT, UPDATE, Batch, Row, RowChanges, TableChange, TableChangeKind, Watermark
+from viewtail.changes.errors import StopRequested, StoreUnavailableError
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.writes import KeptChange, Parked, ViewWrites
 
 COLUMNS = (
     Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False),

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.errors import TableUnreadableError
 from ingest.binlog import column_types
 from ingest.binlog.collations import charset_of
 from ingest.binlog.table_map import names, parse
+from viewtail.changes.errors import TableUnreadableError
 
 # CREATE TABLE t.ch (id INT PRIMARY KEY, e1 ENUM('a','é'), e2 ENUM('a','ü','€','ß') CHARACTER SET latin1,
 # s1 SET('ä','ö'), s2 SET('x'), e3 ENUM('a','b'), e4 ENUM('a'), e5 ENUM('c'), u CHAR(5) CHARACTER SET latin1,

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.errors import DeclarationError, MisuseError
-from changes.tables import Table, full_name, names_of
 from ingest.kafka.topics import idle, topics_of
 from ingest.poll.position import PollPosition
-from operations.erase import views_of
 from projectors.stores import plain
-from servers.privileges import Privileges
-from servers.sessions import quote
 from viewtail import Entity, RedisHash
-from viewtail.cells.cell_table import CellTable
+from viewtail.changes.errors import DeclarationError, MisuseError
+from viewtail.changes.tables import Table, full_name, names_of
+from viewtail.entities.cells.cell_table import CellTable
 from viewtail.entities.event_table import EventTable
+from viewtail.operations.erase import views_of
+from viewtail.servers.privileges import Privileges
+from viewtail.servers.sessions import quote
 
 NAME = st.text(st.sampled_from("ab.`%{}' \"\\#\n☃"), min_size=1, max_size=8)
 

@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from changes.errors import DeclarationError, StoreError, StoreUnavailableError
-from changes.published import Progress, Published, record_key
-from changes.tables import Column, Kind, Table
-from changes.versions import MAX_VERSION
 from projectors.binding import bind
 from projectors.stores.topics.admin import Present, config_of, contradictions
 from projectors.stores.topics.store import KAFKA, KafkaSettings
 from projectors.stores.topics.views import Topic
 from projectors.views import Entity, View
-from servers.addresses import parse
-from servers.brokers import failed
+from viewtail.changes.errors import DeclarationError, StoreError, StoreUnavailableError
+from viewtail.changes.published import Progress, Published, record_key
+from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.versions import MAX_VERSION
+from viewtail.servers.addresses import parse
+from viewtail.servers.brokers import failed
 
 COLUMNS = (
     Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False),

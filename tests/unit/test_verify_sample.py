@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from operations.verify import _chunks_to_pass_over
+from viewtail.operations.verify import _chunks_to_pass_over
 
 
 @pytest.mark.parametrize("share", [0.5, 0.05, 0.005])

@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from changes.writes import Key
-from operations.lowered import Lowered
-from operations.verify import MOST_LISTED, Verify
 from projectors.proving.comparison import Difference, Found, Settled
 from projectors.stores import NOTHING_HELD
+from viewtail.changes.writes import Key
 from viewtail.commands.verify import _as_json
+from viewtail.operations.verify import MOST_LISTED, Verify
+from viewtail.operations.version_resets import VersionReset
 
 
 def found(key: Key) -> Found:
@@ -61,7 +61,7 @@ def test_the_versions_that_a_run_lowered_are_counted_with_those_before_it_was_st
         comparison: Any = SimpleNamespace(reader=SimpleNamespace(foreign=()))
         beside: Any = SimpleNamespace(view=view)
         pass_ = Verify(beside=beside, run=run, pace=Any, is_repair=True)  # type: ignore[arg-type]
-        pass_._note_lowered([Lowered(str(key), 90, 7) for key in keys])
+        pass_._note_lowered([VersionReset(str(key), 90, 7) for key in keys])
         pass_.counts.differing["wrong"] = len(keys)
         return _as_json(pass_._report([], 0, 0.0, comparison, ""))
 

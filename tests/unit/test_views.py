@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from changes.errors import DeclarationError
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import Entity
 from stack.places import CHECKOUT
 from viewtail import declarations
+from viewtail.changes.errors import DeclarationError
 from viewtail.settings import Settings
 from viewtail.shards import Part
 from viewtail.supervisor import _Child
@@ -64,7 +64,7 @@ def test_views_can_be_in_a_package() -> None:
     assert len(declarations.load("deep.mine:views")) == 2
 
 
-OUR_NAMES = ("changes", "servers", "offsets", "ingest", "projectors", "operations")
+OUR_NAMES = ("offsets", "ingest", "projectors")
 
 
 @pytest.mark.parametrize("first_on_the_path", [True, False])
@@ -101,9 +101,9 @@ def test_a_worker_does_not_take_the_users_folders_for_viewtail_or_for_pythons_mo
 @pytest.mark.parametrize(
     ("files", "views", "path"),
     [
-        ({"changes/__init__.py": "x = 1"}, "from changes import x", "changes"),
-        ({"operations.py": "x = 1"}, "import operations", "operations.py"),
-        ({"servers/eu.py": "x = 1"}, "from servers.eu import x", "servers"),
+        ({"ingest/__init__.py": "x = 1"}, "from ingest import x", "ingest"),
+        ({"projectors.py": "x = 1"}, "import projectors", "projectors.py"),
+        ({"offsets/eu.py": "x = 1"}, "from offsets.eu import x", "offsets"),
         ({"offsets.py": "x = 1", "mine.py": "import offsets"}, "import mine", "offsets.py"),
         ({"offsets.py": "x = 1"}, "def f(row):\n    import offsets", "offsets.py"),
     ],
@@ -118,6 +118,35 @@ def test_an_import_of_the_users_that_would_get_ours_is_refused_and_named(
     taken = path.removesuffix(".py")
     with pytest.raises(DeclarationError, match=f"^{path}: views imports it, but viewtail has .* called {taken} "):
         load(f"{views}\n{GOOD}")
+
+
+MINE_FIRST = "import offsets, viewtail"
+OURS_FIRST = "import viewtail; from viewtail import IndexTable; import offsets; print('OffsetStore' in vars(offsets))"
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "told"),
+    [
+        (MINE_FIRST, "", "viewtail has a package called offsets itself, and this process has imported another one: "),
+        (OURS_FIRST, "True", ""),
+    ],
+    ids=["the user's first", "viewtail's first"],
+)
+def test_a_program_with_a_module_of_a_name_of_ours_is_told_so_or_gets_ours(code: str, out: str, told: str) -> None:
+    Path("offsets.py").write_text('"""mine"""')
+    environment = {**os.environ, "PYTHONPATH": f"{Path.cwd()}{os.pathsep}{CHECKOUT}"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (done.stdout.strip(), bool(done.returncode)) == (out, bool(told)), done.stderr
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize("name", ["changes", "servers", "operations"])
+def test_a_program_may_have_packages_of_other_names_of_ours(name: str) -> None:
+    Path(f"{name}.py").write_text("x = 'mine'")
+    environment = {**os.environ, "PYTHONPATH": f"{Path.cwd()}{os.pathsep}{CHECKOUT}"}
+    code = f"import viewtail.main, viewtail.{name}, {name}; print({name}.x)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "mine\n"
 
 
 REFUSED = [

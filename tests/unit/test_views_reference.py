@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import viewtail
-from changes.errors import DeclarationError
-from changes.tables import Column, Kind, Table
 from projectors.binding import bind
+from viewtail.changes.errors import DeclarationError
+from viewtail.changes.tables import Column, Kind, Table
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/views.md").read_text()
 SECTIONS = dict(re.findall(r"^## (\w+)$\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))

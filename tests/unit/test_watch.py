@@ -12,11 +12,11 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from operations.findings import Findings
-from operations.fleet import Fleet
-from operations.status import PipelineStatus, ViewStatus
 from viewtail.commands.sparkline import KEPT_S, History
 from viewtail.commands.watch import Seen, _Page
+from viewtail.operations.findings import Findings
+from viewtail.operations.fleet import Fleet
+from viewtail.operations.status import PipelineStatus, ViewStatus
 
 
 def view(number: int, state: str = "filled", parked: int = 0) -> ViewStatus:

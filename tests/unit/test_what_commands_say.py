@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from changes.errors import MisuseError, ViewtailError
-from changes.tables import Column, Kind, Table
-from operations.runs import Run
-from operations.verify import Verify
 from projectors.binding import bind
 from viewtail import Entity, RedisJson
+from viewtail.changes.errors import MisuseError, ViewtailError
+from viewtail.changes.tables import Column, Kind, Table
 from viewtail.commands.replay_keys import _keys_of
 from viewtail.commands.verify import Options, _print
+from viewtail.operations.runs import Run
+from viewtail.operations.verify import Verify
 
 NUMBERED = Table(
     schema="shop",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from changes.errors import ViewtailError
+from viewtail.changes.errors import ViewtailError
 
 
 def view_names(context: typer.Context, incomplete: str) -> list[str]:

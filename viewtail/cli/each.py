@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
-from changes.errors import UnknownNameError
 from viewtail import signals
+from viewtail.changes.errors import UnknownNameError
 from viewtail.cli.ending import ended, say
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import typer
 import typer.exceptions
 
-from changes.errors import UnknownNameError, ViewtailError, once, place_of
 from viewtail import signals
+from viewtail.changes.errors import UnknownNameError, ViewtailError, once, place_of
 
 
 def ended(call: Callable[[], int], unknown: list[str] | None = None) -> int:

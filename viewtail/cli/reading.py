@@ -105,8 +105,8 @@ def wait(
     For scripts that read what they wrote. In Python: viewtail.wait_for(...). A view that is being backfilled is waited
     for. Exits 1 when the time is over, when the view is halted or paused, or when KEY is parked.
     """
-    from operations.waiting import Wanted
     from viewtail.commands.waiting import wait as command
+    from viewtail.operations.waiting import Wanted
 
     wanted = Wanted(version=version, position=position, gtid=gtid)
     return in_each(context.obj, command, view, key, wanted, within_s=within)

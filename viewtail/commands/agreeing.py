@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from changes.errors import MisuseError
+from viewtail.changes.errors import MisuseError
 
 
 def agreed(question: str, *, is_yes: bool) -> bool:

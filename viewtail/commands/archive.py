@@ -9,16 +9,14 @@ from pathlib import Path
 from threading import Event
 from typing import TypeVar
 
-from changes.counting import agreeing, counted
-from changes.errors import DeclarationError, MisuseError, StopRequested
-from changes.tables import matches
 from offsets.mysql import OwnSession
-from operations.runs import DONE, Run
 from projectors.considerate_pace import ConsideratePace
 from projectors.pace import GivingWay
 from projectors.views import View
-from servers.sessions import open_session
 from viewtail import declarations
+from viewtail.changes.counting import agreeing, counted
+from viewtail.changes.errors import DeclarationError, MisuseError, StopRequested
+from viewtail.changes.tables import matches
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.durations import seconds_of
 from viewtail.commands.output import print_remark
@@ -28,6 +26,8 @@ from viewtail.entities.archive_steps import ArchiveSteps
 from viewtail.entities.archiving import Archiving
 from viewtail.entities.event_table import EventTable
 from viewtail.entities.restoring import Restoring
+from viewtail.operations.runs import DONE, Run
+from viewtail.servers.sessions import open_session
 from viewtail.settings import Settings
 from viewtail.signals import EXIT_STOPPED, on_stop
 

@@ -8,20 +8,20 @@ from contextlib import suppress
 
 from rich.text import Text
 
-from changes.counting import counted
-from changes.errors import ViewtailError
-from changes.findings import Finding, Level, warn
 from ingest import SourceAccess
-from operations import grants
-from operations.check import Servers, is_well
-from operations.check import check as look
-from operations.other_apps import MEND, other_app
 from projectors.stores.registry import STORES, needed
 from projectors.views import View
-from servers.patience import QUESTION
 from viewtail import declarations, settings
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import ViewtailError
+from viewtail.changes.findings import Finding, Level, warn
 from viewtail.commands.output import print_json, print_table
 from viewtail.composition import Deployment
+from viewtail.operations import grants
+from viewtail.operations.check import Servers, is_well
+from viewtail.operations.check import check as look
+from viewtail.operations.other_apps import MEND, other_app
+from viewtail.servers.patience import QUESTION
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 

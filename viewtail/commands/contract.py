@@ -7,18 +7,18 @@ from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
-from changes.counting import counted
-from changes.errors import MisuseError
 from ingest.canonical import describe
-from operations.contract import Contract, Effect, Unread
-from operations.sql_files import Statement, statements
 from projectors.views import View
-from servers.facts import folds_names
-from servers.patience import QUESTION
-from servers.sessions import open_session
 from viewtail import declarations
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import MisuseError
 from viewtail.commands.named_file import INPUT, content_of
 from viewtail.commands.output import print_json
+from viewtail.operations.contract import Contract, Effect, Unread
+from viewtail.operations.sql_files import Statement, statements
+from viewtail.servers.facts import folds_names
+from viewtail.servers.patience import QUESTION
+from viewtail.servers.sessions import open_session
 from viewtail.settings import Settings
 
 

@@ -8,15 +8,15 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from changes.counting import agreeing, counted
-from changes.errors import MisuseError
 from offsets.mysql import OwnSession
-from operations.dead_letters import DeadLetterTable, Letter
-from operations.given import key_spellings
-from servers.patience import COMMAND
+from viewtail.changes.counting import agreeing, counted
+from viewtail.changes.errors import MisuseError
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.composition import Deployment
+from viewtail.operations.dead_letters import DeadLetterTable, Letter
+from viewtail.operations.given import key_spellings
+from viewtail.servers.patience import COMMAND
 from viewtail.settings import Settings
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import structlog
 
-from changes.errors import SettingsError
 from projectors.stores.registry import store_named
 from viewtail import logs, settings
-from viewtail.serving import declared
+from viewtail.changes.errors import SettingsError
+from viewtail.entities.serving import declared
 from viewtail.signals import end_at_once, on_stop
 
 
@@ -27,7 +27,7 @@ def create(config: Path | None, *, is_printed: bool) -> int:
 
 def consume(config: Path | None) -> int:
     """Handle the commands of the topic until stopped; returns the exit code."""
-    from viewtail.serving.topic import CommandsTopic
+    from viewtail.entities.serving.topic import CommandsTopic
 
     loaded = settings.load(config)
     logs.configure(loaded.logs)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from operations import erase as operation
-from operations.erase import Looked, Proof
-from servers.patience import COMMAND
 from viewtail import declarations
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import deploy
+from viewtail.entities.archives import archived_rows
+from viewtail.operations import erase as operation
+from viewtail.operations.erase import Looked, Proof
+from viewtail.servers.patience import COMMAND
 from viewtail.settings import Settings
 
 
@@ -26,7 +27,15 @@ def erase(loaded: Settings, entity: str, key: str, *, by: str | None, timeout_s:
     def waits() -> None:
         print_remark(f"waiting until the pipelines of {', '.join(view.id for view in bound)} have passed this moment")
 
-    proof = operation.erase(deployment, bound, {view.id for view in views}, key, timeout_s=timeout_s, waits=waits)
+    proof = operation.erase(
+        deployment,
+        bound,
+        {view.id for view in views},
+        key,
+        archived=lambda: archived_rows(loaded.primary_address(), bound[0].table),
+        timeout_s=timeout_s,
+        waits=waits,
+    )
     if as_json:
         print_json({**asdict(proof), "is_erased": proof.is_erased})
     else:

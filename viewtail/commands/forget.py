@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from changes.errors import MisuseError
-from operations import forget as operation
-from operations.forget import Chosen
 from projectors.stores.leaving import Found
 from projectors.stores.registry import store_named
-from servers.patience import COMMAND
 from viewtail import declarations
+from viewtail.changes.errors import MisuseError
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import Deployment
+from viewtail.operations import forget as operation
+from viewtail.operations.forget import Chosen
+from viewtail.servers.patience import COMMAND
 from viewtail.settings import Settings
 
 SAY_EVERY_S = 5.0

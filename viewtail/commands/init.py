@@ -7,15 +7,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from changes.counting import counted
-from changes.errors import MisuseError, ViewtailError
-from operations import first_views
 from projectors.stores import Choice
 from projectors.stores.registry import STORES
-from servers.addresses import MYSQL, parse
-from servers.patience import QUESTION
-from servers.sessions import asking
 from viewtail import settings
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import MisuseError, ViewtailError
+from viewtail.operations import first_views
+from viewtail.servers.addresses import MYSQL, parse
+from viewtail.servers.patience import QUESTION
+from viewtail.servers.sessions import asking
 
 URL = "VIEWTAIL_SOURCE__URL"
 

@@ -6,18 +6,18 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from changes.counting import counted
-from changes.errors import MisuseError
-from changes.retrying import PAUSED
 from offsets.pauses import MOST_REASON, this_person
-from operations import pausing as operation
-from operations.pausing import Outcome, PausedView
-from operations.status import PipelineStatus
 from projectors.stores.registry import store_of
 from projectors.views import View, view_of
-from servers.patience import QUESTION
 from viewtail import declarations
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import MisuseError
+from viewtail.changes.retrying import PAUSED
 from viewtail.composition import Deployment
+from viewtail.operations import pausing as operation
+from viewtail.operations.pausing import Outcome, PausedView
+from viewtail.operations.status import PipelineStatus
+from viewtail.servers.patience import QUESTION
 from viewtail.settings import Settings
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from changes.counting import counted
-from operations import preview as operation
-from operations.preview import Difference, Preview
 from projectors.views import BoundView
-from servers.patience import COMMAND
 from viewtail import declarations
+from viewtail.changes.counting import counted
 from viewtail.commands.output import print_json, shown
 from viewtail.composition import deploy
+from viewtail.operations import preview as operation
+from viewtail.operations.preview import Difference, Preview
+from viewtail.servers.patience import COMMAND
 from viewtail.settings import Settings
 
 SHOWN = 20  # entities

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from changes.rendering import render_key
-from operations.given import key_of_text, other_reading
-from operations.reading import Reader
 from projectors.stores.registry import store_of
+from viewtail.changes.rendering import render_key
 from viewtail.commands.output import beside, print_json, print_remark, print_rows
+from viewtail.operations.given import key_of_text, other_reading
+from viewtail.operations.reading import Reader
 from viewtail.reading import open_reader
 from viewtail.settings import Settings
 

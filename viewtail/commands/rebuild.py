@@ -12,20 +12,20 @@ from functools import partial
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from changes.counting import agreeing, counted
-from changes.errors import StopRequested
-from changes.repeating import Repeats
 from offsets.pauses import this_person
-from operations import rebuild as operation
 from projectors.pace import GivingWay, Pace
-from projectors.proving.beside import Beside
+from projectors.proving.view_access import ViewAccess
 from projectors.rebuilds import Rebuild, Stage
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
 from viewtail import declarations
+from viewtail.changes.counting import agreeing, counted
+from viewtail.changes.errors import StopRequested
+from viewtail.changes.repeating import Repeats
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import Deployment, deploy, greeted
+from viewtail.operations import rebuild as operation
 from viewtail.settings import Settings
 from viewtail.signals import EXIT_STOPPED, on_stop
 
@@ -113,7 +113,7 @@ def _prove(
     store = store_of(copy.view)
     most_rows = 0 if is_hurried else store.giving_way_rows
     pace = Pace(0, stop) if is_hurried else GivingWay(stop=stop, rest=store.giving_way_rest)
-    with Beside(deployment, copy, stop, print_remark, chunk_rows=most_rows) as beside:
+    with ViewAccess(deployment, copy, stop, print_remark, chunk_rows=most_rows) as beside:
         if not accepts_parked and (parked := operation.parked_alone(beside)):
             return parked  # known at once; the comparison takes long
         report = operation.compared(beside, pace, "compare before the swap")

@@ -8,24 +8,24 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 
-from changes.counting import counted
 from offsets.mysql import OwnSession
 from offsets.pauses import this_person
-from operations import replay as operation
-from operations import taking_over
-from operations.lowered import words
-from operations.replay import Replayed
-from operations.replay_keys import ASK_ABOVE
-from operations.runs import past
-from operations.status import PipelineStatus, ViewStatus
 from projectors.view_states import State
 from projectors.views import View, view_of
-from servers.patience import QUESTION
 from viewtail import declarations
+from viewtail.changes.counting import counted
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.commands.progress import progress
 from viewtail.composition import Deployment, deploy, greeted
+from viewtail.operations import replay as operation
+from viewtail.operations import taking_over
+from viewtail.operations.replay import Replayed
+from viewtail.operations.replay_keys import ASK_ABOVE
+from viewtail.operations.runs import past
+from viewtail.operations.status import PipelineStatus, ViewStatus
+from viewtail.operations.version_resets import words
+from viewtail.servers.patience import QUESTION
 from viewtail.settings import Settings
 
 KINDS = ("replay", "verify", "repair", "rebuild", "redrive", "clean", "mend", "cascade", "archive", "restore")

@@ -13,29 +13,29 @@ from zlib import crc32
 
 import pymysql
 
-from changes.counting import agreeing, counted
-from changes.errors import HistoryGoneError, MisuseError, StopRequested
-from changes.positions import Position
-from changes.rendering import render_key
-from changes.writes import Key
 from ingest import TimedSource
 from ingest.canonical import select_of
-from operations.given import key_of_text, key_spellings, other_reading
-from operations.replay_keys import ASK_ABOVE, ROWS_AT_ONCE, Keys, ReplayKeys, Selection, Where, keys_from_texts
-from operations.runs import Run
 from projectors.considerate_pace import ConsideratePace
-from projectors.proving.beside import Beside
-from projectors.proving.changed_keys import Stretch, changed_keys
+from projectors.proving.changed_keys import StreamRange, changed_keys
+from projectors.proving.view_access import ViewAccess
 from projectors.views import BoundView
-from servers.literals import where_all
-from servers.sessions import number_of, took_too_long
 from viewtail import declarations
+from viewtail.changes.counting import agreeing, counted
+from viewtail.changes.errors import HistoryGoneError, MisuseError, StopRequested
+from viewtail.changes.positions import Position
+from viewtail.changes.rendering import render_key
+from viewtail.changes.writes import Key
 from viewtail.commands.agreeing import agreed
+from viewtail.commands.binlog_range import moment_of
 from viewtail.commands.named_file import content_of
 from viewtail.commands.output import print_remark
 from viewtail.commands.progress import progress
-from viewtail.commands.stretch import moment_of
 from viewtail.composition import Deployment, deploy, greeted
+from viewtail.operations.given import key_of_text, key_spellings, other_reading
+from viewtail.operations.replay_keys import ASK_ABOVE, ROWS_AT_ONCE, Keys, ReplayKeys, Selection, Where, keys_from_texts
+from viewtail.operations.runs import Run
+from viewtail.servers.literals import where_all
+from viewtail.servers.sessions import number_of, took_too_long
 from viewtail.settings import Settings
 from viewtail.signals import EXIT_STOPPED, on_stop
 
@@ -97,7 +97,7 @@ def replay_keys(loaded: Settings, name: str, selected: Selected, how: How) -> in
     stop = Event()
     on_stop(stop.set)
     try:
-        with Beside(deployment, bound, stop, print_remark) as beside:
+        with ViewAccess(deployment, bound, stop, print_remark) as beside:
             beside.check()
             selection = _selection(deployment, beside, selected, how, stop)
             return replay(deployment, beside, selection, how)
@@ -116,7 +116,7 @@ def redrive(loaded: Settings, name: str, keys: Sequence[str], *, is_yes: bool) -
     stop = Event()
     on_stop(stop.set)
     try:
-        with Beside(deployment, bound, stop, print_remark) as beside:
+        with ViewAccess(deployment, bound, stop, print_remark) as beside:
             beside.check()
             parked = beside.parked()
             keys = [next((one for one in key_spellings(key) if one in parked), key) for key in keys]
@@ -152,7 +152,7 @@ def _readable(view: BoundView, names: Sequence[str]) -> tuple[list[str], list[st
     return wanted, unreadable
 
 
-def replay(deployment: Deployment, beside: Beside, selection: Selection, how: How, kind: str = "replay") -> int:
+def replay(deployment: Deployment, beside: ViewAccess, selection: Selection, how: How, kind: str = "replay") -> int:
     """Write the entities of a selection again, and print what became of them; returns the exit code."""
     count = selection.count()
     name = beside.view.id
@@ -202,7 +202,7 @@ def replay(deployment: Deployment, beside: Beside, selection: Selection, how: Ho
     return 1 if counts["parked"] or done.kept else 0
 
 
-def _tell_dry(beside: Beside, selection: Selection, many: str) -> int:
+def _tell_dry(beside: ViewAccess, selection: Selection, many: str) -> int:
     print(f"{beside.view.id}: {many} would be written again ({selection.what}):")
     told = 0
     for keys, _ in selection.batches(beside, beside.now(), None):
@@ -218,7 +218,7 @@ def _tell_dry(beside: Beside, selection: Selection, many: str) -> int:
 # --- Which entities ---
 
 
-def _selection(deployment: Deployment, beside: Beside, selected: Selected, how: How, stop: Event) -> Selection:
+def _selection(deployment: Deployment, beside: ViewAccess, selected: Selected, how: How, stop: Event) -> Selection:
     view = beside.view
     if selected.keys:
         for key in selected.keys:
@@ -268,7 +268,7 @@ def _count(deployment: Deployment, view: BoundView, condition: str) -> int | Non
         return sum(int(count) for (count,) in cursor.fetchall())
 
 
-def _changed(deployment: Deployment, beside: Beside, selected: Selected, stop: Event) -> Keys:
+def _changed(deployment: Deployment, beside: ViewAccess, selected: Selected, stop: Event) -> Keys:
     """The keys that the binlog says changed."""
     view = beside.view
     history = deployment.history_beside(crc32(view.id.encode()) % _READERS)
@@ -297,22 +297,24 @@ def once_only(text: str) -> str:
     return f"{text.partition('. ')[0].rstrip('.')}."
 
 
-def _stretch(beside: Beside, source: TimedSource, selected: Selected) -> tuple[Stretch, str]:
+def _stretch(beside: ViewAccess, source: TimedSource, selected: Selected) -> tuple[StreamRange, str]:
     if selected.since is not None:
         moment = moment_of(selected.since, datetime.now(UTC))
         since_us = round(moment.timestamp() * 1_000_000)
         token = beside.watermarks.mark_end()
         what = f"changed since {moment:%Y-%m-%dT%H:%M:%SZ}"
-        return Stretch(begin=source.since(since_us), since_us=since_us, token=token), what
+        return StreamRange(begin=source.since(since_us), since_us=since_us, token=token), what
     assert selected.begin is not None
     begin, above = _place(source, "--from", selected.begin)
     if selected.end is None:
-        return Stretch(begin=begin, above=above, token=beside.watermarks.mark_end()), f"changed from {selected.begin}"
+        return StreamRange(
+            begin=begin, above=above, token=beside.watermarks.mark_end()
+        ), f"changed from {selected.begin}"
     _, upto = _place(source, "--to", selected.end)
     if upto < above:
         raise MisuseError(f"--to {selected.end} is before --from {selected.begin}")
     what = f"changed from {selected.begin} to {selected.end}"
-    return Stretch(begin=begin, above=above, upto=upto), what
+    return StreamRange(begin=begin, above=above, upto=upto), what
 
 
 def _place(source: TimedSource, option: str, text: str) -> tuple[Position, int]:

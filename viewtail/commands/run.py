@@ -16,12 +16,12 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from changes.errors import TemporaryError
-from changes.retrying import reaction_to
-from operations.check import tables_of
 from projectors.views import View
 from viewtail import declarations, logs, metrics, shards
+from viewtail.changes.errors import TemporaryError
+from viewtail.changes.retrying import reaction_to
 from viewtail.composition import Deployment, deploy_what_works
+from viewtail.operations.check import tables_of
 from viewtail.roles import Role, views_of
 from viewtail.shards import Part
 from viewtail.signals import end_at_once, kept_from_threads, on_stop

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from changes.errors import MisuseError
 from projectors.stores.registry import store_of
-from servers.patience import QUESTION
 from viewtail import declarations
+from viewtail.changes.errors import MisuseError
 from viewtail.commands.output import print_json
 from viewtail.composition import deploy
+from viewtail.servers.patience import QUESTION
 from viewtail.settings import Settings
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import structlog
 
-from changes.errors import TemporaryError
 from viewtail import logs, settings
-from viewtail.serving import declared, server
-from viewtail.serving.app import EntityServer
-from viewtail.serving.forwarding import Forwarding
+from viewtail.changes.errors import TemporaryError
+from viewtail.entities.serving import declared, server
+from viewtail.entities.serving.app import EntityServer
+from viewtail.entities.serving.forwarding import Forwarding
 from viewtail.signals import end_at_once
 
 _log = structlog.get_logger("viewtail.serve")

@@ -6,24 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from changes.errors import MisuseError, ViewtailError, once
-from changes.pipelines import PipelineId
-from changes.positions import Position
 from ingest import Sharer
-from operations.findings import Findings, as_owned, compared, known, says_its_lag
-from operations.fleet import Noted
-from operations.fleet import fleet as as_fleet
-from operations.fleet import read as read_fleet
-from operations.remarks import remarks
-from operations.runs import COMPARISON, under_way
-from operations.status import PipelineStatus, positions, read
 from projectors.rebuilds import all_rebuilds, gone_back
 from projectors.stores.registry import STORES
-from servers.patience import QUESTION
-from servers.sessions import asking
 from viewtail import declarations, settings
+from viewtail.changes.errors import MisuseError, ViewtailError, once
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.positions import Position
 from viewtail.commands.output import print_json
 from viewtail.commands.status_page import print_page
+from viewtail.operations.findings import Findings, as_owned, compared, known, says_its_lag
+from viewtail.operations.fleet import Noted
+from viewtail.operations.fleet import fleet as as_fleet
+from viewtail.operations.fleet import read as read_fleet
+from viewtail.operations.remarks import remarks
+from viewtail.operations.runs import COMPARISON, under_way
+from viewtail.operations.status import PipelineStatus, positions, read
+from viewtail.servers.patience import QUESTION
+from viewtail.servers.sessions import asking
 from viewtail.sources import read_position
 
 

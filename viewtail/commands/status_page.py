@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
-from changes.counting import agreeing, counted
-from changes.pipelines import PipelineId
-from operations.fleet import Fleet, Member
-from operations.remarks import MOST_NAMES, of_fleet, told
-from operations.status import PipelineStatus, ViewStatus, each_view
 from projectors.stores.registry import STORES
+from viewtail.changes.counting import agreeing, counted
+from viewtail.changes.pipelines import PipelineId
 from viewtail.commands.output import print_table
+from viewtail.operations.fleet import Fleet, Member
+from viewtail.operations.remarks import MOST_NAMES, of_fleet, told
+from viewtail.operations.status import PipelineStatus, ViewStatus, each_view
 
 MOST_PIPELINES = 16  # that are listed one by one
 MOST_MEMBERS = 12

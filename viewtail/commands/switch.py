@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from changes.errors import MisuseError
-from changes.pipelines import PipelineId
 from ingest import History, SourceKind
-from operations import switch as operation
-from operations.check import check_patterns, check_read_back
 from projectors.stores.registry import STORES
 from viewtail import declarations, settings
+from viewtail.changes.errors import MisuseError
+from viewtail.changes.pipelines import PipelineId
 from viewtail.composition import deploy, greeted
+from viewtail.operations import switch as operation
+from viewtail.operations.check import check_patterns, check_read_back
 from viewtail.sources import BINLOG, POLL, Mode
 
 

@@ -10,27 +10,27 @@ from threading import Event
 from typing import Any
 from zlib import crc32
 
-from changes.counting import agreeing, counted
-from changes.errors import DeclarationError, MisuseError, StopRequested, ViewtailError, once
-from changes.positions import Position
-from changes.rendering import in_a_line
-from changes.writes import Key
-from operations.lowered import Lowered
-from operations.runs import Run
-from operations.status import positions
-from operations.verify import MISLED, SAMPLED_ROWS, Counts, Report, Verify
 from projectors.considerate_pace import ConsideratePace
-from projectors.proving.beside import Beside
-from projectors.proving.changed_keys import Stretch, changed_keys
+from projectors.proving.changed_keys import StreamRange, changed_keys
 from projectors.proving.comparison import Found
+from projectors.proving.view_access import ViewAccess
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
-from servers.sessions import asking
 from viewtail import declarations, settings
+from viewtail.changes.counting import agreeing, counted
+from viewtail.changes.errors import DeclarationError, MisuseError, StopRequested, ViewtailError, once
+from viewtail.changes.positions import Position
+from viewtail.changes.rendering import in_a_line
+from viewtail.changes.writes import Key
 from viewtail.commands.output import print_json, print_remark
 from viewtail.commands.progress import progress
 from viewtail.composition import Deployment, deploy, greeted
 from viewtail.interpreter import tune_command
+from viewtail.operations.runs import Run
+from viewtail.operations.status import positions
+from viewtail.operations.verify import MISLED, SAMPLED_ROWS, Counts, Report, Verify
+from viewtail.operations.version_resets import VersionReset
+from viewtail.servers.sessions import asking
 from viewtail.signals import EXIT_STOPPED, on_stop
 from viewtail.sources import read_position
 
@@ -116,7 +116,7 @@ def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event)
     chunk_rows = 0 if options.share == 1.0 else SAMPLED_ROWS
     with (
         progress(view.id, "rows") as show,
-        Beside(deployment, view, stop, print_remark, chunk_rows=chunk_rows) as beside,
+        ViewAccess(deployment, view, stop, print_remark, chunk_rows=chunk_rows) as beside,
     ):
         pace = ConsideratePace(
             options.rows_a_second,
@@ -156,7 +156,7 @@ def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event)
     return report
 
 
-def _standing(deployment: Deployment, beside: Beside, stop: Event) -> _Standing:
+def _standing(deployment: Deployment, beside: ViewAccess, stop: Event) -> _Standing:
     """The view as it stands. Raises ViewtailError where nobody can tell at which place."""
     why, mend = beside.standstill() or ("its pipeline stood still", "")
     with asking(replace(deployment.settings.store_address(), database=None), role="store") as connection:
@@ -172,7 +172,7 @@ class _Standing:
     """A view that nobody keeps, and what the binlog says changed since its place; each time read on from the last."""
 
     deployment: Deployment
-    beside: Beside
+    beside: ViewAccess
     stop: Event
     stands: Position
     mend: str  # what ends that it stands still
@@ -186,7 +186,7 @@ class _Standing:
     def changed(self) -> set[Key]:
         view = self.beside.view
         begin = self._read_upto or self.stands
-        stretch = Stretch(begin=begin, above=begin.version, token=self.beside.watermarks.mark_end())
+        stretch = StreamRange(begin=begin, above=begin.version, token=self.beside.watermarks.mark_end())
         ends = [begin]
         try:
             history = self.deployment.history_beside(crc32(f"verify {view.id}".encode()) % READERS)
@@ -281,7 +281,7 @@ def _as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _entity(one: Found, is_repaired: bool, lowered: Lowered | None) -> dict[str, Any]:
+def _entity(one: Found, is_repaired: bool, lowered: VersionReset | None) -> dict[str, Any]:
     return {
         "key": one.name,
         "difference": one.difference.value,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operations.waiting import Wanted
+from viewtail.operations.waiting import Wanted
 from viewtail.settings import Settings
 from viewtail.waiting import wait_for
 

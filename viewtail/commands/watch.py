@@ -21,17 +21,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from changes.errors import MisuseError, StoreUnavailableError, ViewtailError, once
-from operations.findings import Findings, compared
-from operations.fleet import Fleet
-from operations.remarks import remarks, told
-from operations.status import PipelineStatus, ViewStatus, each_view, read
-from servers.patience import QUESTION
-from servers.sessions import Connection, MySQLAddress, open_session, session_error
 from viewtail import settings
+from viewtail.changes.errors import MisuseError, StoreUnavailableError, ViewtailError, once
 from viewtail.commands.sparkline import History
 from viewtail.commands.status import declared
 from viewtail.commands.status_page import STYLES, shown_age, shown_rate
+from viewtail.operations.findings import Findings, compared
+from viewtail.operations.fleet import Fleet
+from viewtail.operations.remarks import remarks, told
+from viewtail.operations.status import PipelineStatus, ViewStatus, each_view, read
+from viewtail.servers.patience import QUESTION
+from viewtail.servers.sessions import Connection, MySQLAddress, open_session, session_error
 from viewtail.signals import on_stop
 from viewtail.sources import read_position
 

@@ -10,10 +10,10 @@ from math import ceil
 
 import typer
 
-from changes.errors import MisuseError
+from viewtail.changes.errors import MisuseError
 from viewtail.commands import replay
+from viewtail.commands.binlog_range import moment_of, replay_since
 from viewtail.commands.replay_keys import How, Selected, replay_keys
-from viewtail.commands.stretch import moment_of, replay_since
 from viewtail.settings import Settings
 
 Work = Callable[[Settings], int]  # of one deployment; returns the exit code

@@ -6,15 +6,15 @@ from threading import Event
 from typing import Any
 from zlib import crc32
 
-from changes.counting import counted
 from ingest import History
-from operations.given import key_of_text, other_reading
-from operations.why import Answer, Verdict, Why
-from projectors.proving.beside import Beside
-from servers.patience import QUESTION
+from projectors.proving.view_access import ViewAccess
 from viewtail import declarations
+from viewtail.changes.counting import counted
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import Deployment, deploy
+from viewtail.operations.given import key_of_text, other_reading
+from viewtail.operations.why import Answer, Verdict, Why
+from viewtail.servers.patience import QUESTION
 from viewtail.settings import Settings
 
 _READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
@@ -29,7 +29,7 @@ def why(loaded: Settings, name: str, key: str, *, as_json: bool) -> int:
     (bound,) = deployment.views
     wanted = key_of_text(key, bound.key)
     number = crc32(f"{view.id} {key}".encode()) % _READERS
-    with Beside(deployment, bound, Event(), print_remark) as beside:
+    with ViewAccess(deployment, bound, Event(), print_remark) as beside:
         asking = Why(beside=beside, status=deployment.pipelines_now, history=lambda: _history(deployment, number))
         answer = asking.of(wanted)
     if not answer.has_row:

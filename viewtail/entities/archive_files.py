@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 import zstandard
 
-from changes.errors import StoreError
+from viewtail.changes.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

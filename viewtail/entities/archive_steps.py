@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 
 import pymysql
 
-from changes.errors import MisuseError, StopRequested, StoreError, StoreUnavailableError, ViewtailError
 from offsets.lease import lock_name
 from projectors.pace import Pace
-from servers.privileges import Privileges
-from servers.sessions import Connection, mend_of_denial, number_of, quote, value_of
+from viewtail.changes.errors import MisuseError, StopRequested, StoreError, StoreUnavailableError, ViewtailError
 from viewtail.entities.archive_files import FiledEvent
 from viewtail.entities.archives import FILE, TABLE, Archive, places_of
 from viewtail.entities.event_table import EventTable
+from viewtail.servers.privileges import Privileges
+from viewtail.servers.sessions import Connection, mend_of_denial, number_of, quote, value_of
 
 T = TypeVar("T")
 

@@ -8,17 +8,19 @@ command keeps its answer. Where events went into files, their states are there a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pymysql
 
-from changes.errors import StoreError
-from servers.sessions import Connection, lacks_rights, number_of, quote, value_of
+from viewtail.changes.errors import StoreError
+from viewtail.changes.tables import Table
 from viewtail.entities import archive_files
 from viewtail.entities.commands import Command
 from viewtail.entities.event_table import NO_TABLE, EventTable, Newest, Recorded
+from viewtail.operations.erase import Archived
+from viewtail.servers.sessions import Connection, MySQLAddress, asking, lacks_rights, number_of, quote, value_of
 
 TABLE, FILE = "table", "file"  # kinds of places
 WRITING, WRITTEN, WHOLE = "writing", "written", "whole"  # states of a file
@@ -134,3 +136,13 @@ def file_of(connection: Connection, table: EventTable, number: int) -> tuple[Pat
     if row is None or row[1] is None:
         raise StoreError(f"{places_of(table)} does not know file {number}, in which archived events are")
     return Path(row[0]), row[1]
+
+
+def archived_rows(primary: MySQLAddress, table: Table) -> Archived | None:
+    """Where archived events of a table of event-sourced entities are; None for any other table, and where none are."""
+    if not {"event_id", "entity_id", "command_id"} <= {column.name for column in table.columns}:
+        return None
+    archive = Archive(EventTable(table.full_name))
+    with asking(replace(primary, database=None), role="source") as connection:
+        events = archive.events(connection)
+        return None if events is None else Archived(table=events.quoted, files=archive.files(connection))

@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from changes.errors import MisuseError, StoreUnavailableError
-from changes.tables import full_name
 from projectors import failpoints
-from servers.facts import MYSQL, facts_of
-from servers.sessions import quote, value_of
+from viewtail.changes.errors import MisuseError, StoreUnavailableError
+from viewtail.changes.tables import full_name
 from viewtail.entities import archive_files
 from viewtail.entities.archive_files import FiledEvent
 from viewtail.entities.archive_steps import (
@@ -35,6 +33,8 @@ from viewtail.entities.archive_steps import (
 )
 from viewtail.entities.archives import FILE, IN_FILE, TABLE, WHOLE, WRITING, WRITTEN, file_of, places_ddl, places_of
 from viewtail.entities.event_table import EventTable
+from viewtail.servers.facts import MYSQL, facts_of
+from viewtail.servers.sessions import quote, value_of
 
 _NO_FILE_NAME = re.compile(r"[^\w.-]")
 

@@ -28,9 +28,7 @@ from dataclasses import dataclass, field
 
 import pymysql
 
-from changes.errors import ReadOnlyError, StoreError, StoreUnavailableError, TemporaryError, ViewtailError
-from servers.pipelined import Flight
-from servers.sessions import TEMPORARY_NUMBERS, Connection, lacks_rights, number_of, read_only_error
+from viewtail.changes.errors import ReadOnlyError, StoreError, StoreUnavailableError, TemporaryError, ViewtailError
 from viewtail.entities.archives import Archive
 from viewtail.entities.commands import Command, Handler, HandlerFailedError
 from viewtail.entities.event_table import (
@@ -46,6 +44,8 @@ from viewtail.entities.event_table import (
 from viewtail.entities.handling import NO_EVENTS, Batch, Outcome, of_archived
 from viewtail.entities.pushes import Pushes
 from viewtail.entities.remembered import Remembered
+from viewtail.servers.pipelined import Flight
+from viewtail.servers.sessions import TEMPORARY_NUMBERS, Connection, lacks_rights, number_of, read_only_error
 
 _DUPLICATE = 1062
 _MADE_MEANWHILE = 1412  # a table is younger than the snapshot

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from changes.errors import MisuseError, TemporaryError, ViewtailError
+from viewtail.changes.errors import MisuseError, TemporaryError, ViewtailError
 from viewtail.entities import declared_requests
 from viewtail.entities.declared_requests import InvalidRequestError
 from viewtail.stored_texts import NotJsonError, as_json, is_key

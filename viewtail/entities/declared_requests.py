@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from changes.errors import MisuseError
+from viewtail.changes.errors import MisuseError
 
 _MOST_FIELDS = 20  # that a message names
 _OPEN = (None, Any, object, dict, Mapping, dict[str, Any], Mapping[str, Any])

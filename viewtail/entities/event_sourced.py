@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 import pymysql
 
-from changes.errors import MisuseError, StoreError, ViewtailError
-from servers.facts import facts_of
-from servers.patience import QUESTION, WORK, Patience
-from servers.sessions import Connection, asking, create_database, number_of, open_session, session_error
+from viewtail.changes.errors import MisuseError, StoreError, ViewtailError
 from viewtail.entities.archives import Archive
 from viewtail.entities.commands import MOST_NAME, Handler
 from viewtail.entities.declared_requests import declared
 from viewtail.entities.event_table import NOT_AS_MADE, EventTable, read_in_one_snapshot
 from viewtail.entities.pushes import pushes_of
 from viewtail.entities.worker import HANGS_AFTER_S, PATIENCE_S, CommandWorker
+from viewtail.servers.facts import facts_of
+from viewtail.servers.patience import QUESTION, WORK, Patience
+from viewtail.servers.sessions import Connection, asking, create_database, number_of, open_session, session_error
 
 if TYPE_CHECKING:
-    from servers.sessions import MySQLAddress
+    from viewtail.servers.sessions import MySQLAddress
     from viewtail.settings import Settings
 
 

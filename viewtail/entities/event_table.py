@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, TypeAlias
 import orjson
 import pymysql
 
-from changes.errors import MisuseError
-from changes.tables import full_name, names_of
-from servers.facts import ServerFacts
-from servers.pipelined import Flight
-from servers.sessions import NO_RIGHTS, Connection, number_of, quote
+from viewtail.changes.errors import MisuseError
+from viewtail.changes.tables import full_name, names_of
 from viewtail.entities.commands import MOST_COMMAND_ID, MOST_ENTITY_ID, MOST_NAME, Command
+from viewtail.servers.facts import ServerFacts
+from viewtail.servers.pipelined import Flight
+from viewtail.servers.sessions import NO_RIGHTS, Connection, number_of, quote
 
 BYTES_A_STATEMENT = 1 << 20  # of JSON, and one event more: below any server's max_allowed_packet
 NOT_AS_MADE = frozenset({1049, 1054, 1146})  # MySQL's numbers: no such database, column, table

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import orjson
 
-from changes.errors import ViewtailError
+from viewtail.changes.errors import ViewtailError
 from viewtail.entities.commands import Answer, Command, Handler, HandlerFailedError, UsedCommandIdError, handled
 from viewtail.entities.event_table import NOTHING, Event, Newest, Recorded
 

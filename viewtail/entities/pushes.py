@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from changes.errors import ViewtailError
-from changes.tables import matches
+from viewtail.changes.errors import ViewtailError
+from viewtail.changes.tables import matches
 from viewtail.entities.event_table import KEY, VERSION, EventTable
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def pushes_of(table: EventTable, settings: Settings) -> Pushes:
         return Pushes()
     if not views:
         return Pushes()
-    from projectors.pushing import Committed, Pusher
     from viewtail.composition import deploy
+    from viewtail.entities.pushing import Committed, Pusher
 
     committed, deploy_now = Committed(table=table.quoted, key=KEY, version=VERSION), partial(deploy, settings)
     stores = dict.fromkeys(view.store for view in views)

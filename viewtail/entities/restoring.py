@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from changes.counting import counted
-from changes.errors import MisuseError, StoreError
 from projectors import failpoints
-from servers.sessions import quote
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import MisuseError, StoreError
 from viewtail.entities import archive_files
 from viewtail.entities.archive_files import FiledEvent
 from viewtail.entities.archive_steps import (
@@ -26,6 +25,7 @@ from viewtail.entities.archive_steps import (
     slices,
 )
 from viewtail.entities.archives import IN_FILE, WHOLE, WRITTEN, file_of
+from viewtail.servers.sessions import quote
 
 
 @dataclass(eq=False, kw_only=True)

@@ -22,9 +22,8 @@ from math import ceil
 
 import structlog
 
-from changes.counting import counted
-from changes.errors import StoreUnavailableError, ViewtailError
-from servers.sessions import Connection
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import StoreUnavailableError, ViewtailError
 from viewtail.entities.batches import Batches, GivenUpError
 from viewtail.entities.commands import (
     Answer,
@@ -38,6 +37,7 @@ from viewtail.entities.commands import (
 from viewtail.entities.event_table import EventTable
 from viewtail.entities.handling import Outcome
 from viewtail.entities.pushes import Pushes
+from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.commands")
 

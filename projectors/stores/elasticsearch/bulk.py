@@ -16,13 +16,13 @@ from typing import Any
 
 from elasticsearch import Elasticsearch
 
-from changes.errors import RETRIES, StoreError, StoreUnavailableError, ViewtailError
-from changes.writes import Parked
 from projectors.stores import Item, parked
 from projectors.stores.elasticsearch.index import mapping_of
 from projectors.stores.elasticsearch.limits import limit_met
 from projectors.stores.elasticsearch.requests import INDEX_GONE, NDJSON, OverloadedError, Refused, send, trouble
 from projectors.views import BoundView
+from viewtail.changes.errors import RETRIES, StoreError, StoreUnavailableError, ViewtailError
+from viewtail.changes.writes import Parked
 
 # Without require_alias a bulk creates an index that is gone, and one without mapping and filter.
 _ERROR = "items.*.error"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from elastic_transport import TransportError
 from elasticsearch import ApiError
 
-from changes.findings import Finding, expect, fail, ok, warn
 from projectors.stores.elasticsearch.requests import place_of, short, why_silent
+from viewtail.changes.findings import Finding, expect, fail, ok, warn
 
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch

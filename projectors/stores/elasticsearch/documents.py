@@ -14,15 +14,15 @@ from typing import Any
 
 import orjson
 
-from changes.errors import MisuseError
-from changes.pipelines import PipelineId
-from changes.rendering import integer_parser, key_renderer, parse_key, search_value
-from changes.tables import Kind
-from changes.writes import Key
 from projectors.stores import Item, Unfit, takes_equal_versions
 from projectors.stores.elasticsearch.index import DELETED, Names
 from projectors.stores.elasticsearch.rules import MAX_ID_BYTES, RESERVED
 from projectors.views import BoundView
+from viewtail.changes.errors import MisuseError
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.rendering import integer_parser, key_renderer, parse_key, search_value
+from viewtail.changes.tables import Kind
+from viewtail.changes.writes import Key
 
 Encode = Callable[[Sequence[Item]], list[bytes]]  # of each item its two lines: what is to be done, and the document
 

@@ -19,13 +19,13 @@ import orjson
 import structlog
 from elasticsearch import Elasticsearch
 
-from changes.errors import RETRIES, DeclarationError, StoreUnavailableError
-from changes.rendering import OPTIONAL_FIELD_TYPES, search_mapping
 from projectors.stores import PlaceRefusedError
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.owners import Claimant, PlaceOwner, refusal, why_not_dropped
 from projectors.views import BoundView
+from viewtail.changes.errors import RETRIES, DeclarationError, StoreUnavailableError
+from viewtail.changes.rendering import OPTIONAL_FIELD_TYPES, search_mapping
 
 _log = structlog.get_logger("viewtail.elasticsearch")
 

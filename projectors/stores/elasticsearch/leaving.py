@@ -11,15 +11,15 @@ from urllib.parse import quote
 
 from elasticsearch import Elasticsearch
 
-from changes.counting import counted
-from changes.errors import StoreError
-from changes.writes import Key
 from projectors.stores.elasticsearch.documents import id_of
 from projectors.stores.elasticsearch.index import DELETED, OURS, Names, mark_in, path, why_stays
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
 from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
 from projectors.stores.owners import Claimant
 from projectors.views import BoundView
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import StoreError
+from viewtail.changes.writes import Key
 
 
 class SearchLeftover(Leftover):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from changes.errors import ViewtailError
-from changes.positions import Position
 from offsets import OffsetStore, Taken
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
+from viewtail.changes.errors import ViewtailError
+from viewtail.changes.positions import Position
 
 
 class FollowingOffsets:

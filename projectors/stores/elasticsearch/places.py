@@ -6,11 +6,11 @@ from typing import Any
 
 from elasticsearch import Elasticsearch
 
-from changes.errors import StoreError
 from projectors.stores.elasticsearch.index import make_ready, marks, of_others, path, why_refused
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.stores.owners import Claimant, PlaceOwner, Places
 from projectors.views import BoundView
+from viewtail.changes.errors import StoreError
 
 
 class SearchPlaces(Places):

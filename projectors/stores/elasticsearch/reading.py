@@ -21,8 +21,6 @@ from urllib.parse import quote
 import orjson
 from elasticsearch import Elasticsearch
 
-from changes.errors import RETRIES, MisuseError, StoreError, StoreUnavailableError, ViewtailError
-from changes.writes import Key, Write
 from projectors.stores import (
     MOST_FOREIGN,
     NOTHING_HELD,
@@ -38,6 +36,8 @@ from projectors.stores.elasticsearch.documents import document_in, encoder, id_o
 from projectors.stores.elasticsearch.index import DELETED, PRESENT, Names, mapping_of, path
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
 from projectors.views import BoundView
+from viewtail.changes.errors import RETRIES, MisuseError, StoreError, StoreUnavailableError, ViewtailError
+from viewtail.changes.writes import Key, Write
 
 MAX_HITS = 10_000  # index.max_result_window, which viewtail leaves as it is
 LONGEST_QUERY = 10_000  # characters

@@ -15,8 +15,8 @@ from elastic_transport import ConnectionTimeout, TransportError
 from elasticsearch import ApiError, Elasticsearch, UnsupportedProductError
 from elasticsearch.serializer import CompatibilityModeJsonSerializer
 
-from changes.errors import RETRIES, StoreError, StoreUnavailableError, ViewtailError
-from servers.certificates import why_ended, why_refused
+from viewtail.changes.errors import RETRIES, StoreError, StoreUnavailableError, ViewtailError
+from viewtail.servers.certificates import why_ended, why_refused
 
 JSON = "application/vnd.elasticsearch+json; compatible-with=9"
 NDJSON = "application/vnd.elasticsearch+x-ndjson; compatible-with=9"

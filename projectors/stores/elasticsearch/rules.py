@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from changes.errors import nearest
-from changes.tables import Column, Kind
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import BoundView
+from viewtail.changes.errors import nearest
+from viewtail.changes.tables import Column, Kind
 
 MAX_ID_BYTES = 512
 MAX_INDEX_NAME_BYTES = 200  # of Elasticsearch's 255: viewtail's own names put something before it

@@ -25,9 +25,6 @@ from urllib.parse import quote
 import orjson
 from elasticsearch import Elasticsearch
 
-from changes.errors import DeclarationError, StoreError, StoreUnavailableError, ViewtailError
-from changes.positions import Position, ReadPosition
-from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.stores import GuardedSink, Held, Item, PlaceRefusedError, Unfit, nothing, parked
 from projectors.stores.elasticsearch.bulk import Chunk, Replacement, ask_bulk, deliver, failure_of, replace, split
 from projectors.stores.elasticsearch.documents import Encode, encoder, id_of, witness_id
@@ -36,6 +33,9 @@ from projectors.stores.elasticsearch.reading import last_sequence_number, presen
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.stores.owners import LOOK_EVERY_S, Claimant, Claiming, PlaceOwner, taken_from_us
 from projectors.views import BoundView
+from viewtail.changes.errors import DeclarationError, StoreError, StoreUnavailableError, ViewtailError
+from viewtail.changes.positions import Position, ReadPosition
+from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
 THREADS = 4
 ROWS_A_REQUEST = 500

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from changes.writes import Key
 from projectors.stores import MIXED, Choice, Example, Store, ViewReader
 from projectors.stores.elasticsearch.rules import problems, surprises
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import BoundView, View
-from servers.addresses import AddressForm
-from servers.login import Server, is_address, readable, secret_of
+from viewtail.changes.writes import Key
+from viewtail.servers.addresses import AddressForm
+from viewtail.servers.login import Server, is_address, readable, secret_of
 
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
 
-    from changes.findings import Finding
     from offsets import OffsetStore
     from projectors.stores.access import Access
     from projectors.stores.elasticsearch.places import SearchPlaces
     from projectors.stores.elasticsearch.sink import ElasticsearchSink
     from projectors.stores.elasticsearch.swapping import AliasSwapping
     from projectors.stores.leaving import Leftover, Retired, Traces
+    from viewtail.changes.findings import Finding
 
 
 ELASTICSEARCH = AddressForm(

@@ -8,12 +8,12 @@ from typing import Any
 
 from elasticsearch import Elasticsearch
 
-from changes.errors import StoreError
 from projectors.stores import Swapping
 from projectors.stores.elasticsearch.index import PRESENT, Names, marks, of_others, path
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.stores.owners import Claiming, taken_over
 from projectors.views import BoundView
+from viewtail.changes.errors import StoreError
 
 
 class AliasSwapping(Swapping):

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from changes.errors import DeclarationError
 from projectors.views import Entity, RowFunction, View, column_names
+from viewtail.changes.errors import DeclarationError
 
 
 @dataclass(frozen=True, slots=True, init=False)

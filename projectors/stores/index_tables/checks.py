@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from changes.errors import SourceError
-from changes.findings import Finding, expect, fail, ok, warn
-from servers.asking import findings
-from servers.facts import facts_of
-from servers.privileges import Privileges, account, on_database
-from servers.sessions import Connection, MySQLAddress, value_of
+from viewtail.changes.errors import SourceError
+from viewtail.changes.findings import Finding, expect, fail, ok, warn
+from viewtail.servers.asking import findings
+from viewtail.servers.facts import facts_of
+from viewtail.servers.privileges import Privileges, account, on_database
+from viewtail.servers.sessions import Connection, MySQLAddress, value_of
 
 PRIVILEGES = ("CREATE", "ALTER", "DROP", "INDEX", "SELECT", "INSERT", "UPDATE", "DELETE")
 _WHERE = "mysql"

@@ -14,12 +14,12 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from changes.counting import counted
-from changes.errors import MisuseError
-from changes.rendering import ENCODED, parse_key
-from changes.tables import Column, Kind
 from projectors.stores import Unfit
 from projectors.stores.index_tables import elements
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import MisuseError
+from viewtail.changes.rendering import ENCODED, parse_key
+from viewtail.changes.tables import Column, Kind
 
 TYPES = f"{elements.TYPES}, DOUBLE, DATE, DATETIME(n), BINARY(n), VARBINARY(n)"
 MAX_BYTES = 3_072  # of a value in an index

@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
-from changes.tables import Column, Kind
 from projectors.stores import Unfit
+from viewtail.changes.tables import Column, Kind
 
 TYPES = "VARCHAR(n), TINYINT to BIGINT (UNSIGNED), DECIMAL(p,s), BOOLEAN"
 MAX_CHARACTERS = 16_383  # of a VARCHAR in utf8mb4; the index allows far fewer

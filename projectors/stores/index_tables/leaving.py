@@ -8,18 +8,18 @@ from typing import Any
 
 import pymysql
 
-from changes.counting import counted
-from changes.errors import StoreError, StoreUnavailableError
-from changes.writes import Key
 from projectors.stores.index_tables import places
 from projectors.stores.index_tables.lists import SUFFIX, is_of_entities
 from projectors.stores.index_tables.sink import DDL_WAIT_S
 from projectors.stores.index_tables.table import INDEX, MARK, VERSION, Present, name_beside, present_tables, table_name
 from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
 from projectors.views import BoundView
-from servers.facts import facts_of
-from servers.literals import one_of, selected
-from servers.sessions import Connection, lacks_rights, number_of, quote, value_of
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import StoreError, StoreUnavailableError
+from viewtail.changes.writes import Key
+from viewtail.servers.facts import facts_of
+from viewtail.servers.literals import one_of, selected
+from viewtail.servers.sessions import Connection, lacks_rights, number_of, quote, value_of
 
 _COUNTED = 1_000_000  # rows; more of them are not worth the wait
 _LOCK_WAIT = 1205

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from changes.tables import Kind
-from changes.writes import Key
 from projectors.stores import NOTHING_HELD, Held, StoredRow
 from projectors.stores.index_tables.elements import elements, packed
 from projectors.stores.index_tables.lists import entities_of, values_of
 from projectors.stores.index_tables.reading import KEYS_A_QUERY, ROWS_A_PAGE, IndexTableReader
 from projectors.stores.index_tables.table import VERSION, table_name
 from projectors.views import BoundView
-from servers.literals import beyond, literal, one_of, selected
-from servers.sessions import Connection, quote
+from viewtail.changes.tables import Kind
+from viewtail.changes.writes import Key
+from viewtail.servers.literals import beyond, literal, one_of, selected
+from viewtail.servers.sessions import Connection, quote
 
 
 class ListReader(IndexTableReader):

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from changes.tables import Column
 from projectors.stores import Item, Unfit
 from projectors.stores.index_tables.elements import elements, packed
 from projectors.stores.index_tables.lists import ListShape, values_of
 from projectors.stores.index_tables.upserts import BLOCKS, Upsert
-from servers.facts import ServerFacts
-from servers.pipelined import Prepared
-from servers.sessions import Connection, quote
+from viewtail.changes.tables import Column
+from viewtail.servers.facts import ServerFacts
+from viewtail.servers.pipelined import Prepared
+from viewtail.servers.sessions import Connection, quote
 
 
 class ListUpsert(Upsert):

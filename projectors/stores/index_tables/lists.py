@@ -12,8 +12,6 @@ import copy
 from collections.abc import Mapping
 from dataclasses import replace
 
-from changes.errors import DeclarationError
-from changes.tables import Column, Kind
 from projectors.stores.index_tables.elements import element_column
 from projectors.stores.index_tables.table import (
     COLLATION,
@@ -26,7 +24,9 @@ from projectors.stores.index_tables.table import (
 )
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import BoundView
-from servers.sessions import Connection
+from viewtail.changes.errors import DeclarationError
+from viewtail.changes.tables import Column, Kind
+from viewtail.servers.sessions import Connection
 
 SUFFIX = "__version"
 MAX_NAME_LENGTH = 64 - len(SUFFIX)

@@ -13,8 +13,8 @@ from projectors.stores.index_tables.reading import IndexTableReader
 from projectors.stores.index_tables.table import COLLATION, IndexTableShape, Present, table_name
 from projectors.stores.index_tables.upserts import Upsert
 from projectors.views import BoundView
-from servers.facts import ServerFacts
-from servers.sessions import Connection
+from viewtail.servers.facts import ServerFacts
+from viewtail.servers.sessions import Connection
 
 AnyShape: TypeAlias = IndexTableShape | ListShape
 

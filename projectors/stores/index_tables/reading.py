@@ -8,15 +8,15 @@ from typing import Any
 
 import pymysql
 
-from changes.errors import SourceError, SourceUnavailableError, StoreError, StoreUnavailableError
-from changes.tables import Column, Kind
-from changes.writes import Key
 from ingest.canonical import fetch_rows, select_list
 from projectors.stores import Held, StoredRow, ViewReader
 from projectors.stores.index_tables.table import VERSION, plain_type, table_name
 from projectors.views import BoundView
-from servers.literals import beyond, literal, one_of, selected, up_to
-from servers.sessions import Connection, mend_of_denial, number_of, quote
+from viewtail.changes.errors import SourceError, SourceUnavailableError, StoreError, StoreUnavailableError
+from viewtail.changes.tables import Column, Kind
+from viewtail.changes.writes import Key
+from viewtail.servers.literals import beyond, literal, one_of, selected, up_to
+from viewtail.servers.sessions import Connection, mend_of_denial, number_of, quote
 
 ROWS_A_PAGE = 20_000  # looked at by one query
 KEYS_A_QUERY = 500

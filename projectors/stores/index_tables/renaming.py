@@ -15,8 +15,8 @@ from contextlib import closing, suppress
 import pymysql
 import structlog
 
-from changes.errors import StoreError, ViewtailError
-from servers.sessions import Connection, mend_of_denial, number_of, quote, value_of
+from viewtail.changes.errors import StoreError, ViewtailError
+from viewtail.servers.sessions import Connection, mend_of_denial, number_of, quote, value_of
 
 # How long an attempt keeps readers waiting: the first ones only where a short read is in the way.
 WAITS_S = (0.01, 0.02, 0.03, 0.05, 0.05, 0.05, 0.05, 0.05)

@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 
 import pymysql
 
-from changes.errors import ViewtailError
 from offsets import Owner
 from projectors.stores import Item
 from projectors.stores.index_tables.upserts import Upsert
-from servers.pipelined import Flight, Prepared
-from servers.sessions import Connection
+from viewtail.changes.errors import ViewtailError
+from viewtail.servers.pipelined import Flight, Prepared
+from viewtail.servers.sessions import Connection
 
 MOST_VIEWS = 4  # with a row each; then a transaction with the offset costs little more
 REOPEN_AFTER_S = 5.0  # a session that broke, or could not be had, is not asked for with every row

@@ -18,9 +18,6 @@ from typing import Any, TypeAlias
 import pymysql
 from pymysql.constants import SERVER_STATUS
 
-from changes.errors import RETRIES, DeclarationError, StoreError, StoreUnavailableError, ViewtailError
-from changes.positions import Position
-from changes.writes import Key, Parked, ViewWrites
 from offsets.mysql import MySQLOffsets
 from projectors.stores import GuardedSink, Held, Item, PlaceRefusedError, nothing, parked
 from projectors.stores.index_tables import places
@@ -30,10 +27,13 @@ from projectors.stores.index_tables.table import VERSION, present_tables
 from projectors.stores.index_tables.unchanged import ChangedMeanwhileError, Unchanged
 from projectors.stores.index_tables.upserts import Upsert
 from projectors.views import BoundView
-from servers.facts import ServerFacts, facts_of
-from servers.literals import equals
-from servers.pipelined import Flight
-from servers.sessions import (
+from viewtail.changes.errors import RETRIES, DeclarationError, StoreError, StoreUnavailableError, ViewtailError
+from viewtail.changes.positions import Position
+from viewtail.changes.writes import Key, Parked, ViewWrites
+from viewtail.servers.facts import ServerFacts, facts_of
+from viewtail.servers.literals import equals
+from viewtail.servers.pipelined import Flight
+from viewtail.servers.sessions import (
     TEMPORARY_NUMBERS,
     Connection,
     create_database,

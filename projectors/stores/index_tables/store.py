@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from changes.errors import DeclarationError
-from changes.tables import Column
-from changes.writes import Key
 from projectors.stores import MIXED, Choice, Example, Sink, Store, Unfit, ViewReader, plain
 from projectors.stores.index_tables.views import MAX_NAME_LENGTH, IndexTable
 from projectors.views import BoundView, View
-from servers.addresses import MYSQL
-from servers.login import MySQLUrl, Server
+from viewtail.changes.errors import DeclarationError
+from viewtail.changes.tables import Column
+from viewtail.changes.writes import Key
+from viewtail.servers.addresses import MYSQL
+from viewtail.servers.login import MySQLUrl, Server
 
 if TYPE_CHECKING:
-    from changes.findings import Finding
     from offsets import OffsetStore
     from offsets.mysql import Session
     from projectors.stores.access import Access
     from projectors.stores.index_tables.sink import MySQLSink
     from projectors.stores.index_tables.swapping import TableSwapping
     from projectors.stores.leaving import Leftover, Retired, Traces
-    from servers.sessions import Connection
+    from viewtail.changes.findings import Finding
+    from viewtail.servers.sessions import Connection
 
 
 class MySQLSettings(Server):
@@ -112,7 +112,7 @@ class IndexTablesStore(Store):
     def while_refilled(self, access: Access, view: BoundView) -> str:
         from projectors.stores.index_tables import places
         from projectors.stores.index_tables.table import present_tables
-        from servers.facts import facts_of
+        from viewtail.servers.facts import facts_of
 
         with closing(access.open_own()) as connection:
             facts = facts_of(connection)
@@ -191,7 +191,7 @@ class IndexTablesStore(Store):
 
     def grants(self, access: Access, views: Sequence[View]) -> Iterable[str]:
         from projectors.stores.index_tables.checks import PRIVILEGES, rights_to_swap
-        from servers.privileges import grants
+        from viewtail.servers.privileges import grants
 
         found = grants(access.own, access.database, PRIVILEGES, "where index tables and offsets are kept")
         return [*found, *rights_to_swap(access.own)] if views else found

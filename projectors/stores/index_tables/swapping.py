@@ -17,14 +17,14 @@ from contextlib import contextmanager
 import pymysql
 import structlog
 
-from changes.errors import RETRIES, StoreError, StoreUnavailableError
 from projectors.stores import Swapping
 from projectors.stores.index_tables.lists import is_of_entities, second_name
 from projectors.stores.index_tables.renaming import Renaming
 from projectors.stores.index_tables.table import present_tables, table_name
 from projectors.views import BoundView
-from servers.facts import facts_of
-from servers.sessions import TEMPORARY_NUMBERS, Connection, mend_of_denial, number_of, quote, value_of
+from viewtail.changes.errors import RETRIES, StoreError, StoreUnavailableError
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import TEMPORARY_NUMBERS, Connection, mend_of_denial, number_of, quote, value_of
 
 PAUSE_S = 0.15  # between two looks for older transactions
 ATTEMPTS = 8

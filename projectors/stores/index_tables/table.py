@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import pymysql
 
-from changes.errors import RETRIES, DeclarationError, StoreUnavailableError
-from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from offsets import schema
 from projectors.stores import PlaceRefusedError
 from projectors.stores.index_tables.views import MAX_NAME_LENGTH
 from projectors.views import BoundView
-from servers.facts import ServerFacts
-from servers.sessions import SQL_MODE, Connection, number_of, quote
+from viewtail.changes.errors import RETRIES, DeclarationError, StoreUnavailableError
+from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind
+from viewtail.servers.facts import ServerFacts
+from viewtail.servers.sessions import SQL_MODE, Connection, number_of, quote
 
 MARK = "viewtail index table of "
 VERSION = "version"

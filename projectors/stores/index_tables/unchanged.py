@@ -22,9 +22,9 @@ from projectors.stores import Item
 from projectors.stores.index_tables.reading import has_values, stored_columns
 from projectors.stores.index_tables.table import VERSION, table_name
 from projectors.views import BoundView
-from servers.literals import within
-from servers.pipelined import Flight
-from servers.sessions import Connection, quote
+from viewtail.servers.literals import within
+from viewtail.servers.pipelined import Flight
+from viewtail.servers.sessions import Connection, quote
 
 ROWS_A_LOOK = 1_000  # where one of them differs, all of them are upserted
 MOST_MISSES = 2  # blocks one after the other; then a look is not worth its price

@@ -11,14 +11,14 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from changes.tables import Column, Kind
 from offsets import Owner
 from projectors.stores import Item, takes_equal_versions
 from projectors.stores.index_tables.table import VERSION, IndexTableShape, table_name
 from projectors.views import BoundView
-from servers.facts import ServerFacts
-from servers.pipelined import Parameter, Prepared
-from servers.sessions import Connection, quote
+from viewtail.changes.tables import Column, Kind
+from viewtail.servers.facts import ServerFacts
+from viewtail.servers.pipelined import Parameter, Prepared
+from viewtail.servers.sessions import Connection, quote
 
 Packer: TypeAlias = Callable[[Sequence[Item]], tuple[int, list[bytes]]]
 

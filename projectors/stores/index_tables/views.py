@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from changes.errors import DeclarationError
-from changes.tables import Column, Kind
 from projectors.stores.index_tables import computed
 from projectors.stores.index_tables.elements import TYPES, element_column
 from projectors.views import Entity, RowFunction, View, column_names
+from viewtail.changes.errors import DeclarationError
+from viewtail.changes.tables import Column, Kind
 
 MAX_NAME_LENGTH = 64  # of a table
 

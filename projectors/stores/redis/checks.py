@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from redis import exceptions
 
-from changes.findings import Finding, expect, fail, ok, warn
 from projectors.stores.redis.unanswered import server_of, why_silent
+from viewtail.changes.findings import Finding, expect, fail, ok, warn
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -11,8 +11,6 @@ from typing import Any
 
 from redis import Redis, exceptions
 
-from changes.errors import StoreError
-from changes.writes import Key
 from projectors.stores import Item, Unfit
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.packing import Packer
@@ -20,6 +18,8 @@ from projectors.stores.redis.script import COMPARE
 from projectors.stores.redis.sink import BYTES_A_SCRIPT, ROWS_A_SCRIPT, SCRIPTS_UNDER_WAY
 from projectors.stores.redis.unanswered import UNREACHABLE, no_answer
 from projectors.views import BoundView
+from viewtail.changes.errors import StoreError
+from viewtail.changes.writes import Key
 
 
 class Comparing:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import structlog
 
-from changes.versions import WIDTH
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.owners import Ask
 from projectors.stores.redis.script import BELOW
 from projectors.views import BoundView
+from viewtail.changes.versions import WIDTH
 
 _log = structlog.get_logger("viewtail.redis")
 

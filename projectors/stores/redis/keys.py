@@ -19,13 +19,13 @@ from functools import cached_property
 from string import Formatter
 from typing import Any, ClassVar
 
-from changes.errors import DeclarationError, MisuseError
-from changes.rendering import integer_parser, key_renderer, parse_key
-from changes.tables import Column, Kind
-from changes.versions import WIDTH
-from changes.writes import Key
 from projectors.stores.redis.views import GENERATION, RedisHash, RedisJson, RedisSet
 from projectors.views import BoundView
+from viewtail.changes.errors import DeclarationError, MisuseError
+from viewtail.changes.rendering import integer_parser, key_renderer, parse_key
+from viewtail.changes.tables import Column, Kind
+from viewtail.changes.versions import WIDTH
+from viewtail.changes.writes import Key
 
 VERSION = "_version"  # the field, or member, in which viewtail keeps a row's version
 JSON_HEAD = f'{{"{VERSION}":"'.encode()  # of a JSON document, before the version

@@ -17,10 +17,6 @@ from typing import Any
 
 from redis import Redis, exceptions
 
-from changes.counting import counted
-from changes.errors import StoreError, StoreUnavailableError
-from changes.rendering import key_renderer
-from changes.writes import Key
 from projectors.stores.leaving import Found, Holds, Leftover, Place, Retired, Trace, Traces
 from projectors.stores.owners import Claimant
 from projectors.stores.redis import owners
@@ -32,6 +28,10 @@ from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
 from projectors.stores.redis.unanswered import server_of
 from projectors.stores.redis.views import RedisHash, RedisSet
 from projectors.views import BoundView, copy_id
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import StoreError, StoreUnavailableError
+from viewtail.changes.rendering import key_renderer
+from viewtail.changes.writes import Key
 
 _LOOK_EVERY_S = 1.0  # whether somebody else takes keys over while they are dropped
 

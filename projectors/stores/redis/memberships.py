@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from changes.rendering import key_renderer
-from changes.writes import Key
 from projectors.stores.redis.keys import SetKeys
 from projectors.stores.redis.scores import score_text
 from projectors.stores.redis.views import RedisSortedSet
 from projectors.views import BoundView
+from viewtail.changes.rendering import key_renderer
+from viewtail.changes.writes import Key
 
 
 class Membership(NamedTuple):

@@ -17,14 +17,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
-from changes.versions import WIDTH
-from changes.writes import Key
 from projectors.stores import takes_equal_versions
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.set_packing import set_type
 from projectors.stores.redis.set_script import COMMON
 from projectors.stores.redis.views import RedisHash, RedisSet
 from projectors.views import BoundView
+from viewtail.changes.versions import WIDTH
+from viewtail.changes.writes import Key
 
 DONE = "done"
 DONE_FOR_S = 86_400  # no writer lives so long without hearing of it

@@ -16,11 +16,11 @@ from urllib.parse import quote
 
 import orjson
 
-from changes.errors import RETRIES, StoreUnavailableError
 from projectors.stores.leaving import Place
 from projectors.stores.owners import Claimant, PlaceOwner, refusal, why_not_dropped
 from projectors.stores.redis.keys import keys_of, shapes_meet
 from projectors.views import BoundView
+from viewtail.changes.errors import RETRIES, StoreUnavailableError
 
 OWNERS = "viewtail:owners"
 _COUNTER = "changes"

@@ -13,14 +13,14 @@ from typing import Any
 
 import orjson
 
-from changes.rendering import NUMBER_TEXTS, json_value
-from changes.tables import Column, Kind
-from changes.writes import Key
 from projectors.stores import Item, Unfit, takes_equal_versions
 from projectors.stores.redis.keys import VERSION, RedisKeys
 from projectors.stores.redis.script import APPLY, TAKE_AWAY, UNLESS_MOVING
 from projectors.stores.redis.views import RedisJson
 from projectors.views import BoundView
+from viewtail.changes.rendering import NUMBER_TEXTS, json_value
+from viewtail.changes.tables import Column, Kind
+from viewtail.changes.writes import Key
 
 Encode = Callable[[Sequence[Item], list[int] | None], tuple[list[str], list[str], int]]
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from redis import Redis, exceptions
 
-from changes.errors import StoreError, StoreUnavailableError
 from projectors.stores.leaving import Retired
 from projectors.stores.owners import Claimant, PlaceOwner, Places
 from projectors.stores.redis import owners
@@ -14,6 +13,7 @@ from projectors.stores.redis.holding import KEYS_A_STEP, STEPS_OF_A_SAMPLE, hold
 from projectors.stores.redis.leaving import RedisLeftover, place_of
 from projectors.stores.redis.unanswered import CHECK_RIGHTS, UNREACHABLE, is_denied, no_answer, server_of
 from projectors.views import BoundView
+from viewtail.changes.errors import StoreError, StoreUnavailableError
 
 _COPIES = range(2, 5)  # that a former owner may have left beside
 

@@ -12,10 +12,6 @@ from typing import Any
 import orjson
 from redis import Redis, exceptions
 
-from changes.errors import StoreError
-from changes.rendering import json_value
-from changes.versions import WIDTH
-from changes.writes import Key, Write
 from projectors.stores import MOST_FOREIGN, UNREADABLE, Held, StoredRow, ViewReader
 from projectors.stores.redis.comparing import Comparing
 from projectors.stores.redis.keys import JSON_HEAD, VERSION, RedisKeys, leading, version_of
@@ -25,6 +21,10 @@ from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
 from projectors.stores.redis.unanswered import UNREACHABLE, no_answer
 from projectors.stores.redis.views import RedisHash
 from projectors.views import BoundView
+from viewtail.changes.errors import StoreError
+from viewtail.changes.rendering import json_value
+from viewtail.changes.versions import WIDTH
+from viewtail.changes.writes import Key, Write
 
 _VERSION = re.compile(re.escape(JSON_HEAD) + rb"([0-9]{%d})" % WIDTH)  # of a document; the guard reads it there
 
@@ -139,7 +139,7 @@ class RedisReader(ViewReader):
     def _comparing(self) -> Comparing:
         return Comparing(self._client, self.view, self._keys)
 
-    def misleads(self) -> str:
+    def pointer_problem(self) -> str:
         keys = leading(self.view)
         if keys is None or self.view.is_beside:
             return ""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from changes.tables import Column, Kind
 from projectors.stores import Unfit
 from projectors.stores.redis.views import RedisSortedSet
 from projectors.views import BoundView
+from viewtail.changes.tables import Column, Kind
 
 _BEGIN = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)

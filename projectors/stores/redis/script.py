@@ -8,7 +8,7 @@ returns the numbers (from 0) of the pairs whose key holds something that viewtai
 
 from __future__ import annotations
 
-from changes.versions import WIDTH
+from viewtail.changes.versions import WIDTH
 
 APPLY = r"""
 -- ARGV[1]: '>' or '>=', how a write's version must stand to the stored one for the write to apply.

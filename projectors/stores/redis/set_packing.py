@@ -6,16 +6,16 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from changes.writes import Key
 from projectors.stores import Item, takes_equal_versions
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.memberships import Memberships
+from projectors.stores.redis.orphans import Orphans
 from projectors.stores.redis.packing import argument
 from projectors.stores.redis.script import UNLESS_MOVING
 from projectors.stores.redis.set_script import EXPEL, MOVE, TAKE_AWAY
-from projectors.stores.redis.strays import Strays
 from projectors.stores.redis.views import RedisSortedSet
 from projectors.views import BoundView
+from viewtail.changes.writes import Key
 
 
 class SetPacker:
@@ -53,7 +53,7 @@ class SetPacker:
 
     def take_away(self, key: Key, mark: Any) -> tuple[object, ...]:
         """The EVAL that forgets what was seen of an entity; of one that is in other sets too, only these."""
-        if isinstance(mark, Strays):
+        if isinstance(mark, Orphans):
             return (EXPEL, 1, self._keys.redis_key(key), mark.member, *mark.sets)
         return (TAKE_AWAY, 2, *self._keys.names(key), mark)
 

@@ -9,20 +9,20 @@ from typing import Any
 
 from redis import Redis, exceptions
 
-from changes.errors import MisuseError, StoreError
-from changes.rendering import key_renderer, parse_key
-from changes.writes import Key, Write
 from projectors.stores import NOTHING_HELD, UNREADABLE, Held, StoredRow, ViewReader
 from projectors.stores.redis.keys import SetKeys, version_of
 from projectors.stores.redis.memberships import Memberships
+from projectors.stores.redis.orphans import Orphans
 from projectors.stores.redis.reading import RedisReader
 from projectors.stores.redis.script import WRONG_TYPE
 from projectors.stores.redis.set_packing import set_type, shown_or_beside
 from projectors.stores.redis.set_script import LOOK, STRANGERS
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
-from projectors.stores.redis.strays import Strays
 from projectors.stores.redis.unanswered import UNREACHABLE, no_answer
 from projectors.views import BoundView
+from viewtail.changes.errors import MisuseError, StoreError
+from viewtail.changes.rendering import key_renderer, parse_key
+from viewtail.changes.writes import Key, Write
 
 
 class SetReader(RedisReader):
@@ -65,7 +65,7 @@ class SetReader(RedisReader):
         there = self._memberships.of(key, values)
         return None if there is None else _content(there.set, there.member, there.score)
 
-    def strays(self) -> Iterator[list[Key]]:
+    def orphans(self) -> Iterator[list[Key]]:
         """Goes through all sets of the view; members that no entity could be go to `foreign`."""
         if self._keys.is_shadow:
             return  # the sets are of the copy that readers see
@@ -121,7 +121,7 @@ class SetReader(RedisReader):
             return held  # that first
         content = UNREADABLE if there.content is None else there.content
         fault = f"{len(left)} of the view's sets has it as a member without its key naming that set"
-        return Held(there.version, content, fault, Strays(member, left))
+        return Held(there.version, content, fault, Orphans(member, left))
 
     def _strays_among(self, name: bytes, members: list[bytes]) -> list[Key]:
         """Of a set. Names may be any bytes."""

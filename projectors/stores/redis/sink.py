@@ -25,11 +25,6 @@ import orjson
 import structlog
 from redis import Redis, exceptions
 
-from changes.errors import RETRIES, StoreError, StoreUnavailableError
-from changes.findings import Level
-from changes.positions import Position, ReadPosition
-from changes.versions import WIDTH
-from changes.writes import Key, Parked, ViewWrites
 from projectors.stores import GuardedSink, Held, Item, Unfit, nothing, parked
 from projectors.stores.owners import LOOK_EVERY_S, Claimant, Claiming, taken_from_us
 from projectors.stores.redis import owners
@@ -44,7 +39,12 @@ from projectors.stores.redis.set_packing import SetPacker
 from projectors.stores.redis.unanswered import CHECK_RIGHTS, UNREACHABLE, is_denied, server_of
 from projectors.stores.redis.views import RedisJson, RedisSet
 from projectors.views import BoundView
-from servers.certificates import why_refused
+from viewtail.changes.errors import RETRIES, StoreError, StoreUnavailableError
+from viewtail.changes.findings import Level
+from viewtail.changes.positions import Position, ReadPosition
+from viewtail.changes.versions import WIDTH
+from viewtail.changes.writes import Key, Parked, ViewWrites
+from viewtail.servers.certificates import why_refused
 
 ROWS_A_SCRIPT = 100  # Redis serves nobody else meanwhile: about 0.3 ms
 SCRIPTS_UNDER_WAY = 16  # sent before the first answer is read; answers are a few bytes

@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, SecretStr
 
-from changes.errors import DeclarationError
-from changes.tables import Column, Kind
-from changes.writes import Key
 from projectors.stores import Choice, Example, NoCopy, Store, ViewReader
 from projectors.stores.redis.keys import keys_of, leading, shapes_meet
 from projectors.stores.redis.scores import score_problems
 from projectors.stores.redis.views import GENERATION, RedisHash, RedisJson, RedisSet, RedisSortedSet
 from projectors.views import BoundView, View
-from servers.addresses import AddressForm
-from servers.login import Server, is_address
+from viewtail.changes.errors import DeclarationError
+from viewtail.changes.tables import Column, Kind
+from viewtail.changes.writes import Key
+from viewtail.servers.addresses import AddressForm
+from viewtail.servers.login import Server, is_address
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from changes.findings import Finding
     from offsets.mysql import Session
     from projectors.stores.access import Access
     from projectors.stores.leaving import Leftover, Place, Retired, Traces
     from projectors.stores.redis.places import RedisPlaces
     from projectors.stores.redis.sink import RedisSink
     from projectors.stores.redis.swapping import KeySwapping
+    from viewtail.changes.findings import Finding
 
 _RAW = (Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR)
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from redis import Redis, exceptions
 
-from changes.errors import StoreError, StoreUnavailableError
-from changes.writes import Key
 from projectors import failpoints
 from projectors.stores import GradualSwapping
 from projectors.stores.owners import LOOK_EVERY_S, Claiming, taken_over
@@ -26,6 +24,8 @@ from projectors.stores.redis.moving import DONE, DONE_FOR_S, Moves, mark_of
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
 from projectors.stores.redis.unanswered import server_of
 from projectors.views import BoundView
+from viewtail.changes.errors import StoreError, StoreUnavailableError
+from viewtail.changes.writes import Key
 
 KEYS_A_SHORT_SCAN = 100  # which this process reads without giving way
 ENTITIES_A_SCRIPT = 10  # Redis serves nobody else meanwhile

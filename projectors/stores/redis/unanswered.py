@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from redis import exceptions
 
-from changes.errors import StoreUnavailableError
-from servers.certificates import why_ended, why_refused
+from viewtail.changes.errors import StoreUnavailableError
+from viewtail.servers.certificates import why_ended, why_refused
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Any, ClassVar
 
-from changes.errors import DeclarationError
 from projectors.views import Entity, RowFunction, View, column_names
+from viewtail.changes.errors import DeclarationError
 
 GENERATION = "generation"  # in a key template: the number of the copy that a key is of
 

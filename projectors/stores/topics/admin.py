@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from changes.counting import agreeing, counted
-from changes.errors import StoreError, StoreUnavailableError
 from projectors.stores.topics.views import POLICY, Topic
-from servers.brokers import ASK_WITHIN_S, Broker, failed
+from viewtail.changes.counting import agreeing, counted
+from viewtail.changes.errors import StoreError, StoreUnavailableError
+from viewtail.servers.brokers import ASK_WITHIN_S, Broker, failed
 
 # Of the topic of positions: read back from its end, so what compaction has not come to yet costs nothing.
 _POSITIONS_CONFIG = {POLICY: "compact", "segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.1"}

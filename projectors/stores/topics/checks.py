@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from changes.counting import counted
-from changes.errors import ViewtailError, once
-from changes.findings import Finding, fail, ok
 from projectors.stores.topics.admin import Present, Topics, config_of, contradictions, mend
 from projectors.stores.topics.views import Topic
 from projectors.views import View
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import ViewtailError, once
+from viewtail.changes.findings import Finding, fail, ok
 
 _WHERE = "kafka"
 

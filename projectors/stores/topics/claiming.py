@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from changes.published import Published, record_key
 from projectors.stores.owners import Claimant
 from projectors.stores.owners import refusal as decided
 from projectors.stores.topics import owners
@@ -16,6 +15,7 @@ from projectors.stores.topics.positions import seen_published
 from projectors.stores.topics.reading import TopicReader
 from projectors.stores.topics.rules import transactional_id
 from projectors.views import BoundView
+from viewtail.changes.published import Published, record_key
 
 Publish: TypeAlias = Callable[[Sequence[Claim]], None]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from changes.errors import RETRIES, StoreUnavailableError
-from servers.brokers import ASK_WITHIN_S
-from servers.consuming import CONSUMER, waiting
+from viewtail.changes.errors import RETRIES, StoreUnavailableError
+from viewtail.servers.brokers import ASK_WITHIN_S
+from viewtail.servers.consuming import CONSUMER, waiting
 
 _MESSAGES_A_CALL = 10_000
 

@@ -14,10 +14,6 @@ from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from changes.counting import counted
-from changes.envelope_values import NOT_TAKEN, key_reader
-from changes.published import version_in
-from changes.writes import Key
 from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
 from projectors.stores.owners import Claimant, why_not_dropped
 from projectors.stores.topics import owners
@@ -25,7 +21,11 @@ from projectors.stores.topics.admin import Present, Topics
 from projectors.stores.topics.consuming import consumer_of, to_the_end
 from projectors.stores.topics.views import POLICY
 from projectors.views import BoundView
-from servers.brokers import ASK_WITHIN_S, failed
+from viewtail.changes.counting import counted
+from viewtail.changes.envelope_values import NOT_TAKEN, key_reader
+from viewtail.changes.published import version_in
+from viewtail.changes.writes import Key
+from viewtail.servers.brokers import ASK_WITHIN_S, failed
 
 _FOR_EVER = -1
 _NO_BOUND = (1 << 63) - 1  # of max.compaction.lag.ms

@@ -15,10 +15,10 @@ from typing import Any
 import orjson
 from confluent_kafka import KafkaException, TopicPartition
 
-from changes.published import POSITIONS
 from projectors.stores.owners import Claimant, PlaceOwner
 from projectors.stores.topics.consuming import consumer_of, to_the_end
-from servers.brokers import ASK_WITHIN_S, Broker, failed
+from viewtail.changes.published import POSITIONS
+from viewtail.servers.brokers import ASK_WITHIN_S, Broker, failed
 
 MEND = "Publish under another name"
 _BEGIN = b'{"owner_of":'  # of a key; those of positions begin with the name of a database

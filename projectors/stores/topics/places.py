@@ -8,15 +8,15 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from changes.errors import StoreError
-from changes.published import POSITIONS
 from projectors.stores.owners import Claimant, PlaceOwner, Places
 from projectors.stores.topics import owners
 from projectors.stores.topics.admin import Topics
 from projectors.stores.topics.claiming import refusal
 from projectors.stores.topics.owners import Claim
 from projectors.views import BoundView
-from servers.brokers import ASK_WITHIN_S, failed
+from viewtail.changes.errors import StoreError
+from viewtail.changes.published import POSITIONS
+from viewtail.servers.brokers import ASK_WITHIN_S, failed
 
 
 class TopicPlaces(Places):

@@ -9,10 +9,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from changes.errors import RETRIES, StoreError, StoreUnavailableError
-from changes.published import Published
 from projectors.stores.topics.consuming import consumer_of, to_the_end
-from servers.brokers import ASK_WITHIN_S, Broker, failed
+from viewtail.changes.errors import RETRIES, StoreError, StoreUnavailableError
+from viewtail.changes.published import Published
+from viewtail.servers.brokers import ASK_WITHIN_S, Broker, failed
 
 LOOK_AFTER_S = 1.0  # other pipelines' transactions are open in it for milliseconds
 _FIRST_LOOK = 1_000  # so many offsets back from the end, where the pipeline's last record is as a rule

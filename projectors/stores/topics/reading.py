@@ -9,16 +9,16 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from changes.envelope_values import NOT_TAKEN, key_reader
-from changes.errors import StoreError
-from changes.published import version_in
-from changes.writes import Key
 from projectors.stores import StoredRow, ViewReader
 from projectors.stores.topics.admin import Topics
 from projectors.stores.topics.consuming import consumer_of, to_the_end
 from projectors.stores.topics.partitioning import partition_of
 from projectors.views import BoundView
-from servers.brokers import ASK_WITHIN_S, failed
+from viewtail.changes.envelope_values import NOT_TAKEN, key_reader
+from viewtail.changes.errors import StoreError
+from viewtail.changes.published import version_in
+from viewtail.changes.writes import Key
+from viewtail.servers.brokers import ASK_WITHIN_S, failed
 
 ROWS_A_PAGE = 1_000
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from changes.published import POSITIONS, REPLAYS
 from projectors.stores.topics.views import Topic
 from projectors.views import BoundView
+from viewtail.changes.published import POSITIONS, REPLAYS
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 

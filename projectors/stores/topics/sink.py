@@ -18,13 +18,6 @@ from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from changes.batches import Watermark
-from changes.envelope import Envelope, Message
-from changes.errors import RETRIES, FencedError, StoreError, StoreUnavailableError
-from changes.positions import Position, ReadPosition
-from changes.published import POSITIONS, VERSION_HEADER, Progress, Published, record_key
-from changes.tables import Column, Table
-from changes.writes import Form, KeptChange, Key, Parked, ViewWrites, Write
 from projectors import failpoints
 from projectors.stores import NOT_AS_DECLARED, Publisher, nothing, parked
 from projectors.stores.owners import Claiming
@@ -35,7 +28,14 @@ from projectors.stores.topics.positions import last_published
 from projectors.stores.topics.reading import TopicReader
 from projectors.stores.topics.rules import topic_of, transactional_id
 from projectors.views import BoundView
-from servers.brokers import failed
+from viewtail.changes.batches import Watermark
+from viewtail.changes.envelope import Envelope, Message
+from viewtail.changes.errors import RETRIES, FencedError, StoreError, StoreUnavailableError
+from viewtail.changes.positions import Position, ReadPosition
+from viewtail.changes.published import POSITIONS, VERSION_HEADER, Progress, Published, record_key
+from viewtail.changes.tables import Column, Table
+from viewtail.changes.writes import Form, KeptChange, Key, Parked, ViewWrites, Write
+from viewtail.servers.brokers import failed
 
 PROGRESS_EVERY_S = 1.0
 FULL_FOR_S = 30.0  # so long the queue may be full without any progress, before the broker counts as away

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from changes.pipelines import PipelineId
-from changes.published import POSITIONS, REPLAYS
 from projectors.stores import Choice, Example, Store, ViewReader, plain
 from projectors.stores.topics import rules
 from projectors.stores.topics.views import Topic
 from projectors.views import BoundView, View
-from servers.acls import TO_CONSUME, Right, commands
-from servers.kafka import KAFKA, KafkaServer
-from servers.login import Name
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.published import POSITIONS, REPLAYS
+from viewtail.servers.acls import TO_CONSUME, Right, commands
+from viewtail.servers.kafka import KAFKA, KafkaServer
+from viewtail.servers.login import Name
 
 if TYPE_CHECKING:
-    from changes.findings import Finding
     from projectors.stores.access import Access
     from projectors.stores.leaving import Leftover, Retired, Traces
     from projectors.stores.topics.places import TopicPlaces
     from projectors.stores.topics.sink import TopicSink
+    from viewtail.changes.findings import Finding
 
 
 class KafkaSettings(KafkaServer):
@@ -132,7 +132,7 @@ class TopicsStore(Store):
         return commands(access.section, "where topics are published", rights)
 
     def schemas(self, access: Access, view: BoundView) -> Mapping[str, Any]:
-        from changes.envelope_json_schema import json_schemas
+        from viewtail.changes.envelope_json_schema import json_schemas
 
         has_schemas = rules.topic_of(view).has_schemas
         return json_schemas(view.table, view.key, view.values, name=access.section.name, with_schemas=has_schemas)

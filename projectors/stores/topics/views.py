@@ -7,8 +7,8 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from changes.errors import DeclarationError
 from projectors.views import Entity, RowFunction, View, column_names
+from viewtail.changes.errors import DeclarationError
 
 MOST_PARTITIONS = 100_000
 POLICY = "cleanup.policy"

@@ -1,0 +1,389 @@
+"""What lasts as long as a process owns a pipeline: its fence, source, loop, the life of its views, their backfills."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from ingest import History, ReadableBack, Source
+from ingest.canonical import describe
+from ingest.canonical.chunks import CHUNK_BYTES, CanonicalRows, row_order
+from ingest.canonical.tables import row_estimates
+from ingest.limits import Limits
+from offsets import OffsetStore, Owner, owners, pauses
+from offsets.lease import Lease
+from offsets.mysql import OwnSession, Session
+from projectors import copies, log_fill
+from projectors.asked_watermarks import PassedWatermarks
+from projectors.backfill import Backfill, BackfillVitals
+from projectors.binding import bind
+from projectors.dead_letters import DeadLetters
+from projectors.every_change import projections_for, with_forms
+from projectors.pace import GivingWay
+from projectors.pipeline import Pipeline
+from projectors.projection import NewestOnly, Projections, followed_tables
+from projectors.proving.cascades import Cascades, followed_parents
+from projectors.proving.recent import RecentKeys
+from projectors.proving.view_lock import ViewLock
+from projectors.read_back import ReadBack
+from projectors.rebuilds import Rebuild
+from projectors.siblings import SharedProgress, Siblings
+from projectors.stores import GuardedSink, Store, guarded
+from projectors.stores.access import Access
+from projectors.stores.registry import store_named
+from projectors.stream_fill import StreamFill
+from projectors.view_life import BackfillGate, FitsFrom, ViewLife
+from projectors.view_states import GETS_NOTHING, State, ViewRecord, ViewStates
+from projectors.views import BoundView, View
+from projectors.watermarks import WatermarkPlace, Watermarks
+from viewtail.changes.batches import Followed
+from viewtail.changes.errors import AnotherServerError, DeclarationError, ViewtailError
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.positions import Position
+from viewtail.changes.tables import Table
+from viewtail.servers.sessions import Connection
+
+_log = structlog.get_logger("viewtail.pipeline")
+
+
+class Deployment(Protocol):
+    """What the composition root knows: servers, settings, sources, stores."""
+
+    @property
+    def database(self) -> str: ...  # of viewtail's own tables
+    @property
+    def marks(self) -> WatermarkPlace: ...
+    @property
+    def is_cleaned(self) -> bool: ...  # whether a cleaner looks after the views
+    @property
+    def limits(self) -> Limits: ...  # of what a pipeline holds
+    @property
+    def left_out(self) -> Collection[View]: ...  # halted views whose table does not fit them
+    def open_store(self) -> Connection: ...
+    def open_primary(self) -> Connection: ...
+    def views_of(self, store: str) -> list[BoundView]: ...
+    def misfit(self, view: View) -> str | None: ...
+    def access(self, store: Store) -> Access: ...
+    def siblings(self, pipeline: PipelineId) -> Sequence[PipelineId]:
+        """All parts of its source, its own too: together they keep the same views."""
+
+    def history(self, pipeline: PipelineId) -> History: ...
+    def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int: ...
+
+
+@dataclass(slots=True, eq=False)
+class PipelineRun:
+    """A pipeline that this process has taken."""
+
+    deployment: Deployment
+    identity: PipelineId
+    owner: Owner
+    session: OwnSession  # of the pipeline's thread
+    life: ViewLife
+    pipeline: Pipeline
+    offset: Position  # to begin at
+    taken_from: str | None  # a process that had not given it up
+    stop: threading.Event
+    copies: Mapping[str, Rebuild]  # by view, those that have a copy beside the live one
+    backfills: dict[str, BackfillVitals] = field(default_factory=dict)  # that are under way
+    backfill_error: str | None = None
+    another_server: AnotherServerError | None = None  # was met by a backfill
+    was_fenced: bool = False  # another process had taken it when it was closed
+    repaired_count: int = 0  # entities that the cleaner wrote again
+    paused_views: Collection[str] = ()  # at the last look
+    is_paused: bool = False  # an operator paused it, so it ends
+
+    @property
+    def source(self) -> Source:
+        """What its pipeline reads."""
+        return self.pipeline.source
+
+    @property
+    def lag_s(self) -> float:
+        """Age of the oldest change that is not durable yet; 0 at the source's end."""
+        vitals, progress = self.pipeline.vitals, self.source.progress
+        if vitals.oldest_waiting_us:
+            return progress.age_s(vitals.oldest_waiting_us)
+        if progress.trouble:
+            return time.monotonic() - progress.received_at
+        if progress.is_at_end or not vitals.last_commit_us:
+            return 0.0
+        return progress.age_s(vitals.last_commit_us)
+
+    def bound_views(self) -> list[BoundView]:
+        """The declared views as they are bound now, wherever they are in the store."""
+        # A copy may be of another declaration: only its table is what the stream has come to. Live ones win.
+        kept = sorted(self.life.views.values(), key=lambda view: not view.is_beside)
+        tables = {view.view.id: view.canonical for view in kept}
+        declared = self.deployment.views_of(self.identity.store)
+        return [self._bound(view, tables.get(view.id, view.canonical)) for view in declared]
+
+    def _bound(self, view: BoundView, table: Table) -> BoundView:
+        try:
+            (found,) = bind([view.view], lambda *_: table)
+        except DeclarationError:  # nothing of it is kept now; where it is to be, that halts it
+            return view
+        return found
+
+    def row_estimates(self, views: Collection[str]) -> dict[str, int]:
+        """By view, about how many rows its table has."""
+        tables = {name: self.life.views[name].table for name in views}
+        with closing(self.pipeline.open_source()) as connection:
+            found = row_estimates(connection, {(table.schema, table.name) for table in tables.values()})
+        return {name: found.get((table.schema, table.name), 0) for name, table in tables.items()}
+
+    def backfill(self, name: str, session: Session, row_estimate: int = 0, chunk_bytes: int = CHUNK_BYTES) -> Backfill:
+        """A backfill of one view, with a sink of its own; `session` is the thread's that runs it."""
+        bound_at = time.monotonic()
+        view = self.life.views[name]
+        store, pipeline = store_named(self.identity.store), self.pipeline
+        sink, rows_session = pipeline.sink, session
+        if pipeline.windows is None:
+            access = self.deployment.access(store)
+            sink, rows_session = store.for_backfill(access, view, self.identity.name, session)
+        vitals = self.backfills.setdefault(name, BackfillVitals(view=name))
+        vitals.row_estimate = row_estimate
+        gives_way = self.gives_way(view)
+        most_rows = self.deployment.limits.chunk_rows
+        make: Callable[..., Backfill] = Backfill
+        if pipeline.windows is not None:
+            make = partial(StreamFill, windows=pipeline.windows)
+        return make(
+            view=view,
+            bound_at=bound_at,
+            life=self.life.on(session),
+            rows=CanonicalRows(
+                view.table,
+                view.needed,
+                open_source=self.pipeline.open_source,
+                shows=self.pipeline.watermarks.is_visible,
+                stop=self.stop,
+                only=view.condition,
+                cells=view.cells,
+                chunk_rows=most_rows if gives_way is None else min(most_rows, store.giving_way_rows),
+                chunk_bytes=chunk_bytes,
+            ),
+            projections=projections_for(store, [view], followed_tables([view])),
+            sink=sink,
+            progress=SharedProgress(
+                rows_session,
+                self.deployment.database,
+                self.owner,
+                name,
+                row_order(view.table),
+                siblings=lambda: {one.name for one in self.deployment.siblings(self.identity) if one != self.identity},
+            ),
+            dead_letters=self.pipeline.dead_letters.on(session),
+            watermarks=self.pipeline.watermarks,
+            stop=self.stop,
+            vitals=vitals,
+            gives_way=gives_way,
+        )
+
+    def gives_way(self, view: BoundView) -> GivingWay | None:
+        """A copy beside one that readers have, and that gets changes, is in no hurry as a rule; None for others."""
+        if not view.is_beside or self.copies[view.view.id].is_hurried or not self.life.gets_changes(view.view.id):
+            return None
+        vitals = self.pipeline.vitals
+        rest = store_named(self.identity.store).giving_way_rest
+        return GivingWay(stop=self.stop, changes=lambda: vitals.row_count, lag_s=lambda: self.lag_s, rest=rest)
+
+    def look(self, session: Session) -> None:
+        """See what operators asked meanwhile: for the pipeline to pause, or its views, or to forget dead letters."""
+        if pauses.of(session, self.deployment.database, self.identity.name) is not None:
+            self.is_paused = True
+            self.stop.set()
+            return
+        self.paused_views = self.life.on(session).look_for_paused()
+        self.pipeline.dead_letters.on(session).look_again()
+
+    def siblings(self) -> Siblings:
+        """The pipelines of the other parts of the source, which keep the same views."""
+        now = partial(self.pipeline.watermarks.now, self.stop)
+        return Siblings(self.identity, self.deployment.database, self.deployment.siblings, now)
+
+    def close(self) -> None:
+        # One whose sessions were ended, since somebody else owns the pipeline, says so over a new one.
+        for _ in range(2):
+            with suppress(ViewtailError):
+                self.was_fenced = owners.gave_up(self.session, self.deployment.database, self.owner)
+                break
+        self.pipeline.watermarks.close()
+        self.pipeline.sink.close()
+        self.session.close()
+
+
+def open_run(
+    deployment: Deployment,
+    identity: PipelineId,
+    lease: Lease,
+    stop: threading.Event,
+    held_back: frozenset[str] = frozenset(),
+    fits_from: FitsFrom | None = None,
+) -> PipelineRun:
+    """Take a pipeline whose lease is held: raise its fence, read its offset and its views' states.
+
+    Views that are `held_back` wait: the table as they need it is newer than the changes that come first.
+    """
+    history, database = deployment.history(identity), deployment.database
+    store = store_named(identity.store)
+    found = copies.placed(deployment, identity.name, store, deployment.views_of(identity.store))
+    views = found.views
+    sink, offsets = store.with_offsets(deployment.access(store), views, identity.name)
+    session = OwnSession(deployment.open_store)
+    with ExitStack() as on_failure:
+        for give_up in (session.close, sink.close, offsets.abandon):
+            on_failure.callback(give_up)
+        taken = offsets.take()
+        taken_from = owners.took(session, database, taken.owner)
+        states = ViewStates(session, database, identity.name)
+        asked = history.reader({}, {})
+        records = _records(asked, states, views)
+        halted = {name for name, record in records.items() if record.state in GETS_NOTHING}
+        if (guard := guarded(sink)) is not None:
+            guard.leave_alone(halted)
+        running = [view for view in views if view.id not in held_back | halted]
+        followed = _followed(store, running, states)
+        cascades = _cascades(deployment, history, guard, running, followed)
+        projections = _projections(store, running, followed, asked)
+        life = _life(deployment, session, views, states, records, projections, held_back, fits_from)
+        letters = DeadLetters(session, database, views, states.ids)
+        letters.load()
+        source = history.reader(followed, life.fits_from)
+        pipeline = Pipeline(
+            source=source,
+            sink=sink,
+            offsets=offsets,
+            life=life,
+            dead_letters=letters,
+            watermarks=_watermarks(deployment, identity, taken.owner, stop),
+            open_source=history.open_session,
+            raise_epoch_above=partial(deployment.raise_epoch_above, identity),
+            stop=stop,
+            check_lease=lease.check,
+            limits=deployment.limits,
+            recent=RecentKeys() if deployment.is_cleaned and guard is not None else None,
+            cascades=cascades,
+            read_back=_read_back(source, history.open_session, running, stop),
+        )
+        offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
+        offset = log_fill.begin(pipeline.source, states, records, offset) or offset
+        on_failure.pop_all()
+    return PipelineRun(
+        deployment, identity, taken.owner, session, life, pipeline, offset, taken_from, stop, found.copies
+    )
+
+
+def _followed(store: Store, views: Sequence[BoundView], states: ViewStates) -> dict[tuple[str, str], Followed]:
+    followed = followed_tables(views)
+    return with_forms(followed, views, states.former(views)) if store.keeps_every_change else followed
+
+
+def _records(source: Source, states: ViewStates, views: Sequence[BoundView]) -> dict[str, ViewRecord]:
+    """The views' states, by id: those that changed are new, and others of the pipeline are kept no more."""
+    records = log_fill.refuse(source, states, states.sync(views))
+    states.retire_others(records)
+    for record in records.values():
+        if record.state is State.PAUSED:  # before this start; or it restarted for that, since a copy is beside
+            _log.info("view paused", view=record.name)
+    return records
+
+
+def _life(
+    deployment: Deployment,
+    session: Session,
+    views: Sequence[BoundView],
+    states: ViewStates,
+    records: Mapping[str, ViewRecord],
+    projections: Projections,
+    held_back: frozenset[str],
+    fits_from: FitsFrom | None,
+) -> ViewLife:
+    return ViewLife(
+        views={view.id: view for view in views},
+        held_back=held_back & records.keys(),
+        left_out=deployment.left_out,
+        states=states,
+        projections=projections,
+        misfit=deployment.misfit,
+        fits_from={} if fits_from is None else fits_from,
+        gate=BackfillGate(lambda view: ViewLock(session, deployment.database, view).taken()),
+        seen={view.id: State.HALTED for view in deployment.left_out}
+        | {name: record.state for name, record in records.items()},
+    )
+
+
+def _watermarks(deployment: Deployment, identity: PipelineId, owner: Owner, stop: threading.Event) -> Watermarks:
+    """Those of the pipeline; it tells other processes which of theirs it has passed."""
+    database = deployment.database
+    return Watermarks(
+        deployment.marks,
+        f"{database}:{identity.name}",
+        PassedWatermarks(deployment.open_store, database, owner.id, stop),
+    )
+
+
+def _cascades(
+    deployment: Deployment,
+    history: History,
+    guard: GuardedSink | None,
+    views: Sequence[BoundView],
+    followed: dict[tuple[str, str], Followed],
+) -> Cascades | None:
+    """What a cleaner must know of the tables that these refer to; adds those to what is followed."""
+    if not deployment.is_cleaned or guard is None:
+        return None
+    keys = history.unlogged_keys([*followed])
+    if not keys:
+        return None
+    with closing(history.open_session()) as connection:
+        followed |= followed_parents(keys, followed.keys(), partial(_visible, connection))
+    return Cascades(keys, views, followed.values())
+
+
+def _visible(connection: Connection, name: tuple[str, str]) -> Table | None:
+    try:
+        return describe(connection, *name)
+    except DeclarationError as error:
+        _log.warning("what cascades from a table do is found in rounds only: it cannot be followed", error=str(error))
+        return None
+
+
+def _read_back(
+    source: Source, open_source: Callable[[], Connection], views: Iterable[BoundView], stop: threading.Event
+) -> ReadBack | None:
+    if all(view.cells is None for view in views):
+        return None
+    if not isinstance(source, ReadableBack):
+        raise DeclarationError("this source does not say when its changes can be read back")  # refused before
+    return ReadBack(open_source, source.shows, stop)
+
+
+def _projections(
+    store: Store, views: list[BoundView], followed: dict[tuple[str, str], Followed], source: Source
+) -> Projections:
+    if source.is_compacted():
+        return NewestOnly(views, followed)  # topics are not published from topics
+    return projections_for(store, views, followed)
+
+
+def _offset(
+    source: Source, offsets: OffsetStore, saved: Position | None, epoch: int, records: Mapping[str, ViewRecord]
+) -> Position:
+    """Where to begin: the saved offset, whose set of transactions tells the place when it is of an earlier epoch.
+
+    With none, and where every view is backfilled again (a new history), the stream's present end.
+    """
+    is_needed = any(record.state not in GETS_NOTHING | {State.NEW} for record in records.values())
+    if saved is not None and (saved.epoch == epoch or is_needed):
+        return saved
+    now = source.now()
+    offsets.save(now)
+    return now

@@ -1,0 +1,358 @@
+"""A view seen from beside its pipelines: what a command, or the cleaner, compares it and writes entities of it with.
+
+Everything here has sessions and clients of its own. The pipelines go on; what they have passed is asked of MySQL.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property, partial
+from math import inf
+from typing import Any, Protocol, Self
+
+from ingest.canonical.chunks import CanonicalRows
+from offsets.lease import is_held, is_trying
+from offsets.mysql import OwnSession, Session, transaction
+from projectors import pipeline_run
+from projectors.asked_watermarks import AskedWatermarks
+from projectors.dead_letters import DeadLetters
+from projectors.projection import Projections, followed_tables
+from projectors.proving.comparison import Comparison
+from projectors.proving.reprojection import Reprojection
+from projectors.proving.view_lock import ViewLock
+from projectors.rebuilds import kept_as, require_not_moving
+from projectors.stores import GuardedSink, Store, guarded
+from projectors.stores.registry import store_of
+from projectors.view_states import State
+from projectors.views import BoundView, View
+from projectors.watermarks import MAYBE
+from viewtail.changes.errors import MisuseError, StoreError, ViewtailError, WaitedTooLongError
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.retrying import PAUSED
+from viewtail.changes.versions import MAX_VERSION
+from viewtail.changes.writes import Parked, ViewWrites
+from viewtail.servers.sessions import Connection, quote
+
+CHUNK_WITHIN_S = 50.0  # rows that meet a condition; less than a session waits for an answer
+
+
+class Deployment(pipeline_run.Deployment, Protocol):
+    """What is asked of the composition root beyond what a pipeline needs."""
+
+    def open_source(self) -> Connection: ...
+
+    def open_limited(self, seconds: float) -> Connection: ...
+
+    def pipelines(self) -> list[PipelineId]: ...
+
+    def is_filtered(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeper:
+    """A pipeline that keeps a view, and the view as it has it."""
+
+    pipeline_id: int
+    pipeline: str
+    view_id: int
+    state: str
+    reason: str | None
+    fingerprint: str
+    declaration: str  # hash
+    loss_count: int
+    copy: int  # the number of this copy of the view
+    filled_at: Any
+    is_run: bool  # a process holds its lease, or tries to begin it again
+    trouble: str | None  # why it is not running well, as it last said
+
+    @property
+    def standstill(self) -> tuple[str, str] | None:
+        """Why nothing is written into the view, and what ends that, with the command; None where it gets changes."""
+        if not self.is_run:
+            return f"no viewtail runs pipeline {self.pipeline}", "Start one: viewtail run"
+        if self.trouble is not None and self.trouble.startswith(PAUSED):
+            return (
+                f"pipeline {self.pipeline} is {self.trouble}",
+                f"To go on: viewtail resume --pipeline {self.pipeline}",
+            )
+        return None
+
+    @property
+    def trouble_and_mend(self) -> str | None:
+        """A sentence, where it passes nothing now."""
+        if self.standstill is not None:
+            return ". ".join(self.standstill)
+        return None if self.trouble is None else f"pipeline {self.pipeline} is {self.trouble}"
+
+
+def keepers(session: Session, database: str, view: View | BoundView, pipelines: Collection[str]) -> list[Keeper]:
+    """Those of these pipelines that keep the view."""
+    with transaction(session, f"looking for the pipelines of {view.id}") as cursor:
+        cursor.execute(
+            "SELECT p.id, p.name, v.id, v.state, v.reason, v.fingerprint, v.declaration, v.loss_count, v.copy, "
+            "v.filled_at, IF(s.state = 'running', NULL, CONCAT(s.state, COALESCE(CONCAT(': ', s.error), ''))), "
+            "s.state, TIMESTAMPDIFF(MICROSECOND, s.updated_at, CURRENT_TIMESTAMP(6)) / 1e6 "
+            f"FROM {quote(database, 'view')} v JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id "
+            f"LEFT JOIN {quote(database, 'pipeline_status')} s ON s.pipeline_id = p.id "
+            "WHERE v.name = %s AND p.name IN %s ORDER BY p.partition_number",
+            (view.id, sorted(pipelines) or [""]),
+        )
+        return [
+            Keeper(
+                pipeline_id=row[0],
+                pipeline=row[1],
+                view_id=row[2],
+                state=row[3],
+                reason=row[4],
+                fingerprint=row[5],
+                declaration=row[6],
+                loss_count=row[7],
+                copy=row[8],
+                filled_at=row[9],
+                is_run=is_held(cursor, database, row[1]) or is_trying(*row[11:]),
+                trouble=row[10],
+            )
+            for row in cursor.fetchall()
+        ]
+
+
+@dataclass(eq=False)
+class ViewAccess:
+    """Of one view. Not thread-safe; `close` gives everything up.
+
+    Args:
+        stop: ends whatever waits.
+        say: is told why something takes long.
+    """
+
+    deployment: Deployment
+    view: BoundView
+    stop: threading.Event
+    say: Callable[[str], None] = lambda _: None
+    chunk_rows: int = 0  # of the table, read at once; 0: as many as a backfill
+    passed_within_s: float = inf  # a watermark
+
+    def __post_init__(self) -> None:
+        """Raises MisuseError for a view that cannot be compared, or that nobody has run yet."""
+        store = store_of(self.view.view)
+        if store.keeps_every_change:
+            raise MisuseError(
+                f"{self.view.id} is a topic: it keeps every change, and no version beside a key, so single entities "
+                f"of it are neither compared nor written again. To publish it again: viewtail replay {self.view.id}"
+            )
+        self._pipelines = [one.name for one in self.deployment.pipelines() if one.store == store.name]
+        self.session = OwnSession(self.deployment.open_store)
+        self._resources = ExitStack()
+        self._resources.callback(self.session.close)
+        try:
+            self._begin(store)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, store: Store) -> None:
+        self.first = self.keepers()
+        if not self.first:
+            raise MisuseError(f"view {self.view.id} was never backfilled. Start one: viewtail run")
+        self.view = kept_as(self.view, self.first[0].copy, self.first[0].declaration)
+        self.watermarks = AskedWatermarks(
+            self.deployment.marks,
+            open_store=self.session,
+            database=self.deployment.database,
+            pipelines=lambda: [one.pipeline_id for one in self.keepers()],
+            trouble=self._trouble,
+            say=self.say,
+        )
+        self._resources.callback(self.watermarks.close)
+        self.projections = Projections([self.view], followed_tables([self.view]))
+        self.reader = store.reader(self.deployment.access(store), self.view)
+        self._resources.callback(self.reader.close)
+        self.is_standing = False  # nobody runs its pipelines: nothing is waited for
+        self.rows = self.canonical_rows(self._shows)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._resources.close()
+
+    # -- the pipelines ------------------------------------------------------------------------------------------
+
+    def keepers(self) -> list[Keeper]:
+        """The pipelines that keep the view, as they are now."""
+        return keepers(self.session, self.deployment.database, self.view, self._pipelines)
+
+    def is_run(self) -> bool:
+        """Whether a process has all of them, or tries to."""
+        return all(one.is_run for one in self.keepers())
+
+    def standstill(self) -> tuple[str, str] | None:
+        """Why nothing is written into the view, and what ends that, with the command; None where it gets changes."""
+        return next((one.standstill for one in self.keepers() if one.standstill is not None), None)
+
+    def now(self) -> int:
+        """The version of a watermark from now on, once the view has everything before it.
+
+        Raises StopRequested, WaitedTooLongError.
+        """
+        if self.is_standing:
+            return MAX_VERSION
+        if self.passed_within_s == inf:
+            return self.watermarks.now(self.stop)
+        version = self.watermarks.now_within(self.stop, self.passed_within_s)
+        if version is None:
+            raise WaitedTooLongError(
+                f"{self.view.id}: a watermark did not come through the stream in {self.passed_within_s:.0f} s"
+            )
+        return version
+
+    def _shows(self, cursor: Any, version: int) -> bool:
+        return self.is_standing or self.watermarks.is_visible(cursor, version)
+
+    def check(self) -> None:
+        """Raises ViewtailError where the view cannot be relied on, or is declared otherwise than its content is."""
+        for one in self.keepers():
+            if one.copy != self.view.copy:
+                raise ViewtailError(
+                    f"the copies of view {self.view.id} were swapped meanwhile: readers have copy {one.copy} now. Run "
+                    "the same command again"
+                )
+            if one.state == State.HALTED:
+                raise ViewtailError(f"view {self.view.id} is halted: {one.reason}")
+            if one.state == State.PAUSED:
+                raise ViewtailError(f"view {self.view.id} is paused. To go on: viewtail resume {self.view.view.id}")
+            if one.state != State.FILLED:
+                raise ViewtailError(
+                    f"view {self.view.id} is being backfilled ({one.state}), so it is not whole yet. Try again when "
+                    "`viewtail status` says that it is filled"
+                )
+            if one.fingerprint != self.view.fingerprint:
+                raise MisuseError(
+                    f"views.py, or the table {self.view.table.full_name}, has changed since the running viewtail read "
+                    f"it: {self.view.id} is kept as it was declared before. Restart `viewtail run`, then try again"
+                )
+        require_not_moving(self.session, self.deployment.database, [self.view.view.id])
+
+    def _trouble(self) -> str | None:
+        for one in self.keepers():
+            if one.trouble_and_mend is not None:
+                return f"waiting: {one.trouble_and_mend}"
+        return f"waiting until the pipeline of {self.view.id} has come to this moment. {MAYBE}"
+
+    # -- the tools ----------------------------------------------------------------------------------------------
+
+    def canonical_rows(self, shows: Callable[[Any, int], bool] | None) -> CanonicalRows:
+        """A reader of the table, on a session of its own."""
+        limits = self.deployment.limits
+        rows = CanonicalRows(
+            self.view.table,
+            self.view.needed,
+            open_source=self.deployment.open_source,
+            shows=shows,
+            stop=self.stop,
+            only=self.view.condition,
+            cells=self.view.cells,
+            chunk_rows=self.chunk_rows or limits.chunk_rows,
+        )
+        self._resources.callback(rows.close)
+        return rows
+
+    @cached_property
+    def rows_now(self) -> CanonicalRows:
+        """Rows as they are now, whatever the pipelines have passed."""
+        return self.canonical_rows(None)
+
+    def rows_where(self, condition: str, columns: Sequence[str], chunk_rows: int) -> CanonicalRows:
+        """A reader of these columns of rows that meet a condition, written in SQL.
+
+        Raises TookTooLongError for a condition that finds no chunk within CHUNK_WITHIN_S: the server ends the SELECT,
+        which it would go on with for nobody once the session had given it up.
+        """
+        rows = CanonicalRows(
+            self.view.table,
+            columns,
+            open_source=partial(self.deployment.open_limited, CHUNK_WITHIN_S),
+            shows=self.watermarks.is_visible,
+            stop=self.stop,
+            chunk_rows=chunk_rows,
+            only=self.view.condition,
+            cells=self.view.cells,
+            condition=condition,
+        )
+        self._resources.callback(rows.close)
+        return rows
+
+    def comparison(self) -> Comparison:
+        return Comparison(
+            view=self.view,
+            rows=self.rows,
+            reader=self.reader,
+            projections=self.projections,
+            now=self.now,
+            parked=self.parked,
+        )
+
+    @cached_property
+    def reprojection(self) -> Reprojection:
+        """With a sink that is ready. Raises StoreError where the view's place is gone: nothing is made for it."""
+        self.require_place()
+        guard, session = self._sink
+        for why in guard.prepare().values():
+            raise StoreError(why)
+        lock = ViewLock(self.session, self.deployment.database, self.view.id)
+        return Reprojection(
+            view=self.view,
+            rows=self.rows,
+            projections=self.projections,
+            sink=guard,
+            session=session,
+            lock=lock.held,
+            check=self.check,
+            settle=self._settle,
+            held=self.reader.held,
+        )
+
+    def require_place(self) -> None:
+        """Raises StoreError where the view's table, index or keys are gone as a whole."""
+        sink, _ = self._sink
+        if sink.is_gone(self.view.id):
+            raise StoreError(
+                f"the place of {self.view.id} in {store_of(self.view.view).title} is gone, or empty. The running "
+                f"viewtail backfills it when it sees that; at once: viewtail replay {self.view.id}"
+            )
+
+    @cached_property
+    def _sink(self) -> tuple[GuardedSink, Session]:
+        store = store_of(self.view.view)
+        access, name = self.deployment.access(store), self.first[0].pipeline
+        sink, session = store.for_backfill(access, self.view, name, self.session)
+        self._resources.callback(sink.close)
+        guard = guarded(sink)
+        assert guard is not None
+        return guard, session
+
+    def parked(self) -> frozenset[str]:
+        """The rendered keys of the view's dead letters."""
+        return frozenset().union(*(letters.keys_of(self.view.id) for letters in self._letters()))
+
+    def _letters(self) -> list[DeadLetters]:
+        found = []
+        for one in self.keepers():
+            ids = {self.view.id: one.view_id}
+            letters = DeadLetters(self.session, self.deployment.database, [self.view], ids)
+            letters.load()
+            found.append(letters)
+        return found
+
+    def _settle(self, writes: Sequence[ViewWrites], parked: Sequence[Parked]) -> None:
+        letters = self._letters()
+        for one in letters:
+            one.clear_applied(writes, parked)
+        if parked:
+            letters[0].record(parked)

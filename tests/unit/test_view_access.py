@@ -1,0 +1,55 @@
+"""A view seen from beside its pipelines: what it opened goes, however it ends."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from projectors.proving import view_access
+from projectors.proving.view_access import ViewAccess
+from viewtail.changes.errors import MisuseError, StoreUnavailableError
+
+
+class _Connection:
+    open = True
+
+    def close(self) -> None:
+        self.open = False
+
+
+class _Deployment:
+    database = "viewtail"
+
+    def __init__(self) -> None:
+        self.opened: list[_Connection] = []
+
+    def open_store(self) -> _Connection:
+        self.opened.append(_Connection())
+        return self.opened[-1]
+
+    def pipelines(self) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize("error", [None, StoreUnavailableError("MySQL does not answer")])
+def test_one_that_cannot_begin_leaves_no_session_behind(
+    error: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cleaner tries the views of a pipeline again and again: each such attempt would keep one."""
+
+    def keepers(session: Any, *_: Any) -> list[Any]:
+        session()
+        if error is not None:
+            raise error
+        return []
+
+    store: Any = type("S", (), {"keeps_every_change": False, "name": "mysql"})()
+    monkeypatch.setattr(view_access, "keepers", keepers)
+    monkeypatch.setattr(view_access, "store_of", lambda _: store)
+    view: Any = type("V", (), {"view": None, "id": "mysql:v"})()
+    deployment: Any = _Deployment()
+    with pytest.raises((MisuseError, StoreUnavailableError)):
+        ViewAccess(deployment, view, threading.Event())
+    assert [one.open for one in deployment.opened] == [False]

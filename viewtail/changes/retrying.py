@@ -1,0 +1,45 @@
+"""What follows from an error: one table, asked wherever something is tried again.
+
+Nothing is given up by itself: what halts is looked at again now and then, too, so that it goes on once it is mended.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from viewtail.changes.errors import AnotherServerError, FencedError, TemporaryError, ViewtailError
+
+RETRYING, HALTED, STANDBY = "retrying", "halted", "standby"
+STOPPED = "stopped"
+PAUSED = "paused"  # by an operator
+GIVEN_UP = "given up"  # by a process that goes on, for another to run
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """The state that `status` shows meanwhile, and the pauses between attempts: longer each time, up to a bound."""
+
+    state: str
+    first_pause_s: float
+    longest_pause_s: float
+
+    def pause_s(self, attempt: int) -> float:
+        """Before the attempt of that number, from 0; with jitter, so that several do not come at once."""
+        pause_s = min(self.longest_pause_s, self.first_pause_s * (1 << min(attempt, 10)))
+        return pause_s * random.uniform(0.5, 1.0)
+
+
+# By class of error, the nearest one up its tree counts.
+REACTIONS: dict[type[ViewtailError], Reaction] = {
+    TemporaryError: Reaction(RETRYING, 0.1, 5.0),
+    AnotherServerError: Reaction(RETRYING, 0.2, 5.0),  # the pipeline restarts, and then goes on or halts
+    FencedError: Reaction(STANDBY, 0.0, 0.0),  # the lease is waited for
+    ViewtailError: Reaction(HALTED, 0.2, 5.0),
+}
+PROCESS_ENDED = Reaction("restarting", 0.5, 10.0)
+
+
+def reaction_to(error: ViewtailError) -> Reaction:
+    """What follows from an error."""
+    return next(REACTIONS[kind] for kind in type(error).__mro__ if kind in REACTIONS)

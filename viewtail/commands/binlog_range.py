@@ -1,0 +1,143 @@
+"""`viewtail replay VIEW --since TIME --into TOPIC`: what operations/binlog_range.py does, and what it prints."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from datetime import time as time_of_day
+from zlib import crc32
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from offsets.mysql import OwnSession
+from projectors.stores.registry import store_of
+from projectors.views import View
+from viewtail import declarations
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import MisuseError, TemporaryError
+from viewtail.changes.positions import Position
+from viewtail.commands.output import print_remark
+from viewtail.composition import Deployment, deploy, greeted
+from viewtail.operations.binlog_range import MOST_TOLD, PublishedRange, Replay, recorded
+from viewtail.operations.runs import Run
+from viewtail.settings import Settings
+from viewtail.signals import EXIT_STOPPED, on_stop
+
+SAY_EVERY_S = 5.0
+_READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
+_FORMS = (
+    "2026-11-22T03:00, 2026-11-22T03:00:00+01:00, or 03:00 for the last time that it was three; in UTC unless it says"
+)
+
+Say = Callable[[PublishedRange, Position], None]
+
+
+def replay_since(loaded: Settings, name: str, moment: datetime, topic: str) -> int:
+    """Publish what the binlog says changed since a time; returns the exit code."""
+    views = declarations.configured(loaded)
+    view = declarations.chosen(loaded, views, name)
+    if not store_of(view).keeps_every_change:
+        raise MisuseError(f"--into is for views that keep every change, and {view.id} keeps the newest: name a Topic")
+    if any(topic == other.name for other in views if store_of(other).keeps_every_change):
+        raise MisuseError(f"--into {topic}: that topic is a view's own, and a replay never touches one; name a new one")
+    (bound,) = deploy(greeted(loaded), [_beside(loaded, view, topic)]).views
+    deployment = Deployment(settings=loaded)
+    deployment.create_tables()
+    what = f"changed since {moment:%Y-%m-%dT%H:%M:%SZ}, into the topic {topic}"
+    with _progress(topic, moment) as say, closing(OwnSession(deployment.open_store)) as session:
+        replay = Replay(
+            deployment=deployment,
+            view=bound,
+            live=view.id,
+            history=deployment.history_beside(crc32(topic.encode()) % _READERS),
+            since_us=_us(moment),
+            say=say,
+        )
+        on_stop(replay.interrupt)
+        try:
+            run = Run(session, deployment.database, "replay", view.id, what, bound.fingerprint)
+            stretch = recorded(replay, run)
+        except TemporaryError:
+            print_remark("what is published stays; the same command goes on behind it")
+            raise
+    return _tell(replay, stretch, view, topic, moment)
+
+
+def moment_of(text: str, now: datetime) -> datetime:
+    """A time as an operator writes it. Raises MisuseError."""
+    try:
+        found = datetime.combine(now.date(), time_of_day.fromisoformat(text)) if _is_of_day(text) else None
+        found = datetime.fromisoformat(text) if found is None else found
+    except ValueError:
+        raise MisuseError(f"--since {text}: is no time; write {_FORMS} otherwise") from None
+    found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    if found > now and _is_of_day(text):
+        found -= timedelta(days=1)
+    if found > now:
+        raise MisuseError(f"--since {text}: that is {found:%Y-%m-%dT%H:%M:%SZ}, and it is {now:%Y-%m-%dT%H:%M:%SZ} now")
+    return found
+
+
+def _is_of_day(text: str) -> bool:
+    return "-" not in text[:8] and ":" in text
+
+
+def _us(moment: datetime) -> int:
+    return round(moment.timestamp() * 1_000_000)
+
+
+def _beside(loaded: Settings, view: View, topic: str) -> View:
+    store = store_of(view)
+    return store.beside(loaded.access(store), view, topic)
+
+
+@contextmanager
+def _progress(topic: str, since: datetime) -> Iterator[Say]:
+    """A bar over the time on a terminal, a line now and then otherwise."""
+    if not sys.stderr.isatty():
+        yield _Lines(topic)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[at]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(topic, total=time.time() - since.timestamp(), at="")
+
+        def say(stretch: PublishedRange, at: Position) -> None:
+            passed_s = max(0.0, (stretch.reached_us or stretch.since_us) / 1e6 - since.timestamp())
+            bar.update(task, completed=passed_s, at=f"{counted(stretch.count, 'changes')}, {at}")
+
+        yield say
+
+
+class _Lines:
+    """Plain lines, the first after a while."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._said_at = time.monotonic()
+
+    def __call__(self, stretch: PublishedRange, at: Position) -> None:
+        if time.monotonic() - self._said_at > SAY_EVERY_S:
+            self._said_at = time.monotonic()
+            reached = datetime.fromtimestamp((stretch.reached_us or stretch.since_us) / 1e6, UTC)
+            print_remark(
+                f"{self._topic}: {counted(stretch.count, 'changes')}, up to {reached:%Y-%m-%dT%H:%M:%SZ}, {at}"
+            )
+
+
+def _tell(replay: Replay, stretch: PublishedRange, view: View, topic: str, moment: datetime) -> int:
+    changes = f"{counted(stretch.count, 'changes')} of {view.id} since {moment:%Y-%m-%dT%H:%M:%SZ}"
+    if not stretch.end:
+        print(f"{topic}: stopped with {changes}. The same command goes on behind them")
+        return EXIT_STOPPED
+    print(f"{topic}: holds {changes}, up to {stretch.end}")
+    for letter in replay.refused:
+        print_remark(f"not published: key {letter.key}: {letter.reason}")
+    if stretch.refused_count > len(replay.refused):
+        print_remark(f"{stretch.refused_count:,} could not be published; the first {MOST_TOLD} of a run are listed")
+    if stretch.cut_short:
+        print_remark(f"it ends there: {stretch.cut_short}. Ask for what follows with a later time, and another topic")
+    return 1 if stretch.cut_short or stretch.refused_count else 0

@@ -1,0 +1,489 @@
+"""Shows views what was committed at once, ahead of the pipeline that brings it too: a thread a store.
+
+Whoever writes a table hands over which rows it has committed. They are read again, as a backfill reads rows, so that
+their values are those of the stream. Each is written with its own version, and over an older one only: of two writes of
+one version the pipeline has the last word. So nothing depends on a push. What is dropped, because too much waits or the
+store is away, comes with the pipeline; what a projection or a store refuses is parked there.
+
+Reading takes as long as a fast store's write, and the disk keeps a COMMIT waiting meanwhile. So rows are announced
+before their COMMIT, and read then, uncommitted; they are written once it has come through. Where a store takes writes
+without keeping their sender waiting, whoever hands them over sends them: to wake this thread takes as long as a fast
+store's write, too.
+
+Nothing is ever taken away from these views (`append_only`): a row that was read may be written whatever became of its
+table meanwhile, and no lock is needed against TRUNCATE and its like.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import pymysql
+import structlog
+
+from ingest.canonical.rows import fetch_rows, select_list, source_error
+from offsets.mysql import OwnSession, Session, transaction
+from projectors import failpoints
+from projectors.projection import Projections, followed_tables
+from projectors.proving import view_access
+from projectors.rebuilds import Stage, kept_as
+from projectors.stores import GuardedSink, guarded
+from projectors.stores.registry import store_named
+from projectors.view_states import State
+from projectors.views import BoundView, View
+from viewtail.changes.batches import Followed, Row
+from viewtail.changes.errors import ViewtailError
+from viewtail.changes.retrying import reaction_to
+from viewtail.changes.tables import Column
+from viewtail.changes.writes import ViewWrites
+from viewtail.servers.literals import rows_with
+from viewtail.servers.sessions import Connection, quote
+
+_log = structlog.get_logger("viewtail.push")
+
+MOST_WAITING = 20_000  # entities; what comes above that is dropped
+ROWS_AT_ONCE = 500
+ANNOUNCED_AT_ONCE = 2  # by so many lanes of a worker
+ASK_EVERY_S = 1.0  # whether the views may be written
+ASK_WITHIN_S = 60.0  # of the last push; then no more until the next one
+BIND_AGAIN_S = 10.0
+WRITTEN_WITHIN_S = 2.0  # of its reading; this process hung otherwise, and much may have happened since
+SAID_EVERY_S = 60.0  # that something was dropped
+CLOSED_WITHIN_S = 2.0  # what waits is pushed until then
+
+
+class Deployment(view_access.Deployment, Protocol):
+    """What is asked of the composition root."""
+
+    views: list[BoundView]
+
+    def open_primary(self) -> Connection: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """The table that is written.
+
+    Args:
+        table: quoted, with its database.
+        key: the column that names the entity of a row; views may have another key.
+        version: with it one row.
+    """
+
+    table: str
+    key: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Reading:
+    """Views that are made of the same rows."""
+
+    views: Sequence[BoundView]
+    followed: Followed
+    projections: Projections
+
+    def columns_of(self, names: Sequence[str]) -> list[Column]:
+        by_name = {column.name: column for column in self.followed.table.columns}
+        return [by_name[name] for name in names]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Made:
+    """The writes of some rows."""
+
+    newest: Mapping[Any, int]  # that object: a transaction that is tried again may write another row of one version
+    writes: list[ViewWrites]
+    is_whole: bool  # all rows were there
+    read_at: float  # monotonic
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """Writes that are sent as soon as their rows are handed over."""
+
+    made: _Made
+    send: Callable[[], None]
+    until: float  # monotonic
+
+
+class _Taken(NamedTuple):
+    """What the thread is to do next."""
+
+    handed: Mapping[Any, int]
+    sent: _Made | None  # of what was handed over, where that was sent already
+    coming: Sequence[Mapping[Any, int]]  # announced
+
+
+class _Kept(NamedTuple):
+    """A view as a pipeline keeps it."""
+
+    state: str
+    copy: int
+    declaration: str  # hash
+    fingerprint: str
+    filled_at: Any
+    stage: str | None  # of its rebuild
+
+
+@dataclass(eq=False)
+class _Opened:
+    """What pushing takes, for some views as they are kept now."""
+
+    marks: Sequence[object]  # of these views
+    sink: GuardedSink
+    readings: Sequence[_Reading] = ()
+
+
+class Pusher:
+    """To some views of one table in one store. `hand` and `close` may be called from any thread.
+
+    Args:
+        deploy: describes the table as it is now and binds these views to it; raises ViewtailError.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        committed: Committed,
+        views: Sequence[View],
+        deploy: Callable[[Sequence[View]], Deployment],
+    ) -> None:
+        self._store, self._committed, self._views, self._deploy = store_named(store), committed, views, deploy
+        self._change = threading.Condition()
+        self._waiting: dict[Any, int] = {}
+        self._handed: Mapping[Any, int] | None = None  # all that waits, where it was handed over at once
+        self._coming: deque[Mapping[Any, int]] = deque(maxlen=ANNOUNCED_AT_ONCE)
+        self._ahead: deque[_Made] = deque(maxlen=ANNOUNCED_AT_ONCE)  # of what was announced last
+        self._ready: _Ready | None = None  # while the thread has nothing to do: whoever hands over has the sink
+        self._next: _Ready | None = None  # the thread's own
+        self._sent: _Made | None = None
+        self._dropped = 0
+        self._is_away = self._is_closed = False
+        self._deployment: Deployment | None = None
+        self._is_bound = False  # as the table is now, as far as is known
+        self._pipelines: list[str] = []
+        self._bound_at = self._asked_at = self._handed_at = self._said_at = float("-inf")
+        self._session: OwnSession | None = None
+        self._source: Connection | None = None
+        self._opened: _Opened | None = None
+        self._why_not: dict[str, str] = {}
+        self._without_place: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name=f"push {store}", daemon=True)
+        self._thread.start()
+
+    def announce(self, newest: Mapping[Any, int]) -> None:
+        """By key the newest version that is about to be committed: the same object comes to `hand` soon, or never."""
+        with self._change:
+            if not self._is_away and not self._waiting and len(newest) <= ROWS_AT_ONCE:
+                self._coming.append(newest)
+                self._change.notify()
+
+    def hand(self, newest: Mapping[Any, int]) -> None:
+        """By key the newest version that was committed. Never waits and never raises."""
+        with self._change:
+            if self._is_away or self._is_closed or len(self._waiting) + len(newest) > MOST_WAITING:
+                self._dropped += len(newest)
+                return
+            if self._ready is not None and self._ready.made.newest is newest:
+                self._send(self._ready)
+            self._handed = None if self._waiting else newest
+            self._waiting.update(newest)
+            self._change.notify()
+
+    def _send(self, ready: _Ready) -> None:
+        self._ready = None
+        if time.monotonic() < ready.until:
+            self._sent = ready.made
+            with suppress(Exception):  # the thread meets it: it waits for the answer
+                ready.send()
+
+    def close(self) -> None:
+        """Push what waits, within CLOSED_WITHIN_S; what is left by then is the pipeline's."""
+        with self._change:
+            self._is_closed = True
+            self._change.notify()
+        self._thread.join(CLOSED_WITHIN_S)
+
+    # -- the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                if attempt or not self._is_bound:
+                    self._ask()
+                    attempt = 0
+                    self._say_what_was_dropped()
+                taken = self._taken()
+                if taken is None:
+                    break
+                self._handle(taken)
+                continue
+            except ViewtailError as error:
+                problem = error
+            except Exception as error:
+                if not attempt:
+                    _log.exception("a fault in viewtail, report it", store=self._store.name)
+                problem = ViewtailError(type(error).__name__)
+            self._give_up()
+            if not self._rests(problem, attempt):
+                break
+            attempt += 1
+        self._give_up()
+
+    def _taken(self) -> _Taken | None:
+        """What is to be done; nothing where it is time to ask again; None at the end."""
+        ready, self._next = self._next, None
+        with self._change:
+            self._is_away = False
+            if not self._waiting and not self._coming and not self._is_closed:
+                is_idle = time.monotonic() - self._handed_at > ASK_WITHIN_S
+                self._ready = ready
+                self._change.wait(None if is_idle else ASK_EVERY_S)
+            self._ready = None
+            if self._is_closed and not self._waiting:
+                return None
+            handed = self._waiting if self._handed is None else self._handed
+            self._waiting, self._handed = {}, None
+            sent, self._sent = self._sent, None
+            coming = [one for one in self._coming if one is not handed]
+            self._coming.clear()
+        if handed:
+            self._handed_at = time.monotonic()
+        return _Taken(handed, sent, coming)
+
+    def _handle(self, taken: _Taken) -> None:
+        """Asking comes behind a push, where it keeps nobody waiting, unless that was long ago."""
+        handed = taken.handed
+        if handed:
+            failpoints.reach(failpoints.PUSH_STEP)
+        if taken.sent is not None:
+            handed = self._settled(taken.sent, handed)
+        if not (taken.handed or taken.coming) or time.monotonic() - self._asked_at > 2 * ASK_EVERY_S:
+            self._ask()
+        if handed and self._opened is not None:
+            self._push(handed)
+        if taken.handed and time.monotonic() - self._asked_at > ASK_EVERY_S:
+            self._ask()
+        for one in taken.coming:
+            if self._opened is not None:
+                self._ahead.append(self._made(one))
+        self._next = self._readied() if taken.coming else None
+        self._say_what_was_dropped()
+
+    def _rests(self, error: ViewtailError, attempt: int) -> bool:
+        """What comes meanwhile is dropped. False: it is the end."""
+        if not attempt:
+            _log.warning("nothing is pushed for now, the pipeline brings it", store=self._store.name, why=str(error))
+        with self._change:
+            self._is_away = True
+            self._dropped += len(self._waiting)
+            self._waiting, self._handed = {}, None
+            self._coming.clear()
+            return not self._change.wait_for(lambda: self._is_closed, reaction_to(error).pause_s(attempt))
+
+    def _say_what_was_dropped(self) -> None:
+        now = time.monotonic()
+        if not self._dropped or now - self._said_at < SAID_EVERY_S:
+            return
+        self._said_at = now
+        with self._change:
+            count, self._dropped = self._dropped, 0
+        if count:
+            _log.warning("entities were not pushed, the pipeline brings them", store=self._store.name, count=count)
+
+    def _give_up(self) -> None:
+        opened, self._opened = self._opened, None
+        self._ahead.clear()
+        self._next = self._sent = None
+        session, self._session = self._session, None
+        source, self._source = self._source, None
+        self._is_bound = False
+        try:
+            if opened is not None:
+                opened.sink.close()
+            if session is not None:
+                session.close()
+            if source is not None and source.open:
+                source.close()
+        except (ViewtailError, pymysql.err.MySQLError, OSError):
+            pass  # it is gone
+
+    # -- whether the views may be written -------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        deployment = self._bound()
+        allowed = self._allowed(deployment)
+        self._asked_at = time.monotonic()
+        views, marks = [view for view, _ in allowed], [mark for _, mark in allowed]
+        if self._opened is not None and self._opened.marks == marks:
+            return
+        opened, self._opened, self._next = self._opened, None, None
+        self._ahead.clear()
+        if opened is not None:
+            opened.sink.close()
+        if views:
+            self._opened = self._open(deployment, views, marks)
+
+    def _bound(self) -> Deployment:
+        if self._deployment is None or not self._is_bound:
+            self._deployment = self._deploy(self._views)
+            self._is_bound, self._bound_at = True, time.monotonic()
+            self._pipelines = [one.name for one in self._deployment.pipelines() if one.store == self._store.name]
+        if self._session is None:
+            self._session = OwnSession(self._deployment.open_store)
+        return self._deployment
+
+    def _allowed(self, deployment: Deployment) -> list[tuple[BoundView, object]]:
+        """Those that are whole, as they are kept; each with what is another once it was filled again."""
+        assert self._session is not None
+        kept_now = _kept_now(self._session, deployment, self._pipelines)
+        allowed: list[tuple[BoundView, object]] = []
+        for view in deployment.views:
+            found = kept_now.get(view.id, [])
+            kept = kept_as(view, found[0].copy, found[0].declaration) if found else view
+            why = self._why_none(kept, found)
+            if why and self._why_not.get(view.id) != why:
+                _log.warning("nothing is pushed to a view for now, its pipeline brings it", view=view.id, why=why)
+            self._why_not[view.id] = why
+            if not why:
+                mark = (view.id, kept.copy, kept.fingerprint, [one.filled_at for one in found])
+                allowed.append((replace(kept, is_pushed=True), mark))
+        return allowed
+
+    def _why_none(self, view: BoundView, found: Sequence[_Kept]) -> str:
+        """'': it may be written."""
+        if not found:
+            return "it was never backfilled"
+        state = next((one.state for one in found if one.state != State.FILLED), None)
+        if state is not None:
+            return f"it is {state}"
+        if any(one.stage == Stage.MOVING for one in found):
+            return "its copies change places"
+        if all(one.fingerprint == view.fingerprint and one.copy == found[0].copy for one in found):
+            return ""
+        if time.monotonic() - self._bound_at > BIND_AGAIN_S:
+            self._is_bound = False  # its table may have changed since: the next time it is described again
+        return "it is kept by another declaration than this process has, or its table changed"
+
+    def _open(self, deployment: Deployment, views: Sequence[BoundView], marks: Sequence[object]) -> _Opened | None:
+        access = deployment.access(self._store)
+        sink = guarded(self._store.for_push(access, views, self._pipelines[0]))
+        assert sink is not None, "its views take push="
+        try:
+            attached = sink.attach()
+        except BaseException:
+            sink.close()
+            raise
+        there = [view for view in views if view.id in attached]
+        self._tell_of_no_place({view.id for view in views} - attached)
+        if len(there) < len(views):
+            sink.close()
+            return self._open(deployment, there, marks) if there else None
+        return _Opened(marks, sink, _readings(there))
+
+    def _tell_of_no_place(self, views: set[str]) -> None:
+        for view in sorted(views - self._without_place):
+            why = "its place in the store is gone"
+            _log.warning("nothing is pushed to a view for now, its pipeline brings it", view=view, why=why)
+        self._without_place = views
+
+    # -- pushing --------------------------------------------------------------------------------------------------
+
+    def _readied(self) -> _Ready | None:
+        """What was announced last, where nothing is in its way."""
+        if self._opened is None or not self._ahead or not self._ahead[-1].is_whole or not self._ahead[-1].writes:
+            return None
+        made = self._ahead[-1]
+        send = self._opened.sink.sender(made.writes)
+        until = min(made.read_at + WRITTEN_WITHIN_S, self._asked_at + 2 * ASK_EVERY_S)
+        return None if send is None else _Ready(made, send, until)
+
+    def _settled(self, sent: _Made, handed: Mapping[Any, int]) -> Mapping[Any, int]:
+        """What is left of `handed` once these have come to the store."""
+        assert self._opened is not None, "it is this thread that would have closed it"
+        if sent in self._ahead:
+            self._ahead.remove(sent)
+        self._opened.sink.push(sent.writes)
+        return {key: version for key, version in handed.items() if sent.newest.get(key) != version}
+
+    def _push(self, handed: Mapping[Any, int]) -> None:
+        ahead = next((one for one in self._ahead if one.newest is handed), None)
+        if ahead is not None:
+            self._ahead.remove(ahead)
+            if ahead.is_whole:
+                self._write(ahead)
+                return
+        keys = list(handed)
+        for at in range(0, len(keys), ROWS_AT_ONCE):
+            self._write(self._made({key: handed[key] for key in keys[at : at + ROWS_AT_ONCE]}))
+
+    def _write(self, made: _Made) -> None:
+        assert self._opened is not None
+        if made.writes and time.monotonic() - made.read_at < WRITTEN_WITHIN_S:
+            self._opened.sink.push(made.writes)
+
+    def _made(self, newest: Mapping[Any, int]) -> _Made:
+        assert self._opened is not None
+        read_at, writes, is_whole = time.monotonic(), list[ViewWrites](), True
+        for reading in self._opened.readings:
+            rows = self._rows(reading, list(newest.items()))
+            is_whole = is_whole and len(rows) == len(newest)
+            for view in reading.views:
+                writes += reading.projections.of_rows(view.id, rows, 0).writes
+        return _Made(newest, writes, is_whole, read_at)
+
+    def _rows(self, reading: _Reading, keys: Sequence[tuple[Any, int]]) -> list[Row]:
+        source, columns = self._living_source(), reading.columns_of(reading.followed.columns)
+        named = reading.columns_of((self._committed.key, self._committed.version))
+        statement = f"SELECT {select_list(columns)} FROM {self._committed.table} WHERE {rows_with(named, keys)}"
+        return fetch_rows(source, statement, columns)
+
+    def _living_source(self) -> Connection:
+        if self._source is None or not self._source.open:
+            assert self._deployment is not None
+            self._source = self._deployment.open_primary()
+            try:
+                self._source.autocommit(True)
+                # Rows of these keys and versions never change, whether their COMMIT has come through or not.
+                self._source.query("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
+            except pymysql.err.MySQLError as error:
+                raise source_error(error, self._source) from None
+        return self._source
+
+
+def _kept_now(session: Session, deployment: Deployment, pipelines: Sequence[str]) -> dict[str, list[_Kept]]:
+    """By view, in one question: it is asked between two pushes."""
+    view, pipeline, rebuild = (quote(deployment.database, name) for name in ("view", "pipeline", "rebuild"))
+    kept: dict[str, list[_Kept]] = {}
+    with transaction(session, "asking which views may be pushed to") as cursor:
+        cursor.execute(
+            "SELECT v.name, v.state, v.copy, v.declaration, v.fingerprint, v.filled_at, r.stage "
+            f"FROM {view} v JOIN {pipeline} p ON p.id = v.pipeline_id "
+            f"LEFT JOIN {rebuild} r ON r.pipeline_id = p.id AND r.view_name = v.name "
+            "WHERE v.name IN %s AND p.name IN %s ORDER BY p.partition_number",
+            ([one.id for one in deployment.views], list(pipelines)),
+        )
+        for name, *row in cursor.fetchall():
+            kept.setdefault(name, []).append(_Kept(*row))
+    return kept
+
+
+def _readings(views: Sequence[BoundView]) -> list[_Reading]:
+    """One, or several where an entity is of that table and another of a pattern that it matches."""
+    by_table: dict[tuple[str, str], list[BoundView]] = {}
+    for view in views:
+        by_table.setdefault((view.table.schema, view.table.name), []).append(view)
+    readings = []
+    for some in by_table.values():
+        followed = followed_tables(some)
+        (of_table,) = followed.values()
+        readings.append(_Reading(some, of_table, Projections(some, followed)))
+    return readings

@@ -1,0 +1,87 @@
+"""What the next `viewtail run` would do to views that another declaration made, or that are of a changed table.
+
+Asked by `viewtail check`, while the running viewtail still keeps them as they were; nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from offsets.mysql import Session, transaction
+from projectors.binding import declaration_hash, earlier_fingerprint
+from projectors.rebuilds import as_live
+from projectors.stores import MIXED
+from projectors.stores.access import Access
+from projectors.stores.registry import store_of
+from projectors.view_states import KnownView, State, known_views
+from projectors.views import BoundView
+from viewtail.changes.errors import ViewtailError
+from viewtail.changes.findings import Finding, warn
+from viewtail.changes.pipelines import PipelineId
+
+_MEND = (
+    "to have readers keep what they have until a second copy is whole, as `viewtail rebuild` builds one: set "
+    "VIEWTAIL_RUN__ON_CHANGE=beside before you restart `viewtail run`. Or give it another name"
+)
+_MEND_TYPES = (
+    "nothing, if readers may see that; otherwise declare it under another name, and forget this one when nobody reads "
+    "it any more. `viewtail rebuild` builds a second copy only once a run keeps the view as it is declared"
+)
+
+
+def refilled_in_place(
+    session: Session, own: Access, accesses: dict[str, Access], views: Sequence[BoundView], *, is_default: bool
+) -> Iterator[Finding]:
+    """A warning for each view that readers have, and that the next run backfills where it is.
+
+    Args:
+        accesses: by store.
+        is_default: as of `copies.refusals`.
+    """
+    for view, known in _known(session, own, views, is_default=is_default):
+        if not (what := _changed(view, known)):
+            continue
+        is_declared_anew = known.declaration not in ("", declaration_hash(view.view))
+        has_copies = not store_of(view.view).no_copies(view.view)
+        if is_declared_anew and has_copies and own.limits.on_change == "beside":
+            continue
+        with transaction(session, "reading where a view is") as cursor:
+            live = replace(view, copy=as_live(cursor, own.database, view).copy)
+        seen = f"{what} since it was filled: the next `viewtail run` backfills it again in place"
+        why = _meanwhile(live, accesses)
+        mend = "nothing, or a new name"
+        if has_copies:
+            mend = _MEND if is_declared_anew else _MEND_TYPES
+        yield warn("views", f"view {view.id}, changed", seen, why, mend)
+
+
+def _known(
+    session: Session, own: Access, views: Sequence[BoundView], *, is_default: bool
+) -> Iterator[tuple[BoundView, KnownView]]:
+    """Each view that a run has kept, as it is declared and as it was kept."""
+    by_id = {view.id: view for view in views}
+    for (pipeline, name), known in sorted(known_views(session, own.database).items()):
+        if name in by_id and PipelineId.parse(pipeline).is_default == is_default:
+            yield by_id[name], known
+
+
+def _changed(view: BoundView, known: KnownView) -> str:
+    """What of it changed; '' for one that stays as it is, or that shows nothing yet."""
+    if known.state in (State.NEW, State.PAUSED) or known.fingerprint in (
+        "",
+        view.fingerprint,
+        earlier_fingerprint(view),
+    ):
+        return ""
+    if known.declaration not in ("", declaration_hash(view.view)):
+        return "its declaration changed"
+    return "" if known.state == State.HALTED else "its table's key or columns changed"
+
+
+def _meanwhile(view: BoundView, accesses: dict[str, Access]) -> str:
+    store = store_of(view.view)
+    with suppress(ViewtailError):  # a store that is away is a finding already
+        return store.while_refilled(accesses[store.name], view)
+    return MIXED

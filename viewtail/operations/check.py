@@ -1,0 +1,305 @@
+"""Collects what the source and the stores say of their own requirements, and whether the views fit their tables.
+
+Each server is asked by itself: one that does not answer is a finding, and the others are looked at all the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import partial
+
+import orjson
+
+from ingest import Orders, SourceAccess, SourceKind, Tables
+from ingest.canonical import describe, fetch_rows, select_list
+from offsets.mysql import OwnSession
+from projectors.binding import bind, functions_read
+from projectors.copies import refusals
+from projectors.projection import Projected, Projections, followed_tables
+from projectors.stores import NoCopy, Store, Unfit
+from projectors.stores.access import Access
+from projectors.stores.owners import Places
+from projectors.stores.registry import store_of
+from projectors.views import BoundView, View
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import DeclarationError, StoreError, ViewtailError, nearest, once
+from viewtail.changes.findings import Finding, Level, fail, ok, warn
+from viewtail.operations import sessions
+from viewtail.operations.changed_views import refilled_in_place
+from viewtail.servers.literals import where_all
+from viewtail.servers.sessions import Connection, open_session, quote
+
+SAMPLE_ROWS = 100  # that each function is tried with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Servers:
+    """Everything that is looked at."""
+
+    kind: SourceKind
+    source: SourceAccess
+    stores: Sequence[tuple[Store, Access]]  # those that have views, and that of viewtail's own tables
+
+
+def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
+    """Every finding, in the order of source, stores, views."""
+    found = list(servers.kind.checks(servers.source, tables_of(views), _orders_of(views)))
+    away: set[str] = set()
+    for store, access in servers.stores:
+        of_store = list(store.checks(access, [view for view in views if view.store == store.name]))
+        away |= {store.name for one in of_store if one.what == "reachable" and one.level is Level.FAIL}
+        found += of_store
+    of_stores = {name: tables_of([view for view in views if view.store == name]) for name in {v.store for v in views}}
+    found += sessions.findings(servers.kind, servers.source, of_stores)
+    found += _sharing(servers.kind, servers.source, sorted(of_stores))
+    found += _views(servers, views, away)
+    return list(dict.fromkeys(found))  # a server in two roles that does not answer is one finding
+
+
+def tables_of(views: Sequence[View]) -> Tables:
+    """The tables that views are of, in order."""
+    return sorted({view.entity.schema_and_table for view in views})
+
+
+def _orders_of(views: Sequence[View]) -> Orders:
+    named: dict[tuple[str, str], set[str]] = {}
+    for view in views:
+        if view.entity.order is not None:
+            named.setdefault(view.entity.schema_and_table, set()).add(view.entity.order)
+    return named
+
+
+def check_patterns(kind: SourceKind, views: Sequence[View]) -> None:
+    """Raises DeclarationError for tables by a pattern where the source reads only those that have names."""
+    wrong = [] if kind.has_patterns else [view for view in views if view.entity.is_pattern]
+    if wrong:
+        why = "each # stands for a digit, and several tables are read as one only where they are polled"
+        mend = "set VIEWTAIL_SOURCE__MODE=poll, or declare an entity and a view for each table"
+        raise DeclarationError("\n".join(f"view {one.id}: {one.entity.table}: {why}; {mend}" for one in wrong))
+
+
+def check_read_back(kind: SourceKind, views: Sequence[View]) -> None:
+    """Raises DeclarationError for views whose rows are read again at a change, where the source does not allow that."""
+    wrong = [] if kind.can_read_back else [view for view in views if view.entity.columns_by is not None]
+    if wrong:
+        why = (
+            "its rows are made of several cells, which are read again at each change, and only a source that tails the "
+            "binlog says when a SELECT shows a change"
+        )
+        mend = "set VIEWTAIL_SOURCE__URL to the MySQL server, mode binlog; or declare a view for each column (only=)"
+        raise DeclarationError("\n".join(f"view {one.id}: {why}; {mend}" for one in wrong))
+
+
+def is_well(findings: Sequence[Finding]) -> bool:
+    """Whether viewtail can run: warnings do not count."""
+    return all(finding.level is not Level.FAIL for finding in findings)
+
+
+def _views(servers: Servers, views: Sequence[View], away: Set[str]) -> list[Finding]:
+    """`away`: the stores that do not answer, which is a finding already. They are not waited for again."""
+    try:
+        check_patterns(servers.kind, views)
+        check_read_back(servers.kind, views)
+        with closing(open_session(servers.source.address(), role="source")) as connection:
+            bound = bind(views, partial(describe, connection))
+            fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
+            fit += [one for view in bound for one in (*_remarks(view), *_tried(connection, view))]
+        kept = _kept_by_others(servers, bound, away)
+        return fit + kept + _beside(servers, bound) + _refilled(servers, bound, away)
+    except DeclarationError as error:
+        problems = (line.partition(": ") for line in str(error).splitlines())
+        return [fail("views", what, seen, "the view cannot work", "change views.py") for what, _, seen in problems]
+    except ViewtailError:
+        return []  # the source was not reachable, which is a finding already
+
+
+def _sharing(kind: SourceKind, source: SourceAccess, stores: Sequence[str]) -> list[Finding]:
+    """Others that the source would share its parts out to, and that are not of this deployment."""
+    others: dict[str, list[str]] = {}
+    with suppress(ViewtailError):  # a source that is away is a finding already
+        for one in kind.sharers(source, stores) or ():
+            if one.is_of_another:
+                others.setdefault(one.store, []).append(one.client)
+    why = "parts of the source are shared out among both, and each misses the changes that the other one reads"
+    mend = "give one of the two a consumer group of its own: VIEWTAIL_SOURCE__GROUP=NAME"
+    return [
+        fail(
+            "source", f"consumer group of {store}", f"has members of another deployment: {', '.join(names)}", why, mend
+        )
+        for store, names in sorted(others.items())
+    ]
+
+
+def _kept_by_others(servers: Servers, views: Sequence[BoundView], away: Set[str]) -> list[Finding]:
+    """Views whose place in their store is another deployment's. Nothing is claimed."""
+    if any(store.has_own_tables and store.name in away for store, _ in servers.stores):
+        return []  # they say who this deployment is
+    found: list[Finding] = []
+    for store, access in servers.stores:
+        of_store = [view for view in views if view.view.store == store.name]
+        if of_store and store.name not in away:
+            found += _places_of(store, access, of_store)
+    return found
+
+
+def _places_of(store: Store, access: Access, views: Sequence[BoundView]) -> Iterator[Finding]:
+    """Of one store's views. A question that fails is a finding; one without an answer is the last."""
+    asked = views[0].id
+    try:
+        places = store.places(access, asked)
+        if places is None:
+            return
+        with closing(places):
+            for view in views:
+                asked = view.id
+                yield from _place_of(places, view)
+    except ViewtailError as error:
+        yield _unknown_place(asked, error)
+
+
+def _place_of(places: Places, view: BoundView) -> Iterator[Finding]:
+    why = "`viewtail run` halts such a view: two deployments would overwrite each other, and readers see either"
+    mend = "another name, the other deployment, or --take-over, as it says above"
+    try:
+        if (seen := places.refusal(view)) is not None:
+            yield fail("views", f"view {view.id}, its place", seen, why, mend)
+        elif places.remark is not None:
+            why = "`viewtail run` takes the place, and would overwrite what another deployment keeps there"
+            mend = "nothing, if no earlier viewtail keeps a view there; or another name"
+            yield warn("views", f"view {view.id}, its place", places.remark, why, mend)
+    except StoreError as error:  # another view's place may be another matter
+        yield _unknown_place(view.id, error)
+
+
+def _unknown_place(view: str, error: ViewtailError) -> Finding:
+    why = "`viewtail run` asks the same before it writes, and goes no further without an answer"
+    seen = f"not known whose its place is: {once(error)}"
+    return fail("views", f"view {view}, its place", seen, why, "as it says above")
+
+
+def _beside(servers: Servers, views: Sequence[BoundView]) -> list[Finding]:
+    """What `on_change = "beside"` does not do, and which changed views `run` refuses for that."""
+    own = next((access for store, access in servers.stores if store.has_own_tables), None)
+    if own is None or own.limits.on_change != "beside":
+        return []
+    mend = "give it a new name when you change it, or set VIEWTAIL_RUN__ON_CHANGE=in_place"
+    found = []
+    for view in views:
+        if why := store_of(view.view).no_copies(view.view):
+            seen = "VIEWTAIL_RUN__ON_CHANGE=beside has no effect on it: a changed declaration changes it in place"
+            found.append(warn("views", f"view {view.id}, on_change", seen, why, "nothing, or a new name"))
+        elif servers.kind.is_shared_out:
+            seen = "VIEWTAIL_RUN__ON_CHANGE=beside, and the view is kept from Kafka"
+            why = "several pipelines keep it, so it has no second copy: `viewtail run` refuses to begin when it changes"
+            found.append(warn("views", f"view {view.id}, on_change", seen, why, mend))
+    refused: dict[str, NoCopy] = {}
+    with suppress(ViewtailError), closing(OwnSession(own.open_own)) as session:  # one that is away is a finding already
+        refused = refusals(session, own.database, views, is_default=not servers.kind.is_shared_out)
+    why = "`viewtail run` does not begin with such a change: readers would see it half done"
+    found += [fail("views", f"view {name}, on_change", one.why, why, one.mend) for name, one in refused.items()]
+    return found
+
+
+def _refilled(servers: Servers, views: Sequence[BoundView], away: Set[str]) -> list[Finding]:
+    """What the next run would backfill in place."""
+    views = [view for view in views if view.view.store not in away]
+    own = next((access for store, access in servers.stores if store.has_own_tables), None)
+    if own is None:
+        return []
+    accesses = {store.name: access for store, access in servers.stores}
+    with suppress(ViewtailError), closing(OwnSession(own.open_own)) as session:  # one that is away is a finding already
+        is_default = not servers.kind.is_shared_out
+        return list(refilled_in_place(session, own, accesses, views, is_default=is_default))
+    return []
+
+
+def _functions(bound: BoundView) -> str:
+    """Which columns the functions of a view ask for."""
+    read = functions_read(bound.view)
+    if read.why_all:
+        return f"; uses every column of it, for {read.why_all}"
+    return f"; its functions use {', '.join(sorted(read.columns))}" if read.columns else ""
+
+
+def _remarks(bound: BoundView) -> Iterator[Finding]:
+    """What is known without a row of its table."""
+    yield from _previous(bound)
+    yield from _misnamed(bound)
+    for seen, why, mend in store_of(bound.view).surprises(bound):
+        yield warn("views", f"view {bound.id}", seen, why, mend)
+
+
+def _previous(bound: BoundView) -> Iterator[Finding]:
+    if bound.previous_misfit:
+        why = "a copy that this declaration made gets no changes, so there is no way back to it"
+        mend = "mend it, or take previous= out of views.py"
+        yield warn("views", f"view {bound.id}, previous", f"{bound.previous_misfit}: it has no effect", why, mend)
+
+
+def _misnamed(bound: BoundView) -> Iterator[Finding]:
+    names = [column.name for column in bound.table.columns]
+    for name in sorted(functions_read(bound.view).columns - set(names)):
+        seen = f"its functions ask for {name}, which {bound.table.full_name} has not{nearest(name, names)}"
+        why = "row.get gives None for it in every row, and row[...] raises"
+        yield warn("views", f"view {bound.id}", seen, why, "the name in views.py")
+
+
+def _tried(connection: Connection, view: BoundView) -> list[Finding]:
+    """What the view's functions do with the table's first rows: what raises there would park the row's key."""
+    declared = view.view
+    functions = ["where"] * (declared.where is not None) + [declared.function] * (declared.document is not None)
+    functions += [name for name in declared.refusing if name not in functions]
+    if not functions:
+        return []
+    followed = followed_tables([view])
+    (of_table,) = followed.values()
+    columns = [column for column in view.table.columns if column.name in of_table.columns]
+    order = ", ".join(quote(name) for name in view.table.paging_key)
+    table = quote(view.table.schema, view.table.each[0].name)
+    where = where_all(view.condition)
+    query = f"SELECT {select_list(columns)} FROM {table}{where} ORDER BY {order} LIMIT {SAMPLE_ROWS}"
+    if view.cells is not None:
+        columns = [column for column in view.table.columns if column.name in view.needed]
+        query = view.cells.select(select_list(columns), "", f" ORDER BY {order} LIMIT {SAMPLE_ROWS}")
+    rows = fetch_rows(connection, query, columns)
+    what = f"view {view.id}, {' and '.join(functions)}"
+    projected = Projections([view], followed).of_rows(view.id, rows, 1)
+    refused = [letter.reason for letter in projected.parked] + _refused_by_store(view, projected)
+    if declared.refusing:
+        refused += _unfit(view, projected)
+    mend = "each= in views.py, or the rows" if declared.refusing else "the function in views.py"
+    return [_of_rows(what, len(rows), refused, mend)]
+
+
+def _of_rows(what: str, row_count: int, refused: Sequence[str], mend: str) -> Finding:
+    if not refused:
+        return ok("views", what, f"took the table's first {counted(row_count, 'rows')}")
+    reasons = Counter(refused).most_common()
+    seen = "; ".join(
+        f"{reason} ({count} of the table's first {counted(row_count, 'rows')})" for reason, count in reasons
+    )
+    if len(refused) < row_count:
+        why = "keys of such rows are parked: the view does not show what they are now"
+        return warn("views", what, seen, why, mend)
+    return fail("views", what, seen, "a view for which no row will do halts", mend)
+
+
+def _refused_by_store(view: BoundView, projected: Projected) -> list[str]:
+    """Why, for each document that the view's function made and its store would not take."""
+    made = [values for one in projected.writes for _, values in one.writes.values()]
+    reasons = [view.view.refuses(orjson.loads(document)) for document in made if isinstance(document, bytes)]
+    return [reason for reason in reasons if reason is not None]
+
+
+def _unfit(view: BoundView, projected: Projected) -> Iterator[str]:
+    """Why, for each row whose values do not do for the view."""
+    store = store_of(view.view)
+    for key, (_, values) in (one for of in projected.writes for one in of.writes.items()):
+        try:
+            if values is not None:
+                store.content(view, key, values)
+        except Unfit as error:
+            yield str(error)

@@ -1,0 +1,418 @@
+"""Which views the statements of a migration would break, before it runs.
+
+The judgement is that of the running viewtail (ingest/binlog/statements.py), a view at a time: what would halt a
+view breaks it. A table that takes another's name is followed through the file: made LIKE it, altered, and swapped in.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from ingest import ddl
+from ingest.binlog.statements import (
+    ANSI_QUOTES,
+    NO_BACKSLASH_ESCAPES,
+    STRICT,
+    concerned,
+    judge,
+    plain,
+    shown,
+    without_settings,
+)
+from projectors.binding import Describe, bind, keys_relied_on, named_columns
+from projectors.stores.registry import store_of
+from projectors.views import View
+from viewtail.changes.batches import Followed, TableChangeKind
+from viewtail.changes.errors import DeclarationError
+from viewtail.changes.tables import Column, Kind, Table, full_name
+from viewtail.operations.sql_files import Statement
+from viewtail.operations.sql_forms import is_definition, why_unread
+
+_UNKNOWN_KEY = ("(the primary key)",)  # equal to no key that a statement names
+_CHANGES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD\s+DATA|WITH)\b", re.IGNORECASE)
+_SET = re.compile(r"SET\b", re.IGNORECASE)
+_UNLOGGED = re.compile(r"\b(?:sql_log_bin|binlog_format)\s*:?=\s*(?P<value>[^\s,]+)", re.IGNORECASE)
+_SQL_MODE = re.compile(r"\bsql_mode\s*:?=\s*(?:(?P<quote>['\"])(?P<value>[^'\"]*)(?P=quote)|\S)", re.IGNORECASE)
+_NO_ROW_EVENTS = ("0", "OFF", "FALSE", "STATEMENT", "MIXED")
+_TEXTS = frozenset({"CHAR", "VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"})
+_BYTES = frozenset({"VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"})
+_INTEGERS = frozenset({"TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What one statement would do to one view."""
+
+    line: int
+    statement: str  # short, without its strings
+    view: str
+    breaks: bool  # False: the view follows by itself, which is worth knowing
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """A statement that viewtail cannot read, so nobody knows what it would do."""
+
+    line: int
+    statement: str  # short, without its strings
+    why: str
+    may_break: bool  # False: it defines something, and names no table of a view
+
+
+@dataclass(slots=True)
+class _Shape:
+    """A table as the file has made it so far; types that are not known are ''."""
+
+    columns: dict[str, ddl.ColumnType]  # by name in lower case
+    key: tuple[str, ...]
+    unique: dict[str, tuple[str, ...]]  # by the index's name in lower case, or a number where it has none
+    computed: set[str]  # columns, in lower case
+
+
+@dataclass(slots=True)
+class Contract:
+    """What the views need of their tables.
+
+    Args:
+        views: as declared.
+        describe: a table as it is now; None: nobody can be asked, and only what the views name is known.
+        database: of statements that name none, until a USE.
+        folds_names: whether the server takes table names that differ in case for one; None: perhaps.
+        unread: of the statements that were checked.
+    """
+
+    views: Sequence[View]
+    describe: Describe | None
+    database: str
+    folds_names: bool | None = None
+    unread: list[Unread] = field(default_factory=list)
+    _naming: ddl.Naming = ddl.as_written
+    _followed: dict[str, Followed] = field(default_factory=dict)  # by view
+    _shapes: dict[ddl.Name, _Shape | None] = field(default_factory=dict)
+    _is_unlogged: bool = False  # the file made the server write no row events
+    _sql_mode: int = STRICT  # of the session, as the server has it by default or the file says
+
+    def __post_init__(self) -> None:
+        for view in self.views:
+            self._followed[view.id] = self._of(view)
+        if self.folds_names:
+            self._naming = ddl.folding((one.table.schema, one.table.name) for one in self._followed.values())
+        for followed in self._followed.values():
+            if followed.table.columns and self.describe is not None:
+                self._shapes[_name(followed)] = _shape(followed.table)
+
+    def check(self, statements: Sequence[Statement]) -> Iterator[Effect]:
+        """The effects on views, in the order of the statements; those that cannot be read are added to `unread`."""
+        for statement in statements:
+            text = without_settings(plain(statement.text, self._sql_mode))
+            if self._note_unread(statement, text) and not is_definition(text):
+                continue
+            if re.match(r"USE\b", text, re.IGNORECASE):
+                self.database = text[4:].strip(" `").replace("``", "`")
+                continue
+            if _CHANGES_ROWS.match(text) and not self._is_unlogged:
+                continue  # which the binlog has as rows
+            if _SET.match(text):
+                self._set(text)
+                continue
+            for view, breaks, why in self._on_all(text):
+                yield Effect(line=statement.line, statement=shown(text), view=view.id, breaks=breaks, why=why)
+            self._go_on(text)
+
+    def _note_unread(self, statement: Statement, text: str) -> bool:
+        """Whether a statement cannot be read; a table of the file that it may be about is unknown from then on."""
+        if not (why := why_unread(text, self.database) or self._why_nowhere(text)):
+            return False
+        known = [
+            Followed(Table(schema=name.schema, name=name.name, columns=(), primary_key=()), ()) for name in self._shapes
+        ]
+        for one in concerned(text, self.database, known):
+            self._shapes[_name(one)] = None
+        is_concerned = any(concerned(text, self.database or one.table.schema, [one]) for one in self._followed.values())
+        may_break = not is_definition(text) or is_concerned
+        self.unread.append(Unread(line=statement.line, statement=shown(text), why=why, may_break=may_break))
+        return True
+
+    def _why_nowhere(self, text: str) -> str:
+        """Why a statement may be about a view's table or not: names without a database are of none yet."""
+        if self.database or not is_definition(text):
+            return ""
+        of_views = sorted({
+            one.table.schema
+            for one in self._followed.values()
+            if concerned(text, one.table.schema, [one]) and not concerned(text, "", [one])
+        })  # fmt: skip
+        if not of_views:
+            return ""
+        return (
+            f"it names no database, and a view's table in {' and '.join(of_views)} may be meant. Say which: "
+            "USE at the file's beginning, or --database"
+        )
+
+    def _on_all(self, text: str) -> Iterator[tuple[View, bool, str]]:
+        """What concerns a table as a whole for one view halts each view of it in the same store."""
+        whole: dict[tuple[str, str], str] = {}  # by store and table: the first such view
+        found = {view.id: list(self._on(self._followed[view.id], view, text, whole)) for view in self.views}
+        for view in self.views:
+            for breaks, why in found[view.id]:
+                yield view, breaks, why
+            first = whole.get((view.store, view.entity.table))
+            if first is not None and not any(breaks for breaks, _ in found[view.id]):
+                yield view, True, f"it halts with {first}, which shows the same table in the same store"
+
+    def _set(self, text: str) -> None:
+        """Follow the settings that change how later statements are read; a value that is no text is the default."""
+        if unlogged := _UNLOGGED.search(text):
+            self._is_unlogged = unlogged["value"].strip("'\"").upper() in _NO_ROW_EVENTS
+        if mode := _SQL_MODE.search(text):
+            names = None if mode["quote"] is None else mode["value"].upper()
+            self._sql_mode = STRICT if names is None else _bits(names)
+
+    def _of(self, view: View) -> Followed:
+        if self.describe is not None:
+            try:
+                (bound,) = bind([view], self.describe)
+                # Readers may still have the copy that the previous declaration keeps.
+                needed = {*bound.reads, *(bound.previous.reads if bound.previous is not None else ())}
+                names = tuple(column.name for column in bound.canonical.columns if column.name in needed)
+                return Followed(bound.canonical, names, tuple(keys_relied_on(bound)))
+            except DeclarationError:
+                pass  # the migration may be what it waits for
+        schema, name = view.entity.schema_and_table
+        columns, _ = named_columns(view)
+        if view.previous is not None:
+            columns |= named_columns(view.previous)[0]
+        known = tuple(map(_undescribed, sorted(columns)))
+        table = Table(schema=schema, name=name, columns=known, primary_key=_UNKNOWN_KEY)
+        key = view.entity.key
+        return Followed(table, tuple(sorted(columns)), (key,) if key and not view.entity.append_only else ())
+
+    def _on(
+        self, followed: Followed, view: View, text: str, whole: dict[tuple[str, str], str]
+    ) -> Iterator[tuple[bool, str]]:
+        """What becomes of one view; one that halts with its table is noted in `whole`."""
+        _, sees_all = named_columns(view)
+        if sees_all:
+            followed = self._with_all_columns(followed, text)
+        for verdict in judge(text, self.database, [followed], self._sql_mode, folds_names=self.folds_names):
+            if verdict.kind is None:
+                if verdict.columns is None:
+                    whole.setdefault((view.store, view.entity.table), view.id)
+                yield True, verdict.why
+            elif verdict.kind is TableChangeKind.EMPTIED:
+                yield True, f"{verdict.why}; viewtail empties the view too"
+            elif verdict.kind is TableChangeKind.THINNED:
+                yield False, f"{verdict.why}; viewtail removes them from the view too"
+            elif verdict.kind is TableChangeKind.WIDENED:
+                yield from _widened(view, followed, ddl.read(text, self.database, self._naming), verdict.why)
+            elif verdict.kind is TableChangeKind.REPLACED:
+                yield from self._replaced(followed, text, verdict.why)
+
+    def _with_all_columns(self, followed: Followed, text: str) -> Followed:
+        """A function may look at any column, so each one that the statement changes is used."""
+        if not concerned(text, self.database, [followed]):
+            return followed
+        known = {column.name.lower() for column in followed.table.columns}
+        more = tuple(_undescribed(name) for name in _changed_columns(text, self.database) if name.lower() not in known)
+        table = replace(followed.table, columns=(*followed.table.columns, *more))
+        return replace(followed, table=table, columns=tuple(column.name for column in table.columns))
+
+    def _replaced(self, followed: Followed, text: str, why: str) -> Iterator[tuple[bool, str]]:
+        """Rows of another table: the view follows if that has what it uses."""
+        arrived = _arrived(ddl.read(text, self.database, self._naming), _name(followed))
+        problem = ""  # rows of an exchanged partition are of the same columns
+        if arrived is not None:
+            shape = self._shape_of(arrived)
+            unknown = f"and {full_name(arrived.schema, arrived.name)} is not there yet: it may lack what the view uses"
+            problem = unknown if shape is None else _misfit(followed, shape)
+        yield bool(problem), f"{why}, {problem}" if problem else f"{why}; viewtail backfills the view again by itself"
+
+    def _shape_of(self, name: ddl.Name) -> _Shape | None:
+        if name not in self._shapes and self.describe is not None:
+            try:
+                self._shapes[name] = _shape(self.describe(name.schema, name.name))
+            except DeclarationError:
+                self._shapes[name] = None
+        return self._shapes.get(name)
+
+    def _go_on(self, text: str) -> None:
+        """The tables as they are behind the statement."""
+        for effect in _read(text, self.database, self._naming):
+            match effect:
+                case ddl.Created(table, like) as created:
+                    model = self._shape_of(like) if like is not None else None
+                    self._shapes[table] = copy.deepcopy(model) if model is not None else _made(created)
+                case ddl.Renamed(pairs):
+                    for old, new in pairs:
+                        self._shapes[new] = self._shape_of(old)
+                        self._shapes[old] = None
+                case ddl.Altered(table, changes):
+                    if (shape := self._shape_of(table)) is not None:
+                        _change(shape, changes)
+
+
+def _made(created: ddl.Created) -> _Shape | None:
+    if not created.columns:
+        return None
+    return _Shape(
+        columns={name.lower(): type_ for name, type_ in created.columns},
+        key=created.key,
+        unique={str(number): key for number, key in enumerate(created.unique)},
+        computed={name.lower() for name in created.computed},
+    )
+
+
+def _bits(names: str) -> int:
+    """Of an sql_mode in capitals, those that bear on how statements are read and rows converted."""
+    is_strict = "STRICT_" in names or "TRADITIONAL" in names
+    return (
+        STRICT * is_strict | ANSI_QUOTES * ("ANSI" in names) | NO_BACKSLASH_ESCAPES * ("NO_BACKSLASH_ESCAPES" in names)
+    )
+
+
+def _widened(view: View, followed: Followed, effects: Sequence[ddl.Effect], why: str) -> Iterator[tuple[bool, str]]:
+    place, table = store_of(view).typed_place, followed.table
+    defined = [change for change in _altered(effects) if isinstance(change, ddl.ColumnDefined)]
+    held = {name.lower() for name in (*(view.entity.key or table.primary_key), *view.shown)}
+    if not place or held.isdisjoint(change.old.lower() for change in defined):
+        return
+    for change in defined:
+        table = replace(table, columns=tuple(_with_length(column, change) for column in table.columns))
+    try:
+        bind([view], lambda *_: table)
+    except DeclarationError as error:
+        yield True, f"{why}, but the {place} cannot be as wide: {error}"
+    else:
+        yield False, f"{why}; viewtail widens the {place} too, before it writes the next row"
+
+
+def _with_length(column: Column, defined: ddl.ColumnDefined) -> Column:
+    """A text or bytes column of the length that it gets; other types take no more room in an index."""
+    match defined.type:
+        case ddl.ColumnType("CHAR" | "VARCHAR" | "VARBINARY" as word, (length,)) if length.isdecimal():
+            if column.name.lower() == defined.old.lower():
+                return replace(column, length=int(length), declared=f"{word.lower()}({length})")
+    return column
+
+
+def _undescribed(name: str) -> Column:
+    return Column(name=name, kind=Kind.UNSUPPORTED, declared="", is_nullable=True)
+
+
+def _name(followed: Followed) -> ddl.Name:
+    return ddl.Name(followed.table.schema, followed.table.name)
+
+
+def _shape(table: Table) -> _Shape:
+    return _Shape(
+        columns={column.name.lower(): ddl.column_type(column.declared) for column in table.columns},
+        key=table.primary_key,
+        unique={name.lower(): key for name, key in zip(table.unique_names, table.unique_keys, strict=True)},
+        computed={column.name.lower() for column in table.columns if column.is_generated},
+    )
+
+
+def _read(text: str, database: str, naming: ddl.Naming = ddl.as_written) -> list[ddl.Effect]:
+    """None of a statement that cannot be read."""
+    try:
+        return ddl.read(text, database, naming)
+    except ddl.Unread:
+        return []
+
+
+def _changed_columns(text: str, database: str) -> Iterator[str]:
+    """The columns that an ALTER TABLE drops or redefines."""
+    for change in _altered(_read(text, database)):
+        match change:
+            case ddl.ColumnDropped(name) | ddl.ColumnRenamed(name) | ddl.ColumnDefined(name):
+                yield name
+
+
+def _altered(effects: Sequence[ddl.Effect]) -> Iterator[ddl.Change]:
+    for effect in effects:
+        if isinstance(effect, ddl.Altered):
+            yield from effect.changes
+
+
+def _arrived(effects: Sequence[ddl.Effect], name: ddl.Name) -> ddl.Name | None:
+    """Which table has the name after these renames."""
+    before: dict[ddl.Name, ddl.Name] = {}
+    for effect in effects:
+        for old, new in effect.pairs if isinstance(effect, ddl.Renamed) else ():
+            before[new] = before.pop(old, old)
+    return before.get(name)
+
+
+def _change(shape: _Shape, changes: Sequence[ddl.Change]) -> None:
+    for change in changes:
+        match change:
+            case ddl.ColumnAdded(name):
+                shape.columns[name.lower()] = ddl.UNKNOWN_TYPE
+            case ddl.ColumnDropped(name):
+                shape.columns.pop(name.lower(), None)
+            case ddl.ColumnRenamed(old, new):
+                shape.columns[new.lower()] = shape.columns.pop(old.lower(), ddl.UNKNOWN_TYPE)
+            case ddl.ColumnDefined(old, new, type_):
+                shape.columns.pop(old.lower(), None)
+                shape.columns[new.lower()] = type_
+                shape.computed.discard(old.lower())
+                shape.computed |= {new.lower()} if change.is_computed else set()
+            case ddl.PrimaryKeyAdded(columns):
+                shape.key = columns
+            case ddl.PrimaryKeyDropped() if not any(isinstance(one, ddl.PrimaryKeyAdded) for one in changes):
+                shape.key = ()
+            case ddl.IndexGone(name, new_name):
+                unique = shape.unique.pop(name.lower(), None)
+                if unique and new_name:
+                    shape.unique[new_name.lower()] = unique
+
+
+def _misfit(followed: Followed, shape: _Shape) -> str:
+    """Why a table cannot take the place of the followed one; '' where it can."""
+    key = followed.table.primary_key
+    if key != _UNKNOWN_KEY and _lower(key) != _lower(shape.key):
+        return f"and its primary key is ({', '.join(shape.key)})" if shape.key else "and it has no primary key"
+    keys = [set(_lower(one)) for one in (shape.key, *shape.unique.values())]
+    for wanted in followed.keys:
+        if set(_lower(wanted)) not in keys:
+            return f"and it has no unique key ({', '.join(wanted)})"
+    problems = (_column_misfit(followed.table.column(name), name, shape) for name in followed.columns)
+    return next(filter(None, problems), "")
+
+
+def _lower(names: Sequence[str]) -> list[str]:
+    return [name.lower() for name in names]
+
+
+def _column_misfit(before: Column | None, name: str, shape: _Shape) -> str | None:
+    now = shape.columns.get(name.lower())
+    if now is None:
+        return f"and it has no column {name}"
+    if before is None or not before.declared:
+        return None
+    if not _is_like(ddl.column_type(before.declared), now):
+        return f"and its column {name} is of another type than {before.declared}"
+    if before.is_generated != (name.lower() in shape.computed):
+        what = "no longer" if before.is_generated else "now"
+        return f"and its column {name} is {what} computed from others"
+    return None
+
+
+def _is_like(before: ddl.ColumnType, now: ddl.ColumnType) -> bool:
+    """Whether values mean the same in both: sizes may differ, since viewtail backfills the view again."""
+    if "" in (before.word, now.word):
+        return True
+    for family in (_TEXTS, _BYTES):
+        if before.word in family:
+            return now.word in family
+    if before.word.removeprefix("U") in _INTEGERS:
+        return now.word.removeprefix("U") in _INTEGERS and now.is_unsigned == before.is_unsigned
+    if before.word == now.word == "DECIMAL":
+        return before.arguments[1:] == now.arguments[1:]
+    if before.word in ("ENUM", "SET"):
+        return now.word == before.word and now.arguments[: len(before.arguments)] == before.arguments
+    return (before.word, before.arguments) == (now.word, now.arguments)

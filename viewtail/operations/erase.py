@@ -1,0 +1,398 @@
+"""Erases one entity's values, after its row is gone, from everywhere that viewtail wrote them; and proves it.
+
+    1. its canonical row is gone, on the source and on its primary
+    2. every pipeline that keeps a view of it has passed that moment, so the delete is durable in their stores
+    3. the row is still gone: nobody put it back meanwhile
+    4. each view's place is looked at; values that are there all the same get a tombstone through the guard
+    5. its dead letters go, for they hold the key; where viewtail's other own tables name it, they do no more
+What stays is said, and until when: the key in tombstones, older messages of topics, and what is not viewtail's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+import pymysql
+
+from ingest.canonical.rows import select_of, source_error
+from offsets.mysql import OwnSession, transaction
+from projectors.binding import declaration_hash
+from projectors.dead_letters import erase_letters
+from projectors.rebuilds import everywhere, require_not_moving
+from projectors.stores import Store
+from projectors.stores.access import Access
+from projectors.stores.leaving import Holds, Place, Trace
+from projectors.stores.registry import store_of
+from projectors.view_states import known_places, known_views
+from projectors.views import BoundView, View, view_of
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import MisuseError, UnknownNameError, ViewtailError, nearest
+from viewtail.changes.rendering import render_key
+from viewtail.changes.tables import names_of
+from viewtail.changes.versions import MAX_VERSION
+from viewtail.changes.writes import Key, ViewWrites, Write
+from viewtail.operations import passing
+from viewtail.operations.given import plain_key_of_text
+from viewtail.operations.own_traces import OwnTrace, OwnTraces
+from viewtail.servers.literals import equals, one_of, selected, where_all
+from viewtail.servers.sessions import Connection, quote, value_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """Where archived rows of a table are, on its primary."""
+
+    table: str  # quoted, with the same key columns
+    files: Sequence[str]  # that hold rows, too: paths
+
+
+class Deployment(passing.Deployment, Protocol):
+    """What is asked of the composition root."""
+
+    def open_source(self) -> Connection: ...
+    def open_primary(self) -> Connection: ...
+    def access(self, store: Store) -> Access: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """A place that was looked at."""
+
+    view: str
+    place: str
+    found: str
+    is_clean: bool
+    was_erased: bool = False  # by this command; values through the guard
+    held: str = "values"  # what was erased
+    stays: str = ""
+    until: str = ""
+    run: str = ""  # what the operator does where it is not clean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """What stays outside of viewtail's reach."""
+
+    what: str
+    until: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What was found of an entity after its row was gone."""
+
+    entity: str
+    key: str
+    proven_at: str  # UTC
+    looked: Sequence[Looked]  # of views
+    letters: int  # that were deleted
+    own: Sequence[Looked]  # viewtail's own tables, beside the dead letters
+    rests: Sequence[Rest]
+
+    @property
+    def is_erased(self) -> bool:
+        """Whether nothing but what is named stays."""
+        return all(one.is_clean for one in (*self.looked, *self.own))
+
+
+# --- Which views are meant ---
+
+
+def views_of(entity: str, views: Sequence[View]) -> list[View]:
+    """The views of a table, by 'schema.table' or the table's name. Raises MisuseError for none, or for two tables.
+
+    A name may be in backticks.
+    """
+    tables = {view.entity.table: view.entity.schema_and_table for view in views}
+    meant = _tables_meant(entity, tables)
+    if len(meant) == 1:
+        return [view for view in views if view.entity.table == meant[0]]
+    if meant:
+        raise MisuseError(f"{entity!r} is the name of {len(meant)} tables; say which: {', '.join(sorted(meant))}")
+    near = nearest(entity, sorted(tables)) or f"; views are of {', '.join(sorted(tables)) or 'no table'}"
+    raise UnknownNameError(f"no view is of a table {entity!r}{near}")
+
+
+def _tables_meant(entity: str, tables: Mapping[str, tuple[str, str]]) -> list[str]:
+    """By the table's name alone, or as it was declared; else by schema and name, however they are written."""
+    by_name = [table for table, (_, name) in tables.items() if entity in (table, name, quote(name))]
+    asked = names_of(entity)
+    return by_name or [table for table, names in tables.items() if names == asked or entity == ".".join(names)]
+
+
+def of_one_key(views: Sequence[BoundView], by: str | None) -> list[BoundView]:
+    """The views with the key that is meant. Raises MisuseError where views of the table have several keys."""
+    keys: dict[str, list[BoundView]] = {}
+    for view in views:
+        keys.setdefault(",".join(column.name for column in view.key), []).append(view)
+    if by is not None and by in keys:
+        return keys[by]
+    if by is None and len(keys) == 1:
+        return list(views)
+    known = "; ".join(f"--by {names} for {', '.join(view.id for view in of)}" for names, of in keys.items())
+    raise MisuseError(
+        f"the views of {views[0].table.full_name} have these keys: {known}. Give the entity's key in each of them, in "
+        "a command of its own"
+    )
+
+
+# --- The steps ---
+
+
+def erase(
+    deployment: Deployment,
+    views: Sequence[BoundView],
+    declared: Collection[str],
+    key: str,
+    *,
+    archived: Callable[[], Archived | None],
+    timeout_s: float,
+    waits: Callable[[], None] = lambda: None,
+) -> Proof:
+    """Prove that nothing of an entity is left, erasing what is. Raises MisuseError while its row is there.
+
+    Args:
+        views: of one table and key, as declared now.
+        declared: ids of all views of views.py.
+        archived: where archived rows of the table are; None where it was never archived.
+        key: rendered; one that may be meant in two ways raises MisuseError.
+        waits: is called before the pipelines are waited for.
+    """
+    parsed = plain_key_of_text(key, views[0].key)
+    _require_gone(deployment, views[0], parsed, archived())
+    with closing(OwnSession(deployment.open_store)) as session:
+        require_not_moving(session, deployment.database, [view.id for view in views])
+        views = everywhere(session, deployment.database, views)
+    keepers = _keepers(deployment, views)
+    waits()
+    version = passing.passed_now(deployment, sorted({name for of in keepers.values() for name in of}), timeout_s)
+    _require_gone(deployment, views[0], parsed, archived())
+    looked = [one for view in views for one in _look(deployment, view, keepers[view.id], parsed, version)]
+    looked += _beyond(deployment, views, {*declared, *(view.id for view in views)})
+    rendered = render_key(parsed, views[0].key)
+    return Proof(
+        entity=views[0].table.full_name,
+        key=rendered,
+        proven_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        looked=looked,
+        letters=_letters(deployment, views, rendered),
+        own=_own(deployment, views, declared, parsed),
+        rests=_rests(deployment, views, archived()),
+    )
+
+
+def _require_gone(deployment: Deployment, view: BoundView, key: Key, archived: Archived | None) -> None:
+    table = quote(view.table.schema, view.table.name)
+    columns = ", ".join(map(selected, view.key))
+    for open_, where in ((deployment.open_primary, "the primary"), (deployment.open_source, "the source")):
+        with closing(open_()) as connection, connection.cursor() as cursor:
+            try:
+                cursor.execute(f"{select_of(view.table, columns, where_all(one_of(view.key, [key])))} LIMIT 1000")
+                count = sum(row == key for row in cursor.fetchall())
+            except pymysql.err.MySQLError as error:
+                raise source_error(error, connection) from None
+        if count:
+            rows = "its row is" if count == 1 else f"{count} rows of it are"
+            raise MisuseError(
+                f"{rows} still in {view.table.full_name} on {where}. viewtail erases what was made of rows that are "
+                f"gone, and would make it again. First: DELETE FROM {table} WHERE {equals(view.key, key)};"
+            )
+    if archived is not None:
+        _require_not_archived(deployment, view, key, archived.table)
+
+
+def _require_not_archived(deployment: Deployment, view: BoundView, key: Key, table: str) -> None:
+    with closing(deployment.open_primary()) as connection, connection.cursor() as cursor:
+        try:
+            cursor.execute(f"SELECT 1 FROM {table} WHERE {one_of(view.key, [key])} LIMIT 1")
+            is_there = cursor.fetchone() is not None
+        except pymysql.err.MySQLError as error:
+            raise source_error(error, connection) from None
+    if is_there:
+        raise MisuseError(
+            f"archived rows of it are in {table}. First: DELETE FROM {table} WHERE {equals(view.key, key)};"
+        )
+
+
+def _keepers(deployment: Deployment, views: Sequence[BoundView]) -> dict[str, list[str]]:
+    """By view, the pipelines that keep it. Raises MisuseError where they keep it by another declaration."""
+    with closing(OwnSession(deployment.open_store)) as session:
+        known = known_views(session, deployment.database)
+    keepers: dict[str, list[str]] = {view.id: [] for view in views}
+    for view in views:
+        for (pipeline, name), record in known.items():
+            if name != view.id:
+                continue
+            if record.declaration not in ("", declaration_hash(view.view)):
+                raise MisuseError(
+                    f"views.py declares view {view.id} otherwise than the viewtail that ran last. Restart `viewtail "
+                    "run`, and repeat this command when the view is filled"
+                )
+            keepers[view.id].append(pipeline)
+    return keepers
+
+
+def _look(deployment: Deployment, view: BoundView, pipelines: Sequence[str], key: Key, version: int) -> list[Looked]:
+    """What the view holds now; what it should not hold was erased, where the guard let it."""
+    store = store_of(view.view)
+    with closing(store.traces(deployment.access(store), view)) as traces:
+        found = traces.of(key)
+        held = next((one for one in found if one.holds is Holds.VALUES), None)
+        tombstone = None if held is None else _tombstone_version(view, held, version)
+        if held is None or tombstone is None or not pipelines:
+            return [_looked(view, one) for one in found]
+        _write_tombstone(deployment, view, pipelines[0], key, tombstone)
+        after = {one.place: one for one in traces.of(key)}
+    return [_looked(view, after.get(one.place, one), before=one) for one in found]
+
+
+def _tombstone_version(view: BoundView, held: Trace, passed: int) -> int | None:
+    """A version above that of the values, and not above what the pipelines have passed; None where there is none."""
+    if held.version is None:
+        return None
+    if view.view.entity.version is not None:  # 2 * column, and a delete is one above it
+        return held.version + 1 if held.version % 2 == 0 and held.version < MAX_VERSION else None
+    return passed if held.version < passed else None
+
+
+def _write_tombstone(deployment: Deployment, view: BoundView, pipeline: str, key: Key, version: int) -> None:
+    store = store_of(view.view)
+    with closing(OwnSession(deployment.open_store)) as session:
+        sink, committed = store.for_backfill(deployment.access(store), view, pipeline, session)
+        with closing(sink):
+            for why in sink.prepare().values():
+                raise ViewtailError(f"view {view.id}: {why}")
+            sink.write([ViewWrites(view.id, {key: Write(version, None)})], None)
+            with transaction(committed, "erasing an entity"):
+                pass  # commits what was written where the session is the sink's
+
+
+def _looked(view: BoundView, trace: Trace, before: Trace | None = None) -> Looked:
+    is_clean = trace.holds in (Holds.NOTHING, Holds.TOMBSTONE)
+    was_erased = is_clean and before is not None and before.holds is Holds.VALUES
+    looked = Looked(view=view.id, place=trace.place, found=str(trace.holds), is_clean=is_clean, was_erased=was_erased)
+    if trace.holds is Holds.TOMBSTONE:
+        stays = f"the key; and {trace.stays}" if trace.stays else "the key"
+        return replace(looked, stays=stays, until=trace.until or _UNTIL_DROPPED)
+    if trace.holds is Holds.VALUES and store_of(view.view).keeps_every_change:
+        return replace(looked, run=f"viewtail replay {view.id} (it publishes a tombstone), then this command again")
+    if trace.holds is Holds.VALUES:
+        return replace(
+            looked, run=f"viewtail verify {view.id} --repair (the guard let no tombstone through), then again"
+        )
+    if trace.holds is Holds.FOREIGN:
+        return replace(looked, run="look at it; delete it by hand if it is about the entity")
+    return looked
+
+
+_UNTIL_DROPPED = "the view is dropped: viewtail gives tombstones no expiry, since older changes must not come back"
+
+
+def _beyond(deployment: Deployment, views: Sequence[BoundView], declared: Collection[str]) -> list[Looked]:
+    """What nobody looks at: places that these views had before, and views of the entity that nobody declares now."""
+    with closing(OwnSession(deployment.open_store)) as session:
+        places = known_places(session, deployment.database)
+    table, looked = views[0].table.full_name, []
+    for view in views:
+        if earlier := _earlier(view, places.get(view.id, [])):
+            looked.append(_not_looked(view.id, f"where it lay before its declaration changed: {earlier}", _EARLIER))
+    for name, of in sorted(places.items()):
+        if view_of(name) not in declared and (not of or any(place["entity"] == table for place in of)):
+            run = f"viewtail forget {view_of(name)}"
+            looked.append(_not_looked(name, "what it left: it is not declared any more", run))
+    return looked
+
+
+def _earlier(view: BoundView, places: Sequence[Place]) -> list[Place]:
+    """Of the places that a view has had, those where it does not lie now."""
+    store = store_of(view.view)
+    now = {"entity": view.table.full_name, **store.place(view)}
+    return [place for place in places if place != now] if store.needs_place else []
+
+
+def _not_looked(view: str, place: str, run: str) -> Looked:
+    return Looked(view=view, place=place, found="not looked at", is_clean=False, run=run)
+
+
+_EARLIER = "give the view another name, then viewtail forget this one, which drops what lies in all its places"
+
+
+def _letters(deployment: Deployment, views: Sequence[BoundView], rendered: str) -> int:
+    """Dead letters of the entity, deleted; also of views that nobody declares now."""
+    table, ids = views[0].table.full_name, {view.id for view in views}
+    with closing(OwnSession(deployment.open_store)) as session:
+        places = known_places(session, deployment.database)
+        ids |= {view for view, of in places.items() if any(place["entity"] == table for place in of)}
+        return erase_letters(session, deployment.database, sorted(ids), rendered)
+
+
+def _own(deployment: Deployment, views: Sequence[BoundView], declared: Collection[str], key: Key) -> list[Looked]:
+    """What viewtail's own tables say of the entity; also of views that nobody declares now, and of forgotten ones."""
+    table = views[0].table.full_name
+    with closing(OwnSession(deployment.open_store)) as session:
+        places = known_places(session, deployment.database)
+        left = {view for view, of in places.items() if any(place["entity"] == table for place in of)} - {*declared}
+        with transaction(session, "erasing a key from viewtail's own tables") as cursor:
+            traces = OwnTraces(
+                cursor=cursor,
+                database=deployment.database,
+                key=key,
+                columns=views[0].key,
+                views={view_of(one) for one in (*left, *(view.id for view in views))},
+                known={view_of(one) for one in places},
+            ).erase()
+    return [_looked_own(deployment.database, one) for one in traces]
+
+
+def _looked_own(database: str, trace: OwnTrace) -> Looked:
+    table = quote(database, trace.table)
+    looked = Looked(
+        view="viewtail's own",
+        place=f"table {table}",
+        found=f"the key: {trace.left}" if trace.left else str(Holds.NOTHING),
+        is_clean=not trace.left,
+        was_erased=trace.erased > 0,
+        held=f"the key in {counted(trace.erased, 'rows')}",
+        run="wait until that is over, then this command again" if trace.left else "",
+    )
+    if not trace.conditions:
+        return looked
+    ids, conditions = ", ".join(map(str, trace.conditions)), counted(len(trace.conditions), "conditions")
+    return replace(
+        looked,
+        stays=f"{conditions} that operators wrote (--where), which may name other values of it",
+        until=f"you delete them: DELETE FROM {table} WHERE id IN ({ids});",
+    )
+
+
+# --- What stays ---
+
+
+def _rests(deployment: Deployment, views: Sequence[BoundView], archived: Archived | None) -> list[Rest]:
+    rests = [
+        Rest(what="the values in binlogs of the source and its replicas", until=_binlogs_until(deployment)),
+        Rest(what="backups of MySQL and of the stores", until="you delete them: they are not viewtail's"),
+    ]
+    if any(store_of(view.view).keeps_every_change for view in views):
+        what = "what consumers of the topics made of the messages, and topics made by viewtail replay --into"
+        rests.append(Rest(what=what, until="you erase it there: they are not views"))
+    for file in archived.files if archived is not None else ():
+        until = "you delete it; viewtail restore --from FILE brings back first what it has of others"
+        rests.append(Rest(what=f"archived rows in {file}, if it has any of the entity", until=until))
+    return rests
+
+
+def _binlogs_until(deployment: Deployment) -> str:
+    try:
+        with closing(deployment.open_primary()) as connection:
+            kept_s = int(value_of(connection, "SELECT @@GLOBAL.binlog_expire_logs_seconds") or 0)
+    except pymysql.err.MySQLError:
+        return "the server removes them: see its setting for that"
+    if not kept_s:
+        return "for ever: binlog_expire_logs_seconds is 0"
+    moment = datetime.now(UTC) + timedelta(seconds=kept_s)
+    return f"about {moment:%Y-%m-%dT%H:%M:%SZ}: the server removes them after binlog_expire_logs_seconds"

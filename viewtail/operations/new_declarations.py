@@ -1,0 +1,108 @@
+"""Compares the copy of a changed declaration with its table before readers get it, in the process that keeps the view.
+
+With `on_change = "beside"` nobody stands by with `viewtail rebuild`, which compares before it swaps. So a thread of the
+pipeline's process makes the same pass, for a share of one core's time and while the pipeline does not lag. Only a copy
+that is found equal is swapped (`Rebuilds.due`); what differs is noted, and compared again later. A pass that was cut
+off goes on in the next process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import structlog
+
+from offsets.mysql import OwnSession, Session
+from projectors.pipeline_run import PipelineRun
+from projectors.proving.view_access import Deployment, ViewAccess
+from projectors.rebuilds import Rebuild, Rebuilds, Stage
+from projectors.view_states import State
+from viewtail.changes.errors import StopRequested, ViewtailError, place_of
+from viewtail.operations import rebuild
+from viewtail.operations.cleaner import PASSED_WITHIN_S, ROWS_AT_ONCE, Share
+from viewtail.operations.runs import COMPARISON, forget_but_last
+
+_log = structlog.get_logger("viewtail.rebuild")
+
+LOOK_EVERY_S = 1.0
+SHARE = 0.25  # of one core's time
+FIRST_AGAIN_S, LAST_AGAIN_S = 60.0, 3600.0  # after one that found differences, or could not be done; each time twice
+KEPT_RUNS = 5  # passes of one copy that stay in the record
+
+
+@dataclass(eq=False, kw_only=True)
+class NewDeclarations:
+    """Of one ownership. `run` returns when that ends.
+
+    Args:
+        is_busy: whether the pipeline lags, or does not run.
+    """
+
+    deployment: Deployment
+    own: PipelineRun
+    is_busy: Callable[[], bool]
+    _pauses: dict[str, tuple[float, float]] = field(default_factory=dict)  # by copy: until when (monotonic), how long
+
+    def run(self) -> None:
+        if not self.own.copies:  # one that comes has the pipeline taken again
+            return
+        with closing(OwnSession(self.own.deployment.open_store)) as session:
+            while not self.own.stop.wait(LOOK_EVERY_S):
+                try:
+                    self._look(session)
+                except StopRequested:
+                    return
+                except ViewtailError as error:
+                    _log.info("new declarations wait", pipeline=str(self.own.identity), error=str(error))
+
+    def _look(self, session: Session) -> None:
+        rebuilds = Rebuilds(session, self.own.deployment.database, self.own.identity.name)
+        for one in rebuilds.read().values():
+            if self._is_due(rebuilds, one):
+                self._compare(rebuilds, one)
+
+    def _is_due(self, rebuilds: Rebuilds, one: Rebuild) -> bool:
+        if not one.is_automatic or one.stage is not Stage.BUILDING or one.is_compared:
+            return False
+        if one.copy_id not in self.own.life.views or self._pauses.get(one.copy_id, (0.0, 0.0))[0] > time.monotonic():
+            return False
+        record = rebuilds.states.read_all([one.copy_id]).get(one.copy_id)
+        return record is not None and record.state is State.FILLED
+
+    def _compare(self, rebuilds: Rebuilds, one: Rebuild) -> None:
+        losses, difference = 0, None
+        try:
+            losses, difference = self._pass(one)
+        except ViewtailError as error:
+            difference = f"it could not be compared with its table: {error}"
+        except StopRequested:
+            raise
+        except Exception as error:
+            difference = f"comparing it failed: {type(error).__name__}{place_of(error)}; please report it"
+        rebuilds.found(one, difference, losses)
+        if difference is None:
+            self._pauses.pop(one.copy_id, None)
+            _log.info("the copy of the new declaration is as its table is", view=one.copy_id)
+            self.own.life.wake.set()  # whoever looks for what is due
+            return
+        _, last_s = self._pauses.get(one.copy_id, (0.0, FIRST_AGAIN_S / 2))
+        pause_s = min(2 * last_s, LAST_AGAIN_S)
+        self._pauses[one.copy_id] = (time.monotonic() + pause_s, pause_s)
+        _log.warning("the copy of the new declaration is not swapped", view=one.copy_id, reason=difference)
+
+    def _pass(self, one: Rebuild) -> tuple[int, str | None]:
+        """How often the copy had lost something when it began, and what differs."""
+        copy, stop = self.own.life.views[one.copy_id], self.own.stop
+        with ViewAccess(self.deployment, copy, stop, chunk_rows=ROWS_AT_ONCE) as beside:
+            beside.passed_within_s = PASSED_WITHIN_S
+            losses = beside.first[0].loss_count
+            differences = rebuild.parked_alone(beside)  # known at once; the comparison takes long
+            if not differences:
+                pace = Share(0, stop, share=SHARE, is_busy=self.is_busy)
+                report = rebuild.compared(beside, pace, "compare the new declaration before the swap")
+                forget_but_last(beside.session, self.deployment.database, COMPARISON, copy.id, KEPT_RUNS)
+                differences = rebuild.differences(report) + rebuild.parked_alone(beside)
+        return losses, f"it is not as its table is: {'; '.join(differences)}" if differences else None

@@ -1,0 +1,241 @@
+"""What viewtail's own tables hold of one entity beside its dead letters: its key, where somebody named it. Erases it.
+
+The tables that can: `operator_run` (keys that were named, conditions, how far a run came, what it lowered), `view` (the
+last row of a backfill), and the sentences that say why something is halted, paused, or could not be done. All others
+hold no key of an entity.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from offsets.pauses import MOST_REASON
+from projectors.view_states import State, key_from_text, key_text
+from projectors.views import view_of
+from viewtail.changes.errors import MisuseError
+from viewtail.changes.rendering import in_a_line, parse_key, render_key
+from viewtail.changes.tables import Column
+from viewtail.changes.writes import Key
+from viewtail.operations.runs import CUT_AT, RUNNING, is_under_way
+from viewtail.servers.sessions import quote
+
+ERASED = "(a key that was erased)"
+_LISTED = re.compile(r"^(the keys|parked keys)\b.*: ")
+_DIGEST = re.compile(r" \([0-9a-f]{12}\)$")  # of the keys: with few of them it tells which
+_MORE = re.compile(r" and [\d,]+ more$")
+_WHERE = "where "
+# A key that sentences about something else may hold too: a number, a date, a short word.
+_COMMON = re.compile(r"[\d.-]+|[^\W\d_]{1,8}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTrace:
+    """What one of viewtail's own tables held."""
+
+    table: str
+    erased: int = 0  # rows that named the key
+    left: str = ""  # what still names it, and cannot be changed now
+    conditions: tuple[int, ...] = ()  # ids of runs with a condition that an operator wrote
+
+
+@dataclass(eq=False, kw_only=True)
+class OwnTraces:
+    """Of one entity.
+
+    Args:
+        views: ids of the views of its table, with this key.
+        known: ids of all views that viewtail's tables know; runs of others may be of any table.
+    """
+
+    cursor: Any
+    database: str
+    key: Key
+    columns: tuple[Column, ...]
+    views: Collection[str]
+    known: Collection[str]
+    _rendered: str = field(init=False)
+    _parts: frozenset[Any] = field(init=False)  # as they are kept in JSON
+    _named: re.Pattern[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rendered = render_key(self.key, self.columns)
+        self._parts = frozenset(key_from_text(key_text(self.key, "", 0), 0)[0] or ())
+        self._named = _named(self._rendered)
+
+    def erase(self) -> list[OwnTrace]:
+        """In the caller's transaction; each table that may name a key."""
+        return [
+            self._runs(),
+            self._fills(),
+            *(
+                self._texts(table, column, named, length)
+                for table, column, named, length in (
+                    ("rebuild", "note", "view_name", CUT_AT), ("pipeline_status", "error", "pipeline_id", CUT_AT),
+                    ("pipeline", "pause_reason", "id", MOST_REASON),
+                )
+            ),
+        ]  # fmt: skip
+
+    # -- what operators had done --------------------------------------------------------------------------------
+
+    def _runs(self) -> OwnTrace:
+        table = quote(self.database, "operator_run")
+        self.cursor.execute(f"SELECT id, view, what, progress, result FROM {table}")
+        erased, busy, conditions = 0, [], []
+        for number, view, *texts in self.cursor.fetchall():
+            if view_of(view) not in self.views and view_of(view) in self.known:
+                continue
+            if texts[0].startswith(_WHERE):
+                conditions.append(number)
+            if self._run(*texts) is None:
+                continue
+            # As it is by now: what was counted in it meanwhile stays.
+            self.cursor.execute(
+                f"SELECT state, what, progress, result FROM {table} WHERE id = %s FOR UPDATE", (number,)
+            )
+            state, *texts = self.cursor.fetchone() or (None, "", "{}", "")
+            if (new := self._run(*texts)) is None:
+                continue
+            if state == RUNNING and is_under_way(self.cursor, self.database, number):
+                busy.append(number)
+                continue
+            erased += 1
+            # Without a fingerprint no other run goes on with it: the place may be gone, and it is a hash of the keys.
+            self.cursor.execute(
+                f"UPDATE {table} SET what = %s, progress = %s, result = %s, fingerprint = '' WHERE id = %s",
+                (*new, number),
+            )
+        left = f"what runs now ({', '.join(map(str, busy))})" if busy else ""
+        return OwnTrace(table="operator_run", erased=erased, left=left, conditions=tuple(conditions))
+
+    def _run(self, what: str, progress: str, result: str) -> tuple[str, str, str | None] | None:
+        """The same without the key; None where it does not name it."""
+        counts = orjson.loads(progress)
+        new = (self._what(what)[:CUT_AT], orjson.dumps(self._without(counts)).decode(), self.text(result))
+        return None if new == (what, orjson.dumps(counts).decode(), result) else new
+
+    def _what(self, what: str) -> str:
+        if listed := _LISTED.match(what):
+            return self._keys(listed[0], what[listed.end() :], is_cut=len(what) == CUT_AT)
+        return self._condition(what) if what.startswith(_WHERE) else what
+
+    def _keys(self, head: str, named: str, *, is_cut: bool) -> str:
+        """Of keys that were named: `keys_from_texts` of replay_keys.py writes them."""
+        texts = _DIGEST.sub("", named)
+        more = _MORE.search(texts)
+        tokens = texts[: more.start() if more else len(texts)].split(", ")
+        kept = [ERASED if self._is_named(token) else token for token in tokens]
+        forms = (self._rendered, in_a_line(self._rendered))
+        if is_cut and any(form.startswith(kept[-1]) for form in forms):
+            kept[-1] = ERASED
+        if kept == tokens:
+            # A key with a comma in it was taken apart.
+            either = "|".join(map(re.escape, forms))
+            found = re.sub(rf"(?:^|(?<=, ))(?:{either})(?=, | and | \(|$)", lambda _: ERASED, named)
+            return head + (named if found == named else _DIGEST.sub("", found))
+        return head + ", ".join(kept) + (more[0] if more else "")
+
+    def _is_named(self, token: str) -> bool:
+        try:
+            return parse_key(token, self.columns) == self.key
+        except MisuseError:
+            return False
+
+    def _condition(self, what: str) -> str:
+        """Of a condition that an operator wrote, all that looks like the key."""
+        texts = [part.hex() if isinstance(part, bytes) else str(part) for part in self.key]
+        patterns = [_whole(text) for text in texts if text]
+        if all(pattern.search(what) for pattern in patterns):
+            for pattern in patterns:
+                what = pattern.sub(ERASED, what)
+        return _whole(self._rendered).sub(ERASED, what) if self._rendered else what
+
+    def _without(self, progress: dict[str, Any]) -> dict[str, Any]:
+        """What a run noted, without the key: how far it is, which keys are parked, which it lowered."""
+
+        def without(name: str) -> str:
+            return ERASED if name == self._rendered else name
+
+        new = dict(progress)
+        if self._is_place(new.get("after")):
+            new["after"] = None
+        if "parked" in new and isinstance(new["parked"], list):  # of other kinds it is a count
+            new["parked"] = [without(name) for name in new["parked"]]
+        if "lowered" in new:
+            new["lowered"] = [{**one, "key": without(one["key"])} for one in new["lowered"]]
+        return new
+
+    def _is_place(self, text: Any) -> bool:
+        """Whether it is the row of the entity, by whatever key the table is read."""
+        place = key_from_text(text, 0)[0] if isinstance(text, str) else None
+        return place is not None and self._parts <= set(place)
+
+    # -- views --------------------------------------------------------------------------------------------------
+
+    def _fills(self) -> OwnTrace:
+        """The last row that a backfill read, and why a view is halted or paused."""
+        table = quote(self.database, "view")
+        self.cursor.execute(f"SELECT id, name, state, reason, fill_key FROM {table}")
+        erased, filling = 0, []
+        for number, name, state, reason, fill_key in self.cursor.fetchall():
+            is_of_it = view_of(name) in self.views and fill_key is not None and self._is_place(fill_key)
+            if is_of_it and state == State.BACKFILLING:
+                filling.append(name)
+                is_of_it = False
+            if is_of_it or self.text(reason) != reason:
+                erased += 1
+                self.cursor.execute(
+                    f"UPDATE {table} SET reason = %s, fill_key = IF(%s, NULL, fill_key) "
+                    "WHERE id = %s AND state = %s AND reason <=> %s",
+                    (self.text(reason), is_of_it, number, state, reason),
+                )
+        left = f"how far the backfill of {', '.join(filling)} is" if filling else ""
+        return OwnTrace(table="view", erased=erased, left=left)
+
+    # -- sentences ----------------------------------------------------------------------------------------------
+
+    def _texts(self, table: str, column: str, id_column: str, length: int) -> OwnTrace:
+        name = quote(self.database, table)
+        self.cursor.execute(f"SELECT {id_column}, {column} FROM {name} WHERE {column} IS NOT NULL")
+        named = [(number, text) for number, text in self.cursor.fetchall() if self.text(text, length) != text]
+        for number, text in named:
+            self.cursor.execute(
+                f"UPDATE {name} SET {column} = %s WHERE {id_column} = %s AND {column} = %s",
+                (self.text(text, length), number, text),
+            )
+        return OwnTrace(table=table, erased=len(named))
+
+    def text(self, text: str | None, length: int = CUT_AT) -> str | None:
+        """A sentence without the key, cut to the length of its column."""
+        if text is None or not self._rendered:
+            return text
+        # A list is one match up to the key, which may be in that part too.
+        while (new := self._named.sub(lambda found: f"{found['before'] or ''}{ERASED}", text)) != text:
+            text = new
+        return text[:length]
+
+
+def _named(rendered: str) -> re.Pattern[str]:
+    """Where a sentence names the key, behind the group `before`.
+
+    A common one counts only where the sentence has it as a key: behind that word, in a list of keys, quoted, or alone.
+    """
+    name, erased = re.escape(rendered), re.escape(ERASED)
+    if not _COMMON.fullmatch(rendered):
+        return re.compile(rf"{erased}|(?P<before>)(?<!\w){name}(?!\w)")
+    one = rf"(?:\bkeys? ['\"]?(?:[^\s'\"]*[:{{])?|/_doc/)(?={name}(?!\w|\.\d))"
+    # An earlier viewtail wrote "such as 17, 18". Keys that are texts may hold all that stands between keys.
+    heads = r"(?:\bsuch as (?:keys? )?(?:.*?, )?|\bkeys:? (?:[^;]*?, )?)"
+    listed = rf"{heads}(?={name}(?:[,;)]|\.?$|\. | and ))"
+    alone = rf"(?<=['\"])(?={name}['\"])|^(?={name}$)"
+    return re.compile(rf"{erased}|(?P<before>{one}|{listed}|{alone}){name}", re.DOTALL)
+
+
+def _whole(text: str) -> re.Pattern[str]:
+    """Where it stands by itself; binary values may be written 0x."""
+    return re.compile(rf"(?:(?<=0x)|(?<![\w.])){re.escape(text)}(?![\w.])", re.IGNORECASE)

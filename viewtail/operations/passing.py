@@ -1,0 +1,70 @@
+"""Waits until pipelines have passed this moment of their source: what was committed before it is durable there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from contextlib import closing
+from typing import Protocol
+
+from offsets.mysql import OwnSession, transaction
+from projectors.asked_watermarks import AskedWatermarks
+from projectors.watermarks import WatermarkPlace
+from viewtail.changes.errors import ViewtailError
+from viewtail.operations.status import PipelineStatus
+from viewtail.servers.sessions import Connection, quote
+
+
+class Deployment(Protocol):
+    """What is asked of the composition root."""
+
+    @property
+    def database(self) -> str: ...
+    @property
+    def marks(self) -> WatermarkPlace: ...
+    def open_store(self) -> Connection: ...
+    def pipelines_now(self) -> Mapping[str, PipelineStatus]: ...
+
+
+def passed_now(deployment: Deployment, pipelines: Collection[str], timeout_s: float) -> int:
+    """The version of this moment, once each of these pipelines has passed it; 0 where there are none.
+
+    Raises ViewtailError, with what keeps them from it, where one has not passed it in time.
+    """
+    if not pipelines:
+        return 0
+    ids = _ids(deployment, pipelines)
+    watermarks = AskedWatermarks(
+        deployment.marks,
+        open_store=deployment.open_store,
+        database=deployment.database,
+        pipelines=lambda: ids,
+        trouble=lambda: None,
+        say=lambda _: None,
+        is_visible_needed=False,
+    )
+    with closing(watermarks):
+        version = watermarks.now_within(threading.Event(), timeout_s)
+    if version is None:
+        raise _late(deployment, pipelines, timeout_s)
+    return version
+
+
+def _ids(deployment: Deployment, pipelines: Collection[str]) -> list[int]:
+    with (
+        closing(OwnSession(deployment.open_store)) as session,
+        transaction(session, "looking for pipelines") as cursor,
+    ):
+        cursor.execute(f"SELECT id FROM {quote(deployment.database, 'pipeline')} WHERE name IN %s", (list(pipelines),))
+        return [number for (number,) in cursor.fetchall()]
+
+
+def _late(deployment: Deployment, pipelines: Collection[str], timeout_s: float) -> ViewtailError:
+    now = deployment.pipelines_now()
+    known = [now[name] for name in sorted(pipelines) if name in now]
+    said = "; ".join(f"{one.name} is {one.state}" + (f": {one.error}" if one.error else "") for one in known)
+    return ViewtailError(
+        f"{', '.join(sorted(pipelines))} did not come to this moment of the source in {timeout_s:.0f} s "
+        f"({said or 'not known'}). Nothing was looked at. Repeat the command when `viewtail status` says that they are "
+        "well"
+    )

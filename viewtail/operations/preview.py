@@ -1,0 +1,110 @@
+"""What a declaration would change: a sample of real rows, projected as views.py says now, beside what readers find.
+
+Nothing is written. A row that changed a moment ago may differ because its pipeline has not come to it yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from ingest.canonical.rows import fetch_rows, select_list
+from ingest.canonical.sampling import sampled
+from offsets.mysql import OwnSession, transaction
+from projectors.every_change import projections_for
+from projectors.projection import followed_tables
+from projectors.rebuilds import as_live
+from projectors.stores import Store, Unfit
+from projectors.stores.access import Access
+from projectors.stores.registry import store_of
+from projectors.views import BoundView
+from viewtail.changes.batches import Row
+from viewtail.changes.errors import MisuseError
+from viewtail.changes.rendering import render_key
+from viewtail.changes.writes import Key
+from viewtail.servers.sessions import Connection, quote
+
+Content = Mapping[str, Any]
+
+
+class Deployment(Protocol):
+    """What is asked of the composition root."""
+
+    @property
+    def database(self) -> str: ...  # of viewtail's own tables
+    def open_source(self) -> Connection: ...
+    def open_store(self) -> Connection: ...
+    def access(self, store: Store) -> Access: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One entity that the declaration would change. None: the view does not show it."""
+
+    key: str  # rendered
+    before: Content | None
+    after: Content | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """Of a sample."""
+
+    row_count: int
+    differences: list[Difference]
+    refused: dict[str, str]  # by rendered key: why it could not be projected
+
+    @property
+    def same_count(self) -> int:
+        return self.row_count - len(self.differences) - len(self.refused)
+
+
+def preview(deployment: Deployment, view: BoundView, count: int) -> Preview:
+    """Of `count` rows at most. Raises MisuseError for a view of a store that keeps every change."""
+    store = store_of(view.view)
+    if store.keeps_every_change:
+        raise MisuseError(f"view {view.id} is a topic: it shows changes, and its earlier ones stay as they are")
+    with (
+        closing(OwnSession(deployment.open_store)) as session,
+        transaction(session, "reading where a view is") as cursor,
+    ):
+        view = replace(view, copy=as_live(cursor, deployment.database, view).copy)
+    with closing(deployment.open_source()) as connection:
+        rows = _sample(connection, view, count)
+    projected = projections_for(store, [view], followed_tables([view])).of_rows(view.id, rows, 0)
+    names = [column.name for column in view.table.columns if column.name in view.needed]
+    at = [names.index(column.name) for column in view.key]
+    wanted: dict[Key, Content | None] = {tuple(row[one] for one in at): None for row in rows}
+    refused = {letter.key: letter.reason for letter in projected.parked}
+    for of_view in projected.writes:
+        for key, (_, values) in of_view.writes.items():
+            try:
+                wanted[key] = None if values is None else store.content(view, key, values)
+            except Unfit as error:
+                refused[render_key(key, view.key)] = str(error)
+    found = _found(store, deployment.access(store), view, list(wanted))
+    differences = [
+        Difference(key=name, before=found.get(key), after=after)
+        for key, after in wanted.items()
+        if (name := render_key(key, view.key)) not in refused and found.get(key) != after
+    ]
+    return Preview(row_count=len(wanted), differences=differences, refused=refused)
+
+
+def _sample(connection: Connection, view: BoundView, count: int) -> list[Row]:
+    if view.cells is None:
+        return sampled(connection, view.table, view.needed, count, view.condition)
+    columns = [column for column in view.table.columns if column.name in view.needed]
+    behind = f" ORDER BY {', '.join(quote(column.name) for column in view.key)} LIMIT {count:d}"
+    return fetch_rows(connection, view.cells.select(select_list(columns), "", behind), columns)
+
+
+def _found(store: Store, access: Access, view: BoundView, keys: list[Key]) -> dict[Key, Content]:
+    """What readers find, whatever the declaration that made it."""
+    present = store.as_stored(access, view)
+    if present is None:
+        return {}
+    with closing(store.reader(access, present)) as reader:
+        return {row.key: store.printable(present, row.content) for row in reader.rows(keys)}

@@ -1,0 +1,260 @@
+"""Reading views: by key, by indexed value, by query.
+
+`find` never trusts an index alone: it reads keys from the index table, fetches the canonical rows of those keys, and
+keeps the rows that have the values now, so a view that lags can miss a row for a moment but never return a wrong one.
+A remark beside the answer says when the view is half backfilled, halted or paused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pymysql
+
+from ingest.canonical import fetch_rows, select_list, select_of
+from offsets import migrations, pauses
+from projectors.rebuilds import as_live
+from projectors.stores import SearchPage, ViewReader
+from projectors.stores.registry import STORES, store_of
+from projectors.views import BoundView, View
+from viewtail.changes.batches import Unreadable
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import MisuseError, UnknownNameError, nearest
+from viewtail.changes.rendering import row_value
+from viewtail.changes.tables import Kind, Table
+from viewtail.changes.writes import Key
+from viewtail.operations.given import canonical_value, in_hexadecimal, key_of
+from viewtail.servers.literals import one_of, where_all
+from viewtail.servers.sessions import Connection, MySQLAddress, quote, session_error
+
+if TYPE_CHECKING:
+    from projectors.projection import RowByRow
+
+Open = Callable[[], Connection]
+
+
+class Rows(list[dict[str, Any]]):
+    """Canonical rows: every column that viewtail can read, as docs/types.md says."""
+
+    def __init__(self, rows: Iterable[dict[str, Any]], *, has_more: bool, remark: str | None) -> None:
+        super().__init__(rows)
+        self.has_more = has_more  # the index has more keys than the limit
+        self.remark = remark  # why rows may be missing: the view is half backfilled, or a value may mean another
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One entity as a view has it."""
+
+    view: str  # store:name
+    key: Key
+    version: int
+    content: dict[str, Any]  # index table: value columns; Redis hash: fields as bytes; else the document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """One view, ready to be read.
+
+    Every method raises MisuseError, SourceUnavailableError, StoreUnavailableError, StoreError.
+    """
+
+    view: BoundView
+    remark: str | None  # why it may be incomplete or old
+    open_source: Open
+    open_reader: Callable[[], ViewReader]
+
+    def find(self, values: Sequence[Any], limit: int) -> Rows:
+        """The canonical rows of the entities that have these values of the first value columns, in key order."""
+        from projectors.projection import RowByRow
+
+        view = self.view
+        if not view.view.has_index:
+            kinds = _kinds([kind for store in STORES for kind in store.view_classes if kind.has_index])
+            raise MisuseError(f"view {view.id} has no index to find by; find reads {kinds} views, get reads by key")
+        wanted = _wanted(view, values)
+        if limit < 1:
+            raise MisuseError(f"limit is {limit}; it must be at least 1")
+        with closing(self.open_reader()) as reader:
+            keys = reader.keys_with(wanted, limit + 1)
+        with closing(self.open_source()) as connection:
+            rows = canonical_rows(connection, view, keys[:limit])
+        projected = RowByRow(view, view.needed)
+        matching = [_shown(row, view.table) for row in rows if _matches(row, projected, view, wanted)]
+        remarks = [self.remark, *([] if matching else _other_readings(view, values))]
+        return Rows(matching, has_more=len(keys) > limit, remark=". ".join(filter(None, remarks)) or None)
+
+    def get(self, key: Any) -> Record | None:
+        """What the view has under a key, as of the last acknowledged write; None when it shows nothing."""
+        return self.get_key(key_of(key, self.view))
+
+    def get_key(self, key: Key) -> Record | None:
+        """The same of a key in viewtail's form."""
+        with closing(self.open_reader()) as reader:
+            for row in reader.rows([key]):
+                version = of_entity(row.version, self.view.view)
+                return Record(view=self.view.id, key=row.key, version=version, content=row.content)
+        return None
+
+    def search(self, query: str, *, fields: Sequence[str] | None = None, page: int = 1, size: int = 10) -> SearchPage:
+        """One page of the documents that match a simple query string, best first."""
+        if not store_of(self.view.view).has_search:
+            kinds = _kinds([kind for store in STORES if store.has_search for kind in store.view_classes])
+            raise MisuseError(f"view {self.view.id} cannot be searched; search reads {kinds} views, get reads by key")
+        with closing(self.open_reader()) as reader:
+            found = reader.search(query, fields=fields, page=page, size=size)
+        hits = [replace(hit, version=of_entity(hit.version, self.view.view)) for hit in found.hits]
+        return replace(found, hits=hits)
+
+
+def of_entity(version: int, view: View) -> int:
+    """Of a row that is shown: what its version column says, as `viewtail serve` does, and not what stores guard by."""
+    return version if view.entity.version is None else version // 2
+
+
+def _kinds(kinds: Sequence[type[View]]) -> str:
+    return " and ".join(kind.__name__ for kind in kinds)
+
+
+def named(views: Iterable[View], name: str) -> list[View]:
+    """The views of that name, or of that 'store:name'."""
+    return [view for view in views if name in (view.name, view.id)]
+
+
+def choose(views: Sequence[View], name: str) -> View:
+    """The view of that name, or of that 'store:name'. Raises UnknownNameError with the nearest one."""
+    found = named(views, name)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        which = ", ".join(view.id for view in found)
+        raise MisuseError(f"{name!r} is the name of {len(found)} views; say which: {which}")
+    near = nearest(name, [view.name for view in views] + [view.id for view in views])
+    raise UnknownNameError(f"no view is called {name!r}{near or '; there are ' + ', '.join(view.id for view in views)}")
+
+
+# --- The state of a view ---
+
+
+def found(open_store: Open, address: MySQLAddress, database: str, view: BoundView) -> tuple[BoundView, str | None]:
+    """The view where it is now, and what a reader must know about its state, one sentence; None when it is complete
+    and follows its table."""
+    try:
+        with closing(open_store()) as connection, connection.cursor() as cursor:
+            return as_live(cursor, database, view), _remark(_state_of(cursor, database, view.view), view.view)
+    except pymysql.err.MySQLError as error:
+        raise session_error(error, address, "store") from None
+
+
+def _remark(row: tuple[Any, ...] | None, view: View) -> str | None:
+    if row is None:
+        return f"view {view.id} was never backfilled. Start one: viewtail run"
+    state, reason, count, estimate, *pauses_of = row
+    paused, pipeline_paused = pauses.pause_of(pauses_of[: pauses.COLUMNS]), pauses.pause_of(pauses_of[pauses.COLUMNS :])
+    rows = counted(max(count, estimate), "rows")
+    remarks = {
+        "halted": f"is halted and gets no more changes: {reason}",
+        "paused": f"is paused and gets no changes, {paused}",
+        "filling": f"is only half backfilled ({count:,} of about {rows}): some are missing",
+        "new": "is not backfilled yet: most rows are missing",
+    }
+    if state not in remarks and pipeline_paused is not None:
+        return f"view {view.id} gets no changes, since its pipeline is paused, {pipeline_paused}"
+    return f"view {view.id} {remarks[state]}" if state in remarks else None
+
+
+def _state_of(cursor: Any, database: str, view: View) -> tuple[Any, ...] | None:
+    present = migrations.visible_columns(cursor, database)
+    if not {"view", "pipeline"} <= present.keys():
+        return None
+    of_view, of_pipeline = (
+        (pauses.OF_VIEW, pauses.OF_PIPELINE) if "paused_at" in present["view"] else (pauses.NONE, pauses.NONE)
+    )
+    cursor.execute(
+        f"SELECT v.state, v.reason, v.fill_row_count, v.fill_row_estimate, {of_view}, {of_pipeline} "
+        f"FROM {quote(database, 'view')} v JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id "
+        "WHERE v.name = %s",
+        (view.id,),
+    )
+    row: tuple[Any, ...] | None = cursor.fetchone()
+    return row
+
+
+# --- find ---
+
+
+def _wanted(view: BoundView, values: Sequence[Any]) -> tuple[Any, ...]:
+    columns = store_of(view.view).indexed(view)
+    names = ", ".join(column.name for column in columns)
+    least = len(columns) if view.view.needs_all_values else 1
+    if not least <= len(values) <= len(columns):
+        count = f"{least} to {len(columns)}" if least < len(columns) else f"{least}"
+        most = f"{count} value{'s' * (len(columns) > 1)}"
+        raise MisuseError(f"view {view.id} is indexed by {names}: give {most}, not {len(values)}")
+    wanted = tuple(canonical_value(value, column) for value, column in zip(values, columns, strict=False))
+    if all(value is None for value in wanted):
+        raise MisuseError(f"view {view.id}: NULL alone is not indexed; give a value of {names}")
+    return wanted
+
+
+def _other_readings(view: BoundView, values: Sequence[Any]) -> list[str | None]:
+    columns = store_of(view.view).indexed(view)
+    return [in_hexadecimal(value, column) for value, column in zip(values, columns, strict=False)]
+
+
+_Values = dict[str, Any]  # by column name, in viewtail's forms
+
+
+def canonical_rows(connection: Connection, view: BoundView, keys: Sequence[Key]) -> list[_Values]:
+    """The present canonical row of each key that has one, in the keys' order; every column that can be read.
+
+    With a version column it is the row with the largest version.
+    """
+    if not keys:
+        return []
+    columns = [column for column in view.table.columns if column.kind is not Kind.UNSUPPORTED]
+    where = where_all(view.condition, one_of(view.key, keys))
+    query = select_of(view.table, select_list(columns), where)
+    if view.cells is not None:
+        query = view.cells.select(select_list(columns), where)
+    rows = fetch_rows(connection, query, columns)
+    names = [column.name for column in columns]
+    named: list[_Values] = [dict(zip(names, row, strict=True)) for row in rows]
+    version = view.view.entity.version
+    if version is not None:
+        named.sort(key=lambda row: row[version])
+    newest = {tuple(row[column.name] for column in view.key): row for row in named}  # the last one stays
+    # The source may find more than asked for, where its collation takes two keys for one.
+    return [newest[key] for key in keys if key in newest]
+
+
+def _matches(row: _Values, projected: RowByRow, view: BoundView, wanted: Sequence[Any]) -> bool:
+    """Whether the view shows the row as it is now, under these values."""
+    from projectors.projection import RowRefusedError
+
+    try:
+        values = projected.values(tuple([_readable(row[name]) for name in view.needed]), 0)
+    except RowRefusedError:  # parked: it is not in the view
+        return False
+    if not isinstance(values, tuple):
+        return False
+    named = {column.name: value for column, value in zip(view.values, values, strict=True)}
+    return store_of(view.view).leads_to(view, named, wanted)
+
+
+def _readable(value: Any) -> Any:
+    return None if isinstance(value, Unreadable) else value
+
+
+def _shown(row: _Values, table: Table) -> dict[str, Any]:
+    """As a user's function sees it: JSON parsed; None for a text that cannot be read."""
+    shown = {}
+    for column in table.columns:
+        if column.name not in row:
+            continue
+        value, convert = _readable(row[column.name]), row_value(column)
+        shown[column.name] = value if convert is None or value is None else convert(value)
+    return shown

@@ -1,0 +1,355 @@
+"""Rebuilds a view beside the one that readers read, then swaps the two.
+
+1. A copy is asked for. The process that runs the view's pipeline makes its place and backfills it under live writes.
+2. The filled copy is compared with its table (`Proof`); one that differs is not swapped.
+3. The swap is asked for; the process does it, and readers have the copy from one moment to the next.
+4. The former copy is kept up to date until its time is over: `roll_back` is the same swap the other way.
+
+What was asked for is in MySQL, so each of these may be cut off, and goes on when it is asked for again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from offsets.mysql import OwnSession, Session
+from projectors.binding import declaration_hash, made_by
+from projectors.pace import Pace
+from projectors.proving.view_access import ViewAccess
+from projectors.rebuilds import Rebuild, Rebuilds, Stage
+from projectors.stores.registry import store_of
+from projectors.view_states import KnownView, known_views
+from projectors.views import BoundView, View, view_of
+from viewtail.changes.counting import agreeing, counted
+from viewtail.changes.errors import MisuseError, StopRequested, ViewtailError
+from viewtail.changes.pipelines import PipelineId
+from viewtail.operations import replay
+from viewtail.operations.dead_letters import DeadLetterTable
+from viewtail.operations.runs import COMPARISON, Run
+from viewtail.operations.status import PipelineStatus, ViewStatus
+from viewtail.operations.verify import Report, Verify
+
+LOOK_EVERY_S = (0.5, 2.0)  # first, and at most: each look is work for the server that live changes go to
+LOOKS_SHARE = 0.05  # of the time that it has taken, between two looks
+SHOWN = 5  # entities in a sentence
+SWAP_AGAIN_S = 10.0  # after one that could not be done: the pipeline restarts for each
+
+_SWAPS = {Stage.BUILDING: Stage.SWAPPING, Stage.KEPT: Stage.RETURNING}
+
+
+def compared(beside: ViewAccess, pace: Pace, what: str) -> Report:
+    """A whole pass over a copy, which writes nothing. Raises ViewtailError, StopRequested; it goes on where it was.
+
+    `what`: for the record. Two of one kind do not run at once.
+    """
+    run = Run(beside.session, beside.deployment.database, COMPARISON, beside.view.id, what, beside.view.fingerprint)
+    return Verify(beside=beside, run=run, pace=pace).execute()
+
+
+def parked_alone(beside: ViewAccess) -> list[str]:
+    """What keeps readers from the copy, a sentence: keys that are parked in it, and not in what they have."""
+    copy, live = beside.view.id, beside.view.view.id
+    count, keys = DeadLetterTable(beside.session, beside.deployment.database).parked_alone(copy, live, SHOWN)
+    if not count:
+        return []
+    how = f"why: viewtail dead-letters list {copy}; to swap all the same: viewtail rebuild {live} --accept-parked"
+    return [
+        f"{counted(count, 'keys', 'are')} parked in the copy and not in what readers have ({how}), {_such_as(keys)}"
+    ]
+
+
+def differences(report: Report) -> list[str]:
+    """What keeps readers from the copy, a sentence each. What is parked is told by `parked_alone`."""
+    found = [f"{counted(count, 'entities', 'are')} {kind}" for kind, count in sorted(report.counts.differing.items())]
+    if report.found:
+        found.append(_such_as([one.name for one in report.found[:SHOWN]]))
+    if report.foreign:
+        foreign = counted(report.counts.foreign, "keys")
+        found.append(f"{foreign} that viewtail did not write {agreeing(report.counts.foreign, 'are')} in its place")
+    return found
+
+
+def _such_as(keys: Sequence[str]) -> str:
+    """It calls them keys: `viewtail forget` finds one by that (own_traces.py)."""
+    return f"such as key{'s' * (len(keys) > 1)} {', '.join(keys)}"
+
+
+class Proof(Protocol):
+    """Compares a copy with its table while both change; returns what differs, a sentence each."""
+
+    def __call__(self, copy: BoundView, stop: threading.Event, *, is_hurried: bool) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a rebuild is."""
+
+    stage: str  # building, verifying, swapping, dropping
+    copy: ViewStatus | None  # that is filled, or moved into place; None: the pipeline's process has not begun it
+    remark: str | None  # what it waits for
+    moved_count: int | None = None  # entities, of copies that change places one entity after the other
+
+
+Say = Callable[[Progress], None]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Operation:
+    """On one view. Each method returns when it is done, and raises StopRequested when `stop` is set before.
+
+    Raises MisuseError for what cannot be asked of this view, ViewtailError for what failed.
+    """
+
+    deployment: replay.Deployment
+    view: BoundView
+    say: Say
+    stop: threading.Event
+    _began_at: float = field(default_factory=time.monotonic, init=False)
+
+    def rebuild(
+        self, proof: Proof, started_by: str, *, keep_s: int, is_held: bool, is_hurried: bool = False
+    ) -> Rebuild:
+        """Have readers get the newest copy, which is built first; `is_held` waits before the swap.
+
+        `is_hurried`: it gives no way to live changes, from now on.
+        Called again it goes on where it was; behind the swap it changes nothing.
+        """
+        with self._rebuilds() as (rebuilds, pipeline):
+            self._require_not_paused(rebuilds)
+            rebuilds.begin(self.view.id, started_by, keep_s, is_hurried=is_hurried)
+            one = self._settled(rebuilds, pipeline, self._now(rebuilds))
+            self._require_kept(one)
+            while one.live < one.copy:
+                one = self._wait_until_filled(rebuilds, pipeline, one)
+                if one.live > one.copy or not self._is_proven(proof, rebuilds, one):
+                    continue
+                if is_held:
+                    return one
+                one = self._swap(rebuilds, pipeline, one, keep_s)
+            return one
+
+    def roll_back(self) -> Rebuild:
+        """Have readers get the former copy again, which was kept up to date. Called again it changes nothing."""
+        with self._rebuilds() as (rebuilds, pipeline):
+            one = self._present(rebuilds)
+            self._require_not_paused(rebuilds)
+            one = self._settled(rebuilds, pipeline, one)
+            if one.stage is not Stage.KEPT:
+                raise MisuseError(
+                    f"view {self.view.id} was not swapped, its copy is {one.stage}: there is nothing to go back to"
+                )
+            while one.live > one.copy:
+                one = self._wait_until_filled(rebuilds, pipeline, one)
+                if one.live > one.copy:
+                    one = self._swap(rebuilds, pipeline, one, None)
+            return one
+
+    def require_copy(self) -> None:
+        """Raises MisuseError where there is no copy beside the live one."""
+        with self._rebuilds() as (rebuilds, _):
+            self._present(rebuilds)
+
+    def abort(self) -> bool:
+        """The copy beside the live one goes: one that is being built, or the former one before its time.
+
+        Returns whether viewtail builds another one by itself: no declaration of views.py keeps what readers have.
+        """
+        with self._rebuilds() as (rebuilds, pipeline):
+            one = self._settled(rebuilds, pipeline, self._present(rebuilds))
+            if one.stage is Stage.BUILDING:
+                rebuilds.decline(self.view.id)
+            if one.stage is not Stage.DROPPING:
+                rebuilds.ask(self.view.id, {one.stage}, Stage.DROPPING)
+            while (now := rebuilds.read().get(self.view.id)) is not None and now.copy == one.copy:
+                self._wait("dropping", pipeline, self.deployment.pipelines_now().get(pipeline))
+            live, declaration = rebuilds.live_copies().get(self.view.id, (one.live, ""))
+            if now is not None and live == one.copy:
+                raise ViewtailError(
+                    f"copy {one.copy} of view {self.view.id} was swapped in before it could be dropped: readers have it"
+                )
+            return one.stage is Stage.BUILDING and made_by(self.view, declaration) is None
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _rebuilds(self) -> Iterator[tuple[Rebuilds, str]]:
+        """Those of the view's pipeline, and its name. Raises MisuseError where the store keeps no second copy."""
+        if why := store_of(self.view.view).no_copies(self.view.view):
+            raise MisuseError(f"view {self.view.id} cannot be rebuilt: {why}")
+        with closing(OwnSession(self.deployment.open_store)) as session:
+            pipeline = self._pipeline(session)
+            rebuilds = Rebuilds(session, self.deployment.database, pipeline)
+            yield rebuilds, pipeline
+
+    def _pipeline(self, session: Session) -> str:
+        """The one that keeps the view; for others there is no second copy."""
+        view, database = self.view.view, self.deployment.database
+        known: dict[str, list[KnownView]] = {}
+        for (pipeline, name), one in known_views(session, database).items():
+            if view_of(name) == view.id:
+                known.setdefault(pipeline, []).append(one)
+        found = only_pipeline(view, known)
+        choice = Rebuilds(session, database, found).choices().get(view.id, "")
+        check_is_kept(view, known[found], choice)
+        return found
+
+    def _wait_until_filled(self, rebuilds: Rebuilds, pipeline: str, one: Rebuild) -> Rebuild:
+        """As it is when the copy beside is filled, or when it was swapped by somebody else meanwhile."""
+        while True:
+            now = self._settled(rebuilds, pipeline, self._now(rebuilds, one))
+            if now.copy != one.copy:
+                return now
+            self._require_kept(now)
+            self._require_not_paused(rebuilds)
+            of_pipeline = self.deployment.pipelines_now().get(pipeline)
+            found = _view_of(of_pipeline, one.copy_id)
+            if found is not None and found.state == "filled":
+                return now
+            if found is not None and found.state == "halted":
+                raise ViewtailError(
+                    f"the copy beside view {self.view.id} is halted: {found.reason}. Readers have the view as it was. "
+                    f"Mend that, drop the copy (viewtail rebuild {self.view.id} --abort) and begin again"
+                )
+            self._wait("building", pipeline, of_pipeline, found)
+
+    def _require_kept(self, one: Rebuild) -> None:
+        if one.stage is Stage.DROPPING:
+            raise MisuseError(f"the copy beside view {self.view.id} is being dropped; ask again in a moment")
+
+    def _require_not_paused(self, rebuilds: Rebuilds) -> None:
+        """Raises ViewtailError while the view is paused: what readers have stays as it is until it is resumed."""
+        if rebuilds.is_paused(self.view.id):
+            raise ViewtailError(
+                f"view {self.view.id} is paused: readers keep what they have, and nothing is swapped. A copy beside it "
+                f"stays. First: viewtail resume {self.view.id}; then this command again"
+            )
+
+    def _is_proven(self, proof: Proof, rebuilds: Rebuilds, one: Rebuild) -> bool:
+        """False where a running viewtail swapped it meanwhile: of a changed declaration it compares copies itself."""
+        try:
+            self._prove(proof, one)
+        except ViewtailError:
+            if self._now(rebuilds, one).copy == one.copy:
+                raise
+            return False
+        return True
+
+    def _prove(self, proof: Proof, one: Rebuild) -> None:
+        self.say(Progress(stage="verifying", copy=None, remark=None))
+        copy = replace(self.view, copy=one.copy, is_beside=True)
+        differences = proof(copy, self.stop, is_hurried=one.is_hurried)
+        if differences:
+            raise ViewtailError(
+                f"the copy beside view {self.view.id} is not as its table is, and was not swapped: "
+                f"{'; '.join(differences)}. Readers have the view as it was. Ask again, or drop the copy: "
+                f"viewtail rebuild {self.view.id} --abort"
+            )
+
+    def _swap(self, rebuilds: Rebuilds, pipeline: str, one: Rebuild, keep_s: int | None) -> Rebuild:
+        """Ask, and wait until it was done or refused; a refusal is told, and waited out."""
+        self._require_not_paused(rebuilds)
+        rebuilds.ask(self.view.id, {one.stage}, _SWAPS[one.stage], keep_s)
+        one = self._settled(rebuilds, pipeline, self._now(rebuilds, one))
+        if one.note is not None:
+            self.say(Progress(stage="swapping", copy=None, remark=one.note))
+            self._pause(SWAP_AGAIN_S)
+        return one
+
+    def _settled(self, rebuilds: Rebuilds, pipeline: str, one: Rebuild) -> Rebuild:
+        """The rebuild when nothing is asked for any more."""
+        while one.stage in (Stage.SWAPPING, Stage.RETURNING, Stage.MOVING):
+            now = self.deployment.pipelines_now().get(pipeline)
+            if one.stage is Stage.MOVING:
+                self._wait("swapping", pipeline, now, _view_of(now, self.view.id), one.moved_count)
+            else:
+                self._wait("swapping", pipeline, now)
+            one = self._now(rebuilds, one)
+        return one
+
+    def _now(self, rebuilds: Rebuilds, before: Rebuild | None = None) -> Rebuild:
+        """As it is now, of one that was as `before`. Raises ViewtailError where its copy was dropped, and not swapped.
+
+        A former copy that no declaration keeps is dropped behind the swap: then the rebuild has ended.
+        """
+        found = rebuilds.read().get(self.view.id)
+        if found is not None:
+            return found
+        if before is not None:
+            live, _ = rebuilds.live_copies().get(self.view.id, (0, ""))
+            newest, former = max(before.live, before.copy), min(before.live, before.copy)
+            if live == newest and (before.live < before.copy or before.stage is Stage.MOVING):
+                return replace(before, live=newest, copy=former, stage=Stage.ENDED, note=None, kept_s=None)
+        raise ViewtailError(f"somebody else dropped the copy beside view {self.view.id} meanwhile")
+
+    def _present(self, rebuilds: Rebuilds) -> Rebuild:
+        found = rebuilds.read().get(self.view.id)
+        if found is None:
+            raise MisuseError(
+                f"view {self.view.id} has no copy beside it. To make one: viewtail rebuild {self.view.id}"
+            )
+        return found
+
+    def _wait(
+        self,
+        stage: str,
+        pipeline: str,
+        now: PipelineStatus | None,
+        copy: ViewStatus | None = None,
+        moved_count: int | None = None,
+    ) -> None:
+        self.say(Progress(stage=stage, copy=copy, remark=_trouble(pipeline, now), moved_count=moved_count))
+        least_s, most_s = LOOK_EVERY_S
+        self._pause(min(max(least_s, LOOKS_SHARE * (time.monotonic() - self._began_at)), most_s))
+
+    def _pause(self, seconds: float) -> None:
+        if self.stop.wait(seconds):
+            raise StopRequested
+
+
+def _view_of(pipeline: PipelineStatus | None, name: str) -> ViewStatus | None:
+    views: Sequence[ViewStatus] = () if pipeline is None else pipeline.views
+    return next((one for one in views if one.name == name), None)
+
+
+def _trouble(pipeline: str, now: PipelineStatus | None) -> str | None:
+    """Why it does nothing of what was asked for, and what to run."""
+    if now is None or now.state == "down":
+        return f"no viewtail runs pipeline {pipeline}, which does this. Start one: viewtail run"
+    if now.paused is not None:
+        return f"pipeline {pipeline}, which does this, is paused. To go on: viewtail resume --pipeline {pipeline}"
+    if now.error is not None:
+        return f"pipeline {pipeline}, which does this, is {now.state}: {now.error}"
+    return None
+
+
+def only_pipeline(view: View, known: Mapping[str, Sequence[KnownView]]) -> str:
+    """The one that keeps the view, of `known` by pipeline. Raises MisuseError for a view that has none, or several."""
+    if not known:
+        raise MisuseError(
+            f"view {view.id} was never backfilled, so there is nothing to rebuild. `viewtail run` backfills it first "
+            "of all"
+        )
+    if len(known) > 1 or not PipelineId.parse(next(iter(known))).is_default:
+        raise MisuseError(
+            f"view {view.id} is kept by {', '.join(sorted(known))}, and a view has a second copy only where one "
+            f"pipeline of the binlog keeps it. To project it again in place: viewtail replay {view.id}"
+        )
+    return next(iter(known))
+
+
+def check_is_kept(view: View, copies: Sequence[KnownView], choice: str) -> None:
+    """Raises MisuseError where the viewtail that ran last did not know this declaration.
+
+    It did where a copy is of it, or where an operator went back from it (`choice`).
+    """
+    declared = declaration_hash(view)
+    if all(one.declaration not in ("", declared) for one in copies) and not choice.endswith(declared):
+        raise MisuseError(
+            f"views.py declares view {view.id} otherwise than the viewtail that ran last, which does not read views.py "
+            "again. Start `viewtail run` again: it backfills the view first"
+        )

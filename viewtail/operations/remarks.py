@@ -1,0 +1,197 @@
+"""What to do where something is not well: lines about pipelines, views, processes, copies and the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from projectors.rebuilds import Rebuild, Stage
+from projectors.views import is_copy, view_of
+from viewtail.changes.counting import agreeing, counted
+from viewtail.changes.pipelines import PipelineId
+from viewtail.operations.findings import Findings
+from viewtail.operations.fleet import Fleet, Takeover
+from viewtail.operations.other_apps import MEND, OtherApp
+from viewtail.operations.status import BUSY_ABOVE_S, PipelineStatus, each_view
+
+MOST_NAMES = 3  # in a sentence
+
+
+def told(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
+    """Of pipelines and views that are not well."""
+    yield from _of_pipelines(pipelines)
+    yield from _of_paused(pipelines)
+    yield from _of_views(pipelines)
+
+
+def _of_pipelines(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
+    named: dict[str, list[str]] = {}
+    for one in pipelines:
+        if one.error:
+            named.setdefault(one.error, []).append(one.name)
+        elif one.is_behind:
+            yield (
+                f"pipeline {one.name}: {one.lag_s:.0f} s behind. While lag falls it is catching up; when it rises, the "
+                "store is slower than the changes come: docs/operations.md, Behind"
+            )
+    for error, names in named.items():
+        yield f"{_listed('pipeline', names)}: {error}"
+
+
+def _of_paused(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
+    paused: dict[str, list[str]] = {}
+    for one in pipelines:
+        if one.paused is not None:
+            paused.setdefault(str(one.paused), []).append(one.name)
+    for since, names in paused.items():
+        wanted = names if len(names) == 1 else sorted({PipelineId.parse(name).store for name in names})
+        meant = f"--pipeline {wanted[0]}" if len(wanted) == 1 else "--all"
+        yield (
+            f"{_listed('pipeline', names)}: paused {since}. Nothing is read or written, and nothing lost while the "
+            f"source keeps the changes. To go on: viewtail resume {meant}"
+        )
+
+
+def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
+    for _, view in each_view(pipelines):
+        if view.paused is not None:
+            yield (
+                f"view {view.name} is paused {view.paused}. It gets no changes; to go on: viewtail resume "
+                f"{view_of(view.name)}, which backfills it"
+            )
+        elif view.reason:
+            yield f"view {view.name} is halted: {view.reason}"
+        if view.parked:
+            keys, of = counted(view.parked, "keys"), view_of(view.name)
+            mend = f"viewtail replay {view.name}"
+            if is_copy(view.name):
+                mend = f"viewtail rebuild {of} --abort drops this copy, and viewtail rebuild {of} builds one anew"
+            yield (
+                f"view {view.name}: {keys} could not be applied; all others were. The reasons: viewtail "
+                f"dead-letters list {view.name}. When they are mended: {mend}"
+            )
+
+
+def of_fleet(fleet: Fleet) -> Iterator[str]:
+    """Of processes that were fenced, or that nobody knows."""
+    for one in fleet.fenced[:MOST_NAMES]:
+        what = "is silent" if one.is_silent else "is fenced"
+        yield f"{one.taken_from} {what}: {_taken(one)} {_believes(one)}"
+    if (left := len(fleet.fenced) - MOST_NAMES) > 0:
+        yield f"{left} more {agreeing(left, 'are')} fenced: viewtail status --json"
+    last = fleet.last_takeover
+    if last is not None and last not in fleet.fenced:
+        yield f"last takeover: {_taken(last)}"
+    unknown = [one.name for one in fleet.members if one.state == "unknown"]
+    if unknown:
+        yield (
+            f"{_listed('member', unknown)}: in the consumer group, but not noted in MySQL. Where that is no viewtail "
+            "of this deployment, it takes partitions that views need: end it, or set another VIEWTAIL_SOURCE__GROUP"
+        )
+
+
+def _taken(one: Takeover) -> str:
+    return (
+        f"{one.process} took {_listed('pipeline', one.pipelines)} from {one.taken_from} at {one.at} UTC, "
+        f"{one.s_ago:.0f} s ago."
+    )
+
+
+def _believes(one: Takeover) -> str:
+    if one.is_silent:
+        return "It died, or hangs. It is fenced: if it wakes up, its writes are refused and it stands by"
+    return "It lives, and may believe that it owns them still: its next write is refused, and then it stands by"
+
+
+def _listed(what: str, names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"{what} {names[0]}"
+    rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{what}s {', '.join(names[:MOST_NAMES])}{rest}"
+
+
+def remarks(found: Findings) -> list[str]:
+    """Of the declarations and the source."""
+    lines = [] if found.risk is None else [found.risk]
+    lines += [_soon_gone(one, found.keeps_s) for one in found.nearly_gone]
+    lines += _of_this_app(found) if found.other_app is None else _beside_another(found, found.other_app)
+    lines += [
+        f"view {name} is not declared any more. The next `viewtail run` leaves it, and what it shows, as it is. To get "
+        f"it back, declare it again: viewtail backfills it. Or forget it: viewtail forget {name}"
+        for name in found.retired
+        if name not in found.kept
+    ]
+    lines += [_of_rebuild(one, found) for one in found.rebuilds if one.view not in found.retired]
+    lines += [
+        f"view {name} is as it was declared before (previous=), as an operator wants it. To have what views.py "
+        f"declares now built beside it: viewtail rebuild {name}"
+        for name in found.gone_back
+    ]
+    if found.source_error is not None:
+        lines.append(
+            f"the source does not say what waits in it, nor who is in its group ({found.source_error}). What "
+            "stands above is from MySQL alone"
+        )
+    return lines
+
+
+def _beside_another(found: Findings, other: OtherApp) -> list[str]:
+    """Of another app's viewtail, which keeps this one's from running."""
+    return [f"{other}. {MEND}", *_not_seen(found, "One that is started stands by for the other one")]
+
+
+def _of_this_app(found: Findings) -> list[str]:
+    """Of views that no run has seen, and of those that one keeps which are not in this views.py."""
+    kept = [
+        f"view {name} is not declared in this views.py, and the viewtail that runs ({process}) keeps it: it was "
+        "started with another one. Where that is this app's, it leaves the view when it is restarted"
+        for name, process in found.kept.items()
+    ]
+    return [*_not_seen(found, "Start one: viewtail run"), *kept]
+
+
+def _not_seen(found: Findings, start: str) -> Iterator[str]:
+    return (f"view {name} is declared, but no run has seen it yet. {start}" for name in found.not_run)
+
+
+def _of_rebuild(one: Rebuild, found: Findings) -> str:
+    note = "" if one.note is None else f" It could not be swapped: {one.note}."
+    kept = "" if one.kept_s is None else f" It is kept for {max(0.0, one.kept_s) / 3600:.1f} h more."
+    stage = f"{one.stage}, and being compared with its table" if one.copy_id in found.comparing else one.stage
+    what = f"{one.copy_id} is the copy beside view {one.view}, {stage}, asked for by {one.started_by}.{note}{kept}"
+    if one.move is not None:
+        return f"{what} Readers get the other copy entity by entity, {one.moved_count:,} so far; both are up to date"
+    if one.is_paused and one.stage is not Stage.DROPPING:
+        return f"{what} The view is paused, so nothing is swapped. First: viewtail resume {one.view}"
+    if one.stage is Stage.DROPPING:
+        return f"{what} It is being dropped, by the next `viewtail run` if none runs"
+    if (why := _why_not_swapped(one, found)) is not None:
+        return f"{what} {why}. To have it compared and swapped all the same: viewtail rebuild {one.view}"
+    if one.live > one.copy:
+        return f"{what} To give it to readers again: viewtail rebuild {one.view} --rollback"
+    return f"{what} To go on: viewtail rebuild {one.view}. To drop it: viewtail rebuild {one.view} --abort"
+
+
+def _why_not_swapped(one: Rebuild, found: Findings) -> str | None:
+    """Why the filled copy of a changed declaration is not compared now; None of others."""
+    if not one.is_automatic or one.stage is not Stage.BUILDING or one.is_compared:
+        return None
+    for pipeline in found.pipelines:
+        is_filled = any(view.name == one.copy_id and view.state == "filled" for view in pipeline.views)
+        if is_filled and pipeline.state != "down" and pipeline.lag_s > BUSY_ABOVE_S:
+            return (
+                f"viewtail compares it with its table, and then swaps it, only while pipeline {pipeline.name} is less "
+                f"than {BUSY_ABOVE_S:.0f} s behind, and it is {pipeline.lag_s:.1f} s behind now"
+            )
+    return None
+
+
+def _soon_gone(one: PipelineStatus, keeps_s: float | None) -> str:
+    return (
+        f"pipeline {one.name}: it stands where the source was {_hours(one.lag_s)} ago, and the source keeps "
+        f"changes for {_hours(keeps_s or 0.0)}. Let the source keep them longer, or go on before they are gone "
+        f"(viewtail resume --pipeline {one.name}): else every view of it must be backfilled again"
+    )
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds < 2 * 86400 else f"{seconds / 86400:.1f} days"

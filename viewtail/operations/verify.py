@@ -1,0 +1,482 @@
+"""Proves that a view shows what its table says, or says where not, under live writes; writes what is wrong again.
+
+A pass goes through the table by key, chunk by chunk, and through what the store shows besides. What differs at first is
+looked at again once the pipeline has passed that moment (projectors/proving/comparison.py), so lag is never taken for
+damage. A whole pass that found nothing wrong, or mended all of it and found it equal then, proves the view through the
+moment at which it began.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from ingest.canonical.chunks import row_order
+from ingest.canonical.tables import row_estimates
+from offsets.mysql import Session, transaction
+from projectors.pace import Pace
+from projectors.proving.comparison import Comparison, Found, Settled
+from projectors.proving.reprojection import Reprojection
+from projectors.proving.view_access import Keeper, ViewAccess
+from projectors.stores import NOTHING_HELD
+from projectors.view_states import State, key_from_text, key_text
+from viewtail.changes.counting import counted
+from viewtail.changes.errors import StopRequested, ViewtailError
+from viewtail.changes.writes import Key
+from viewtail.operations.runs import DONE, STOPPED, Run
+from viewtail.operations.version_resets import VersionReset, lowered_by, note
+from viewtail.servers.sessions import quote
+
+SUSPECTS_AT_ONCE = 2_000
+REPAIRS = 3  # of one entity: a change may come between its row's reading and the end of what kept changes out
+SAVE_EVERY_S = 5.0
+MOST_LISTED = 1_000  # entities that are told of one by one
+MOST_KNOWN = 100_000  # entities that differ and are known again, should the store show them once more
+SAMPLED_ROWS = 100  # of a chunk of a sample; fewer are better spread, and cost more
+MOST_PASSED_OVER = 100  # chunks in one step
+LED_WITHIN_S = 15.0  # readers, by the running viewtail, once something else leads them
+MISLED = "misled"  # counted with the kinds of difference: what leads readers to the view leads elsewhere
+
+
+@dataclass(slots=True, kw_only=True)
+class Counts:
+    """What a pass has counted; kept with its progress."""
+
+    rows: int = 0  # of the table, compared
+    shown: int = 0  # keys of the store, looked up in the table
+    passed_over: int = 0  # rows that a sample left out
+    differing: Counter[str] = field(default_factory=Counter)  # by kind of difference, when they were found
+    repaired: int = 0
+    parked: int = 0
+    changing: int = 0
+    foreign: int = 0
+    behind: int = 0  # changed since the place at which a view stands that nobody runs
+
+
+class StandingView(Protocol):
+    """A view whose pipeline nobody runs, or is paused: it gets no changes, while its table may go on changing."""
+
+    @property
+    def at(self) -> str:
+        """The place in the stream at which the view stands."""
+
+    def changed(self) -> Collection[Key]:
+        """The keys that the stream says changed since then, up to the moment at which this is asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What became of one pass over one view."""
+
+    view: str
+    counts: Counts
+    found: tuple[Found, ...]  # the first MOST_LISTED that differ
+    repaired: tuple[Found, ...]  # of these, those that were written again and are equal now
+    parked: tuple[str, ...]
+    lettered: frozenset[str]  # of these, those that have a dead letter
+    foreign: tuple[str, ...]
+    misled: str  # how readers were led elsewhere, in a sentence; '' where they were not
+    is_equal: bool  # by now
+    is_whole: bool  # a pass over all of it, which a sample is not
+    proven_through: str | None  # UTC
+    lowered: Mapping[str, VersionReset] = field(default_factory=dict)  # by rendered key, of those in `repaired`
+    lowered_count: int = 0  # of the run: also before it was stopped, and beyond MOST_LISTED
+    behind: int = 0  # entities that changed behind the place at which the view stands, where nobody runs its pipeline
+    stands_at: str | None = None  # that place
+    took_s: float = 0.0
+    estimate: int = 0
+    confidence: str = ""
+
+
+@dataclass(eq=False, kw_only=True)
+class Verify:
+    """One pass over one view.
+
+    Args:
+        is_repair: write what is wrong through the guard, and compare it again.
+        is_unasked: nobody asked for the repair. Nothing is written in the place of another program's value; its key is
+            parked. No version is lowered where a newer row may have been archived.
+        share: of the table that is compared; 1.0: all of it.
+        say: is called with the counts and the estimate of rows, now and then.
+        found: is called with each entity that differs for good, and whether it was mended.
+        standing: the view as it stands where nothing is written into it.
+    """
+
+    beside: ViewAccess
+    run: Run
+    pace: Pace
+    is_repair: bool = False
+    is_unasked: bool = False
+    share: float = 1.0
+    say: Callable[[Counts, int], None] = lambda *_: None
+    found: Callable[[Found, bool], None] = lambda *_: None
+    standing: Callable[[], StandingView] | None = None
+    counts: Counts = field(default_factory=Counts)
+    _listed: list[Found] = field(default_factory=list)
+    _repaired: list[Found] = field(default_factory=list)
+    _parked: set[str] = field(default_factory=set)
+    _lowered: dict[str, VersionReset] = field(default_factory=dict)  # no more of them than are listed
+    _differing: set[Key] = field(default_factory=set)  # what is not repaired, and may come a second time
+    save_every_s: float = SAVE_EVERY_S
+    _saved_at: float = field(default_factory=time.monotonic)
+    _after: str | None = None  # how far the table was compared; its suspects may be unsettled
+    _lasting: Counts | None = None  # of `counts`, what is not counted again by a pass that goes on; None: all of it
+    _suspects: list[Key] = field(default_factory=list)
+    _seed: int = 0
+    _stands: StandingView | None = None
+    _changed: Collection[Key] = ()  # of a view that stands still; more of them are known later
+
+    def execute(self) -> Report:
+        """Raises ViewtailError; StopRequested where it was stopped: another one goes on where it was."""
+        began = time.monotonic()
+        beside = self.beside
+        beside.check()
+        beside.require_place()
+        self._stand_still_if_down()
+        self.run.begin()
+        try:
+            return self._execute(began)
+        except StopRequested:
+            self.run.end(STOPPED, _words(self.counts))
+            raise
+        except ViewtailError as error:
+            self.run.fail(error)
+            raise
+
+    def _execute(self, began: float) -> Report:
+        beside = self.beside
+        keepers = beside.keepers()
+        estimate = self._estimate()
+        comparison = beside.comparison()
+        writer = beside.reprojection if self.is_repair else None
+        progress = self.run.progress
+        order = row_order(beside.view.table)
+        losses = sum(one.loss_count for one in keepers)
+        is_standing = self._stands is not None
+        now = order, losses, is_standing
+        # It begins; or the table is read in another order by now, or the view is not what was compared before.
+        if (progress.get("order"), progress.get("losses"), progress.get("is_standing", False)) != now:
+            started = _now(beside.session)
+            lowered: dict[str, Any] = {
+                name: progress[name] for name in ("lowered", "lowered_count") if name in progress
+            }
+            progress.clear()
+            progress |= lowered
+            progress |= {"order": order, "began_at": started, "watermark": beside.now(), "is_through": False}
+            progress |= {"losses": losses, "is_standing": is_standing}
+            self._save()
+        else:
+            self.counts, self._parked = _counts(progress["counts"]), set(progress["parked"])
+            self.counts.parked = len(self._parked)
+            progress["watermark"] = beside.now()  # this process knows no other
+        self._seed = self.run.id
+        settle = partial(self._settle, comparison, writer)
+        if not progress["is_through"]:
+            self._through_table(comparison, settle, estimate)
+        if not comparison.sees_strangers and self.share == 1.0:
+            self._through_store(comparison, settle, estimate)
+        settle()
+        beside.require_place()
+        self.counts.foreign = len(comparison.reader.foreign)
+        misled = self._misled(comparison)
+        return self._report(keepers, estimate, began, comparison, misled)
+
+    def _stand_still_if_down(self) -> None:
+        """A view that gets no changes, since its pipeline is down or paused, is compared as it stands."""
+        if self.standing is None or (standstill := self.beside.standstill()) is None:
+            return
+        if self.is_repair:
+            why, mend = standstill
+            raise ViewtailError(f"{why}, and what is wrong is written as of a moment that it has passed. {mend}")
+        self.beside.is_standing = True
+        self._stands = self.standing()
+        self._changed = self._stands.changed()
+
+    def _require_standing(self) -> None:
+        """Raises ViewtailError where the pipelines go on by now: what differs may be about to come."""
+        if self._stands is not None and self.beside.standstill() is None:
+            raise ViewtailError(
+                f"the pipeline of {self.beside.view.id} was started or resumed meanwhile, so the view does not stand "
+                "still any more. Run the same command again: it compares the view while that gets changes"
+            )
+
+    def _without_behind(self, found: list[Found]) -> list[Found]:
+        """Those that did not change since the place at which the view stands.
+
+        A row may have changed after that was asked first: it is asked again once rows that differ have been read.
+        """
+        if self._stands is None or not found:
+            return found
+        self._require_standing()
+        if any(one.key not in self._changed for one in found):
+            self._changed = self._stands.changed()
+        left = [one for one in found if one.key not in self._changed]
+        self.counts.behind += len(found) - len(left)
+        return left
+
+    # -- the pass -----------------------------------------------------------------------------------------------
+
+    def _through_table(self, comparison: Comparison, settle: Callable[[], None], estimate: int) -> None:
+        progress = self.run.progress
+        self._after = progress["after"]
+        self.pace.begin()
+        chance = random.Random(f"{self._seed}:{self._after}")
+        is_last, to_pass_over = False, _chunks_to_pass_over(chance, self.share)
+        while not is_last:
+            after, _, _ = key_from_text(self._after, 0)
+            if to_pass_over:
+                rows = min(to_pass_over, MOST_PASSED_OVER) * SAMPLED_ROWS
+                to_pass_over -= min(to_pass_over, MOST_PASSED_OVER)
+                last, count = comparison.rows.key_after(after, rows, progress["watermark"]), 0
+                self.counts.passed_over += rows if last is not None else 0
+            else:
+                to_pass_over = _chunks_to_pass_over(chance, self.share)
+                chunk, suspects = comparison.look(after, progress["watermark"])
+                self._suspects += suspects
+                last, count = (None, 0) if chunk is None else (chunk.last_key, len(chunk.rows))
+                self.counts.rows += count
+                is_last = chunk is not None and chunk.is_last and self.share == 1.0
+            if last is None:
+                break
+            self._after = key_text(last, progress["order"], 0)
+            self._go_on(settle, estimate, count)
+        settle()
+        progress["is_through"] = True
+        self._save()
+
+    def _through_store(self, comparison: Comparison, settle: Callable[[], None], estimate: int) -> None:
+        """What the store shows and the table does not have; begins again where it was stopped."""
+        self.counts.shown = 0
+        self.pace.begin()
+        self._lasting = _counts(_as_dict(self.counts))
+        for count, suspects in comparison.orphans(self.run.progress["watermark"]):
+            self._suspects += suspects
+            self.counts.shown += count
+            self._go_on(settle, estimate, count)
+
+    def _go_on(self, settle: Callable[[], None], estimate: int, rows: int) -> None:
+        is_stopped = self.beside.stop.is_set()
+        is_due = time.monotonic() - self._saved_at > self.save_every_s
+        # Settling waits, which one that was stopped does not: what is unsettled is compared again.
+        if not is_stopped and (is_due or len(self._suspects) >= SUSPECTS_AT_ONCE):
+            settle()
+            self.pace.begin()  # most of that is waiting
+        if not self._suspects and (is_due or is_stopped):
+            self._save()
+        self.say(self.counts, estimate)
+        if is_stopped:
+            raise StopRequested
+        self.pace.after(rows)
+
+    def _save(self) -> None:
+        """How far the pass is. Called when no suspect waits: a pass that goes on there would never see it again."""
+        self.beside.check()  # a view that was halted meanwhile is compared no further
+        progress = self.run.progress
+        progress["after"], progress["counts"] = self._after, _as_dict(self._lasting or self.counts)
+        progress["parked"] = sorted(self._parked)[:MOST_LISTED]
+        self.run.save()
+        self._saved_at = time.monotonic()
+
+    # -- what differs -------------------------------------------------------------------------------------------
+
+    def _settle(self, comparison: Comparison, writer: Reprojection | None) -> None:
+        suspects, self._suspects = self._suspects, []
+        if not suspects:
+            return
+        settled = comparison.settle(suspects)
+        settled.found = self._without_behind(settled.found)
+        if writer is None:
+            settled.found = self._at_first(settled.found)
+        if settled.found:
+            self.beside.require_place()  # or all of it differs, and is about to be backfilled
+            self.beside.check()
+        self.run.progress["watermark"] = max(self.run.progress["watermark"], settled.watermark)
+        self._note(settled)
+        spared = [one.key for one in settled.found if self.is_unasked and (one.held.is_foreign or one.may_be_archiving)]
+        writable = [one for one in settled.found if one.key not in spared]
+        mended = set() if writer is None else self._mend(comparison, writer, writable)
+        # The store refuses another program's, which parks them, as it does the pipeline's writes; its guard the others.
+        if spared and writer is not None:
+            writer.of_keys(spared, self.beside.now())
+        for one in settled.found:
+            self.found(one, one.key in mended)
+        self._note_repaired([one for one in settled.found if one.key in mended])
+        self._save()
+
+    def _at_first(self, found: Sequence[Found]) -> list[Found]:
+        """Without those that were found before: a store may show a key twice, or in a place besides its own."""
+        new = [one for one in found if one.key not in self._differing]
+        self._differing.update(one.key for one in new[: MOST_KNOWN - len(self._differing)])
+        return new
+
+    def _note_repaired(self, repaired: list[Found]) -> None:
+        for counts in (self.counts, self._lasting):
+            if counts is not None:
+                counts.repaired += len(repaired)
+        if self._lasting is not None:
+            self._lasting.differing.update(one.difference.value for one in repaired)
+        self._repaired += repaired[: MOST_LISTED - len(self._repaired)]
+
+    def _note(self, settled: Settled) -> None:
+        for one in settled.found:
+            self.counts.differing[one.difference.value] += 1
+        self._listed += settled.found[: MOST_LISTED - len(self._listed)]
+        self._parked.update(settled.parked)
+        self.counts.parked = len(self._parked)
+        self.counts.changing += len(settled.changing)
+
+    def _mend(self, comparison: Comparison, writer: Reprojection, found: Sequence[Found]) -> set[Key]:
+        """Those that are equal once they were written again."""
+        left, unmended = {one.key: one for one in found}, set[Key]()
+        for attempt in range(REPAIRS):
+            if not left:
+                break
+            # What was written, and is not there: Elasticsearch remembers the version of a document that somebody
+            # deleted for a minute, and keeps older ones out.
+            unexplained = {
+                key: one.held
+                for key, one in left.items()
+                if one.is_unexplained or (attempt and one.held == NOTHING_HELD)
+            }
+            version = self.beside.now()
+            if any(one.is_unexplained for one in left.values()):
+                self._note_lowered(lowered_by(self.beside.view, list(left.values()), version))
+            writer.of_keys(list(left), version, unexplained)
+            again = comparison.settle(left)
+            unmended |= {key for key in left if key in again.changing or comparison.name_of(key) in again.parked}
+            left = {one.key: one for one in again.found}
+        return {one.key for one in found if one.key not in left and one.key not in unmended}
+
+    def _note_lowered(self, lowered: Sequence[VersionReset]) -> None:
+        """In the record, before it is done; what another attempt lowers again is there."""
+        if new := [one for one in lowered if one.name not in self._lowered]:
+            note(self.run.progress, new)
+            self.run.save()
+            self._lowered |= {one.name: one for one in new[: MOST_LISTED - len(self._lowered)]}
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def _misled(self, comparison: Comparison) -> str:
+        """How readers are led elsewhere. The pipeline alone puts that right, and a repair waits for it."""
+        first = why = comparison.reader.pointer_problem()
+        if not first:
+            return ""
+        self.counts.differing[MISLED] += 1
+        began = time.monotonic()
+        while why and self.is_repair and time.monotonic() - began < LED_WITHIN_S:
+            if self.beside.stop.wait(0.5):
+                raise StopRequested
+            self.beside.check()
+            why = comparison.reader.pointer_problem()
+        self.counts.repaired += not why
+        return why or first
+
+    def _report(
+        self, keepers: Sequence[Keeper], estimate: int, began: float, comparison: Comparison, misled: str
+    ) -> Report:
+        self._require_standing()
+        counts, foreign = self.counts, tuple(comparison.reader.foreign)
+        left = counts.differing.total() - counts.repaired
+        is_equal = not (left or counts.parked or counts.changing or foreign)
+        is_whole = self.share == 1.0
+        through = None
+        if is_equal and is_whole and self._stands is None:
+            began_at, losses = self.run.progress["began_at"], self.run.progress["losses"]
+            through = prove(self.beside.session, self.beside.deployment.database, keepers, began_at, losses)
+            if through is None:
+                raise ViewtailError(
+                    f"view {self.beside.view.id} lost something, or was halted, while it was compared: nothing is "
+                    "proven. Run the same command again"
+                )
+        self.run.progress["counts"] = _as_dict(counts)
+        self.run.end(DONE, _words(counts))
+        return Report(
+            view=self.beside.view.id,
+            counts=counts,
+            found=tuple(self._listed),
+            repaired=tuple(self._repaired),
+            lowered=self._lowered,
+            lowered_count=self.run.progress.get("lowered_count", 0),
+            parked=tuple(sorted(self._parked))[:MOST_LISTED],
+            lettered=self.beside.parked() & self._parked if self._parked else frozenset(),
+            foreign=foreign,
+            misled=misled,
+            is_equal=is_equal,
+            is_whole=is_whole,
+            proven_through=through,
+            took_s=time.monotonic() - began,
+            estimate=estimate,
+            confidence="" if is_whole else _confidence(counts, comparison),
+            behind=counts.behind,
+            stands_at=None if self._stands is None else self._stands.at,
+        )
+
+    def _estimate(self) -> int:
+        table = self.beside.view.table
+        connection = self.beside.deployment.open_source()
+        try:
+            return row_estimates(connection, {(table.schema, table.name)}).get((table.schema, table.name), 0)
+        finally:
+            connection.close()
+
+
+def prove(session: Session, database: str, keepers: Sequence[Keeper], began_at: str, losses: int) -> str | None:
+    """Note that the view is proven through a moment; None where it was halted, or lost something, since then."""
+    ids = [one.view_id for one in keepers]
+    table = quote(database, "view")
+    with transaction(session, "noting that a view is proven") as cursor:
+        cursor.execute(
+            f"SELECT SUM(loss_count) FROM {table} WHERE id IN %s AND state = %s FOR UPDATE", (ids, State.FILLED)
+        )
+        if cursor.fetchone() != (losses,):
+            return None
+        cursor.execute(
+            f"UPDATE {table} SET proven_at = GREATEST(COALESCE(proven_at, %s), %s) WHERE id IN %s",
+            (began_at, began_at, ids),
+        )
+    return began_at
+
+
+def _now(session: Session) -> str:
+    """The time of the server of viewtail's own tables, UTC."""
+    with transaction(session, "asking for the time") as cursor:
+        cursor.execute("SELECT CAST(CURRENT_TIMESTAMP(6) AS CHAR)")
+        return str(cursor.fetchone()[0])
+
+
+def _as_dict(counts: Counts) -> dict[str, Any]:
+    names = ("rows", "shown", "passed_over", "repaired", "parked", "changing", "foreign", "behind")
+    return {**{name: getattr(counts, name) for name in names}, "differing": dict(counts.differing)}
+
+
+def _counts(kept: dict[str, Any]) -> Counts:
+    return Counts(**{**kept, "differing": Counter(kept["differing"])})
+
+
+def _words(counts: Counts) -> str:
+    """For the record."""
+    found = [f"{count:,} {name}" for name, count in sorted(counts.differing.items())]
+    kinds = ", ".join(found + ([f"{counts.foreign:,} foreign"] if counts.foreign else [])) or "none differs"
+    more = f", {counts.repaired:,} repaired" if counts.repaired else ""
+    parked = f", {counts.parked:,} parked" if counts.parked else ""
+    return f"{counted(counts.rows, 'rows')} compared: {kinds}{more}{parked}"
+
+
+def _chunks_to_pass_over(chance: random.Random, share: float) -> int:
+    """Chunks before the next one that is compared, where each is with this chance."""
+    return 0 if share == 1.0 else int(math.log(1 - chance.random()) / math.log(1 - share))
+
+
+def _confidence(counts: Counts, comparison: Comparison) -> str:
+    """The rule of three, where none of so many rows differs."""
+    if not counts.rows or counts.differing:
+        return ""
+    share = min(1.0, 3 / counts.rows)
+    extra = "" if comparison.sees_strangers else "; what the view shows and the table does not have was not looked for"
+    return f"with 95% confidence fewer than {share:.2%} of the rows differ, if such rows are spread evenly{extra}"

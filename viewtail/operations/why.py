@@ -1,0 +1,320 @@
+"""Why a view shows what it shows of one entity: its row, the view, the pipeline, its dead letter, its last change.
+
+Everything is read, nothing is written but a watermark. The verdict names what is so, and the command to run next.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from ingest import History, TimedSource
+from offsets.mysql import transaction
+from projectors.binding import made_by
+from projectors.proving.changed_keys import Change, LookBack, Looked
+from projectors.proving.comparison import Comparison, Expected
+from projectors.proving.view_access import Keeper, ViewAccess
+from projectors.stores import NOTHING_HELD, Held, Unfit
+from projectors.stores.owners import TO_TAKE_OVER
+from projectors.view_states import State, known_views
+from viewtail.changes.errors import StopRequested, ViewtailError, WatermarkMissingError, once
+from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
+from viewtail.changes.versions import parts_of
+from viewtail.changes.writes import Key
+from viewtail.operations.looked_back import moment, notes, place_of
+from viewtail.operations.replay import has_copy_of
+from viewtail.operations.status import PipelineStatus
+from viewtail.servers.sessions import quote
+
+SETTLED_WITHIN_S = 5.0  # so long the pipeline may take to come to this moment
+READ_FOR_S, READ_BYTES = 15.0, 1 << 30  # of the binlog, backwards for the last change; the newest file has no bound
+_ELSEWHERE = ". Other sets are not searched for it here; `viewtail verify` does"
+
+
+class Verdict(StrEnum):
+    """What is so."""
+
+    CURRENT = "current"  # the view shows the row as it is
+    ABSENT = "rightly absent"  # there is no row, and the view shows none
+    KEPT_OUT = "kept out by where"  # the row does not belong in the view, and is not there
+    BEHIND = "behind"  # the pipeline has not come to this moment
+    PARKED = "parked"  # the row cannot be in the view
+    HALTED = "halted"  # the view gets no changes
+    PAUSED = "paused"  # the same, as an operator wants it
+    FILLING = "filling"  # the view is being backfilled
+    WRONG = "wrong"  # nothing will mend it by itself
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the view shows of the entity what it must."""
+        return self in (Verdict.CURRENT, Verdict.ABSENT, Verdict.KEPT_OUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A dead letter."""
+
+    reason: str
+    version: int
+    count: int
+    first_at: str  # UTC
+    last_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """All of it."""
+
+    view: str
+    key: str
+    verdict: Verdict
+    why: str  # in words
+    run_next: str  # a command; '' where there is nothing to do
+    has_row: bool
+    row_version: int | None  # of its last change, or from its version column; None: not known
+    row_at: str | None  # when that was committed, UTC
+    held: Held | None  # None: the store has nothing of it
+    held_at: str | None  # when the change that the view shows was committed, UTC
+    held_place: str | None  # where the change that the view shows stands in the binlog
+    pipeline: PipelineStatus
+    letter: Letter | None
+    change: Change | None
+    change_at: str | None  # UTC
+    change_note: str  # why none is known, or how far it was looked for
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Why:
+    """Asks once.
+
+    Args:
+        status: by name, the pipelines as they are now.
+        history: the source's, for a reader that nobody else uses; None where it is no binlog.
+    """
+
+    beside: ViewAccess
+    status: Callable[[], Mapping[str, PipelineStatus]]
+    history: Callable[[], History | None]
+
+    def of(self, key: Key) -> Answer:
+        """Raises ViewtailError where the source or the store does not answer."""
+        beside, comparison = self.beside, self.beside.comparison()
+        keeper = self._keeper()
+        pipeline = self.status()[keeper.pipeline]
+        expected, has_row = self._expected(comparison, key)
+        held = self._held(comparison, key, keeper)
+        letter = self._letter(comparison.name_of(key))
+        verdict, why, run_next = self._verdict(comparison, key, keeper, pipeline, expected, held, letter, has_row)
+        if verdict.is_well and (misled := comparison.reader.pointer_problem()):
+            verdict, why, run_next = Verdict.WRONG, misled, f"viewtail verify {beside.view.id} --repair"
+        if verdict not in (Verdict.CURRENT, Verdict.ABSENT, Verdict.KEPT_OUT):
+            held = self._held(comparison, key, keeper)
+        looked, note = self._looked(key, held)
+        last, shown, write = looked.last, looked.shown, expected.writes.get(key)
+        told = last
+        if verdict is Verdict.WRONG and looked.removed is not None:  # which may be what is wrong
+            told = max(last or looked.removed, looked.removed, key=lambda change: change.version)
+        version = last.version if last is not None and looked.is_sure else None
+        if self._has_column:
+            version = None if write is None else write[0]
+        return Answer(
+            view=beside.view.id,
+            key=comparison.name_of(key),
+            verdict=verdict,
+            why=why,
+            run_next=run_next,
+            has_row=has_row,
+            row_version=version if has_row else None,
+            row_at=_committed(last) if has_row and looked.is_sure else None,
+            held_at=_committed(shown),
+            held=None if held == NOTHING_HELD else held,
+            held_place=self._place(held, pipeline),
+            pipeline=pipeline,
+            letter=letter,
+            change=told,
+            change_at=_committed(told),
+            change_note=note,
+        )
+
+    def _held(self, comparison: Comparison, key: Key, keeper: Keeper) -> Held:
+        if self._is_of_another(keeper):
+            return _OF_ANOTHER  # it may have other columns, or another form
+        return comparison.reader.held([key]).get(key, NOTHING_HELD)
+
+    def _is_of_another(self, keeper: Keeper) -> bool:
+        """Whether readers have what no declaration of views.py made, and nothing keeps."""
+        return keeper.state == State.HALTED and made_by(self.beside.view, keeper.declaration) is None
+
+    def _is_built_beside(self, keeper: Keeper) -> bool:
+        """Whether what views.py declares is in a copy beside what readers have of something else."""
+        known = known_views(self.beside.session, self.beside.deployment.database)
+        return self._is_of_another(keeper) and has_copy_of(self.beside.view.view, known)
+
+    # -- the verdict --------------------------------------------------------------------------------------------
+
+    def _verdict(
+        self,
+        comparison: Comparison,
+        key: Key,
+        keeper: Keeper,
+        pipeline: PipelineStatus,
+        expected: Expected,
+        held: Held,
+        letter: Letter | None,
+        has_row: bool,
+    ) -> tuple[Verdict, str, str]:
+        view = self.beside.view.id
+        name = comparison.name_of(key)
+        quoted = name if re.fullmatch("[\\w:.%@+-]+", name) else shlex.quote(name)
+        well = _well(key, expected, has_row=has_row, besides=_ELSEWHERE if comparison.reader.has_strays else "")
+        if _is_equal(comparison, key, expected, held):
+            return well
+        if keeper.state != State.FILLED:
+            return _unfilled(keeper, view, is_built_beside=self._is_built_beside(keeper))
+        if letter is not None or name in expected.parked:
+            reason = letter.reason if letter is not None else "the row cannot be projected or stored"
+            again = "it is parked again until the row, or the view's declaration, is corrected"
+            return Verdict.PARKED, f"{reason}; {again}", f"viewtail replay {view} --key {quoted}"
+        if (late := self._late(keeper, pipeline)) is not None:
+            return Verdict.BEHIND, *late
+        settled = comparison.settle([key])
+        for one in settled.found:
+            mend = f"viewtail replay {view} --key {quoted}"
+            return Verdict.WRONG, one.why, f"viewtail verify {view} --repair" if one.is_unexplained else mend
+        if settled.parked:
+            return (
+                Verdict.PARKED,
+                "the row cannot be projected or stored",
+                f"viewtail dead-letters show {view} {quoted}",
+            )
+        if settled.changing:
+            return Verdict.BEHIND, "the row changed at each look", f"viewtail why {view} {quoted}"
+        return well
+
+    def _late(self, keeper: Keeper, pipeline: PipelineStatus) -> tuple[str, str] | None:
+        """Why the view has not come to this moment, and the command to run; None where it does soon."""
+        if not self.beside.is_run():
+            why = f"no viewtail runs pipeline {keeper.pipeline}; the view stands at {pipeline.position}"
+            return why, "viewtail run"
+        if pipeline.paused is not None:
+            why = f"pipeline {keeper.pipeline} is paused {pipeline.paused}"
+            return why, f"viewtail resume --pipeline {keeper.pipeline}"
+        try:
+            if self._is_passed():
+                return None
+        except WatermarkMissingError as error:
+            return str(error), "viewtail check"
+        lag = f"{pipeline.lag_s:.0f} s, as it last said" if pipeline.lag_s else "this moment"
+        return f"pipeline {keeper.pipeline} is behind by {lag} ({pipeline.state})", "viewtail status"
+
+    def _is_passed(self) -> bool:
+        """Whether the pipeline comes to this moment soon."""
+        return self.beside.watermarks.now_within(self.beside.stop, SETTLED_WITHIN_S) is not None
+
+    def _expected(self, comparison: Comparison, key: Key) -> tuple[Expected, bool]:
+        """By the row as it is now, whatever the pipeline has passed; and whether there is a row."""
+        rows = self.beside.rows_now
+        found = [row for row in rows.having(self.beside.view.key, [key], 1) if self._key_of(row) == key]
+        return comparison.projected(found, 1), bool(found)
+
+    def _key_of(self, row: tuple[Any, ...]) -> Key:
+        view = self.beside.view
+        names = [column.name for column in view.table.columns if column.name in view.needed]
+        return tuple([row[names.index(column.name)] for column in view.key])
+
+    # -- what is known besides ----------------------------------------------------------------------------------
+
+    def _keeper(self) -> Keeper:
+        """The pipeline where the view is least well."""
+        order = [State.HALTED, State.PAUSED, State.NEW, State.BACKFILLING, State.FILLED]
+        return min(self.beside.keepers(), key=lambda one: order.index(State(one.state)))
+
+    def _letter(self, name: str) -> Letter | None:
+        ids = [one.view_id for one in self.beside.first]
+        moment = "DATE_FORMAT({}, '%Y-%m-%d %H:%i:%s')"
+        with transaction(self.beside.session, "reading a dead letter") as cursor:
+            cursor.execute(
+                f"SELECT reason, version, attempt_count, {moment.format('first_at')}, {moment.format('last_at')} "
+                f"FROM {quote(self.beside.deployment.database, 'dead_letter')} "
+                "WHERE view_id IN %s AND rendered_key = %s",
+                (ids, name),
+            )
+            row = cursor.fetchone()
+        if row is None:
+            return None
+        return Letter(reason=row[0], version=row[1], count=row[2], first_at=row[3], last_at=row[4])
+
+    def _place(self, held: Held, pipeline: PipelineStatus) -> str | None:
+        """Where in the binlog the change is that the view shows; None where its version does not say."""
+        if held.version is None or self._has_column or pipeline.position is None:
+            return None
+        if PipelineId.parse(pipeline.name).source != DEFAULT_SOURCE:
+            _, number, position = parts_of(held.version)
+            return f"file {number}:{position}"  # of the server that the topic is fed from, whose names are not known
+        return place_of(held.version, pipeline.position)
+
+    @property
+    def _has_column(self) -> bool:
+        return self.beside.view.view.entity.version is not None
+
+    def _looked(self, key: Key, held: Held) -> tuple[Looked, str]:
+        """What the binlog says of the entity, and in words what it does not."""
+        try:
+            history = self.history()
+            if history is None or not isinstance(history.reader({}, {}), TimedSource):
+                return Looked(), "not looked for: only a binlog is searched by key, and the source is none"
+            looked = LookBack(
+                history=history,
+                view=self.beside.view,
+                key=key,
+                version=None if self._has_column else held.version,
+                token=self.beside.watermarks.mark_end(),
+                most_bytes=READ_BYTES,
+                within_s=READ_FOR_S,
+                stop=self.beside.stop,
+            ).execute()
+        except StopRequested:
+            raise
+        except ViewtailError as error:
+            return Looked(), f"not looked for: {once(error)}"
+        told = notes(looked, held, within_s=READ_FOR_S, has_version_column=self._has_column)
+        return looked, "; ".join(told)
+
+
+def _is_equal(comparison: Comparison, key: Key, expected: Expected, held: Held) -> bool:
+    with suppress(Unfit, ValueError, TypeError):
+        return comparison.name_of(key) not in expected.parked and comparison.is_shown(key, held, expected)
+    return False
+
+
+_OF_ANOTHER = Held(None, None, "what another declaration than that of views.py made, so it was not looked at")
+
+
+def _unfilled(keeper: Keeper, view: str, *, is_built_beside: bool) -> tuple[Verdict, str, str]:
+    if keeper.state == State.HALTED:
+        mend = f"viewtail rebuild {view}" if is_built_beside else f"viewtail replay {view}"
+        if TO_TAKE_OVER in (keeper.reason or ""):
+            mend = "viewtail check"  # another deployment has its place: which of several mends is an operator's to say
+        return Verdict.HALTED, keeper.reason or "", mend
+    if keeper.state == State.PAUSED:
+        return Verdict.PAUSED, "the view gets no changes until it is resumed", f"viewtail resume {view}"
+    return Verdict.FILLING, "the view is being backfilled", "viewtail status"
+
+
+def _well(key: Key, expected: Expected, *, has_row: bool, besides: str) -> tuple[Verdict, str, str]:
+    write = expected.writes.get(key)
+    if write is not None and write[1] is not None:
+        return Verdict.CURRENT, f"the view shows the row as it is{besides}", ""
+    if not has_row:
+        return Verdict.ABSENT, f"the table has no such row, and the view shows none{besides}", ""
+    why = f"the row does not belong in the view (where, or its function), and is not there{besides}"
+    return Verdict.KEPT_OUT, why, ""
+
+
+def _committed(change: Change | None) -> str | None:
+    return None if change is None else moment(change.origin.committed_us)
