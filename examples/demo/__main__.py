@@ -22,6 +22,7 @@ from examples.demo.screen import heading, line
 from examples.demo.writer import Writer
 from stack.places import CHECKOUT
 from stack.server import Server
+from viewtail.servers.sessions import PlaceholderCursor
 
 ALL_VIEWS = "examples.geo.views:views"
 WITHOUT_SEARCH = "examples.geo.views:tables_and_keys"
@@ -263,6 +264,7 @@ def _connect(server: Server) -> pymysql.Connection[Any]:
         user="root",
         charset="utf8mb4",
         init_command="SET time_zone = '+00:00', transaction_isolation = 'READ-COMMITTED'",
+        cursorclass=PlaceholderCursor,  # viewtail's status is read over this session, too
     )
 
 

@@ -14,7 +14,6 @@ from contextlib import ExitStack, closing
 from typing import Any, NoReturn
 
 import pymysql
-from viewtail.cells import Cells
 
 import stack
 from examples.demo import comparing, running, servers
@@ -22,6 +21,8 @@ from examples.demo.running import DemoError, Run
 from examples.demo.screen import heading, line
 from examples.jogchat.views import INDEXED
 from viewtail import settings as viewtail_settings
+from viewtail.cells import Cells
+from viewtail.servers.sessions import PlaceholderCursor
 
 ROWS = 400  # of each table at first
 FILL_TIMEOUT_S = 120.0
@@ -189,7 +190,8 @@ def _index(columns: tuple[str, ...]) -> str:
 
 def _login(port: int) -> dict[str, Any]:
     fresh = "SET transaction_isolation = 'READ-COMMITTED'"
-    return {"host": "127.0.0.1", "port": port, "user": "root", "charset": "utf8mb4", "init_command": fresh}
+    login = {"host": "127.0.0.1", "port": port, "user": "root", "charset": "utf8mb4", "init_command": fresh}
+    return {**login, "cursorclass": PlaceholderCursor}  # viewtail's status is read over this session, too
 
 
 def _interrupt(*_: object) -> NoReturn:

@@ -12,13 +12,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from viewtail.datastore import DataStore, Index, indexes
 
 import stack
 from stack import Server
 from tests.support.asking import ask
 from tests.support.running import Run, in_this_process, wait_for
 from viewtail.changes.errors import MisuseError, StoreError, StoreUnavailableError, ViewtailError
+from viewtail.datastore import DataStore, Index
+from viewtail.entities.datastore import indexes
 from viewtail.entities.datastore.properties import home_of_id, home_of_value, new_id
 
 DATABASE = "friendfeed"
