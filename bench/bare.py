@@ -20,11 +20,12 @@ from pymysqlreplication.row_event import WriteRowsEvent
 from bench.setting import Place, Setting
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.limits import Limits
+from projectors.catalog import Catalog
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.redis.sink import RedisSink
 from viewtail import declarations, settings
 from viewtail.changes.writes import Key
-from viewtail.composition import Deployment, deploy
+from viewtail.composition import deploy
 from viewtail.servers.pipelined import Flight
 
 ROWS_A_COMMIT = Limits().batch_rows  # as many as one batch of a pipeline holds
@@ -51,7 +52,7 @@ def floor(setting: Setting, place: Place, rows: int) -> float:
     return counted / seconds
 
 
-def deployment(setting: Setting) -> Deployment:
+def catalog(setting: Setting) -> Catalog:
     """The same settings and views as the measured processes have."""
     here = Path.cwd()
     os.chdir(setting.folder)
@@ -69,9 +70,9 @@ def _writes(rows: int, count: int, values: Any) -> Iterator[list[tuple[Key, Any]
 
 def mysql(setting: Setting, rows: int) -> float:
     """Rows/s of ready-made upserts into an empty index table, committed as often as a pipeline does."""
-    deployed = deployment(setting)
+    deployed = catalog(setting)
     setting.run("DROP TABLE IF EXISTS viewtail.index_name", "DO 1")
-    sink = MySQLSink(deployed.open_store, deployed.database, deployed.views_of("mysql"))
+    sink = MySQLSink(deployed.servers.open_own, deployed.database, deployed.views_of("mysql"))
     sink.prepare()
     upsert, connection = sink._upserts["mysql:index_name"], sink.connection
     batches = []
@@ -92,7 +93,7 @@ def mysql(setting: Setting, rows: int) -> float:
 
 def redis_(setting: Setting, rows: int) -> float:
     """Rows/s of ready-made scripts into an empty Redis, sixteen under way as the sink has them."""
-    deployed = deployment(setting)
+    deployed = catalog(setting)
     client = redis.Redis(port=setting.redis.port)
     client.flushall()
     sink = RedisSink(

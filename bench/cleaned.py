@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun
 from projectors.proving.recent import RecentKeys
 from viewtail import logs, settings
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.writes import ViewWrites
-from viewtail.composition import Deployment
 from viewtail.interpreter import tune_worker
 from viewtail.operations.cleaner import MOST_BESIDE, Cleaner, Share
 from viewtail.presence import Presence
@@ -98,10 +98,10 @@ class NotingWorker(Worker):
     own: PipelineRun
     recent: _Recent
 
-    def _cleaner(self, deployment: Deployment, own: PipelineRun) -> Cleaner:
+    def _cleaner(self, catalog: Catalog, own: PipelineRun) -> Cleaner:
         if hasattr(self, "own"):
             raise RuntimeError("the pipeline ended and was taken again, so nothing was measured")
-        plain = super()._cleaner(deployment, own)
+        plain = super()._cleaner(catalog, own)
         self.steps, self.recent = [], _Recent()
         own.pipeline.recent, self.own = self.recent, own
         same = {one.name: getattr(plain, one.name) for one in fields(plain) if one.init}
@@ -118,8 +118,8 @@ def main() -> None:
     tune_worker()
     config = settings.load(None, os.environ)
     logs.configure(config.logs)
-    deployment = Deployment(settings=config)
-    presence = Presence(arguments.store, deployment.database, deployment.open_store, is_in_group=False)
+    catalog = Catalog(servers=config.servers())
+    presence = Presence(arguments.store, catalog.database, catalog.servers.open_own, is_in_group=False)
     worker = NotingWorker(PipelineId.of(arguments.store), config, arguments.report_to, presence, presence.told)
     on_stop(worker.stop.set)
     presence.begin()

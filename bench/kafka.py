@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from bench.bare import deployment
+from bench.bare import catalog
 from bench.consuming import PARTITIONS, admin
 from bench.live import BARE_TOPIC
 from bench.setting import ROWS_A_TRANSACTION, Setting
@@ -48,7 +48,7 @@ def make(setting: Setting, topic: str) -> None:
 
 def ready_made(setting: Setting, rows: int) -> Messages:
     """What the pipeline publishes for the bulk rows, a list for each of its transactions."""
-    (view,) = deployment(setting).views_of("kafka")
+    (view,) = catalog(setting).views_of("kafka")
     envelope = Envelope(view.table, view.key, view.values, name="viewtail", release=release_of("viewtail"))
     found: Messages = []
     for first in range(0, rows, _ROWS):

@@ -19,7 +19,6 @@ from pathlib import Path
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.poll.position import PollPosition
 from offsets.lease import Lease
-from offsets.mysql import OwnSession
 from projectors.pipeline_run import PipelineRun, open_run
 from viewtail import declarations, settings
 from viewtail.changes.pipelines import PipelineId
@@ -32,13 +31,13 @@ def main() -> None:
     what, store, *rest = sys.argv[1:]
     tune_worker()
     config = settings.load(None, os.environ)
-    deployment = deploy(config, declarations.load(config.views))
-    deployment.create_tables()
-    lease = Lease(deployment.open_store, deployment.database, store)
+    catalog = deploy(config, declarations.load(config.views))
+    catalog.create_tables()
+    lease = Lease(catalog.servers.open_own, catalog.database, store)
     while not lease.acquire(1):
         pass
     stop = threading.Event()
-    own = open_run(deployment, PipelineId.of(store), lease, stop)
+    own = open_run(catalog, PipelineId.of(store), lease, stop)
     if what == "drain":
         seconds = _drain(own, int(rest[0]), BinlogPosition(epoch=1, file=rest[1], end=int(rest[2]), start=int(rest[2])))
     elif what == "poll":
@@ -77,7 +76,7 @@ def _fill(own: PipelineRun) -> float:
     pipeline.start()
     while own.pipeline.vitals.state != "running":
         time.sleep(0.01)
-    session = OwnSession(own.deployment.open_store)
+    session = own.catalog.session()
     (view,) = own.life.on(session).to_backfill()
     began = time.perf_counter()
     own.backfill(view, session).run()

@@ -18,13 +18,14 @@ from dataclasses import replace
 from bench.measured import peak_memory_mib
 from ingest.kafka.position import own as of_topic
 from offsets.lease import Lease
+from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun, open_run
 from projectors.stores import nothing, witnessed
 from viewtail import declarations, settings
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.positions import Position
 from viewtail.changes.writes import Parked, ViewWrites
-from viewtail.composition import Deployment, deploy
+from viewtail.composition import deploy
 from viewtail.interpreter import tune_worker
 
 FAKE_BATCH_S = 0.001
@@ -56,11 +57,11 @@ def main() -> None:
     tune_worker()
     config = settings.load(None, os.environ)
     views = [view for view in declarations.load(config.views) if view.store == arguments.store]
-    deployment = deploy(config, views)
-    deployment.create_tables()
+    catalog = deploy(config, views)
+    catalog.create_tables()
     numbers = set(map(int, arguments.partitions.split(",")))
-    identities = [one for one in deployment.pipelines() if one.partition in numbers]
-    taken = [_taken(deployment, one) for one in identities]
+    identities = [one for one in catalog.pipelines() if one.partition in numbers]
+    taken = [_taken(catalog, one) for one in identities]
     for owned, _ in taken:
         if arguments.fake:
             owned.pipeline.sink, owned.pipeline._witnessed = FakeSink(), None
@@ -73,11 +74,11 @@ def main() -> None:
     print(json.dumps({"began": began, "ended": ended, "memory_mib": peak_memory_mib()}), flush=True)
 
 
-def _taken(deployment: Deployment, identity: PipelineId) -> tuple[PipelineRun, Lease]:
-    lease = Lease(deployment.open_store, deployment.database, identity.name)
+def _taken(catalog: Catalog, identity: PipelineId) -> tuple[PipelineRun, Lease]:
+    lease = Lease(catalog.servers.open_own, catalog.database, identity.name)
     while not lease.acquire(1):
         pass
-    return open_run(deployment, identity, lease, threading.Event()), lease
+    return open_run(catalog, identity, lease, threading.Event()), lease
 
 
 def _run(owned: Sequence[PipelineRun], rows: int) -> tuple[float, float]:

@@ -44,7 +44,7 @@ def in_bulk(setting: Setting, store: str, rows: int) -> float:
 
 def _tables(setting: Setting, _: int) -> int:
     """One connection reads both, by viewtail's reader of result sets, which is faster than PyMySQL's."""
-    (view,) = bare.deployment(setting).views_of("mysql")
+    (view,) = bare.catalog(setting).views_of("mysql")
     columns = [*view.key, *view.values]
     version = Column(name="version", kind=Kind.INTEGER, declared="bigint unsigned", is_nullable=False)
     address = MySQLAddress(host="127.0.0.1", port=setting.mysql.port, user="root")

@@ -12,12 +12,12 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from viewtail.datastore import DataStore, Index
 
 from bench import live
 from bench.lines import Limit, Line, Told
 from bench.setting import Setting, Sizes, say, until
 from viewtail import settings
+from viewtail.datastore import DataStore, Index
 from viewtail.entities.datastore.properties import new_id
 
 PER_USER = (10, 100)  # entities that get_all finds

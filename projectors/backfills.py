@@ -18,6 +18,7 @@ import structlog
 from ingest.canonical.chunks import CHUNK_BYTES
 from offsets.mysql import OwnSession, looking
 from projectors import copies, log_fill
+from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun
 from projectors.rebuilds import ASKED, Rebuild, Rebuilds, Stage
 from projectors.stores import Store
@@ -50,8 +51,8 @@ class Backfills:
         self.has_caught_up = False  # views that were held back may follow from now on
 
     def run(self) -> None:
-        own, session = self._own, OwnSession(looking(self._own.deployment.open_store))
-        rebuilds = Rebuilds(session, own.deployment.database, own.identity.name)
+        own, session = self._own, OwnSession(looking(self._own.catalog.servers.open_own))
+        rebuilds = Rebuilds(session, own.catalog.database, own.identity.name)
         attempt = 0
         while not self._ending.is_set():
             self._try(lambda: self._round(session, rebuilds))
@@ -126,10 +127,10 @@ class Backfills:
         declared = {view.view.id for view in self._own.life.views.values()}
         return [one for one in rebuilds.read().values() if one.view in declared]
 
-    def _with_copies(self, work: Callable[[copies.Deployment, str, Store, Sequence[BoundView]], None]) -> None:
+    def _with_copies(self, work: Callable[[Catalog, str, Store, Sequence[BoundView]], None]) -> None:
         own = self._own
-        views = own.deployment.views_of(own.identity.store)
-        work(own.deployment, own.identity.name, store_named(own.identity.store), views)
+        views = own.catalog.views_of(own.identity.store)
+        work(own.catalog, own.identity.name, store_named(own.identity.store), views)
 
     def _why_restart(self, life: ViewLife, views: Collection[str]) -> tuple[str, Collection[str]] | None:
         """For what, and which views; None: the pipeline goes on as it is."""
@@ -158,7 +159,7 @@ class Backfills:
         own = self._own
 
         def progress(view: str) -> BackfillProgress:
-            return BackfillProgress(session, own.deployment.database, own.owner, view, "")
+            return BackfillProgress(session, own.catalog.database, own.owner, view, "")
 
         return log_fill.finish(life, views, own.pipeline.watermarks, progress, self._ending)
 
@@ -173,7 +174,7 @@ class Backfills:
         view = self._under_way = min(views, key=self._failed.__getitem__)
 
         def work() -> None:
-            with closing(OwnSession(self._own.deployment.open_store)) as session:
+            with closing(self._own.catalog.session()) as session:
                 if not self._try(lambda: self._one(view, estimates[view], session, CHUNK_BYTES)):
                     self._failed[view] += 1
             self._own.life.wake.set()  # the next one
@@ -184,7 +185,7 @@ class Backfills:
     def _all(self, waiting: deque[str], estimates: dict[str, int]) -> None:
         """Each view that waits, until none does: one that fails does not keep the others."""
         chunk_bytes = CHUNK_BYTES // (2 * SIDE_BY_SIDE)
-        with closing(OwnSession(self._own.deployment.open_store)) as session:
+        with closing(self._own.catalog.session()) as session:
             while not self._ending.is_set():
                 try:
                     view = waiting.popleft()

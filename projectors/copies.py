@@ -15,41 +15,27 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol
 
 import structlog
 
-from ingest.limits import Limits
 from offsets import Owner
-from offsets.mysql import OwnSession, Session
+from offsets.mysql import Session
 from projectors import failpoints
 from projectors.binding import declaration_hash, made_by
+from projectors.catalog import Catalog
 from projectors.pace import GivingWay, Pace
 from projectors.rebuilds import ASKED, DEFAULT_KEEP_S, Rebuild, Rebuilds, Stage, choice
 from projectors.stores import GradualSwapping, NoCopy, Store, Swapping
-from projectors.stores.access import Access
 from projectors.stores.registry import store_of
 from projectors.view_states import KEPT, KnownView, State, ViewRecord, ViewStates, known_views
 from projectors.views import BoundView, view_of
 from viewtail.changes.errors import DeclarationError, StoreError, ViewtailError
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.retrying import reaction_to
-from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.rebuild")
 
 NOTE_MOVED_EVERY_S = 2.0
-
-
-class Deployment(Protocol):
-    """What is asked of the composition root."""
-
-    @property
-    def database(self) -> str: ...  # of viewtail's own tables
-    @property
-    def limits(self) -> Limits: ...  # with what to do about a changed declaration
-    def open_store(self) -> Connection: ...
-    def access(self, store: Store) -> Access: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +46,17 @@ class Placed:
     copies: Mapping[str, Rebuild]  # by view, those that have a copy beside the live one
 
 
-def placed(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> Placed:
+def placed(catalog: Catalog, pipeline: str, store: Store, views: Sequence[BoundView]) -> Placed:
     """The declared views where they are now, each copy by the declaration that keeps it; the lease must be held.
 
     First it swaps the copies for which that is asked. Raises StoreUnavailableError; taken again, it goes on.
     """
-    is_beside = deployment.limits.on_change == "beside"
+    is_beside = catalog.servers.limits.on_change == "beside"
     _say_ignored(views, is_beside=is_beside)
-    with closing(OwnSession(deployment.open_store)) as session:
-        copies = _copies(deployment, pipeline, store, views, session)
+    with closing(catalog.session()) as session:
+        copies = _copies(catalog, pipeline, store, views, session)
         while asked := copies.asked():
-            _do(deployment, pipeline, store, copies, asked)
+            _do(catalog, pipeline, store, copies, asked)
         copies.forget_choices()
         if is_beside:
             _say_in_place(store, copies)
@@ -99,14 +85,14 @@ def refusals(session: Session, database: str, views: Sequence[BoundView], *, is_
     return {name: one for name, one in found.items() if one is not None}
 
 
-def make_places(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> None:
+def make_places(catalog: Catalog, pipeline: str, store: Store, views: Sequence[BoundView]) -> None:
     """Make the places of copies that are to come, so that the pipeline need not stand still for that when it is taken.
 
     Whatever is wrong with one is told then.
     """
-    access = deployment.access(store)
-    with closing(OwnSession(deployment.open_store)) as session:
-        copies = _copies(deployment, pipeline, store, views, session)
+    access = catalog.access(store)
+    with closing(catalog.session()) as session:
+        copies = _copies(catalog, pipeline, store, views, session)
         for one in copies.beside.values():
             if one.stage is Stage.BUILDING and one.copy_id not in copies.known:
                 sink, _ = store.for_backfill(access, copies.copy(one), pipeline, session)
@@ -114,26 +100,24 @@ def make_places(deployment: Deployment, pipeline: str, store: Store, views: Sequ
                     sink.prepare()
 
 
-def drop_places(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> None:
+def drop_places(catalog: Catalog, pipeline: str, store: Store, views: Sequence[BoundView]) -> None:
     """Drop the copies that are to go, and that the pipeline was taken without.
 
     Raises StoreUnavailableError; called again, it goes on.
     """
-    swapping = store.swapping(deployment.access(store))
+    swapping = store.swapping(catalog.access(store))
     assert swapping is not None, "no command asks it of another store"
-    with closing(swapping), closing(OwnSession(deployment.open_store)) as session:
-        copies = _copies(deployment, pipeline, store, views, session)
+    with closing(swapping), closing(catalog.session()) as session:
+        copies = _copies(catalog, pipeline, store, views, session)
         for one in copies.beside.values():
             if one.stage is Stage.DROPPING:
                 _drop_one(swapping, copies, one)
 
 
-def _copies(
-    deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView], session: Session
-) -> _Copies:
-    is_beside = deployment.limits.on_change == "beside"
+def _copies(catalog: Catalog, pipeline: str, store: Store, views: Sequence[BoundView], session: Session) -> _Copies:
+    is_beside = catalog.servers.limits.on_change == "beside"
     of_two = {view.id for view in views if is_beside and not store.no_copies(view.view)}
-    return _Copies(Rebuilds(session, deployment.database, pipeline), views, of_two)
+    return _Copies(Rebuilds(session, catalog.database, pipeline), views, of_two)
 
 
 class _Copies:
@@ -305,8 +289,8 @@ def _why_halted(view: BoundView) -> str:
     )
 
 
-def _do(deployment: Deployment, pipeline: str, store: Store, copies: _Copies, asked: Sequence[Rebuild]) -> None:
-    access = deployment.access(store)
+def _do(catalog: Catalog, pipeline: str, store: Store, copies: _Copies, asked: Sequence[Rebuild]) -> None:
+    access = catalog.access(store)
     swapping = store.swapping(access)
     assert swapping is not None, "no command asks it of another store"
     offsets = access.background_offsets(pipeline)
@@ -390,7 +374,7 @@ class Mover:
         wake: the owner is to look at what rebuilds there are.
     """
 
-    deployment: Deployment
+    catalog: Catalog
     pipeline: str
     store: Store
     views: Collection[BoundView]
@@ -412,11 +396,11 @@ class Mover:
                 self.stop.wait(reaction_to(error).pause_s(attempt))
 
     def _move(self, former: BoundView) -> bool:
-        swapping = self.store.swapping(self.deployment.access(self.store))
+        swapping = self.store.swapping(self.catalog.access(self.store))
         assert isinstance(swapping, GradualSwapping), "it has begun to"
         pace = self.gives_way(former) or Pace(0, self.stop)
-        with closing(swapping), closing(OwnSession(self.deployment.open_store)) as session:
-            rebuilds = Rebuilds(session, self.deployment.database, self.pipeline)
+        with closing(swapping), closing(self.catalog.session()) as session:
+            rebuilds = Rebuilds(session, self.catalog.database, self.pipeline)
             moved = _Moved(rebuilds, former.view.id, pace)
             pace.begin()
             if not swapping.move(former, self.stop, moved.after):
@@ -436,3 +420,14 @@ def _drop(swapping: Swapping, live: BoundView, beside: BoundView) -> str | None:
     failpoints.reach("after dropping")
     _log.info("copy dropped", view=beside.id)
     return None
+
+
+def check_changes(catalog: Catalog) -> None:
+    """Raises DeclarationError for changed views that are to be built beside what readers have, and cannot be."""
+    if catalog.servers.limits.on_change != "beside":
+        return
+    is_default = not catalog.servers.kind.is_shared_out
+    with closing(catalog.session()) as session:
+        found = refusals(session, catalog.database, catalog.views, is_default=is_default)
+    if found:
+        raise DeclarationError("\n".join(f"view {view}: {why}" for view, why in found.items()))

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -16,7 +15,6 @@ from ingest import History, ReadableBack, Source
 from ingest.canonical import describe
 from ingest.canonical.chunks import CHUNK_BYTES, CanonicalRows, row_order
 from ingest.canonical.tables import row_estimates
-from ingest.limits import Limits
 from offsets import OffsetStore, Owner, owners, pauses
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
@@ -24,6 +22,7 @@ from projectors import copies, log_fill
 from projectors.asked_watermarks import PassedWatermarks
 from projectors.backfill import Backfill, BackfillVitals
 from projectors.binding import bind
+from projectors.catalog import Catalog
 from projectors.dead_letters import DeadLetters
 from projectors.every_change import projections_for, with_forms
 from projectors.pace import GivingWay
@@ -36,13 +35,12 @@ from projectors.read_back import ReadBack
 from projectors.rebuilds import Rebuild
 from projectors.siblings import SharedProgress, Siblings
 from projectors.stores import GuardedSink, Store, guarded
-from projectors.stores.access import Access
 from projectors.stores.registry import store_named
 from projectors.stream_fill import StreamFill
 from projectors.view_life import BackfillGate, FitsFrom, ViewLife
 from projectors.view_states import GETS_NOTHING, State, ViewRecord, ViewStates
-from projectors.views import BoundView, View
-from projectors.watermarks import WatermarkPlace, Watermarks
+from projectors.views import BoundView
+from projectors.watermarks import Watermarks
 from viewtail.changes.batches import Followed
 from viewtail.changes.errors import AnotherServerError, DeclarationError, ViewtailError
 from viewtail.changes.pipelines import PipelineId
@@ -53,36 +51,11 @@ from viewtail.servers.sessions import Connection
 _log = structlog.get_logger("viewtail.pipeline")
 
 
-class Deployment(Protocol):
-    """What the composition root knows: servers, settings, sources, stores."""
-
-    @property
-    def database(self) -> str: ...  # of viewtail's own tables
-    @property
-    def marks(self) -> WatermarkPlace: ...
-    @property
-    def is_cleaned(self) -> bool: ...  # whether a cleaner looks after the views
-    @property
-    def limits(self) -> Limits: ...  # of what a pipeline holds
-    @property
-    def left_out(self) -> Collection[View]: ...  # halted views whose table does not fit them
-    def open_store(self) -> Connection: ...
-    def open_primary(self) -> Connection: ...
-    def views_of(self, store: str) -> list[BoundView]: ...
-    def misfit(self, view: View) -> str | None: ...
-    def access(self, store: Store) -> Access: ...
-    def siblings(self, pipeline: PipelineId) -> Sequence[PipelineId]:
-        """All parts of its source, its own too: together they keep the same views."""
-
-    def history(self, pipeline: PipelineId) -> History: ...
-    def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int: ...
-
-
 @dataclass(slots=True, eq=False)
 class PipelineRun:
     """A pipeline that this process has taken."""
 
-    deployment: Deployment
+    catalog: Catalog
     identity: PipelineId
     owner: Owner
     session: OwnSession  # of the pipeline's thread
@@ -122,7 +95,7 @@ class PipelineRun:
         # A copy may be of another declaration: only its table is what the stream has come to. Live ones win.
         kept = sorted(self.life.views.values(), key=lambda view: not view.is_beside)
         tables = {view.view.id: view.canonical for view in kept}
-        declared = self.deployment.views_of(self.identity.store)
+        declared = self.catalog.views_of(self.identity.store)
         return [self._bound(view, tables.get(view.id, view.canonical)) for view in declared]
 
     def _bound(self, view: BoundView, table: Table) -> BoundView:
@@ -146,12 +119,12 @@ class PipelineRun:
         store, pipeline = store_named(self.identity.store), self.pipeline
         sink, rows_session = pipeline.sink, session
         if pipeline.windows is None:
-            access = self.deployment.access(store)
+            access = self.catalog.access(store)
             sink, rows_session = store.for_backfill(access, view, self.identity.name, session)
         vitals = self.backfills.setdefault(name, BackfillVitals(view=name))
         vitals.row_estimate = row_estimate
         gives_way = self.gives_way(view)
-        most_rows = self.deployment.limits.chunk_rows
+        most_rows = self.catalog.servers.limits.chunk_rows
         make: Callable[..., Backfill] = Backfill
         if pipeline.windows is not None:
             make = partial(StreamFill, windows=pipeline.windows)
@@ -174,11 +147,11 @@ class PipelineRun:
             sink=sink,
             progress=SharedProgress(
                 rows_session,
-                self.deployment.database,
+                self.catalog.database,
                 self.owner,
                 name,
                 row_order(view.table),
-                siblings=lambda: {one.name for one in self.deployment.siblings(self.identity) if one != self.identity},
+                siblings=lambda: {one.name for one in self.catalog.partitions(self.identity) if one != self.identity},
             ),
             dead_letters=self.pipeline.dead_letters.on(session),
             watermarks=self.pipeline.watermarks,
@@ -197,7 +170,7 @@ class PipelineRun:
 
     def look(self, session: Session) -> None:
         """See what operators asked meanwhile: for the pipeline to pause, or its views, or to forget dead letters."""
-        if pauses.of(session, self.deployment.database, self.identity.name) is not None:
+        if pauses.of(session, self.catalog.database, self.identity.name) is not None:
             self.is_paused = True
             self.stop.set()
             return
@@ -207,13 +180,13 @@ class PipelineRun:
     def siblings(self) -> Siblings:
         """The pipelines of the other parts of the source, which keep the same views."""
         now = partial(self.pipeline.watermarks.now, self.stop)
-        return Siblings(self.identity, self.deployment.database, self.deployment.siblings, now)
+        return Siblings(self.identity, self.catalog.database, self.catalog.partitions, now)
 
     def close(self) -> None:
         # One whose sessions were ended, since somebody else owns the pipeline, says so over a new one.
         for _ in range(2):
             with suppress(ViewtailError):
-                self.was_fenced = owners.gave_up(self.session, self.deployment.database, self.owner)
+                self.was_fenced = owners.gave_up(self.session, self.catalog.database, self.owner)
                 break
         self.pipeline.watermarks.close()
         self.pipeline.sink.close()
@@ -221,7 +194,7 @@ class PipelineRun:
 
 
 def open_run(
-    deployment: Deployment,
+    catalog: Catalog,
     identity: PipelineId,
     lease: Lease,
     stop: threading.Event,
@@ -232,12 +205,12 @@ def open_run(
 
     Views that are `held_back` wait: the table as they need it is newer than the changes that come first.
     """
-    history, database = deployment.history(identity), deployment.database
+    history, database = catalog.history(identity), catalog.database
     store = store_named(identity.store)
-    found = copies.placed(deployment, identity.name, store, deployment.views_of(identity.store))
+    found = copies.placed(catalog, identity.name, store, catalog.views_of(identity.store))
     views = found.views
-    sink, offsets = store.with_offsets(deployment.access(store), views, identity.name)
-    session = OwnSession(deployment.open_store)
+    sink, offsets = store.with_offsets(catalog.access(store), views, identity.name)
+    session = catalog.session()
     with ExitStack() as on_failure:
         for give_up in (session.close, sink.close, offsets.abandon):
             on_failure.callback(give_up)
@@ -251,9 +224,9 @@ def open_run(
             guard.leave_alone(halted)
         running = [view for view in views if view.id not in held_back | halted]
         followed = _followed(store, running, states)
-        cascades = _cascades(deployment, history, guard, running, followed)
+        cascades = _cascades(catalog, history, guard, running, followed)
         projections = _projections(store, running, followed, asked)
-        life = _life(deployment, session, views, states, records, projections, held_back, fits_from)
+        life = _life(catalog, session, views, states, records, projections, held_back, fits_from)
         letters = DeadLetters(session, database, views, states.ids)
         letters.load()
         source = history.reader(followed, life.fits_from)
@@ -263,22 +236,20 @@ def open_run(
             offsets=offsets,
             life=life,
             dead_letters=letters,
-            watermarks=_watermarks(deployment, identity, taken.owner, stop),
+            watermarks=_watermarks(catalog, identity, taken.owner, stop),
             open_source=history.open_session,
-            raise_epoch_above=partial(deployment.raise_epoch_above, identity),
+            raise_epoch_above=partial(catalog.raise_epoch_above, identity),
             stop=stop,
             check_lease=lease.check,
-            limits=deployment.limits,
-            recent=RecentKeys() if deployment.is_cleaned and guard is not None else None,
+            limits=catalog.servers.limits,
+            recent=RecentKeys() if catalog.servers.is_cleaned and guard is not None else None,
             cascades=cascades,
             read_back=_read_back(source, history.open_session, running, stop),
         )
         offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
         offset = log_fill.begin(pipeline.source, states, records, offset) or offset
         on_failure.pop_all()
-    return PipelineRun(
-        deployment, identity, taken.owner, session, life, pipeline, offset, taken_from, stop, found.copies
-    )
+    return PipelineRun(catalog, identity, taken.owner, session, life, pipeline, offset, taken_from, stop, found.copies)
 
 
 def _followed(store: Store, views: Sequence[BoundView], states: ViewStates) -> dict[tuple[str, str], Followed]:
@@ -297,7 +268,7 @@ def _records(source: Source, states: ViewStates, views: Sequence[BoundView]) -> 
 
 
 def _life(
-    deployment: Deployment,
+    catalog: Catalog,
     session: Session,
     views: Sequence[BoundView],
     states: ViewStates,
@@ -309,36 +280,36 @@ def _life(
     return ViewLife(
         views={view.id: view for view in views},
         held_back=held_back & records.keys(),
-        left_out=deployment.left_out,
+        left_out=catalog.left_out,
         states=states,
         projections=projections,
-        misfit=deployment.misfit,
+        misfit=catalog.misfit,
         fits_from={} if fits_from is None else fits_from,
-        gate=BackfillGate(lambda view: ViewLock(session, deployment.database, view).taken()),
-        seen={view.id: State.HALTED for view in deployment.left_out}
+        gate=BackfillGate(lambda view: ViewLock(session, catalog.database, view).taken()),
+        seen={view.id: State.HALTED for view in catalog.left_out}
         | {name: record.state for name, record in records.items()},
     )
 
 
-def _watermarks(deployment: Deployment, identity: PipelineId, owner: Owner, stop: threading.Event) -> Watermarks:
+def _watermarks(catalog: Catalog, identity: PipelineId, owner: Owner, stop: threading.Event) -> Watermarks:
     """Those of the pipeline; it tells other processes which of theirs it has passed."""
-    database = deployment.database
+    database = catalog.database
     return Watermarks(
-        deployment.marks,
+        catalog.marks,
         f"{database}:{identity.name}",
-        PassedWatermarks(deployment.open_store, database, owner.id, stop),
+        PassedWatermarks(catalog.servers.open_own, database, owner.id, stop),
     )
 
 
 def _cascades(
-    deployment: Deployment,
+    catalog: Catalog,
     history: History,
     guard: GuardedSink | None,
     views: Sequence[BoundView],
     followed: dict[tuple[str, str], Followed],
 ) -> Cascades | None:
     """What a cleaner must know of the tables that these refer to; adds those to what is followed."""
-    if not deployment.is_cleaned or guard is None:
+    if not catalog.servers.is_cleaned or guard is None:
         return None
     keys = history.unlogged_keys([*followed])
     if not keys:

@@ -17,13 +17,12 @@ from typing import TypeAlias
 import structlog
 
 from ingest import Members
+from projectors.catalog import Catalog, tables_of
 from viewtail import declarations, settings
 from viewtail.changes.errors import MisuseError, ViewtailError
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.positions import Position
 from viewtail.changes.retrying import GIVEN_UP, STOPPED, reaction_to
-from viewtail.composition import Deployment
-from viewtail.operations.check import tables_of
 from viewtail.presence import Presence
 from viewtail.reports import REPORT_EVERY_S, tell
 from viewtail.worker import Worker
@@ -83,7 +82,7 @@ class Member:
 
     def _be_one(self) -> None:
         views = [view for view in declarations.load(self._settings.views) if view.store == self._store]
-        kind, access = self._settings.source_kind, Deployment(settings=self._settings).source_access()
+        kind, access = self._settings.source_kind, Catalog(servers=self._settings.servers()).source_access()
         self._members = kind.members(access, self._store, tables_of(views), self._take, self._give_up)
         self._state, self._error = "running", None
         self._members.run(self.stop, self._positions)

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import viewtail.imported_light  # noqa: F401  before all that it is about
+from projectors.catalog import Catalog
 from viewtail import logs, shards
 from viewtail.changes.errors import ViewtailError
 from viewtail.changes.pipelines import PipelineId
-from viewtail.composition import Deployment
 from viewtail.interpreter import tune_worker
 from viewtail.member import Member
 from viewtail.presence import Presence
@@ -39,8 +39,8 @@ def main() -> int:
         logs.configure(config.logs)
         logs.bind(pipeline=arguments.pipeline.name)
         is_shared = config.source_kind.is_shared_out
-        deployment = Deployment(settings=config)
-        presence = Presence(arguments.pipeline.store, deployment.database, deployment.open_store, is_in_group=is_shared)
+        catalog = Catalog(servers=config.servers())
+        presence = Presence(arguments.pipeline.store, catalog.database, catalog.servers.open_own, is_in_group=is_shared)
         worker: Member | Worker
         if is_shared:
             worker = Member(arguments.pipeline, config, arguments.report_to, presence)

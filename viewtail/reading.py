@@ -16,13 +16,13 @@ def open_reader(view: str | View, settings: Settings | None) -> reading.Reader:
     settings = (settings or load(None)).asked_with(QUESTION.once())
     chosen = view if isinstance(view, View) else reading.choose(declarations.load(settings.views), view)
     settings.check_stores([chosen])
-    deployment = deploy(settings, [chosen])
-    (declared,) = deployment.views
+    catalog = deploy(settings, [chosen])
+    (declared,) = catalog.views
     store = store_of(chosen)
-    bound, remark = reading.found(deployment.open_store, settings.store_address(), deployment.database, declared)
+    bound, remark = reading.found(catalog.servers.open_own, settings.store_address(), catalog.database, declared)
     return reading.Reader(
         view=bound,
         remark=remark,
-        open_source=deployment.open_source,
-        open_reader=lambda: store.reader(deployment.access(store), bound),
+        open_source=catalog.servers.open_source,
+        open_reader=lambda: store.reader(catalog.access(store), bound),
     )

@@ -16,10 +16,10 @@ from typing import Any
 import orjson
 import structlog
 
-from offsets.mysql import OwnSession
 from offsets.owners import this_process
 from offsets.pauses import Pause
-from projectors.pipeline_run import Deployment, PipelineRun
+from projectors.catalog import Catalog
+from projectors.pipeline_run import PipelineRun
 from projectors.view_states import State
 from viewtail.changes.errors import ViewtailError
 from viewtail.changes.retrying import PAUSED
@@ -61,7 +61,7 @@ class Reporter:
         self,
         pipeline: str,
         report_to: int,
-        deployment: Deployment,
+        catalog: Catalog,
         stop: threading.Event,
         more: Callable[[], Mapping[str, object]],
     ) -> None:
@@ -71,7 +71,7 @@ class Reporter:
         self._pause: Pause | None = None
         self._pipeline = pipeline
         self._report_to = report_to
-        self._deployment = deployment
+        self._catalog = catalog
         self._stop = stop
         self._more = more
         self._rate = 0  # writes a second, over the last report
@@ -164,10 +164,10 @@ class Reporter:
                 owner=this_process(),
             )
             own = self.own
-            deployment = self._deployment if own is None else own.deployment
-            session = OwnSession(deployment.open_store)
+            catalog = self._catalog if own is None else own.catalog
+            session = catalog.session()
             try:
-                database = deployment.database
+                database = catalog.database
                 is_saved = status.save(session, database, self._pipeline, report, unless_owned=unless_owned)
                 self._saved = _told(line) if is_saved else (None, None, None)
             except ViewtailError as error:

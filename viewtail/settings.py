@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 
 from ingest import SourceAccess, SourceKind
 from ingest.limits import Limits
+from projectors.servers import Servers
 from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.stores.index_tables.store import MySQLSettings
@@ -197,6 +198,20 @@ class Settings(_WithStores):
             primary=self.primary_address,
             own=self.store_address(),
             own_database=self.store_database,
+            is_cleaned=self.cleaner.share > 0,
+        )
+
+    def servers(self) -> Servers:
+        """How every server is reached."""
+        return Servers(
+            kind=self.source_kind,
+            source=self.source_access,
+            own=self.store_address,
+            store=self.access,
+            database=self.store_database,
+            watermarks_in=self.source.database,
+            read_position=read_position,
+            limits=self.run,
             is_cleaned=self.cleaner.share > 0,
         )
 

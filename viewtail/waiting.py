@@ -9,11 +9,12 @@ from typing import Any
 from zlib import crc32
 
 from ingest import TimedSource
+from projectors.catalog import Catalog
 from projectors.proving.view_access import ViewAccess
 from projectors.views import View
 from viewtail import declarations
 from viewtail.changes.errors import MisuseError
-from viewtail.composition import Deployment, deploy
+from viewtail.composition import deploy
 from viewtail.operations import waiting
 from viewtail.operations.given import key_of
 from viewtail.operations.reading import choose
@@ -51,12 +52,12 @@ def wait_for(
     settings = (settings or load(None)).asked_with(COMMAND.within(within_s).once())
     chosen = view if isinstance(view, View) else choose(declarations.load(settings.views), view)
     settings.check_stores([chosen])
-    deployment = deploy(settings, [chosen])
-    (bound,) = deployment.views
-    left_s = waiting.wait_until_begun(deployment, bound, within_s)
-    with ViewAccess(deployment, bound, threading.Event()) as beside:
+    catalog = deploy(settings, [chosen])
+    (bound,) = catalog.views
+    left_s = waiting.wait_until_begun(catalog, bound, within_s)
+    with ViewAccess(catalog, bound, threading.Event()) as beside:
         wanted_key = None if key is None else key_of(key, bound)
-        took_s = waiting.wait(beside, lambda: _source(deployment, chosen), wanted_key, wanted, left_s)
+        took_s = waiting.wait(beside, lambda: _source(catalog, chosen), wanted_key, wanted, left_s)
     return within_s - left_s + took_s
 
 
@@ -69,15 +70,15 @@ def wait_for_all(views: Sequence[View], *, within_s: float, settings: Settings) 
     wait_for(first, within_s=within_s, settings=settings)
     if not others:
         return
-    deployment = deploy(settings.asked_with(COMMAND.within(within_s).once()), others)
-    for bound in deployment.views:
-        waiting.wait_until_begun(deployment, bound, deadline - monotonic())
-        with ViewAccess(deployment, bound, threading.Event()) as beside:
+    catalog = deploy(settings.asked_with(COMMAND.within(within_s).once()), others)
+    for bound in catalog.views:
+        waiting.wait_until_begun(catalog, bound, deadline - monotonic())
+        with ViewAccess(catalog, bound, threading.Event()) as beside:
             waiting.wait_until_whole(beside, deadline)
 
 
-def _source(deployment: Deployment, view: View) -> TimedSource:
-    source = deployment.history_beside(crc32(view.id.encode()) % _READERS).reader({}, {})
+def _source(catalog: Catalog, view: View) -> TimedSource:
+    source = catalog.history_beside(crc32(view.id.encode()) % _READERS).reader({}, {})
     if not isinstance(source, TimedSource):
         raise MisuseError("the source of these settings is no binlog, and has no such positions")
     return source

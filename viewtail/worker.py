@@ -18,8 +18,9 @@ import structlog
 
 from offsets import pauses
 from offsets.lease import Lease
-from offsets.mysql import OwnSession, Session
+from offsets.mysql import Session
 from projectors.backfills import Backfills
+from projectors.catalog import Catalog, bound_to_what_fits, tables_of
 from projectors.copies import Mover
 from projectors.pipeline_run import PipelineRun, open_run
 from projectors.stores.registry import store_named
@@ -30,12 +31,10 @@ from viewtail.changes.errors import DeclarationError, HistoryGoneError, MisuseEr
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.repeating import Repeats
 from viewtail.changes.retrying import HALTED, RETRYING, STANDBY, STOPPED, reaction_to
-from viewtail.composition import Deployment, deploy_what_works
-from viewtail.operations.check import tables_of
 from viewtail.operations.cleaner import Cleaner
 from viewtail.operations.new_declarations import NewDeclarations
 from viewtail.operations.other_apps import MEND, other_app
-from viewtail.operations.status import BUSY_ABOVE_S
+from viewtail.operations.status import BUSY_ABOVE_S, pipelines_now
 from viewtail.presence import Presence
 from viewtail.reports import Reporter
 from viewtail.stops import Stop
@@ -65,7 +64,7 @@ class Worker:
         self.settings = config
         self.stop = Stop()
         self.ends_as = STOPPED  # the state that it ends in
-        self.reporter = Reporter(identity.name, report_to, Deployment(settings=config), self.stop, more)
+        self.reporter = Reporter(identity.name, report_to, Catalog(servers=config.servers()), self.stop, more)
         self._fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self._views: tuple[str, ...] = ()  # the ids of those that are kept
         self._held_back: frozenset[str] = frozenset()  # views, when the pipeline is taken next
@@ -108,17 +107,17 @@ class Worker:
         """Wait for the lease, take the pipeline, run it until it ends."""
         # Its own store's only: what is wrong with a table of another store's views is not this process's concern.
         views = self._declared()
-        deployment = self._fitting(views)
-        self._views = tuple(view.view.id for view in deployment.views)
-        deployment.create_tables()
-        lease = Lease(deployment.open_store, deployment.database, self.identity.name)
+        catalog = self._fitting(views)
+        self._views = tuple(view.view.id for view in catalog.views)
+        catalog.create_tables()
+        lease = Lease(catalog.servers.open_own, catalog.database, self.identity.name)
         try:
-            if self._acquire(lease, deployment):
-                deployment.check_kept_by_one(self.identity)
+            if self._acquire(lease, catalog):
+                catalog.check_kept_by_one(self.identity)
                 if self.reporter.state == "standby":  # the tables may have changed while another viewtail ran
                     with suppress(DeclarationError):  # the stream halts what no longer fits, and names the statement
-                        deployment = self._deployed(views)
-                following: Deployment | None = replace(deployment, mark=lease.mark)
+                        catalog = self._deployed(views)
+                following: Catalog | None = catalog.marked(lease.mark)
                 while following is not None and self._is_to_run(lease, following):
                     following = self._run_owned(following, lease)
                 if self.stop.is_set():
@@ -134,7 +133,7 @@ class Worker:
         tables = kind.tables_in(access, self.identity.source, tables_of(views))
         return [view for view in views if view.entity.schema_and_table in tables]
 
-    def _fitting(self, views: Sequence[View]) -> Deployment:
+    def _fitting(self, views: Sequence[View]) -> Catalog:
         """`_deployed`; SourceError where they fitted before, so that the pipeline says it and is tried again."""
         try:
             found = self._deployed(views)
@@ -148,38 +147,38 @@ class Worker:
         self.has_fitted = True
         return found
 
-    def _deployed(self, views: Sequence[View]) -> Deployment:
-        found = deploy_what_works(self.settings, views)
+    def _deployed(self, views: Sequence[View]) -> Catalog:
+        found = bound_to_what_fits(self.settings.servers(), views)
         if not found.views:
             raise SourceError("every view is halted, and none fits its table; `viewtail status` has the reasons")
         return found
 
-    def _acquire(self, lease: Lease, deployment: Deployment) -> bool:
+    def _acquire(self, lease: Lease, catalog: Catalog) -> bool:
         while not self.stop.is_set():
             if lease.acquire(STANDBY_ROUND_S):
                 return True
-            self.reporter.say("standby", self._stands_by_for(deployment))
+            self.reporter.say("standby", self._stands_by_for(catalog))
         return False
 
-    def _stands_by_for(self, deployment: Deployment) -> str:
+    def _stands_by_for(self, catalog: Catalog) -> str:
         """Who runs the pipeline. One that keeps other views is told of in the log too, now and then."""
         if time.monotonic() - self._looked_who_at > TELL_AGAIN_S:
             self._looked_who_at = time.monotonic()
             self._standby = "another viewtail runs this pipeline; taking over when it ends"
             with suppress(ViewtailError):  # the lease's session says it when the server is away
                 declared = {view.id for view in declarations.load(self.settings.views)}
-                found = other_app(deployment.pipelines_now().values(), deployment.database, declared)
+                found = other_app(pipelines_now(catalog).values(), catalog.database, declared)
                 if found is not None:
                     self._standby = f"{found}. {MEND}. Standing by; taking over when it ends"
                     _log.warning("standing by for a viewtail with other views", error=self._standby)
         return self._standby
 
-    def _is_to_run(self, lease: Lease, deployment: Deployment) -> bool:
+    def _is_to_run(self, lease: Lease, catalog: Catalog) -> bool:
         """Wait while the pipeline is paused: the lease is held, and nothing is read or written. False: it is to end."""
-        with closing(OwnSession(deployment.open_store)) as session:
+        with closing(catalog.session()) as session:
             while not self.stop.is_set():
                 lease.check()
-                found = pauses.of(session, deployment.database, self.identity.name)
+                found = pauses.of(session, catalog.database, self.identity.name)
                 if found is None:
                     break
                 self.reporter.pause(found)
@@ -187,25 +186,25 @@ class Worker:
         self.reporter.pause(None)
         return not self.stop.is_set()
 
-    def _run_owned(self, deployment: Deployment, lease: Lease) -> Deployment | None:
+    def _run_owned(self, catalog: Catalog, lease: Lease) -> Catalog | None:
         """Until it ends; returns what to go on with where it is to be read again.
 
         Views are bound as they were then: the stream may have more changes of their tables between here and now.
         """
         ending = Stop()  # of this ownership; `stop` ends it too
-        own = open_run(deployment, self.identity, lease, ending, self._held_back, self._fits_from)
+        own = open_run(catalog, self.identity, lease, ending, self._held_back, self._fits_from)
         if own.taken_from is not None:
             self._presence.takeover_count += 1
             _log.warning("taken over from a process that had not given it up", process=own.taken_from)
         backfills = Backfills(own)
-        threads = self._threads(deployment, own, backfills)
+        threads = self._threads(catalog, own, backfills)
         self.reporter.own = own
         self._say_running()
         lease.look = partial(self._look, own, time.monotonic())
         for thread in threads:
             thread.start()
         try:
-            following = self._stream(deployment, own, backfills, ending)
+            following = self._stream(catalog, own, backfills, ending)
         finally:
             lease.look = lambda _: None
             own.pipeline.offsets.abandon()
@@ -221,16 +220,16 @@ class Worker:
         if own.another_server is not None and not self.stop.is_set():
             raise own.another_server
         if own.is_paused and following is None:  # resumed, it goes on from the offset with the views of that time
-            following = replace(deployment, views=own.bound_views())
+            following = replace(catalog, views=own.bound_views())
         return following
 
-    def _threads(self, deployment: Deployment, own: PipelineRun, backfills: Backfills) -> list[threading.Thread]:
+    def _threads(self, catalog: Catalog, own: PipelineRun, backfills: Backfills) -> list[threading.Thread]:
         """What is done beside the stream, not begun yet."""
-        new = NewDeclarations(deployment=deployment, own=own, is_busy=partial(_is_behind, own))
+        new = NewDeclarations(catalog=catalog, own=own, is_busy=partial(_is_behind, own))
         beside = {
             "backfill": backfills.run,
-            "cleaner": self._cleaner(deployment, own).run,
-            "mover": self._mover(deployment, own).run,
+            "cleaner": self._cleaner(catalog, own).run,
+            "mover": self._mover(catalog, own).run,
             "new declarations": new.run,
         }
         return [threading.Thread(target=run, name=name, daemon=True) for name, run in beside.items()]
@@ -243,9 +242,7 @@ class Worker:
             if not is_said:
                 self.reporter.save()
 
-    def _stream(
-        self, deployment: Deployment, own: PipelineRun, backfills: Backfills, ending: Stop
-    ) -> Deployment | None:
+    def _stream(self, catalog: Catalog, own: PipelineRun, backfills: Backfills, ending: Stop) -> Catalog | None:
         """Apply changes until it ends; returns what to go on with where it is to be read again."""
         try:
             with ending.telling(own.source.interrupt), self.stop.telling(ending.set):
@@ -253,11 +250,11 @@ class Worker:
             own.pipeline.save_now()
             own.pipeline.offsets.close()
             if backfills.is_taken_again and not self.stop.is_set():
-                return replace(deployment, views=own.bound_views())
+                return replace(catalog, views=own.bound_views())
         except ReadAgain as error:
             _log.info("reading again without halted views", also_without=sorted(error.held_back))
             self._held_back |= error.held_back
-            return replace(deployment, views=own.bound_views())
+            return replace(catalog, views=own.bound_views())
         except DescribeAgain as error:
             _log.info("a table changed: its views are bound to it as it is now", table=str(error))
         return None
@@ -270,20 +267,20 @@ class Worker:
             self._troubles.is_due(None)
         own.look(session)
 
-    def _cleaner(self, deployment: Deployment, own: PipelineRun) -> Cleaner:
+    def _cleaner(self, catalog: Catalog, own: PipelineRun) -> Cleaner:
         """Of an ownership; topics are published again as a whole, so there is nothing to clean in them."""
         chosen = self.settings.cleaner
 
         def is_busy() -> bool:
             return _is_behind(own) or bool(own.backfills) or any(view.move for view in own.life.views.values())
 
-        return Cleaner(deployment=deployment, own=own, share=chosen.share / 2, rest_s=chosen.rest_s, is_busy=is_busy)
+        return Cleaner(catalog=catalog, own=own, share=chosen.share / 2, rest_s=chosen.rest_s, is_busy=is_busy)
 
     @staticmethod
-    def _mover(deployment: Deployment, own: PipelineRun) -> Mover:
+    def _mover(catalog: Catalog, own: PipelineRun) -> Mover:
         """Of an ownership, for copies that change places meanwhile."""
         return Mover(
-            deployment=deployment,
+            catalog=catalog,
             pipeline=own.identity.name,
             store=store_named(own.identity.store),
             views=tuple(own.life.views.values()),

@@ -16,9 +16,10 @@ import pymysql
 
 from ingest.canonical.chunks import CanonicalRows
 from offsets.mysql import OwnSession
+from projectors.catalog import Catalog
 from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison
-from projectors.proving.view_access import Deployment, keepers
+from projectors.proving.view_access import keepers
 from projectors.rebuilds import kept_as
 from projectors.stores import Store, ViewReader
 from projectors.views import BoundView
@@ -38,10 +39,10 @@ class _Kept:
 class FirstLooks:
     """At views of one store, for one thread. After an error it is to be closed: the next look connects again."""
 
-    def __init__(self, deployment: Deployment, store: Store, stop: threading.Event, chunk_rows: int) -> None:
-        self._deployment, self._store, self._stop, self._chunk_rows = deployment, store, stop, chunk_rows
-        self._own, self._source = OwnSession(deployment.open_store), OwnSession(deployment.open_source)
-        self._access = deployment.access(store)
+    def __init__(self, catalog: Catalog, store: Store, stop: threading.Event, chunk_rows: int) -> None:
+        self._catalog, self._store, self._stop, self._chunk_rows = catalog, store, stop, chunk_rows
+        self._own, self._source = catalog.session(), OwnSession(catalog.servers.open_source)
+        self._access = catalog.access(store)
         self._connection: Any = None
         self._reader: ViewReader | None = None  # one of them
         self._views: dict[str, _Kept] = {}
@@ -74,8 +75,8 @@ class FirstLooks:
         return kept.comparison
 
     def _made(self, bound: BoundView) -> Comparison:
-        pipelines = [one.name for one in self._deployment.pipelines() if one.store == self._store.name]
-        found = keepers(self._own, self._deployment.database, bound, pipelines)
+        pipelines = [one.name for one in self._catalog.pipelines() if one.store == self._store.name]
+        found = keepers(self._own, self._catalog.database, bound, pipelines)
         if not found:
             raise MisuseError(f"view {bound.id} was never backfilled. Start one: viewtail run")
         view = kept_as(bound, found[0].copy, found[0].declaration)

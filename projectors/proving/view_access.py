@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import inf
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from ingest.canonical.chunks import CanonicalRows
 from offsets.lease import is_held, is_trying
-from offsets.mysql import OwnSession, Session, transaction
-from projectors import pipeline_run
+from offsets.mysql import Session, transaction
 from projectors.asked_watermarks import AskedWatermarks
+from projectors.catalog import Catalog
 from projectors.dead_letters import DeadLetters
 from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison
@@ -30,25 +30,12 @@ from projectors.view_states import State
 from projectors.views import BoundView, View
 from projectors.watermarks import MAYBE
 from viewtail.changes.errors import MisuseError, StoreError, ViewtailError, WaitedTooLongError
-from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.retrying import PAUSED
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Parked, ViewWrites
-from viewtail.servers.sessions import Connection, quote
+from viewtail.servers.sessions import quote
 
 CHUNK_WITHIN_S = 50.0  # rows that meet a condition; less than a session waits for an answer
-
-
-class Deployment(pipeline_run.Deployment, Protocol):
-    """What is asked of the composition root beyond what a pipeline needs."""
-
-    def open_source(self) -> Connection: ...
-
-    def open_limited(self, seconds: float) -> Connection: ...
-
-    def pipelines(self) -> list[PipelineId]: ...
-
-    def is_filtered(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +115,7 @@ class ViewAccess:
         say: is told why something takes long.
     """
 
-    deployment: Deployment
+    catalog: Catalog
     view: BoundView
     stop: threading.Event
     say: Callable[[str], None] = lambda _: None
@@ -143,8 +130,8 @@ class ViewAccess:
                 f"{self.view.id} is a topic: it keeps every change, and no version beside a key, so single entities "
                 f"of it are neither compared nor written again. To publish it again: viewtail replay {self.view.id}"
             )
-        self._pipelines = [one.name for one in self.deployment.pipelines() if one.store == store.name]
-        self.session = OwnSession(self.deployment.open_store)
+        self._pipelines = [one.name for one in self.catalog.pipelines() if one.store == store.name]
+        self.session = self.catalog.session()
         self._resources = ExitStack()
         self._resources.callback(self.session.close)
         try:
@@ -159,16 +146,16 @@ class ViewAccess:
             raise MisuseError(f"view {self.view.id} was never backfilled. Start one: viewtail run")
         self.view = kept_as(self.view, self.first[0].copy, self.first[0].declaration)
         self.watermarks = AskedWatermarks(
-            self.deployment.marks,
+            self.catalog.marks,
             open_store=self.session,
-            database=self.deployment.database,
+            database=self.catalog.database,
             pipelines=lambda: [one.pipeline_id for one in self.keepers()],
             trouble=self._trouble,
             say=self.say,
         )
         self._resources.callback(self.watermarks.close)
         self.projections = Projections([self.view], followed_tables([self.view]))
-        self.reader = store.reader(self.deployment.access(store), self.view)
+        self.reader = store.reader(self.catalog.access(store), self.view)
         self._resources.callback(self.reader.close)
         self.is_standing = False  # nobody runs its pipelines: nothing is waited for
         self.rows = self.canonical_rows(self._shows)
@@ -186,7 +173,7 @@ class ViewAccess:
 
     def keepers(self) -> list[Keeper]:
         """The pipelines that keep the view, as they are now."""
-        return keepers(self.session, self.deployment.database, self.view, self._pipelines)
+        return keepers(self.session, self.catalog.database, self.view, self._pipelines)
 
     def is_run(self) -> bool:
         """Whether a process has all of them, or tries to."""
@@ -237,7 +224,7 @@ class ViewAccess:
                     f"views.py, or the table {self.view.table.full_name}, has changed since the running viewtail read "
                     f"it: {self.view.id} is kept as it was declared before. Restart `viewtail run`, then try again"
                 )
-        require_not_moving(self.session, self.deployment.database, [self.view.view.id])
+        require_not_moving(self.session, self.catalog.database, [self.view.view.id])
 
     def _trouble(self) -> str | None:
         for one in self.keepers():
@@ -249,11 +236,11 @@ class ViewAccess:
 
     def canonical_rows(self, shows: Callable[[Any, int], bool] | None) -> CanonicalRows:
         """A reader of the table, on a session of its own."""
-        limits = self.deployment.limits
+        limits = self.catalog.servers.limits
         rows = CanonicalRows(
             self.view.table,
             self.view.needed,
-            open_source=self.deployment.open_source,
+            open_source=self.catalog.servers.open_source,
             shows=shows,
             stop=self.stop,
             only=self.view.condition,
@@ -277,7 +264,7 @@ class ViewAccess:
         rows = CanonicalRows(
             self.view.table,
             columns,
-            open_source=partial(self.deployment.open_limited, CHUNK_WITHIN_S),
+            open_source=partial(self.catalog.servers.open_limited, CHUNK_WITHIN_S),
             shows=self.watermarks.is_visible,
             stop=self.stop,
             chunk_rows=chunk_rows,
@@ -305,7 +292,7 @@ class ViewAccess:
         guard, session = self._sink
         for why in guard.prepare().values():
             raise StoreError(why)
-        lock = ViewLock(self.session, self.deployment.database, self.view.id)
+        lock = ViewLock(self.session, self.catalog.database, self.view.id)
         return Reprojection(
             view=self.view,
             rows=self.rows,
@@ -330,7 +317,7 @@ class ViewAccess:
     @cached_property
     def _sink(self) -> tuple[GuardedSink, Session]:
         store = store_of(self.view.view)
-        access, name = self.deployment.access(store), self.first[0].pipeline
+        access, name = self.catalog.access(store), self.first[0].pipeline
         sink, session = store.for_backfill(access, self.view, name, self.session)
         self._resources.callback(sink.close)
         guard = guarded(sink)
@@ -345,7 +332,7 @@ class ViewAccess:
         found = []
         for one in self.keepers():
             ids = {self.view.id: one.view_id}
-            letters = DeadLetters(self.session, self.deployment.database, [self.view], ids)
+            letters = DeadLetters(self.session, self.catalog.database, [self.view], ids)
             letters.load()
             found.append(letters)
         return found

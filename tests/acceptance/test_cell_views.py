@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import redis
-from viewtail.cells import Cells
 
 from stack import Server
 from tests.support.asking import ask
 from tests.support.running import Run, addresses, running, wait_for
 from viewtail import settings
+from viewtail.cells import Cells
 
 VIEWS = """
 from viewtail import Entity, IndexTable, RedisHash

@@ -510,11 +510,11 @@ def test_the_backfill_of_a_copy_waits_while_the_pipeline_is_late(
         rested = []
         monkeypatch.setattr(GivingWay, "after", lambda self, rows: rested.append(rows))
         in_this_process(run, monkeypatch)
-        deployment, view = commands._deployed(one(None), "people")
+        catalog, view = commands._deployed(one(None), "people")
         copy = replace(view, copy=2, is_beside=True)
-        assert commands._prove(deployment, copy, threading.Event(), is_hurried=True) == []
+        assert commands._prove(catalog, copy, threading.Event(), is_hurried=True) == []
         assert rested == []
-        assert commands._prove(deployment, copy, threading.Event(), is_hurried=False) == []
+        assert commands._prove(catalog, copy, threading.Event(), is_hurried=False) == []
         assert len(rested) >= ROWS / AT_ONCE, "the comparison before the swap gives way too"
 
 

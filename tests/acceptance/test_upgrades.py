@@ -44,7 +44,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
+class Catalog:
     """One that an earlier version left, and the present one runs."""
 
     name: str
@@ -101,7 +101,7 @@ def upgraded(
     mysql_server: Server,
     redis_server: Server,
     elasticsearch_server: Server,
-) -> Iterator[Deployment]:
+) -> Iterator[Catalog]:
     """Taken over, with every backfill that was amid its work finished, and one view paused before."""
     recording = RECORDED / request.param
     world = World(mysql=mysql_server, redis=redis_server, elasticsearch=elasticsearch_server)
@@ -128,9 +128,7 @@ def upgraded(
         }.items()
     }
     run.start()
-    found = Deployment(
-        name=request.param, world=world, run=run, views=views, paused=paused, states=states, before=before
-    )
+    found = Catalog(name=request.param, world=world, run=run, views=views, paused=paused, states=states, before=before)
     try:
         found.wait_until_filled(*(views - {paused}))
         yield found
@@ -149,14 +147,14 @@ def declarations(recording: Path, views: frozenset[str]) -> str:
 # --- Before the present version ran ---
 
 
-def test_commands_answer_before_the_first_run_after_an_upgrade(upgraded: Deployment) -> None:
+def test_commands_answer_before_the_first_run_after_an_upgrade(upgraded: Catalog) -> None:
     said = {name: f"{done.stdout}{done.stderr}" for name, done in upgraded.before.items()}
     assert not [text for text in said.values() if "Traceback" in text or "a fault in viewtail" in text], said
     codes = {name: done.returncode for name, done in upgraded.before.items()}
     assert codes == {"status": 1, "letters": 0, "why": 1, "verify": 0, "replays": 0, "pause": 0}, said
 
 
-def test_state_of_an_earlier_version_is_told_before_the_first_run(upgraded: Deployment) -> None:
+def test_state_of_an_earlier_version_is_told_before_the_first_run(upgraded: Catalog) -> None:
     told = {name: json.loads(done.stdout) for name, done in upgraded.before.items() if name != "pause"}
     views = {view["name"]: view["state"] for one in told["status"]["pipelines"] for view in one["views"]}
     assert views == upgraded.states
@@ -165,7 +163,7 @@ def test_state_of_an_earlier_version_is_told_before_the_first_run(upgraded: Depl
     assert all(one["is_equal"] for one in told["verify"]["views"])
 
 
-def test_a_view_that_was_paused_before_the_first_run_stays_paused(upgraded: Deployment) -> None:
+def test_a_view_that_was_paused_before_the_first_run_stays_paused(upgraded: Catalog) -> None:
     view = upgraded.status()[upgraded.paused]
     assert view["state"] == "paused"
     upgraded.command("resume", upgraded.paused)
@@ -176,7 +174,7 @@ def test_a_view_that_was_paused_before_the_first_run_stays_paused(upgraded: Depl
 # --- What it took over ---
 
 
-def test_views_of_an_earlier_version_are_equal_in_verify(upgraded: Deployment) -> None:
+def test_views_of_an_earlier_version_are_equal_in_verify(upgraded: Catalog) -> None:
     """All of them are asked about; halted ones keep no other from being compared."""
     upgraded.wait_until_shown(*(upgraded.views - {"redis:user", upgraded.paused}))
     found = upgraded.json("verify", code=1)
@@ -190,13 +188,13 @@ def test_views_of_an_earlier_version_are_equal_in_verify(upgraded: Deployment) -
     assert all(proven[view]["proven_through"] for view in views - {"redis:user"})
 
 
-def test_halted_views_of_an_earlier_version_stay_halted(upgraded: Deployment) -> None:
+def test_halted_views_of_an_earlier_version_stay_halted(upgraded: Catalog) -> None:
     now = upgraded.status()
     assert {name for name, view in now.items() if view["state"] == "halted"} == HALTED
     assert all(now[name]["reason"] for name in HALTED)
 
 
-def test_damage_in_views_of_an_earlier_version_is_found_and_mended(upgraded: Deployment) -> None:
+def test_damage_in_views_of_an_earlier_version_is_found_and_mended(upgraded: Catalog) -> None:
     world, views = upgraded.world, ["mysql:ix_email", "redis:document", "elasticsearch:user"]
     is_half = HALVES.keys() <= upgraded.views
     ask(world.mysql, "UPDATE viewtail.ix_email SET email = 'damaged' WHERE id = 13")
@@ -216,7 +214,7 @@ def test_damage_in_views_of_an_earlier_version_is_found_and_mended(upgraded: Dep
     upgraded.wait_until_shown(*views)
 
 
-def test_why_knows_the_entities_of_an_earlier_version(upgraded: Deployment) -> None:
+def test_why_knows_the_entities_of_an_earlier_version(upgraded: Catalog) -> None:
     for view in sorted(upgraded.views - {upgraded.paused}):
         there = upgraded.json("why", view, "12" if view in HALVES else "6")
         assert there["verdict"] == "current" and there["shown"]["version"], there
@@ -226,21 +224,21 @@ def test_why_knows_the_entities_of_an_earlier_version(upgraded: Deployment) -> N
     assert (halted["verdict"], halted["next"]) == ("halted", "viewtail replay redis:moved"), halted
 
 
-def test_status_of_an_earlier_version_goes_on(upgraded: Deployment) -> None:
+def test_status_of_an_earlier_version_goes_on(upgraded: Catalog) -> None:
     states = {name: one["state"] for name, one in upgraded.pipelines().items()}
     assert states == dict.fromkeys(("mysql", "redis", "elasticsearch"), "running")
     assert "epoch" not in upgraded.run.log, "the history goes on"
     upgraded.command("status", code=1)  # for the halted views
 
 
-def test_waiting_knows_the_entities_of_an_earlier_version(upgraded: Deployment) -> None:
+def test_waiting_knows_the_entities_of_an_earlier_version(upgraded: Catalog) -> None:
     ask(upgraded.world.mysql, "UPDATE shop.user SET n = n + 2 WHERE id = 21")
     for view in ("mysql:ix_email", "redis:user", "elasticsearch:user"):
         upgraded.command("wait", view, "21")
     upgraded.wait_until_shown("mysql:ix_even", "redis:document", "elasticsearch:user")
 
 
-def test_dead_letters_of_an_earlier_version_are_listed_and_redriven(upgraded: Deployment) -> None:
+def test_dead_letters_of_an_earlier_version_are_listed_and_redriven(upgraded: Catalog) -> None:
     (letter,) = upgraded.json("dead-letters", "list", "redis:user")["letters"]
     assert (letter["view"], letter["key"]) == ("redis:user", "7") and letter["cause"]
     assert letter["cause"] in upgraded.command("dead-letters", "show", "redis:user", "7")
@@ -251,7 +249,7 @@ def test_dead_letters_of_an_earlier_version_are_listed_and_redriven(upgraded: De
     upgraded.wait_until_shown("redis:user")
 
 
-def test_entities_and_halted_views_of_an_earlier_version_are_replayed(upgraded: Deployment) -> None:
+def test_entities_and_halted_views_of_an_earlier_version_are_replayed(upgraded: Catalog) -> None:
     world = upgraded.world
     for view in ("mysql:ix_even", "redis:user", "elasticsearch:even"):
         upgraded.command("replay", view, "--key", "10", "--key", "4", "--yes")
@@ -270,7 +268,7 @@ def test_entities_and_halted_views_of_an_earlier_version_are_replayed(upgraded: 
     assert upgraded.json("verify", "redis:moved", "mysql:ix_even", "elasticsearch:even")["failed"] == {}
 
 
-def test_views_and_pipelines_of_an_earlier_version_are_paused_and_resumed(upgraded: Deployment) -> None:
+def test_views_and_pipelines_of_an_earlier_version_are_paused_and_resumed(upgraded: Catalog) -> None:
     paused = ("redis:document", "elasticsearch:user")
     upgraded.command("pause", "redis:document", "--reason", "a test")
     seen = '"view":"redis:document","event":"view paused"'  # another one was paused before the first run
@@ -285,7 +283,7 @@ def test_views_and_pipelines_of_an_earlier_version_are_paused_and_resumed(upgrad
     upgraded.wait_until_shown(*paused, "elasticsearch:even")
 
 
-def test_views_of_an_earlier_version_are_rebuilt_and_given_back(upgraded: Deployment) -> None:
+def test_views_of_an_earlier_version_are_rebuilt_and_given_back(upgraded: Catalog) -> None:
     """One that was amid its rebuild is finished, one that was swapped goes on as that."""
     views = ["mysql:ix_email", "redis:half" if "redis:half" in upgraded.views else "redis:document"]
     views.append("elasticsearch:user")
@@ -303,7 +301,7 @@ def test_views_of_an_earlier_version_are_rebuilt_and_given_back(upgraded: Deploy
 
 
 def test_the_cleaner_mends_views_of_an_earlier_version_and_the_probe_names_what_it_left_halted(
-    upgraded: Deployment,
+    upgraded: Catalog,
 ) -> None:
     world, run, port = upgraded.world, upgraded.run, free_port()
     halted = [{"view": name, "pipeline": name.partition(":")[0]} for name in upgraded.halted_now()]
@@ -337,14 +335,14 @@ def ready(port: int) -> tuple[int, Any]:
         return error.code, json.load(error)
 
 
-def test_an_entity_in_views_of_an_earlier_version_is_erased(upgraded: Deployment) -> None:
+def test_an_entity_in_views_of_an_earlier_version_is_erased(upgraded: Catalog) -> None:
     ask(upgraded.world.mysql, "DELETE FROM shop.user WHERE id = 30")
     proof = upgraded.json("forget", "shop.user", "30")
     assert proof["is_erased"]
     upgraded.wait_until_shown("mysql:ix_email", "redis:document", "elasticsearch:user")
 
 
-def test_a_changed_declaration_is_previewed_and_built_beside_what_an_earlier_version_made(upgraded: Deployment) -> None:
+def test_a_changed_declaration_is_previewed_and_built_beside_what_an_earlier_version_made(upgraded: Catalog) -> None:
     world, run = upgraded.world, upgraded.run
     assert run.stop() == 0
     path = run.folder / "views.py"
@@ -385,7 +383,7 @@ def test_a_changed_declaration_is_previewed_and_built_beside_what_an_earlier_ver
     assert all(one["is_equal"] for one in compared)
 
 
-def test_views_of_an_earlier_version_are_forgotten(upgraded: Deployment) -> None:
+def test_views_of_an_earlier_version_are_forgotten(upgraded: Catalog) -> None:
     """A halted one, one of each store, and one that this version was amid a backfill of."""
     world, run = upgraded.world, upgraded.run
     dropped = {"mysql:ix_gone", "mysql:ix_even", "redis:document", "elasticsearch:even"}

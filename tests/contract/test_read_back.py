@@ -13,7 +13,6 @@ from typing import Any
 
 import pymysql
 import pytest
-from viewtail.cells import Cells
 
 from ingest import Committed
 from ingest.binlog.shown import shows
@@ -27,6 +26,7 @@ from tests.contract.test_held_commits import LET_GO, held
 from tests.support.asking import ask
 from tests.support.running import wait_for
 from viewtail import settings
+from viewtail.cells import Cells
 from viewtail.changes.batches import Followed, Row
 from viewtail.changes.errors import StopRequested
 from viewtail.changes.writes import Key

@@ -18,8 +18,8 @@ import pytest
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from offsets.lease import Lease
-from offsets.mysql import OwnSession
 from projectors import backfill, projection
+from projectors.catalog import Catalog
 from projectors.pipeline_run import open_run
 from projectors.projection import Projections
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
@@ -35,7 +35,7 @@ from viewtail import declarations, settings
 from viewtail.changes.batches import Batch
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.writes import ViewWrites
-from viewtail.composition import Deployment, deploy
+from viewtail.composition import deploy
 
 STORES = ("mysql", "redis", "elasticsearch")
 HISTORY = (
@@ -59,7 +59,7 @@ def world(mysql_server: Server, redis_server: Server, elasticsearch_server: Serv
 
 
 @pytest.fixture
-def deployment(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+def deployment(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     (tmp_path / "planted_views.py").write_text(VIEWS)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -74,9 +74,9 @@ def deployment(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 class Story:
     """Runs the history through the stores' pipelines, twice from its beginning, and once through fills."""
 
-    def __init__(self, world: World, deployment: Deployment) -> None:
+    def __init__(self, world: World, catalog: Catalog) -> None:
         self._world = world
-        self._deployment = deployment
+        self._catalog = catalog
         self.watcher = Watcher(world)
 
     def tell(self, stores: tuple[str, ...] = STORES) -> dict[str, list[str]]:
@@ -148,16 +148,16 @@ class Story:
 
     def _owned(self, store: str, start: BinlogPosition, *, fill: bool) -> None:
         """Own one pipeline until it has passed a watermark; fill its views meanwhile when asked to."""
-        lease = Lease(self._deployment.open_store, self._deployment.database, store)
+        lease = Lease(self._catalog.servers.open_own, self._catalog.database, store)
         assert lease.acquire(5)
         stop = threading.Event()
-        own = open_run(self._deployment, PipelineId.of(store), lease, stop)
+        own = open_run(self._catalog, PipelineId.of(store), lease, stop)
         loop = threading.Thread(target=own.pipeline.run, args=(start,))
         loop.start()
         try:
             wait_for("the pipeline runs", lambda: own.pipeline.vitals.state == "running")
             assert own.pipeline.watermarks.wait([own.pipeline.watermarks.write()], stop, 20) is not None
-            session = OwnSession(self._deployment.open_store)
+            session = self._catalog.session()
             for view in own.life.on(session).to_backfill() if fill else []:
                 own.backfill(view, session).run()
             session.close()
@@ -170,8 +170,8 @@ class Story:
             lease.release()
 
 
-def test_without_a_bug_nothing_is_reported(world: World, deployment: Deployment) -> None:
-    assert Story(world, deployment).tell() == {}
+def test_without_a_bug_nothing_is_reported(world: World, catalog: Catalog) -> None:
+    assert Story(world, catalog).tell() == {}
 
 
 # -- the bugs ---------------------------------------------------------------------------------------------------
@@ -313,10 +313,10 @@ def test_a_planted_bug_is_caught(
     plant: Callable[[pytest.MonkeyPatch], None],
     stores: tuple[str, ...],
     world: World,
-    deployment: Deployment,
+    catalog: Catalog,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plant(monkeypatch)
-    told = Story(world, deployment).tell(stores)
+    told = Story(world, catalog).tell(stores)
     print(told)
     assert told != {}

@@ -690,9 +690,9 @@ def test_many_small_views_are_backfilled_side_by_side_under_shared_watermarks(
             f"INSERT INTO fill.small{number} VALUES (1, 'one'), (2, 'two')",
         )
     views = [IndexTable(f"ix_small{number}", Entity(f"fill.small{number}"), value="name") for number in range(count)]
-    deployment = deployed(views, shelf.world.mysql)
+    catalog = deployed(views, shelf.world.mysql)
     shelf.execute("CREATE TABLE viewtail.ix_small5 (id INT PRIMARY KEY)")
-    with owned(deployment, "mysql") as owner:
+    with owned(catalog, "mysql") as owner:
         marks, write = [], owner.own.pipeline.watermarks.write
         running, most = threading.Semaphore(count), [0]
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pymysql
 import pytest
-from viewtail.cells import Cell, Cells, Trigger
 
 from stack import Server
 from tests.support.asking import ask
 from tests.support.running import wait_for
 from viewtail import settings
+from viewtail.cells import Cell, Cells, Trigger
 from viewtail.changes.errors import MisuseError, SourceError
 
 pytestmark = pytest.mark.mysql

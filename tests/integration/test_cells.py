@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from viewtail.cells import Cells, OtherBodyError
 
 from stack import Server
 from tests.support.asking import ask
 from viewtail import settings
+from viewtail.cells import Cells, OtherBodyError
 from viewtail.changes.errors import MisuseError, StoreError, StoreUnavailableError
 
 COUNT = "SELECT COUNT(*) FROM jog.cell"

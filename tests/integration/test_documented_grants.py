@@ -39,7 +39,7 @@ from viewtail import Entity, IndexTable
 from viewtail.changes.findings import Finding
 from viewtail.entities.event_table import EventTable
 from viewtail.operations import first_views, grants
-from viewtail.operations.check import Servers, check
+from viewtail.operations.check import Checked, check
 from viewtail.servers.facts import facts_of
 from viewtail.servers.sessions import Connection, MySQLAddress, create_database, open_session, value_of
 
@@ -189,7 +189,7 @@ class Asked:
             except pymysql.err.MySQLError as error:
                 return f"refused: {error.args[0]}"
 
-    def servers(self, user: str) -> Servers:
+    def servers(self, user: str) -> Checked:
         at = self.address(user)
         access = Access(section=None, own=at, database=OWN, read_position=BinlogPosition.from_text)
         source = SourceAccess(
@@ -201,7 +201,7 @@ class Asked:
             own_database=OWN,
             is_cleaned=True,
         )
-        return Servers(kind=BinlogKind(), source=source, stores=[(registry.STORES[0], access)])
+        return Checked(kind=BinlogKind(), source=source, stores=[(registry.STORES[0], access)])
 
     def findings(self, user: str) -> list[Finding]:
         return check(self.servers(user), VIEWS)

@@ -32,7 +32,7 @@ from viewtail.changes.errors import StoreError
 from viewtail.changes.findings import Level
 from viewtail.changes.pipelines import PipelineId
 from viewtail.operations import grants
-from viewtail.operations.check import Servers, check
+from viewtail.operations.check import Checked, check
 from viewtail.servers.sessions import MySQLAddress, open_session
 
 PASSWORD = "canary %s/\\'\""
@@ -213,11 +213,11 @@ def test_each_grant_that_is_missing_is_a_finding_that_names_it(server: Server) -
         execute(server, f"GRANT {name} ON {where} TO 'viewtail'@'%'")
 
 
-def as_root(server: Server) -> Servers:
+def as_root(server: Server) -> Checked:
     return servers_at(MySQLAddress(host="127.0.0.1", port=server.port, user="root"))
 
 
-def servers_at(at: MySQLAddress) -> Servers:
+def servers_at(at: MySQLAddress) -> Checked:
     store = registry.STORES[0]
     access = Access(section=None, own=at, database="viewtail", read_position=BinlogPosition.from_text)
     source = SourceAccess(
@@ -228,7 +228,7 @@ def servers_at(at: MySQLAddress) -> Servers:
         own=at,
         own_database="viewtail",
     )
-    return Servers(kind=BinlogKind(), source=source, stores=[(store, access)])
+    return Checked(kind=BinlogKind(), source=source, stores=[(store, access)])
 
 
 def test_check_says_of_transactions_that_are_prepared_before_the_first_run(server: Server) -> None:

@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from projectors.binding import earlier_fingerprint
+from projectors.catalog import bound_to_what_fits
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash
@@ -21,7 +22,6 @@ from tests.support.running import wait_for
 from tests.support.world import World
 from viewtail import settings
 from viewtail.changes.errors import DeclarationError, StopRequested, StoreUnavailableError
-from viewtail.composition import deploy_what_works
 
 OTHER = IndexTable("ix_other", ITEM, value="other")
 
@@ -196,8 +196,8 @@ def test_a_redis_that_lost_rows_of_a_finished_fill_is_filled_again(shelf: Shelf)
     shelf.add(20)
     view = VIEWS["redis"]
     client: Any = redis.Redis(port=shelf.world.redis.port)
-    deployment = deployed([view], *servers(shelf))
-    with owned(deployment, "redis") as owner:
+    catalog = deployed([view], *servers(shelf))
+    with owned(catalog, "redis") as owner:
         witness_key = next(key for key in client.scan_iter("viewtail:*witness"))
         before = client.get(witness_key)
         owner.fill_all()
@@ -205,7 +205,7 @@ def test_a_redis_that_lost_rows_of_a_finished_fill_is_filled_again(shelf: Shelf)
     # As a server that comes back with what it had saved before the fill.
     client.flushall()
     client.set(witness_key, before)
-    with owned(deployment, "redis") as owner:
+    with owned(catalog, "redis") as owner:
         assert owner.to_fill() == [view.id]
         owner.fill_all()
         assert shelf.shown("redis") == shelf.in_table()
@@ -215,8 +215,8 @@ def test_a_redis_that_lost_changes_after_a_fill_reads_them_again_without_filling
     shelf.add(20)
     view = VIEWS["redis"]
     client: Any = redis.Redis(port=shelf.world.redis.port)
-    deployment = deployed([view], *servers(shelf))
-    with owned(deployment, "redis") as owner:
+    catalog = deployed([view], *servers(shelf))
+    with owned(catalog, "redis") as owner:
         owner.fill_all()
         witness_key = next(key for key in client.scan_iter("viewtail:*witness"))
         before, row = client.get(witness_key), client.hgetall("item:5")
@@ -225,7 +225,7 @@ def test_a_redis_that_lost_changes_after_a_fill_reads_them_again_without_filling
     client.set(witness_key, before)
     client.delete("item:5")
     client.hset("item:5", mapping=row)
-    with owned(deployment, "redis") as owner:
+    with owned(catalog, "redis") as owner:
         assert owner.to_fill() == []
         owner.pass_everything()
         assert shelf.shown("redis") == shelf.in_table()
@@ -317,13 +317,13 @@ def test_a_halted_view_whose_table_is_gone_leaves_the_others_alone(shelf: Shelf)
     shelf.add(3)
     shelf.execute("CREATE TABLE fill.gone (id INT PRIMARY KEY, name VARCHAR(20))")
     views = [VIEWS["mysql"], IndexTable("ix_gone", Entity("fill.gone"), value="name")]
-    deployment = deployed(views, *servers(shelf))
-    with owned(deployment, "mysql") as owner:
+    catalog = deployed(views, *servers(shelf))
+    with owned(catalog, "mysql") as owner:
         owner.fill_all()
         shelf.execute("DROP TABLE fill.gone")
         owner.pass_everything()
         assert states(shelf) == {"mysql:ix_item": "filled", "mysql:ix_gone": "halted"}
-    left = deploy_what_works(deployment.settings, views)
+    left = bound_to_what_fits(catalog.settings.servers(), views)
     assert [view.id for view in left.views] == ["mysql:ix_item"]
     with owned(left, "mysql") as owner:
         shelf.execute("UPDATE fill.item SET name = 'goes on' WHERE id = 1")
@@ -337,8 +337,8 @@ def test_rights_that_are_missing_halt_nothing(shelf: Shelf) -> None:
     shelf.add(3)
     views = [VIEWS["mysql"], IndexTable("ix_other", Entity("fill.other"), value="name")]
     shelf.execute("CREATE TABLE fill.other (id INT PRIMARY KEY, name VARCHAR(20), n INT)")
-    deployment = deployed(views, *servers(shelf))
-    with owned(deployment, "mysql") as owner:
+    catalog = deployed(views, *servers(shelf))
+    with owned(catalog, "mysql") as owner:
         owner.fill_all()
     shelf.execute(
         "DROP USER IF EXISTS reader", "CREATE USER reader", "GRANT ALL ON viewtail.* TO reader",
@@ -347,10 +347,10 @@ def test_rights_that_are_missing_halt_nothing(shelf: Shelf) -> None:
     limited = settings.load(None, {"VIEWTAIL_SOURCE__URL": shelf.world.mysql.url.replace("root", "reader")})
     try:
         with pytest.raises(DeclarationError, match=r"fill\.other does not exist, or the user reader may not see it"):
-            deploy_what_works(limited, views)
+            bound_to_what_fits(limited.servers(), views)
         shelf.execute("GRANT SELECT (id, n) ON fill.other TO reader")
         with pytest.raises(DeclarationError, match=r"ix_other.*no column name"):
-            deploy_what_works(limited, views)
+            bound_to_what_fits(limited.servers(), views)
         assert states(shelf)["mysql:ix_other"] == "filled"
         away = {
             "VIEWTAIL_SOURCE__URL": shelf.world.mysql.url,
@@ -358,7 +358,7 @@ def test_rights_that_are_missing_halt_nothing(shelf: Shelf) -> None:
         }
         shelf.execute("DROP TABLE fill.other")
         with pytest.raises(StoreUnavailableError):  # which views it kept is not known: waited for, not refused
-            deploy_what_works(settings.load(None, away), views)
+            bound_to_what_fits(settings.load(None, away).servers(), views)
     finally:
         shelf.execute("DROP USER reader")
 

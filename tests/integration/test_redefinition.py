@@ -148,7 +148,7 @@ def test_a_fill_begins_again_where_rows_got_another_order(
         "INSERT INTO again.item VALUES ('a', 1), ('B', 2), ('c', 3), ('D', 4), ('e', 5)",
     )
     statement = "ALTER TABLE again.item MODIFY id VARCHAR(5) COLLATE utf8mb4_bin NOT NULL"
-    deployment = deployed([TABLE], mysql_server)
+    catalog = deployed([TABLE], mysql_server)
     read, passed = CanonicalRows.after, []
 
     def read_amid(chunks: Any, after: Any, version: int) -> Any:
@@ -161,7 +161,7 @@ def test_a_fill_begins_again_where_rows_got_another_order(
 
     monkeypatch.setattr(CanonicalRows, "after", read_amid)
     monkeypatch.setattr("ingest.canonical.chunks._FIRST_CHUNK_ROWS", 3)
-    with owned(deployment, "mysql") as owner:
+    with owned(catalog, "mysql") as owner:
         try:
             owner.backfill(TABLE.id, chunk_rows=3).run()
         except StopRequested:

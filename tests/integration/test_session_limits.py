@@ -16,7 +16,7 @@ from projectors.stores.access import Access
 from stack import Server
 from viewtail import Entity, IndexTable, RedisHash
 from viewtail.operations import sessions
-from viewtail.operations.check import Servers, check
+from viewtail.operations.check import Checked, check
 from viewtail.servers.sessions import MySQLAddress
 
 USER = "few_sessions"
@@ -54,7 +54,7 @@ def seen(server: Server, what: str) -> tuple[str, str, str]:
         is_cleaned=True,
     )
     access = Access(section=None, own=at, database="few_views", read_position=BinlogPosition.from_text)
-    found = check(Servers(kind=BinlogKind(), source=source, stores=[(registry.STORES[0], access)]), VIEWS)
+    found = check(Checked(kind=BinlogKind(), source=source, stores=[(registry.STORES[0], access)]), VIEWS)
     (one,) = (one for one in found if one.what.startswith(what))
     assert one.where == "source", "it is both"
     return one.level.value, one.seen, one.mend

@@ -81,13 +81,13 @@ def shelf(mysql_server: Server, redis_server: Server, elasticsearch_server: Serv
 )
 def test_a_view_equals_its_table_behind_every_such_statement(store: str, case: str, shelf: Shelf) -> None:
     """Read in one go and, from the offset before, once more."""
-    deployment = deployed([VIEWS[store]], *servers(shelf))
-    with owned(deployment, store) as owner:
+    catalog = deployed([VIEWS[store]], *servers(shelf))
+    with owned(catalog, store) as owner:
         owner.fill_all()
     before = pipeline_row(shelf)
     shelf.execute(*CASES[case])
     for _ in range(2):
-        with owned(deployment, store) as owner:
+        with owned(catalog, store) as owner:
             owner.pass_everything()
             owner.fill_all()
             assert owner.failure is None
@@ -99,19 +99,19 @@ def test_a_view_equals_its_table_behind_every_such_statement(store: str, case: s
 @pytest.mark.parametrize("store", STORES)
 def test_a_truncate_is_a_tombstone_for_each_key(store: str, shelf: Shelf) -> None:
     """Nothing older than the statement comes back, wherever it comes from."""
-    deployment = deployed([VIEWS[store]], *servers(shelf))
-    with owned(deployment, store) as owner:
+    catalog = deployed([VIEWS[store]], *servers(shelf))
+    with owned(catalog, store) as owner:
         owner.fill_all()
     before = pipeline_row(shelf)
     shelf.execute("UPDATE fill.item SET name = 'changed' WHERE id < 20")
-    with owned(deployment, store) as owner:
+    with owned(catalog, store) as owner:
         owner.pass_everything()
     shelf.execute("TRUNCATE fill.item")
-    with owned(deployment, store) as owner:
+    with owned(catalog, store) as owner:
         owner.pass_everything()
         assert shelf.shown(store) == {}
     put_back(shelf, before)
-    with owned(deployment, store) as owner:
+    with owned(catalog, store) as owner:
         owner.pass_everything()
         assert shelf.shown(store) == {}
 
@@ -195,8 +195,8 @@ def test_with_a_version_column_the_keys_that_are_gone_are_deleted(shelf: Shelf) 
         PARTITIONED.replace("other VARCHAR(60)", "other BIGINT NOT NULL"),
         "INSERT INTO fill.item VALUES (1, 'a', 5), (2, 'b', 5), (150, 'c', 5)",
     )
-    deployment = deployed([view], *servers(shelf))
-    with owned(deployment, "mysql") as owner:
+    catalog = deployed([view], *servers(shelf))
+    with owned(catalog, "mysql") as owner:
         owner.fill_all()
     before = pipeline_row(shelf)
     shelf.execute(
@@ -205,12 +205,12 @@ def test_with_a_version_column_the_keys_that_are_gone_are_deleted(shelf: Shelf) 
         "ALTER TABLE fill.item DROP PARTITION middle",
     )
     for _ in range(2):
-        with owned(deployment, "mysql") as owner:
+        with owned(catalog, "mysql") as owner:
             owner.pass_everything()
             assert shelf.shown("mysql") == {2: "again"}
         put_back(shelf, before)
     shelf.execute("TRUNCATE fill.item")
-    with owned(deployment, "mysql") as owner:
+    with owned(catalog, "mysql") as owner:
         owner.pass_everything()
         assert shelf.shown("mysql") == {}
 

@@ -49,8 +49,8 @@ class Item:
 )
 def test_a_view_halts_with_the_unique_key_that_it_relies_on(statement: str, mysql_server: Server) -> None:
     item = Item(mysql_server)
-    deployment = deployed([VIEW], mysql_server)
-    with owned(deployment, "mysql") as owner:
+    catalog = deployed([VIEW], mysql_server)
+    with owned(catalog, "mysql") as owner:
         owner.fill_all()
         item.execute(statement)
         if "DROP" in statement:
@@ -66,7 +66,7 @@ def test_a_view_halts_with_the_unique_key_that_it_relies_on(statement: str, mysq
         assert item.shown() == {"a": "one"}
     if "RENAME" not in statement:
         missing = "may be NULL" if "MODIFY" in statement else "no unique key"
-        assert missing in (deployment.misfit(VIEW) or ""), "a replay says what is missing"
+        assert missing in (catalog.misfit(VIEW) or ""), "a replay says what is missing"
 
 
 def test_other_indexes_may_come_and_go(mysql_server: Server) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from offsets.lease import Lease
-from offsets.mysql import OwnSession
 from projectors.backfill import Backfill
+from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun, open_run
 from projectors.view_states import Event
 from projectors.views import View
@@ -18,10 +18,10 @@ from tests.support.running import addresses, wait_for
 from viewtail import settings
 from viewtail.changes.errors import ViewtailError
 from viewtail.changes.pipelines import PipelineId
-from viewtail.composition import Deployment, deploy
+from viewtail.composition import deploy
 
 
-def deployed(views: Sequence[View], *servers: Server) -> Deployment:
+def deployed(views: Sequence[View], *servers: Server) -> Catalog:
     """These views over these servers (MySQL first), viewtail's own tables made."""
     found = deploy(settings.load(None, {**_without_settings(), **addresses(*servers)}), views)
     found.create_tables()
@@ -38,7 +38,7 @@ class Owner:
     def __init__(self, own: PipelineRun) -> None:
         self.own = own
         self.failure: ViewtailError | None = None
-        self._session = OwnSession(own.deployment.open_store)
+        self._session = own.catalog.session()
         self._thread = threading.Thread(target=self._follow)
         self._thread.start()
 
@@ -89,12 +89,12 @@ class Owner:
 
 
 @contextmanager
-def owned(deployment: Deployment, store: str) -> Iterator[Owner]:
+def owned(catalog: Catalog, store: str) -> Iterator[Owner]:
     """The pipeline of one store, taken and following."""
-    lease = Lease(deployment.open_store, deployment.database, store)
+    lease = Lease(catalog.servers.open_own, catalog.database, store)
     assert lease.acquire(10)
     try:
-        owner = Owner(open_run(deployment, PipelineId.of(store), lease, threading.Event()))
+        owner = Owner(open_run(catalog, PipelineId.of(store), lease, threading.Event()))
         try:
             wait_for("the pipeline runs", lambda: owner.own.pipeline.vitals.state == "running" or owner.failure)
             yield owner

@@ -111,16 +111,14 @@ class Scene:
     def replay(
         self, say: Callable[[PublishedRange, Position], None] = lambda *_: None, since_us: int = SINCE
     ) -> Replay:
-        deployment: Any = SimpleNamespace(
+        catalog: Any = SimpleNamespace(
             database="own",
-            limits=Limits(batch_rows=1),
+            servers=SimpleNamespace(limits=Limits(batch_rows=1)),
             marks=None,
             access=lambda _: None,
         )
         history: Any = SimpleNamespace(reader=self.reader, epoch=1)
-        return Replay(
-            deployment=deployment, view=self.view, live="kafka:user", history=history, since_us=since_us, say=say
-        )
+        return Replay(catalog=catalog, view=self.view, live="kafka:user", history=history, since_us=since_us, say=say)
 
     def keys(self) -> list[int]:
         return [change.key[0] for change in self.broker.of(VIEW)]

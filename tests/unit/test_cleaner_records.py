@@ -77,8 +77,8 @@ def made() -> _Looked:
         repaired_count=0,
         life=SimpleNamespace(gets_changes=lambda _: True, views={"mysql:v": None}),
     )
-    deployment: Any = SimpleNamespace(database="own")
-    return _Looked(deployment=deployment, own=own, share=1.0, rest_s=1.0, is_busy=lambda: False)
+    catalog: Any = SimpleNamespace(database="own")
+    return _Looked(catalog=catalog, own=own, share=1.0, rest_s=1.0, is_busy=lambda: False)
 
 
 def test_what_a_cascade_did_is_recorded_as_that_and_is_no_repair(records: dict[str, dict[str, Any]]) -> None:

@@ -21,8 +21,8 @@ from viewtail.operations.status import BUSY_ABOVE_S
 def test_the_cleaner_goes_on_after_a_replica_stood_still_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleaner, "STUCK_AGAIN_AFTER_S", 0.0)
     own: Any = SimpleNamespace(stop=threading.Event(), identity="mysql")
-    deployment: Any = None
-    made = Cleaner(deployment=deployment, own=own, share=0.05, rest_s=1, is_busy=lambda: False)
+    catalog: Any = None
+    made = Cleaner(catalog=catalog, own=own, share=0.05, rest_s=1, is_busy=lambda: False)
     attempts: list[str] = []
 
     def work() -> None:
@@ -44,8 +44,8 @@ def test_an_error_in_the_round_of_one_view_keeps_no_other_from_its_own(
     life = SimpleNamespace(views=dict.fromkeys("abc"), gets_changes=lambda view: view != "b")
     pipeline = SimpleNamespace(vitals=SimpleNamespace(write_count=0))
     own: Any = SimpleNamespace(stop=threading.Event(), identity="mysql", life=life, pipeline=pipeline)
-    deployment: Any = SimpleNamespace(is_filtered=lambda: False)
-    made = Cleaner(deployment=deployment, own=own, share=0.05, rest_s=0, is_busy=lambda: False)
+    catalog: Any = SimpleNamespace(servers=SimpleNamespace(is_filtered=lambda: False))
+    made = Cleaner(catalog=catalog, own=own, share=0.05, rest_s=0, is_busy=lambda: False)
     begun: list[str] = []
 
     def beside(view: str) -> Any:
@@ -75,8 +75,9 @@ def test_rounds_follow_each_other_soon_where_the_source_may_leave_statements_out
     pipeline = SimpleNamespace(vitals=SimpleNamespace(write_count=0))
     own: Any = SimpleNamespace(stop=Stop(), identity="mysql", life=SimpleNamespace(views={}), pipeline=pipeline)
     asked: list[bool] = []
-    deployment: Any = SimpleNamespace(is_filtered=lambda: asked.append(is_filtered) or is_filtered)
-    Cleaner(deployment=deployment, own=own, share=0.05, rest_s=300, is_busy=lambda: False)._rounds()
+    servers = SimpleNamespace(is_filtered=lambda: asked.append(is_filtered) or is_filtered)
+    catalog: Any = SimpleNamespace(servers=servers)
+    Cleaner(catalog=catalog, own=own, share=0.05, rest_s=300, is_busy=lambda: False)._rounds()
     assert rests == [rest_s, rest_s]
     assert len(asked) == 1, "not after every round: each time takes a session"
 

@@ -29,12 +29,15 @@ def test_a_pipeline_that_could_not_be_taken_leaves_no_connection_open(monkeypatc
     store = SimpleNamespace(with_offsets=lambda *_: (named("sink"), named("offsets")))
     monkeypatch.setattr(pipeline_run, "store_named", lambda _: store)
     monkeypatch.setattr(pipeline_run.copies, "placed", lambda *_: SimpleNamespace(views=[], copies={}))
-    monkeypatch.setattr(pipeline_run, "OwnSession", lambda _: named("session"))
     monkeypatch.setattr(pipeline_run.owners, "took", fails)
-    deployment: Any = SimpleNamespace(
-        history=lambda _: None, database="viewtail", views_of=lambda _: [], access=lambda _: None, open_store=None
+    catalog: Any = SimpleNamespace(
+        history=lambda _: None,
+        database="viewtail",
+        views_of=lambda _: [],
+        access=lambda _: None,
+        session=lambda: named("session"),
     )
     lease: Any = None
     with pytest.raises(StoreUnavailableError, match="went away"):
-        pipeline_run.open_run(deployment, PipelineId.of("mysql"), lease, threading.Event())
+        pipeline_run.open_run(catalog, PipelineId.of("mysql"), lease, threading.Event())
     assert given_up == ["offsets", "sink", "session"]

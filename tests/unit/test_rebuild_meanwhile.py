@@ -14,6 +14,7 @@ import pytest
 from projectors.rebuilds import Rebuild, Stage
 from viewtail.changes.errors import MisuseError, ViewtailError
 from viewtail.commands.rebuild import _told
+from viewtail.operations import rebuild
 from viewtail.operations.rebuild import Operation, _trouble
 
 VIEW = "mysql:people"
@@ -70,12 +71,17 @@ class _Operation(Operation):
         assert 0 < seconds < 3 and self.waits < 10, "it waits for what does not come"
 
 
+@pytest.fixture(autouse=True)
+def _pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebuild, "pipelines_now", lambda catalog: catalog.pipelines)
+
+
 def operation(found: Sequence[Rebuild | None], live: int, *, is_filled: bool) -> _Operation:
     view: Any = SimpleNamespace(id=VIEW)
     copy = SimpleNamespace(name=f"{VIEW}~2", state="filled" if is_filled else "backfilling")
     pipeline = SimpleNamespace(state="running", paused=None, error=None, views=[copy])
-    deployment = SimpleNamespace(pipelines_now=lambda: {"mysql": pipeline})
-    one = _Operation(deployment=deployment, view=view, say=lambda _: None, stop=threading.Event())  # type: ignore[arg-type]
+    catalog = SimpleNamespace(pipelines={"mysql": pipeline})
+    one = _Operation(catalog=catalog, view=view, say=lambda _: None, stop=threading.Event())  # type: ignore[arg-type]
     one.rebuilds, one.waits = _Rebuilds(found, live), 0
     return one
 
@@ -114,7 +120,7 @@ def test_who_waits_while_entities_change_places_is_told_how_many_have() -> None:
     said: list[Any] = []
     one.say = said.append
     shown = SimpleNamespace(name=VIEW, state="filled", row_count=1200, row_estimate=1000)
-    one.deployment.pipelines_now()["mysql"].views.append(shown)
+    one.catalog.pipelines["mysql"].views.append(shown)
     assert rebuilt(one).live == 2
     assert [now.moved_count for now in said] == [0, 700]
     assert _told(said[-1]) == "swapping: 700 of about 1,200 entities are in place"

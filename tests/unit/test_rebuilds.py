@@ -154,7 +154,7 @@ def test_who_waits_for_a_rebuild_is_told_why_nothing_happens(now: dict[str, str]
     said: list[Any] = []
     pipelines = {"redis": SimpleNamespace(**{"paused": None, "error": None, **now})} if now else {}
     view: Any = SimpleNamespace(id="redis:pkg")
-    one = Operation(deployment=SimpleNamespace(), view=view, say=said.append, stop=threading.Event())
+    one = Operation(catalog=SimpleNamespace(), view=view, say=said.append, stop=threading.Event())
     one.stop.set()  # it does not wait for long
     with pytest.raises(StopRequested):
         one._wait("building", "redis", pipelines.get("redis"))  # type: ignore[arg-type]

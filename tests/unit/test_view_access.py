@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from offsets.mysql import OwnSession
 from projectors.proving import view_access
 from projectors.proving.view_access import ViewAccess
 from viewtail.changes.errors import MisuseError, StoreUnavailableError
@@ -19,13 +20,16 @@ class _Connection:
         self.open = False
 
 
-class _Deployment:
+class _Catalog:
     database = "viewtail"
 
     def __init__(self) -> None:
         self.opened: list[_Connection] = []
 
-    def open_store(self) -> _Connection:
+    def session(self) -> OwnSession:
+        return OwnSession(self._open)
+
+    def _open(self) -> Any:
         self.opened.append(_Connection())
         return self.opened[-1]
 
@@ -49,7 +53,7 @@ def test_one_that_cannot_begin_leaves_no_session_behind(
     monkeypatch.setattr(view_access, "keepers", keepers)
     monkeypatch.setattr(view_access, "store_of", lambda _: store)
     view: Any = type("V", (), {"view": None, "id": "mysql:v"})()
-    deployment: Any = _Deployment()
+    catalog: Any = _Catalog()
     with pytest.raises((MisuseError, StoreUnavailableError)):
-        ViewAccess(deployment, view, threading.Event())
-    assert [one.open for one in deployment.opened] == [False]
+        ViewAccess(catalog, view, threading.Event())
+    assert [one.open for one in catalog.opened] == [False]

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Event
 from typing import TypeVar
 
-from offsets.mysql import OwnSession
+from projectors.catalog import Catalog
 from projectors.considerate_pace import ConsideratePace
 from projectors.pace import GivingWay
 from projectors.views import View
@@ -21,7 +21,6 @@ from viewtail.commands.agreeing import agreed
 from viewtail.commands.durations import seconds_of
 from viewtail.commands.output import print_remark
 from viewtail.commands.progress import progress
-from viewtail.composition import Deployment
 from viewtail.entities.archive_steps import ArchiveSteps
 from viewtail.entities.archiving import Archiving
 from viewtail.entities.event_table import EventTable
@@ -61,7 +60,7 @@ def archive(
     where = _target(into, into_files)
     seconds = seconds_of("--older-than", older_than)
     try:
-        with _opened(loaded, Archiving, name, how) as (archiving, deployment):
+        with _opened(loaded, Archiving, name, how) as (archiving, catalog):
             cutoff = archiving.cutoff(seconds)
             count = archiving.about(cutoff) if how.is_dry_run or not how.is_yes else 0
             what = f"about {counted(count, 'events')} of {name} older than {older_than}"
@@ -74,7 +73,7 @@ def archive(
                 return 1
             archiving.prepare(into)
             asked = f"events older than {older_than} to {where}"
-            with _recorded(deployment, archiving, "archive", asked, count) as run:
+            with _recorded(catalog, archiving, "archive", asked, count) as run:
                 cutoff = run.progress.setdefault("cutoff", cutoff)
                 if into_files is None:
                     archiving.into_table(cutoff)
@@ -125,7 +124,7 @@ def restore(loaded: Settings, name: str, how: How, *, entity: str | None, from_f
     """Bring archived events back; returns the exit code."""
     what = _which(entity, from_file)
     try:
-        with _opened(loaded, Restoring, name, how) as (restoring, deployment):
+        with _opened(loaded, Restoring, name, how) as (restoring, catalog):
             restoring.open_archive()
             count = restoring.archived(entity) if from_file is None else restoring.archived_in(from_file)
             if how.is_dry_run:
@@ -138,7 +137,7 @@ def restore(loaded: Settings, name: str, how: How, *, entity: str | None, from_f
             if not agreed(f"{what_comes}. Go on?", is_yes=how.is_yes):
                 print_remark("nothing was brought back")
                 return 1
-            with _recorded(deployment, restoring, "restore", what, count, same=entity or "") as run:
+            with _recorded(catalog, restoring, "restore", what, count, same=entity or "") as run:
                 if from_file is None:
                     restoring.restore(entity)
                 else:
@@ -163,11 +162,11 @@ Steps = TypeVar("Steps", bound=ArchiveSteps)
 
 
 @contextmanager
-def _opened(loaded: Settings, kind: type[Steps], name: str, how: How) -> Iterator[tuple[Steps, Deployment]]:
+def _opened(loaded: Settings, kind: type[Steps], name: str, how: How) -> Iterator[tuple[Steps, Catalog]]:
     """On the primary, where nobody else archives or restores the table."""
     table = EventTable(name)
-    deployment = Deployment(settings=loaded)
-    address = replace(deployment.settings.primary_address(), database=None)
+    catalog = Catalog(servers=loaded.servers())
+    address = replace(loaded.primary_address(), database=None)
     pace = _ArchivePace(
         rows_a_second=how.rows_a_second,
         stop=Event(),
@@ -179,18 +178,18 @@ def _opened(loaded: Settings, kind: type[Steps], name: str, how: How) -> Iterato
         steps = kind(connection=connection, table=table, pace=pace, stop=pace.stop)
         steps.check()
         with steps.alone():
-            yield steps, deployment
+            yield steps, catalog
 
 
 @contextmanager
 def _recorded(
-    deployment: Deployment, steps: ArchiveSteps, kind: str, what: str, total: int = 0, same: str = ""
+    catalog: Catalog, steps: ArchiveSteps, kind: str, what: str, total: int = 0, same: str = ""
 ) -> Iterator[Run]:
     """With a row among the runs, and progress."""
-    deployment.create_tables()
+    catalog.create_tables()
     on_stop(steps.stop.set)
-    with closing(OwnSession(deployment.open_store)) as session, progress(steps.table.name, "events") as show:
-        run = Run(session, deployment.database, kind, steps.table.name, what, same)
+    with closing(catalog.session()) as session, progress(steps.table.name, "events") as show:
+        run = Run(session, catalog.database, kind, steps.table.name, what, same)
         run.begin()
         steps.say = lambda moved: show(moved, total)
         try:

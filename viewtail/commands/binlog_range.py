@@ -13,7 +13,7 @@ from zlib import crc32
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from offsets.mysql import OwnSession
+from projectors.catalog import Catalog
 from projectors.stores.registry import store_of
 from projectors.views import View
 from viewtail import declarations
@@ -21,7 +21,7 @@ from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError, TemporaryError
 from viewtail.changes.positions import Position
 from viewtail.commands.output import print_remark
-from viewtail.composition import Deployment, deploy, greeted
+from viewtail.composition import deploy, greeted
 from viewtail.operations.binlog_range import MOST_TOLD, PublishedRange, Replay, recorded
 from viewtail.operations.runs import Run
 from viewtail.settings import Settings
@@ -45,21 +45,21 @@ def replay_since(loaded: Settings, name: str, moment: datetime, topic: str) -> i
     if any(topic == other.name for other in views if store_of(other).keeps_every_change):
         raise MisuseError(f"--into {topic}: that topic is a view's own, and a replay never touches one; name a new one")
     (bound,) = deploy(greeted(loaded), [_beside(loaded, view, topic)]).views
-    deployment = Deployment(settings=loaded)
-    deployment.create_tables()
+    catalog = Catalog(servers=loaded.servers())
+    catalog.create_tables()
     what = f"changed since {moment:%Y-%m-%dT%H:%M:%SZ}, into the topic {topic}"
-    with _progress(topic, moment) as say, closing(OwnSession(deployment.open_store)) as session:
+    with _progress(topic, moment) as say, closing(catalog.session()) as session:
         replay = Replay(
-            deployment=deployment,
+            catalog=catalog,
             view=bound,
             live=view.id,
-            history=deployment.history_beside(crc32(topic.encode()) % _READERS),
+            history=catalog.history_beside(crc32(topic.encode()) % _READERS),
             since_us=_us(moment),
             say=say,
         )
         on_stop(replay.interrupt)
         try:
-            run = Run(session, deployment.database, "replay", view.id, what, bound.fingerprint)
+            run = Run(session, catalog.database, "replay", view.id, what, bound.fingerprint)
             stretch = recorded(replay, run)
         except TemporaryError:
             print_remark("what is published stays; the same command goes on behind it")

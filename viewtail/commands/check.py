@@ -9,6 +9,7 @@ from contextlib import suppress
 from rich.text import Text
 
 from ingest import SourceAccess
+from projectors.catalog import Catalog
 from projectors.stores.registry import STORES, needed
 from projectors.views import View
 from viewtail import declarations, settings
@@ -16,11 +17,11 @@ from viewtail.changes.counting import counted
 from viewtail.changes.errors import ViewtailError
 from viewtail.changes.findings import Finding, Level, warn
 from viewtail.commands.output import print_json, print_table
-from viewtail.composition import Deployment
 from viewtail.operations import grants
-from viewtail.operations.check import Servers, is_well
+from viewtail.operations.check import Checked, is_well
 from viewtail.operations.check import check as look
 from viewtail.operations.other_apps import MEND, other_app
+from viewtail.operations.status import pipelines_now
 from viewtail.servers.patience import QUESTION
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
@@ -57,31 +58,29 @@ def _previous(loaded: settings.Settings, views: Sequence[View]) -> list[Finding]
 
 def _other_app(loaded: settings.Settings) -> list[Finding]:
     """Whether somebody else uses the database of viewtail's own tables."""
-    deployment = Deployment(settings=loaded)
+    catalog = Catalog(servers=loaded.servers())
     with suppress(ViewtailError):  # a server that is away is a finding already
         declared = {view.id for view in declarations.load(loaded.views)}
-        found = other_app(deployment.pipelines_now().values(), deployment.database, declared)
+        found = other_app(pipelines_now(catalog).values(), catalog.database, declared)
         if found is not None:
             why = "`viewtail run` stands by for it, and when it takes over, the other app's views get no changes"
-            return [warn("views", f"database {deployment.database}", str(found), why, MEND)]
+            return [warn("views", f"database {catalog.database}", str(found), why, MEND)]
     return []
 
 
-def _servers(loaded: settings.Settings, views: Sequence[View]) -> Servers:
-    deployment = Deployment(settings=loaded)
-    return Servers(
+def _servers(loaded: settings.Settings, views: Sequence[View]) -> Checked:
+    catalog = Catalog(servers=loaded.servers())
+    return Checked(
         kind=loaded.source_kind,
-        source=_source(deployment),
-        stores=[
-            (store, deployment.access(store)) for store in STORES if store.has_own_tables or store in needed(views)
-        ],
+        source=_source(catalog),
+        stores=[(store, catalog.access(store)) for store in STORES if store.has_own_tables or store in needed(views)],
     )
 
 
-def _source(deployment: Deployment) -> SourceAccess:
+def _source(catalog: Catalog) -> SourceAccess:
     with suppress(ViewtailError):  # a server that is away is a finding of its own
-        return deployment.source_access()
-    return deployment.settings.source_access()
+        return catalog.source_access()
+    return catalog.servers.source()
 
 
 def _print(found: Sequence[Finding]) -> None:

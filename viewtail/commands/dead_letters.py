@@ -8,12 +8,11 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from offsets.mysql import OwnSession
+from projectors.catalog import Catalog
 from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.errors import MisuseError
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
-from viewtail.composition import Deployment
 from viewtail.operations.dead_letters import DeadLetterTable, Letter
 from viewtail.operations.given import key_spellings
 from viewtail.servers.patience import COMMAND
@@ -109,13 +108,11 @@ def _forget(table: DeadLetterTable, view: str, letters: Sequence[Letter], *, is_
 
 @contextmanager
 def _table(loaded: Settings) -> Iterator[DeadLetterTable]:
-    deployment = Deployment(settings=loaded.asked_with(COMMAND.once()))
-    with closing(OwnSession(deployment.open_store)) as session:
-        table = DeadLetterTable(session, deployment.database)
+    catalog = Catalog(servers=loaded.asked_with(COMMAND.once()).servers())
+    with closing(catalog.session()) as session:
+        table = DeadLetterTable(session, catalog.database)
         if not table.is_there():
-            raise MisuseError(
-                f"viewtail has not run yet with the database {deployment.database}. Start it: viewtail run"
-            )
+            raise MisuseError(f"viewtail has not run yet with the database {catalog.database}. Start it: viewtail run")
         yield table
 
 

@@ -20,15 +20,15 @@ def erase(loaded: Settings, entity: str, key: str, *, by: str | None, timeout_s:
     views = declarations.load(loaded.views)
     chosen = operation.views_of(entity, views)
     loaded.check_stores(chosen)
-    deployment = deploy(loaded.asked_with(COMMAND.once()), chosen)
-    deployment.create_tables()
-    bound = operation.of_one_key(deployment.views, by)
+    catalog = deploy(loaded.asked_with(COMMAND.once()), chosen)
+    catalog.create_tables()
+    bound = operation.of_one_key(catalog.views, by)
 
     def waits() -> None:
         print_remark(f"waiting until the pipelines of {', '.join(view.id for view in bound)} have passed this moment")
 
     proof = operation.erase(
-        deployment,
+        catalog,
         bound,
         {view.id for view in views},
         key,

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from projectors.catalog import Catalog
 from projectors.stores.leaving import Found
 from projectors.stores.registry import store_named
 from viewtail import declarations
 from viewtail.changes.errors import MisuseError
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark
-from viewtail.composition import Deployment
 from viewtail.operations import forget as operation
 from viewtail.operations.forget import Chosen
 from viewtail.servers.patience import COMMAND
@@ -39,21 +39,21 @@ class Wishes:
 def forget(loaded: Settings, name: str, wishes: Wishes) -> int:
     """Drop what a view left that is not declared any more; returns the exit code."""
     declared = {view.id for view in declarations.load(loaded.views)}  # those of the tailer too
-    deployment = Deployment(settings=loaded.asked_with(COMMAND.once()))
-    chosen = operation.choose(deployment, declared, name)
+    catalog = Catalog(servers=loaded.asked_with(COMMAND.once()).servers())
+    chosen = operation.choose(catalog, declared, name)
     if (why := _why_data_stays(chosen, declared, wishes)) is not None:
-        return _forget_rows(deployment, chosen, why, wishes)
-    with closing(operation.leftover(deployment, chosen)) as leaving:
+        return _forget_rows(catalog, chosen, why, wishes)
+    with closing(operation.leftover(catalog, chosen)) as leaving:
         found = leaving.look()
         _say_what(chosen, found)
         if not agreed("Drop that?", is_yes=wishes.is_sure):
             print_remark("nothing was dropped")
             return 1
-        again = operation.choose(deployment, {view.id for view in declarations.load(loaded.views)}, chosen.id)
+        again = operation.choose(catalog, {view.id for view in declarations.load(loaded.views)}, chosen.id)
         if (again.places, again.copies) != (chosen.places, chosen.copies):
             raise MisuseError(f"{chosen.id}: its copies changed meanwhile, and nothing was dropped. Repeat the command")
         with _progress(chosen.id, found.count) as say:
-            rest = operation.drop(deployment, chosen, leaving, say)
+            rest = operation.drop(catalog, chosen, leaving, say)
     _tell(chosen, found, rest, wishes)
     return 0
 
@@ -66,13 +66,13 @@ def _why_data_stays(chosen: Chosen, declared: Collection[str], wishes: Wishes) -
     return operation.why_only_by_hand(chosen, declared)
 
 
-def _forget_rows(deployment: Deployment, chosen: Chosen, why: str, wishes: Wishes) -> int:
-    left = list(operation.of_others(deployment, chosen)) or [operation.by_hand(deployment, chosen)]
+def _forget_rows(catalog: Catalog, chosen: Chosen, why: str, wishes: Wishes) -> int:
+    left = list(operation.of_others(catalog, chosen)) or [operation.by_hand(catalog, chosen)]
     print_remark(f"{chosen.id}: its dead letters and what viewtail knows of it are forgotten; its data stays: {why}")
     if not agreed("Forget it?", is_yes=wishes.is_sure or wishes.keeps_data):
         print_remark("nothing was forgotten")
         return 1
-    operation.forget_rows(deployment, chosen)
+    operation.forget_rows(catalog, chosen)
     if wishes.as_json:
         print_json({"view": chosen.id, "dropped": [], "left": left, "why": why})
     else:

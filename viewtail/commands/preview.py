@@ -20,9 +20,9 @@ SHOWN = 20  # entities
 def preview(loaded: Settings, name: str, *, sample: int, as_json: bool) -> int:
     """Print what views.py would change in a view; returns the exit code: 1 where rows could not be projected."""
     views = declarations.configured(loaded)
-    deployment = deploy(loaded.asked_with(COMMAND.once()), [declarations.chosen(loaded, views, name)])
-    (view,) = deployment.views
-    found = operation.preview(deployment, view, sample)
+    catalog = deploy(loaded.asked_with(COMMAND.once()), [declarations.chosen(loaded, views, name)])
+    (view,) = catalog.views
+    found = operation.preview(catalog, view, sample)
     if as_json:
         print_json(_as_json(view, found))
     else:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from offsets.pauses import this_person
+from projectors.catalog import Catalog
 from projectors.pace import GivingWay, Pace
 from projectors.proving.view_access import ViewAccess
 from projectors.rebuilds import Rebuild, Stage
@@ -24,7 +25,7 @@ from viewtail.changes.errors import StopRequested
 from viewtail.changes.repeating import Repeats
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark
-from viewtail.composition import Deployment, deploy, greeted
+from viewtail.composition import deploy, greeted
 from viewtail.operations import rebuild as operation
 from viewtail.settings import Settings
 from viewtail.signals import EXIT_STOPPED, on_stop
@@ -45,10 +46,10 @@ def rebuild(
     as_json: bool,
 ) -> int:
     """Build a second copy of a view and swap it in; returns the exit code."""
-    deployment, view = _deployed(loaded, name)
-    with _operation(deployment, view, within_s) as (asked, ending):
+    catalog, view = _deployed(loaded, name)
+    with _operation(catalog, view, within_s) as (asked, ending):
         try:
-            proof, by = partial(_prove, deployment, accepts_parked=accepts_parked), this_person()
+            proof, by = partial(_prove, catalog, accepts_parked=accepts_parked), this_person()
             one = asked.rebuild(proof, by, keep_s=keep_s, is_held=is_held, is_hurried=is_hurried)
         except StopRequested:
             if ending.is_late:
@@ -63,8 +64,8 @@ def rebuild(
 
 def roll_back(loaded: Settings, name: str, *, within_s: float | None, as_json: bool) -> int:
     """Have readers get the former copy again; returns the exit code."""
-    deployment, view = _deployed(loaded, name)
-    with _operation(deployment, view, within_s) as (asked, ending):
+    catalog, view = _deployed(loaded, name)
+    with _operation(catalog, view, within_s) as (asked, ending):
         try:
             one = asked.roll_back()
         except StopRequested:
@@ -75,13 +76,13 @@ def roll_back(loaded: Settings, name: str, *, within_s: float | None, as_json: b
 
 def abort(loaded: Settings, name: str, *, within_s: float | None, is_yes: bool) -> int:
     """Drop the copy that readers do not see; returns the exit code."""
-    deployment, view = _deployed(loaded, name)
-    quiet = operation.Operation(deployment=deployment, view=view, say=lambda _: None, stop=threading.Event())
+    catalog, view = _deployed(loaded, name)
+    quiet = operation.Operation(catalog=catalog, view=view, say=lambda _: None, stop=threading.Event())
     quiet.require_copy()
     if not agreed(f"Drop the copy of {view.id} that readers do not see?", is_yes=is_yes):
         print_remark("nothing was changed")
         return 1
-    with _operation(deployment, view, within_s) as (asked, ending):
+    with _operation(catalog, view, within_s) as (asked, ending):
         try:
             is_built_again = asked.abort()
         except StopRequested:
@@ -98,22 +99,22 @@ def abort(loaded: Settings, name: str, *, within_s: float | None, is_yes: bool) 
     return 0
 
 
-def _deployed(loaded: Settings, name: str) -> tuple[Deployment, BoundView]:
+def _deployed(loaded: Settings, name: str) -> tuple[Catalog, BoundView]:
     views = declarations.configured(loaded)
     view = declarations.chosen(loaded, views, name)
-    deployment = deploy(greeted(loaded), [view])
-    deployment.create_tables()
-    return deployment, deployment.views[0]
+    catalog = deploy(greeted(loaded), [view])
+    catalog.create_tables()
+    return catalog, catalog.views[0]
 
 
 def _prove(
-    deployment: Deployment, copy: BoundView, stop: threading.Event, *, is_hurried: bool, accepts_parked: bool = False
+    catalog: Catalog, copy: BoundView, stop: threading.Event, *, is_hurried: bool, accepts_parked: bool = False
 ) -> Sequence[str]:
     """A whole pass of `viewtail verify` over the copy, which writes nothing."""
     store = store_of(copy.view)
     most_rows = 0 if is_hurried else store.giving_way_rows
     pace = Pace(0, stop) if is_hurried else GivingWay(stop=stop, rest=store.giving_way_rest)
-    with ViewAccess(deployment, copy, stop, print_remark, chunk_rows=most_rows) as beside:
+    with ViewAccess(catalog, copy, stop, print_remark, chunk_rows=most_rows) as beside:
         if not accepts_parked and (parked := operation.parked_alone(beside)):
             return parked  # known at once; the comparison takes long
         report = operation.compared(beside, pace, "compare before the swap")
@@ -158,7 +159,7 @@ class _Ending:
 
 @contextmanager
 def _operation(
-    deployment: Deployment, view: BoundView, within_s: float | None
+    catalog: Catalog, view: BoundView, within_s: float | None
 ) -> Iterator[tuple[operation.Operation, _Ending]]:
     with _Ending(view, within_s) as ending, _progress(view) as show:
 
@@ -166,7 +167,7 @@ def _operation(
             ending.seen(now)
             show(now)
 
-        yield operation.Operation(deployment=deployment, view=view, say=say, stop=ending.stop), ending
+        yield operation.Operation(catalog=catalog, view=view, say=say, stop=ending.stop), ending
 
 
 @contextmanager

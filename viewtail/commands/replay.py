@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 
-from offsets.mysql import OwnSession
 from offsets.pauses import this_person
+from projectors.catalog import Catalog
 from projectors.view_states import State
 from projectors.views import View, view_of
 from viewtail import declarations
@@ -17,13 +17,13 @@ from viewtail.changes.counting import counted
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.commands.progress import progress
-from viewtail.composition import Deployment, deploy, greeted
+from viewtail.composition import deploy, greeted
 from viewtail.operations import replay as operation
 from viewtail.operations import taking_over
 from viewtail.operations.replay import Replayed
 from viewtail.operations.replay_keys import ASK_ABOVE
 from viewtail.operations.runs import past
-from viewtail.operations.status import PipelineStatus, ViewStatus
+from viewtail.operations.status import PipelineStatus, ViewStatus, pipelines_now
 from viewtail.operations.version_resets import words
 from viewtail.servers.patience import QUESTION
 from viewtail.settings import Settings
@@ -36,19 +36,19 @@ def replay(
     loaded: Settings, names: Sequence[str], *, all_views: bool, is_yes: bool, rows_a_second: int, is_awaited: bool
 ) -> int:
     """Have views backfilled again from their canonical rows; returns the exit code."""
-    deployment, wanted = _chosen(loaded, names, all_views)
-    deployment.create_tables()
-    count = operation.about(deployment, wanted)
+    catalog, wanted = _chosen(loaded, names, all_views)
+    catalog.create_tables()
+    count = operation.about(catalog, wanted)
     which = ", ".join(view.id for view in wanted)
     question = f"{which}: about {counted(count, 'entities', 'are')} written again, in place. Go on?"
     if count > ASK_ABOVE and not agreed(question, is_yes=is_yes):
         print_remark("nothing was marked")
         return 1
-    done = operation.replay(deployment, wanted, rows_a_second)
+    done = operation.replay(catalog, wanted, rows_a_second)
     for view, pipeline in done.marked.items():
         print(f"{view}: {_what_next(pipeline)}")
     _tell_left(done)
-    if is_awaited and done.marked and not _wait(deployment, done.marked):
+    if is_awaited and done.marked and not _wait(catalog, done.marked):
         return 1
     return 1 if done.left else 0
 
@@ -58,14 +58,14 @@ def take_over(loaded: Settings, names: Sequence[str], *, is_yes: bool, is_awaite
     views = declarations.configured(loaded)
     loaded.check_stores(views)
     chosen = list({one.id: one for one in (declarations.chosen(loaded, views, name) for name in names)}.values())
-    deployment = deploy(greeted(loaded), chosen)
-    deployment.create_tables()
-    codes = [_take_over(deployment, view, is_yes=is_yes, is_awaited=is_awaited) for view in chosen]
+    catalog = deploy(greeted(loaded), chosen)
+    catalog.create_tables()
+    codes = [_take_over(catalog, view, is_yes=is_yes, is_awaited=is_awaited) for view in chosen]
     return max(codes, default=0)
 
 
-def _take_over(deployment: Deployment, view: View, *, is_yes: bool, is_awaited: bool) -> int:
-    former = taking_over.look(deployment, view)
+def _take_over(catalog: Catalog, view: View, *, is_yes: bool, is_awaited: bool) -> int:
+    former = taking_over.look(catalog, view)
     if former is None:
         print(f"{view.id}: no other deployment has its place, so there is nothing to take over")
         return 0
@@ -76,32 +76,34 @@ def _take_over(deployment: Deployment, view: View, *, is_yes: bool, is_awaited: 
     if not agreed(question, is_yes=is_yes):
         print_remark(f"{view.id}: nothing was changed")
         return 1
-    done = taking_over.take_over(deployment, view, this_person(), print_remark)
+    done = taking_over.take_over(catalog, view, this_person(), print_remark)
     for name, pipeline in done.marked.items():
         print(f"{name}: taken over and {_what_next(pipeline)}")
     for name in done.unknown:
         print(f"{name}: taken over. The next `viewtail run` backfills it")
     _tell_left(replace(done, unknown=()))
-    is_filled = not (is_awaited and done.marked) or _wait(deployment, done.marked)
+    is_filled = not (is_awaited and done.marked) or _wait(catalog, done.marked)
     return 0 if is_filled and not done.left else 1
 
 
 def would_replay(loaded: Settings, names: Sequence[str], *, all_views: bool) -> int:
     """Say how many entities would be written again; nothing is marked or recorded. Returns the exit code."""
-    deployment, wanted = _chosen(loaded, names, all_views)
-    found = operation.would_replay(deployment, wanted)
+    catalog, wanted = _chosen(loaded, names, all_views)
+    found = operation.would_replay(catalog, wanted)
     marked = [view for view in wanted if view.id in found.marked]
-    for name, count in operation.entities_of(deployment, marked).items():
+    for name, count in operation.entities_of(catalog, marked).items():
         print(f"{name}: about {counted(count, 'entities')} would be written again, in place")
     _tell_left(found)
     return 1 if found.left else 0
 
 
-def _chosen(loaded: Settings, names: Sequence[str], all_views: bool) -> tuple[Deployment, list[View]]:
+def _chosen(loaded: Settings, names: Sequence[str], all_views: bool) -> tuple[Catalog, list[View]]:
     views = declarations.configured(loaded)
     chosen = views if all_views else [declarations.chosen(loaded, views, view_of(name)) for name in names]
     # By id, each once: a mapping in a declaration has no hash.
-    return Deployment(settings=greeted(loaded, reads_source=False)), list({view.id: view for view in chosen}.values())
+    return Catalog(servers=greeted(loaded, reads_source=False).servers()), list(
+        {view.id: view for view in chosen}.values()
+    )
 
 
 def _tell_left(done: Replayed) -> None:
@@ -125,9 +127,9 @@ def _tell_left(done: Replayed) -> None:
 
 def replays(loaded: Settings, *, limit: int, as_json: bool) -> int:
     """Print what operators had done to views, the newest first."""
-    deployment = Deployment(settings=loaded.asked_with(QUESTION.once()))
-    with closing(OwnSession(deployment.open_store)) as session:
-        found = past(session, deployment.database, KINDS, limit)
+    catalog = Catalog(servers=loaded.asked_with(QUESTION.once()).servers())
+    with closing(catalog.session()) as session:
+        found = past(session, catalog.database, KINDS, limit)
     if as_json:
         print_json([asdict(one) for one in found])
     elif found:
@@ -142,12 +144,12 @@ def replays(loaded: Settings, *, limit: int, as_json: bool) -> int:
     return 0
 
 
-def _wait(deployment: Deployment, marked: Collection[str]) -> bool:
+def _wait(catalog: Catalog, marked: Collection[str]) -> bool:
     """Until these views are filled; False where one is halted."""
     with progress("backfill", "rows") as say:
         try:
             while True:
-                pipelines = deployment.pipelines_now().values()
+                pipelines = pipelines_now(catalog).values()
                 of_them = [view for one in pipelines for view in one.views if view.name in marked]
                 if will_not := _why_never(of_them, marked):
                     print(will_not, file=sys.stderr)
@@ -189,9 +191,9 @@ def replay_new_history(loaded: Settings) -> int:
     """Take the source as it is now for a new history, and have every view backfilled again; returns the exit code."""
     views = declarations.configured(loaded)
     loaded.check_stores(views)
-    deployment = deploy(greeted(loaded), views)
-    deployment.create_tables()
-    epoch = operation.begin_new_history(deployment)
+    catalog = deploy(greeted(loaded), views)
+    catalog.create_tables()
+    epoch = operation.begin_new_history(catalog)
     print(f"The source as it is now begins epoch {epoch}. viewtail backfills every view again, in place:")
     for view in views:
         print(f"  {view.id}")

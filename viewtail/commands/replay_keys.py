@@ -15,6 +15,7 @@ import pymysql
 
 from ingest import TimedSource
 from ingest.canonical import select_of
+from projectors.catalog import Catalog
 from projectors.considerate_pace import ConsideratePace
 from projectors.proving.changed_keys import StreamRange, changed_keys
 from projectors.proving.view_access import ViewAccess
@@ -30,7 +31,7 @@ from viewtail.commands.binlog_range import moment_of
 from viewtail.commands.named_file import content_of
 from viewtail.commands.output import print_remark
 from viewtail.commands.progress import progress
-from viewtail.composition import Deployment, deploy, greeted
+from viewtail.composition import deploy, greeted
 from viewtail.operations.given import key_of_text, key_spellings, other_reading
 from viewtail.operations.replay_keys import ASK_ABOVE, ROWS_AT_ONCE, Keys, ReplayKeys, Selection, Where, keys_from_texts
 from viewtail.operations.runs import Run
@@ -91,16 +92,16 @@ def replay_keys(loaded: Settings, name: str, selected: Selected, how: How) -> in
     """Write some entities of a view again; returns the exit code: 1 where one could not be written."""
     views = declarations.configured(loaded)
     view = declarations.chosen(loaded, views, name)
-    deployment = deploy(greeted(loaded), [view])
-    deployment.create_tables()
-    (bound,) = deployment.views
+    catalog = deploy(greeted(loaded), [view])
+    catalog.create_tables()
+    (bound,) = catalog.views
     stop = Event()
     on_stop(stop.set)
     try:
-        with ViewAccess(deployment, bound, stop, print_remark) as beside:
+        with ViewAccess(catalog, bound, stop, print_remark) as beside:
             beside.check()
-            selection = _selection(deployment, beside, selected, how, stop)
-            return replay(deployment, beside, selection, how)
+            selection = _selection(catalog, beside, selected, how, stop)
+            return replay(catalog, beside, selection, how)
     except StopRequested:
         print_remark(f"{view.id}: stopped. The same command goes on where it was")
         return EXIT_STOPPED
@@ -110,13 +111,13 @@ def redrive(loaded: Settings, name: str, keys: Sequence[str], *, is_yes: bool) -
     """Write parked entities again; the exit code is 1 where one is refused again."""
     views = declarations.configured(loaded)
     view = declarations.chosen(loaded, views, name)
-    deployment = deploy(greeted(loaded), [view])
-    deployment.create_tables()
-    (bound,) = deployment.views
+    catalog = deploy(greeted(loaded), [view])
+    catalog.create_tables()
+    (bound,) = catalog.views
     stop = Event()
     on_stop(stop.set)
     try:
-        with ViewAccess(deployment, bound, stop, print_remark) as beside:
+        with ViewAccess(catalog, bound, stop, print_remark) as beside:
             beside.check()
             parked = beside.parked()
             keys = [next((one for one in key_spellings(key) if one in parked), key) for key in keys]
@@ -134,7 +135,7 @@ def redrive(loaded: Settings, name: str, keys: Sequence[str], *, is_yes: bool) -
                 )
             selection = keys_from_texts(bound, wanted, "parked keys") if wanted else Keys([], "parked")
             how = How(is_dry_run=False, is_yes=is_yes, rows_a_second=0)
-            return max(replay(deployment, beside, selection, how, kind="redrive"), bool(unreadable))
+            return max(replay(catalog, beside, selection, how, kind="redrive"), bool(unreadable))
     except StopRequested:
         print_remark(f"{view.id}: stopped. The same command goes on")
         return EXIT_STOPPED
@@ -152,7 +153,7 @@ def _readable(view: BoundView, names: Sequence[str]) -> tuple[list[str], list[st
     return wanted, unreadable
 
 
-def replay(deployment: Deployment, beside: ViewAccess, selection: Selection, how: How, kind: str = "replay") -> int:
+def replay(catalog: Catalog, beside: ViewAccess, selection: Selection, how: How, kind: str = "replay") -> int:
     """Write the entities of a selection again, and print what became of them; returns the exit code."""
     count = selection.count()
     name = beside.view.id
@@ -172,10 +173,10 @@ def replay(deployment: Deployment, beside: ViewAccess, selection: Selection, how
     pace = ConsideratePace(
         how.rows_a_second,
         beside.stop,
-        open_source=deployment.open_source,
+        open_source=catalog.servers.open_source,
         say=lambda why: print_remark(f"waiting: {why}"),
     )
-    run = Run(beside.session, deployment.database, kind, name, selection.what, beside.view.fingerprint)
+    run = Run(beside.session, catalog.database, kind, name, selection.what, beside.view.fingerprint)
     with progress(name, "entities") as say, closing(pace):
         done = ReplayKeys(beside=beside, selection=selection, run=run, pace=pace, say=say).execute()
     for letter in done.written.parked[:MOST_TOLD]:
@@ -218,7 +219,7 @@ def _tell_dry(beside: ViewAccess, selection: Selection, many: str) -> int:
 # --- Which entities ---
 
 
-def _selection(deployment: Deployment, beside: ViewAccess, selected: Selected, how: How, stop: Event) -> Selection:
+def _selection(catalog: Catalog, beside: ViewAccess, selected: Selected, how: How, stop: Event) -> Selection:
     view = beside.view
     if selected.keys:
         for key in selected.keys:
@@ -231,11 +232,11 @@ def _selection(deployment: Deployment, beside: ViewAccess, selected: Selected, h
         return keys_from_texts(view, parked, "parked keys") if parked else Keys([], "parked")
     if selected.where is not None:
         # With a limit no more than it lets through in a second.
-        rows = _count(deployment, view, selected.where)
+        rows = _count(catalog, view, selected.where)
         if how.rows_a_second:
             return Where(selected.where, rows, max(1, min(ROWS_AT_ONCE, int(how.rows_a_second))), pieces=1)
         return Where(selected.where, rows)
-    return _changed(deployment, beside, selected, stop)
+    return _changed(catalog, beside, selected, stop)
 
 
 def _keys_of(view: BoundView, file: Path) -> list[str]:
@@ -255,9 +256,9 @@ def _keys_of(view: BoundView, file: Path) -> list[str]:
     return found
 
 
-def _count(deployment: Deployment, view: BoundView, condition: str) -> int | None:
+def _count(catalog: Catalog, view: BoundView, condition: str) -> int | None:
     """How many rows meet it; None where counting takes too long. Raises MisuseError for what the server refuses."""
-    with closing(deployment.open_limited(COUNT_WITHIN_S)) as connection, connection.cursor() as cursor:
+    with closing(catalog.servers.open_limited(COUNT_WITHIN_S)) as connection, connection.cursor() as cursor:
         try:
             cursor.execute(select_of(view.table, "COUNT(*)", where_all(condition)))
         except pymysql.err.MySQLError as error:
@@ -268,10 +269,10 @@ def _count(deployment: Deployment, view: BoundView, condition: str) -> int | Non
         return sum(int(count) for (count,) in cursor.fetchall())
 
 
-def _changed(deployment: Deployment, beside: ViewAccess, selected: Selected, stop: Event) -> Keys:
+def _changed(catalog: Catalog, beside: ViewAccess, selected: Selected, stop: Event) -> Keys:
     """The keys that the binlog says changed."""
     view = beside.view
-    history = deployment.history_beside(crc32(view.id.encode()) % _READERS)
+    history = catalog.history_beside(crc32(view.id.encode()) % _READERS)
     source = history.reader({}, {})
     if not isinstance(source, TimedSource):
         raise MisuseError(

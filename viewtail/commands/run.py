@@ -16,12 +16,12 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from projectors.catalog import Catalog, bound_to_what_fits, tables_of
+from projectors.copies import check_changes
 from projectors.views import View
 from viewtail import declarations, logs, metrics, shards
 from viewtail.changes.errors import TemporaryError
 from viewtail.changes.retrying import reaction_to
-from viewtail.composition import Deployment, deploy_what_works
-from viewtail.operations.check import tables_of
 from viewtail.roles import Role, views_of
 from viewtail.shards import Part
 from viewtail.signals import end_at_once, kept_from_threads, on_stop
@@ -70,13 +70,13 @@ def _stores(part: Part, views: Sequence[View], *, is_waited_for: bool) -> list[s
     """
     for attempt in itertools.count():
         try:
-            deployment = deploy_what_works(part.settings, views)
-            deployment.check_changes()
-            return deployment.stores()
+            catalog = bound_to_what_fits(part.settings.servers(), views)
+            check_changes(catalog)
+            return catalog.stores()
         except TemporaryError as error:
             if not is_waited_for:
                 _log.warning("a server does not answer yet", shard=part.shard, error=str(error))
-                return Deployment(settings=part.settings, left_out=views).stores()
+                return Catalog(servers=part.settings.servers(), left_out=views).stores()
             pause_s = reaction_to(error).pause_s(attempt)
             _log.warning("waiting for a server", error=str(error), next_attempt_in_s=round(pause_s, 1))
             time.sleep(pause_s)

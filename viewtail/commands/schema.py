@@ -15,9 +15,9 @@ def schema(loaded: Settings, view: str, *, of_key: bool) -> int:
     """Print the schema of the values, or of the keys; returns the exit code."""
     views = declarations.configured(loaded)
     chosen = declarations.chosen(loaded, views, view)
-    deployment = deploy(loaded.asked_with(QUESTION.once()), [chosen])
+    catalog = deploy(loaded.asked_with(QUESTION.once()), [chosen])
     store = store_of(chosen)
-    found = store.schemas(deployment.access(store), deployment.views[0])
+    found = store.schemas(catalog.access(store), catalog.views[0])
     if not found:
         raise MisuseError(f"view {chosen.id} has no messages: only topics have a schema")
     print_json(found["key" if of_key else "value"])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ingest import History, SourceKind
+from projectors.catalog import check_source
 from projectors.stores.registry import STORES
 from viewtail import declarations, settings
 from viewtail.changes.errors import MisuseError
 from viewtail.changes.pipelines import PipelineId
 from viewtail.composition import deploy, greeted
 from viewtail.operations import switch as operation
-from viewtail.operations.check import check_patterns, check_read_back
+from viewtail.operations.status import positions_now
 from viewtail.sources import BINLOG, POLL, Mode
 
 
@@ -21,10 +22,9 @@ def switch(loaded: settings.Settings, to: Mode, within_s: float) -> int:
         raise MisuseError("the source is Kafka: only a MySQL server can be polled")
     operation.check_views(views)
     target = POLL if to == "poll" else BINLOG
-    check_patterns(target, views)
-    check_read_back(target, views)
+    check_source(target, views)
     before = deploy(_in_mode(greeted(loaded), "binlog" if to == "poll" else "poll"), views)
-    positions = before.positions()
+    positions = positions_now(before)
     known = [positions[one.name] for one in before.pipelines() if one.name in positions]
     if operation.is_there(known, target.before_all):
         operation.finish(before, _history(loaded, target))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
 from zlib import crc32
 
+from projectors.catalog import Catalog
 from projectors.considerate_pace import ConsideratePace
 from projectors.proving.changed_keys import StreamRange, changed_keys
 from projectors.proving.comparison import Found
@@ -24,13 +25,12 @@ from viewtail.changes.rendering import in_a_line
 from viewtail.changes.writes import Key
 from viewtail.commands.output import print_json, print_remark
 from viewtail.commands.progress import progress
-from viewtail.composition import Deployment, deploy, greeted
+from viewtail.composition import deploy, greeted
 from viewtail.interpreter import tune_command
 from viewtail.operations.runs import Run
 from viewtail.operations.status import positions
 from viewtail.operations.verify import MISLED, SAMPLED_ROWS, Counts, Report, Verify
 from viewtail.operations.version_resets import VersionReset
-from viewtail.servers.sessions import asking
 from viewtail.signals import EXIT_STOPPED, on_stop
 from viewtail.sources import read_position
 
@@ -64,16 +64,16 @@ def verify(loaded: settings.Settings, names: Sequence[str], options: Options) ->
     tune_command()
     views = declarations.configured(loaded)
     chosen = _chosen(loaded, views, names)
-    deployment, failed = _deployed(greeted(loaded), chosen)
-    deployment.create_tables()
+    catalog, failed = _deployed(greeted(loaded), chosen)
+    catalog.create_tables()
     stop = Event()
     on_stop(stop.set)
     reports: list[Report] = []
     for name, why in failed.items():
         _say_failed(options, name, why)
-    for view in deployment.views:
+    for view in catalog.views:
         try:
-            reports.append(_one(deployment, view, options, stop))
+            reports.append(_one(catalog, view, options, stop))
         except StopRequested:
             print_remark(f"{view.id}: stopped. The same command goes on where it was")
             return EXIT_STOPPED
@@ -85,13 +85,13 @@ def verify(loaded: settings.Settings, names: Sequence[str], options: Options) ->
     return 0 if not failed and all(one.is_equal for one in reports) else 1
 
 
-def _deployed(loaded: settings.Settings, chosen: Sequence[View]) -> tuple[Deployment, dict[str, str]]:
+def _deployed(loaded: settings.Settings, chosen: Sequence[View]) -> tuple[Catalog, dict[str, str]]:
     """And, by view, why some do not fit their tables: one that is halted for that must not keep others from being
     compared. Raises DeclarationError when there is no other."""
     try:
         return deploy(loaded, chosen), {}
     except DeclarationError:
-        asked = Deployment(settings=loaded)
+        asked = Catalog(servers=loaded.servers())
         failed = {view.id: why for view in chosen if (why := asked.misfit(view)) is not None}
         if not failed or len(failed) == len(chosen):
             raise
@@ -112,22 +112,22 @@ def _chosen(loaded: settings.Settings, views: Sequence[View], names: Sequence[st
     return list({view.id: view for view in guarded}.values())
 
 
-def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event) -> Report:
+def _one(catalog: Catalog, view: BoundView, options: Options, stop: Event) -> Report:
     chunk_rows = 0 if options.share == 1.0 else SAMPLED_ROWS
     with (
         progress(view.id, "rows") as show,
-        ViewAccess(deployment, view, stop, print_remark, chunk_rows=chunk_rows) as beside,
+        ViewAccess(catalog, view, stop, print_remark, chunk_rows=chunk_rows) as beside,
     ):
         pace = ConsideratePace(
             options.rows_a_second,
             stop,
-            open_source=deployment.open_source,
+            open_source=catalog.servers.open_source,
             say=lambda why: print_remark(f"{view.id}: waiting: {why}"),
             max_threads_running=options.max_threads_running,
         )
         run = Run(
             beside.session,
-            deployment.database,
+            catalog.database,
             "repair" if options.writes else "verify",
             view.id,
             options.what,
@@ -145,7 +145,7 @@ def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event)
             is_repair=options.writes,
             share=options.share,
             say=say,
-            standing=lambda: _standing(deployment, beside, stop),
+            standing=lambda: _standing(catalog, beside, stop),
         )
         try:
             report = operation.execute()
@@ -156,22 +156,22 @@ def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event)
     return report
 
 
-def _standing(deployment: Deployment, beside: ViewAccess, stop: Event) -> _Standing:
+def _standing(catalog: Catalog, beside: ViewAccess, stop: Event) -> _Standing:
     """The view as it stands. Raises ViewtailError where nobody can tell at which place."""
     why, mend = beside.standstill() or ("its pipeline stood still", "")
-    with asking(replace(deployment.settings.store_address(), database=None), role="store") as connection:
-        position = positions(connection, deployment.database, read_position).get(beside.first[0].pipeline)
-    if position is None or not deployment.settings.source_kind.has_rows:
+    with catalog.servers.asking_own() as connection:
+        position = positions(connection, catalog.database, read_position).get(beside.first[0].pipeline)
+    if position is None or not catalog.servers.kind.has_rows:
         raise ViewtailError(f"{why}, and where the view stands is not known. {mend}")
     print_remark(f"{beside.view.id}: {why}: the view is compared as it stands, at {position}")
-    return _Standing(deployment=deployment, beside=beside, stop=stop, stands=position, mend=mend)
+    return _Standing(catalog=catalog, beside=beside, stop=stop, stands=position, mend=mend)
 
 
 @dataclass(eq=False, kw_only=True)
 class _Standing:
     """A view that nobody keeps, and what the binlog says changed since its place; each time read on from the last."""
 
-    deployment: Deployment
+    catalog: Catalog
     beside: ViewAccess
     stop: Event
     stands: Position
@@ -189,7 +189,7 @@ class _Standing:
         stretch = StreamRange(begin=begin, above=begin.version, token=self.beside.watermarks.mark_end())
         ends = [begin]
         try:
-            history = self.deployment.history_beside(crc32(f"verify {view.id}".encode()) % READERS)
+            history = self.catalog.history_beside(crc32(f"verify {view.id}".encode()) % READERS)
             self._keys.update(changed_keys(history, view, stretch, self.stop, lambda _, at: ends.append(at)))
         except ViewtailError as error:
             raise ViewtailError(

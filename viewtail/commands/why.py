@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from threading import Event
 from typing import Any
 from zlib import crc32
 
 from ingest import History
+from projectors.catalog import Catalog
 from projectors.proving.view_access import ViewAccess
 from viewtail import declarations
 from viewtail.changes.counting import counted
 from viewtail.commands.output import print_json, print_remark
-from viewtail.composition import Deployment, deploy
+from viewtail.composition import deploy
 from viewtail.operations.given import key_of_text, other_reading
+from viewtail.operations.status import pipelines_now
 from viewtail.operations.why import Answer, Verdict, Why
 from viewtail.servers.patience import QUESTION
 from viewtail.settings import Settings
@@ -24,13 +27,13 @@ def why(loaded: Settings, name: str, key: str, *, as_json: bool) -> int:
     """Print why a view shows what it shows of one entity; the exit code is 0 where that is right."""
     views = declarations.configured(loaded)
     view = declarations.chosen(loaded, views, name)
-    deployment = deploy(loaded.asked_with(QUESTION.once()), [view])
-    deployment.create_tables()
-    (bound,) = deployment.views
+    catalog = deploy(loaded.asked_with(QUESTION.once()), [view])
+    catalog.create_tables()
+    (bound,) = catalog.views
     wanted = key_of_text(key, bound.key)
     number = crc32(f"{view.id} {key}".encode()) % _READERS
-    with ViewAccess(deployment, bound, Event(), print_remark) as beside:
-        asking = Why(beside=beside, status=deployment.pipelines_now, history=lambda: _history(deployment, number))
+    with ViewAccess(catalog, bound, Event(), print_remark) as beside:
+        asking = Why(beside=beside, status=partial(pipelines_now, catalog), history=lambda: _history(catalog, number))
         answer = asking.of(wanted)
     if not answer.has_row:
         print_remark(other_reading(key, bound.key))
@@ -41,8 +44,8 @@ def why(loaded: Settings, name: str, key: str, *, as_json: bool) -> int:
     return 0 if answer.verdict.is_well else 1
 
 
-def _history(deployment: Deployment, number: int) -> History | None:
-    return deployment.history_beside(number) if deployment.settings.source_kind.has_rows else None
+def _history(catalog: Catalog, number: int) -> History | None:
+    return catalog.history_beside(number) if catalog.servers.kind.has_rows else None
 
 
 def _print(answer: Answer) -> None:

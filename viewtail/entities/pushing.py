@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pymysql
 import structlog
@@ -30,8 +30,8 @@ import structlog
 from ingest.canonical.rows import fetch_rows, select_list, source_error
 from offsets.mysql import OwnSession, Session, transaction
 from projectors import failpoints
+from projectors.catalog import Catalog
 from projectors.projection import Projections, followed_tables
-from projectors.proving import view_access
 from projectors.rebuilds import Stage, kept_as
 from projectors.stores import GuardedSink, guarded
 from projectors.stores.registry import store_named
@@ -56,14 +56,6 @@ BIND_AGAIN_S = 10.0
 WRITTEN_WITHIN_S = 2.0  # of its reading; this process hung otherwise, and much may have happened since
 SAID_EVERY_S = 60.0  # that something was dropped
 CLOSED_WITHIN_S = 2.0  # what waits is pushed until then
-
-
-class Deployment(view_access.Deployment, Protocol):
-    """What is asked of the composition root."""
-
-    views: list[BoundView]
-
-    def open_primary(self) -> Connection: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +145,7 @@ class Pusher:
         store: str,
         committed: Committed,
         views: Sequence[View],
-        deploy: Callable[[Sequence[View]], Deployment],
+        deploy: Callable[[Sequence[View]], Catalog],
     ) -> None:
         self._store, self._committed, self._views, self._deploy = store_named(store), committed, views, deploy
         self._change = threading.Condition()
@@ -166,7 +158,7 @@ class Pusher:
         self._sent: _Made | None = None
         self._dropped = 0
         self._is_away = self._is_closed = False
-        self._deployment: Deployment | None = None
+        self._catalog: Catalog | None = None
         self._is_bound = False  # as the table is now, as far as is known
         self._pipelines: list[str] = []
         self._bound_at = self._asked_at = self._handed_at = self._said_at = float("-inf")
@@ -319,8 +311,8 @@ class Pusher:
     # -- whether the views may be written -------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        deployment = self._bound()
-        allowed = self._allowed(deployment)
+        catalog = self._bound()
+        allowed = self._allowed(catalog)
         self._asked_at = time.monotonic()
         views, marks = [view for view, _ in allowed], [mark for _, mark in allowed]
         if self._opened is not None and self._opened.marks == marks:
@@ -330,23 +322,23 @@ class Pusher:
         if opened is not None:
             opened.sink.close()
         if views:
-            self._opened = self._open(deployment, views, marks)
+            self._opened = self._open(catalog, views, marks)
 
-    def _bound(self) -> Deployment:
-        if self._deployment is None or not self._is_bound:
-            self._deployment = self._deploy(self._views)
+    def _bound(self) -> Catalog:
+        if self._catalog is None or not self._is_bound:
+            self._catalog = self._deploy(self._views)
             self._is_bound, self._bound_at = True, time.monotonic()
-            self._pipelines = [one.name for one in self._deployment.pipelines() if one.store == self._store.name]
+            self._pipelines = [one.name for one in self._catalog.pipelines() if one.store == self._store.name]
         if self._session is None:
-            self._session = OwnSession(self._deployment.open_store)
-        return self._deployment
+            self._session = self._catalog.session()
+        return self._catalog
 
-    def _allowed(self, deployment: Deployment) -> list[tuple[BoundView, object]]:
+    def _allowed(self, catalog: Catalog) -> list[tuple[BoundView, object]]:
         """Those that are whole, as they are kept; each with what is another once it was filled again."""
         assert self._session is not None
-        kept_now = _kept_now(self._session, deployment, self._pipelines)
+        kept_now = _kept_now(self._session, catalog, self._pipelines)
         allowed: list[tuple[BoundView, object]] = []
-        for view in deployment.views:
+        for view in catalog.views:
             found = kept_now.get(view.id, [])
             kept = kept_as(view, found[0].copy, found[0].declaration) if found else view
             why = self._why_none(kept, found)
@@ -373,8 +365,8 @@ class Pusher:
             self._is_bound = False  # its table may have changed since: the next time it is described again
         return "it is kept by another declaration than this process has, or its table changed"
 
-    def _open(self, deployment: Deployment, views: Sequence[BoundView], marks: Sequence[object]) -> _Opened | None:
-        access = deployment.access(self._store)
+    def _open(self, catalog: Catalog, views: Sequence[BoundView], marks: Sequence[object]) -> _Opened | None:
+        access = catalog.access(self._store)
         sink = guarded(self._store.for_push(access, views, self._pipelines[0]))
         assert sink is not None, "its views take push="
         try:
@@ -386,7 +378,7 @@ class Pusher:
         self._tell_of_no_place({view.id for view in views} - attached)
         if len(there) < len(views):
             sink.close()
-            return self._open(deployment, there, marks) if there else None
+            return self._open(catalog, there, marks) if there else None
         return _Opened(marks, sink, _readings(there))
 
     def _tell_of_no_place(self, views: set[str]) -> None:
@@ -448,8 +440,8 @@ class Pusher:
 
     def _living_source(self) -> Connection:
         if self._source is None or not self._source.open:
-            assert self._deployment is not None
-            self._source = self._deployment.open_primary()
+            assert self._catalog is not None
+            self._source = self._catalog.servers.open_primary()
             try:
                 self._source.autocommit(True)
                 # Rows of these keys and versions never change, whether their COMMIT has come through or not.
@@ -459,9 +451,9 @@ class Pusher:
         return self._source
 
 
-def _kept_now(session: Session, deployment: Deployment, pipelines: Sequence[str]) -> dict[str, list[_Kept]]:
+def _kept_now(session: Session, catalog: Catalog, pipelines: Sequence[str]) -> dict[str, list[_Kept]]:
     """By view, in one question: it is asked between two pushes."""
-    view, pipeline, rebuild = (quote(deployment.database, name) for name in ("view", "pipeline", "rebuild"))
+    view, pipeline, rebuild = (quote(catalog.database, name) for name in ("view", "pipeline", "rebuild"))
     kept: dict[str, list[_Kept]] = {}
     with transaction(session, "asking which views may be pushed to") as cursor:
         cursor.execute(
@@ -469,7 +461,7 @@ def _kept_now(session: Session, deployment: Deployment, pipelines: Sequence[str]
             f"FROM {view} v JOIN {pipeline} p ON p.id = v.pipeline_id "
             f"LEFT JOIN {rebuild} r ON r.pipeline_id = p.id AND r.view_name = v.name "
             "WHERE v.name IN %s AND p.name IN %s ORDER BY p.partition_number",
-            ([one.id for one in deployment.views], list(pipelines)),
+            ([one.id for one in catalog.views], list(pipelines)),
         )
         for name, *row in cursor.fetchall():
             kept.setdefault(name, []).append(_Kept(*row))

@@ -12,20 +12,18 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import Protocol
 
 import orjson
 
 from ingest import History, Source, TimedSource
-from ingest.limits import Limits
 from ingest.read_ahead import ReadAhead
+from projectors.catalog import Catalog
 from projectors.every_change import projections_for, with_forms
 from projectors.projection import Projections, followed_tables
-from projectors.stores import Publisher, Store
-from projectors.stores.access import Access
+from projectors.stores import Publisher
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
-from projectors.watermarks import WatermarkPlace, Watermarks
+from projectors.watermarks import Watermarks
 from viewtail.changes.batches import Batch, Refused, RowChanges
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import HistoryGoneError, MisuseError, SourceError, StoreError, ViewtailError
@@ -36,18 +34,6 @@ from viewtail.operations.runs import DONE, STOPPED, Run
 
 SAVE_EVERY_S = 5.0  # while other tables' changes are passed
 MOST_TOLD = 20  # of what could not be published
-
-
-class Deployment(Protocol):
-    """What is asked of the composition root."""
-
-    @property
-    def database(self) -> str: ...
-    @property
-    def marks(self) -> WatermarkPlace: ...
-    @property
-    def limits(self) -> Limits: ...
-    def access(self, store: Store) -> Access: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +68,7 @@ class Replay:
         say: called with how far it is, now and then.
     """
 
-    deployment: Deployment
+    catalog: Catalog
     view: BoundView
     live: str
     history: History
@@ -105,7 +91,7 @@ class Replay:
         """
         store, followed = store_of(self.view.view), with_forms(followed_tables([self.view]), [self.view], {})
         source = self.history.reader(followed, {})
-        self._sink = sink = store.sink_beside(self.deployment.access(store), self.view)
+        self._sink = sink = store.sink_beside(self.catalog.access(store), self.view)
         with closing(sink):
             begin = self._begin(source) if sink.missing() else None
             for why in sink.prepare().values():
@@ -157,9 +143,9 @@ class Replay:
         """A place close before the stretch, and the watermark at which it ends."""
         assert isinstance(source, TimedSource)
         at = before = source.since(self.since_us)
-        deployment = self.deployment
-        name = f"{deployment.database}:replay"
-        with closing(Watermarks(deployment.marks, name)) as watermarks:
+        catalog = self.catalog
+        name = f"{catalog.database}:replay"
+        with closing(Watermarks(catalog.marks, name)) as watermarks:
             token = watermarks.mark_end()
         # Of a reader that follows no table nothing can be unreadable before the stretch.
         self._looking = looking = self.history.reader({}, {})
@@ -176,7 +162,7 @@ class Replay:
     # -- publishing ----------------------------------------------------------------------------------------------
 
     def _publish_all(self, source: Source, projections: Projections) -> None:
-        limits = self.deployment.limits.with_at_most(self._sink.most_rows)
+        limits = self.catalog.servers.limits.with_at_most(self._sink.most_rows)
         with ReadAhead(source, self._at, limits) as batches:
             for batch in batches:
                 if batch is not None:

@@ -13,10 +13,11 @@ from functools import partial
 
 import orjson
 
-from ingest import Orders, SourceAccess, SourceKind, Tables
+from ingest import Orders, SourceAccess, SourceKind
 from ingest.canonical import describe, fetch_rows, select_list
 from offsets.mysql import OwnSession
 from projectors.binding import bind, functions_read
+from projectors.catalog import check_source, tables_of
 from projectors.copies import refusals
 from projectors.projection import Projected, Projections, followed_tables
 from projectors.stores import NoCopy, Store, Unfit
@@ -36,7 +37,7 @@ SAMPLE_ROWS = 100  # that each function is tried with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Servers:
+class Checked:
     """Everything that is looked at."""
 
     kind: SourceKind
@@ -44,24 +45,19 @@ class Servers:
     stores: Sequence[tuple[Store, Access]]  # those that have views, and that of viewtail's own tables
 
 
-def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
+def check(checked: Checked, views: Sequence[View]) -> list[Finding]:
     """Every finding, in the order of source, stores, views."""
-    found = list(servers.kind.checks(servers.source, tables_of(views), _orders_of(views)))
+    found = list(checked.kind.checks(checked.source, tables_of(views), _orders_of(views)))
     away: set[str] = set()
-    for store, access in servers.stores:
+    for store, access in checked.stores:
         of_store = list(store.checks(access, [view for view in views if view.store == store.name]))
         away |= {store.name for one in of_store if one.what == "reachable" and one.level is Level.FAIL}
         found += of_store
     of_stores = {name: tables_of([view for view in views if view.store == name]) for name in {v.store for v in views}}
-    found += sessions.findings(servers.kind, servers.source, of_stores)
-    found += _sharing(servers.kind, servers.source, sorted(of_stores))
-    found += _views(servers, views, away)
+    found += sessions.findings(checked.kind, checked.source, of_stores)
+    found += _sharing(checked.kind, checked.source, sorted(of_stores))
+    found += _views(checked, views, away)
     return list(dict.fromkeys(found))  # a server in two roles that does not answer is one finding
-
-
-def tables_of(views: Sequence[View]) -> Tables:
-    """The tables that views are of, in order."""
-    return sorted({view.entity.schema_and_table for view in views})
 
 
 def _orders_of(views: Sequence[View]) -> Orders:
@@ -72,43 +68,21 @@ def _orders_of(views: Sequence[View]) -> Orders:
     return named
 
 
-def check_patterns(kind: SourceKind, views: Sequence[View]) -> None:
-    """Raises DeclarationError for tables by a pattern where the source reads only those that have names."""
-    wrong = [] if kind.has_patterns else [view for view in views if view.entity.is_pattern]
-    if wrong:
-        why = "each # stands for a digit, and several tables are read as one only where they are polled"
-        mend = "set VIEWTAIL_SOURCE__MODE=poll, or declare an entity and a view for each table"
-        raise DeclarationError("\n".join(f"view {one.id}: {one.entity.table}: {why}; {mend}" for one in wrong))
-
-
-def check_read_back(kind: SourceKind, views: Sequence[View]) -> None:
-    """Raises DeclarationError for views whose rows are read again at a change, where the source does not allow that."""
-    wrong = [] if kind.can_read_back else [view for view in views if view.entity.columns_by is not None]
-    if wrong:
-        why = (
-            "its rows are made of several cells, which are read again at each change, and only a source that tails the "
-            "binlog says when a SELECT shows a change"
-        )
-        mend = "set VIEWTAIL_SOURCE__URL to the MySQL server, mode binlog; or declare a view for each column (only=)"
-        raise DeclarationError("\n".join(f"view {one.id}: {why}; {mend}" for one in wrong))
-
-
 def is_well(findings: Sequence[Finding]) -> bool:
     """Whether viewtail can run: warnings do not count."""
     return all(finding.level is not Level.FAIL for finding in findings)
 
 
-def _views(servers: Servers, views: Sequence[View], away: Set[str]) -> list[Finding]:
+def _views(checked: Checked, views: Sequence[View], away: Set[str]) -> list[Finding]:
     """`away`: the stores that do not answer, which is a finding already. They are not waited for again."""
     try:
-        check_patterns(servers.kind, views)
-        check_read_back(servers.kind, views)
-        with closing(open_session(servers.source.address(), role="source")) as connection:
+        check_source(checked.kind, views)
+        with closing(open_session(checked.source.address(), role="source")) as connection:
             bound = bind(views, partial(describe, connection))
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
             fit += [one for view in bound for one in (*_remarks(view), *_tried(connection, view))]
-        kept = _kept_by_others(servers, bound, away)
-        return fit + kept + _beside(servers, bound) + _refilled(servers, bound, away)
+        kept = _kept_by_others(checked, bound, away)
+        return fit + kept + _beside(checked, bound) + _refilled(checked, bound, away)
     except DeclarationError as error:
         problems = (line.partition(": ") for line in str(error).splitlines())
         return [fail("views", what, seen, "the view cannot work", "change views.py") for what, _, seen in problems]
@@ -133,12 +107,12 @@ def _sharing(kind: SourceKind, source: SourceAccess, stores: Sequence[str]) -> l
     ]
 
 
-def _kept_by_others(servers: Servers, views: Sequence[BoundView], away: Set[str]) -> list[Finding]:
+def _kept_by_others(checked: Checked, views: Sequence[BoundView], away: Set[str]) -> list[Finding]:
     """Views whose place in their store is another deployment's. Nothing is claimed."""
-    if any(store.has_own_tables and store.name in away for store, _ in servers.stores):
+    if any(store.has_own_tables and store.name in away for store, _ in checked.stores):
         return []  # they say who this deployment is
     found: list[Finding] = []
-    for store, access in servers.stores:
+    for store, access in checked.stores:
         of_store = [view for view in views if view.view.store == store.name]
         if of_store and store.name not in away:
             found += _places_of(store, access, of_store)
@@ -180,9 +154,9 @@ def _unknown_place(view: str, error: ViewtailError) -> Finding:
     return fail("views", f"view {view}, its place", seen, why, "as it says above")
 
 
-def _beside(servers: Servers, views: Sequence[BoundView]) -> list[Finding]:
+def _beside(checked: Checked, views: Sequence[BoundView]) -> list[Finding]:
     """What `on_change = "beside"` does not do, and which changed views `run` refuses for that."""
-    own = next((access for store, access in servers.stores if store.has_own_tables), None)
+    own = next((access for store, access in checked.stores if store.has_own_tables), None)
     if own is None or own.limits.on_change != "beside":
         return []
     mend = "give it a new name when you change it, or set VIEWTAIL_RUN__ON_CHANGE=in_place"
@@ -191,27 +165,27 @@ def _beside(servers: Servers, views: Sequence[BoundView]) -> list[Finding]:
         if why := store_of(view.view).no_copies(view.view):
             seen = "VIEWTAIL_RUN__ON_CHANGE=beside has no effect on it: a changed declaration changes it in place"
             found.append(warn("views", f"view {view.id}, on_change", seen, why, "nothing, or a new name"))
-        elif servers.kind.is_shared_out:
+        elif checked.kind.is_shared_out:
             seen = "VIEWTAIL_RUN__ON_CHANGE=beside, and the view is kept from Kafka"
             why = "several pipelines keep it, so it has no second copy: `viewtail run` refuses to begin when it changes"
             found.append(warn("views", f"view {view.id}, on_change", seen, why, mend))
     refused: dict[str, NoCopy] = {}
     with suppress(ViewtailError), closing(OwnSession(own.open_own)) as session:  # one that is away is a finding already
-        refused = refusals(session, own.database, views, is_default=not servers.kind.is_shared_out)
+        refused = refusals(session, own.database, views, is_default=not checked.kind.is_shared_out)
     why = "`viewtail run` does not begin with such a change: readers would see it half done"
     found += [fail("views", f"view {name}, on_change", one.why, why, one.mend) for name, one in refused.items()]
     return found
 
 
-def _refilled(servers: Servers, views: Sequence[BoundView], away: Set[str]) -> list[Finding]:
+def _refilled(checked: Checked, views: Sequence[BoundView], away: Set[str]) -> list[Finding]:
     """What the next run would backfill in place."""
     views = [view for view in views if view.view.store not in away]
-    own = next((access for store, access in servers.stores if store.has_own_tables), None)
+    own = next((access for store, access in checked.stores if store.has_own_tables), None)
     if own is None:
         return []
-    accesses = {store.name: access for store, access in servers.stores}
+    accesses = {store.name: access for store, access in checked.stores}
     with suppress(ViewtailError), closing(OwnSession(own.open_own)) as session:  # one that is away is a finding already
-        is_default = not servers.kind.is_shared_out
+        is_default = not checked.kind.is_shared_out
         return list(refilled_in_place(session, own, accesses, views, is_default=is_default))
     return []
 

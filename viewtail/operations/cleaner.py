@@ -22,11 +22,12 @@ from typing import Any
 
 import structlog
 
+from projectors.catalog import Catalog
 from projectors.pace import GivingWay, Pace
 from projectors.pipeline_run import PipelineRun
 from projectors.proving.cascades import Looks
 from projectors.proving.first_looks import FirstLooks
-from projectors.proving.view_access import Deployment, ViewAccess
+from projectors.proving.view_access import ViewAccess
 from projectors.stores.registry import store_named
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
@@ -145,7 +146,7 @@ class Cleaner:
         is_busy: whether the pipeline lags, or does not run.
     """
 
-    deployment: Deployment
+    catalog: Catalog
     own: PipelineRun
     share: float
     rest_s: float
@@ -192,7 +193,7 @@ class Cleaner:
         return Share(0, self.own.stop, share=self.share, is_busy=self.is_busy)
 
     def _beside(self, view: str) -> ViewAccess:
-        beside = ViewAccess(self.deployment, self.own.life.views[view], self.own.stop, chunk_rows=ROWS_AT_ONCE)
+        beside = ViewAccess(self.catalog, self.own.life.views[view], self.own.stop, chunk_rows=ROWS_AT_ONCE)
         beside.passed_within_s = PASSED_WITHIN_S
         return beside
 
@@ -236,7 +237,7 @@ class Cleaner:
 
     def _first_looks(self) -> FirstLooks:
         """Of one thread, at any of the pipeline's views."""
-        return FirstLooks(self.deployment, store_named(self.own.identity.store), self.own.stop, ROWS_AT_ONCE)
+        return FirstLooks(self.catalog, store_named(self.own.identity.store), self.own.stop, ROWS_AT_ONCE)
 
     def _mend_alone(self, view: str, suspects: Sequence[Key]) -> None:
         with self._beside(view) as beside:  # sessions of its own, and not for long: this is rare
@@ -259,7 +260,7 @@ class Cleaner:
         with self._recorded(beside, kind) as progress:
             progress["entities"] = progress.get("entities", 0) + len(found)
             progress["differing"] = Counter(progress.get("differing")) + Counter(str(one.difference) for one in found)
-        forget_but_last(beside.session, self.deployment.database, kind, beside.view.id, KEPT_HOURS)
+        forget_but_last(beside.session, self.catalog.database, kind, beside.view.id, KEPT_HOURS)
         if kind == CASCADED:  # the binlog does not tell it, so nothing was wrong with the view before
             _log.info("the cleaner wrote what cascades did", view=beside.view.id, count=len(found))
             return
@@ -268,7 +269,7 @@ class Cleaner:
         _log.warning("the cleaner wrote entities again", view=beside.view.id, count=len(found), because=kinds)
 
     def _recorded(self, beside: ViewAccess, kind: str) -> AbstractContextManager[dict[str, Any]]:
-        return counted_up(beside.session, self.deployment.database, kind, beside.view.id, _WHATS[kind], _words)
+        return counted_up(beside.session, self.catalog.database, kind, beside.view.id, _WHATS[kind], _words)
 
     # -- what cascades did without a change in the stream -------------------------------------------------------
 
@@ -317,7 +318,10 @@ class Cleaner:
                 if self.own.life.gets_changes(view):
                     self._round_or_wait(view)
             if time.monotonic() - looked_at >= FILTERS_AGAIN_AFTER_S:
-                looked_at, is_filtered = time.monotonic(), self.deployment.is_filtered()
+                looked_at, is_filtered = (
+                    time.monotonic(),
+                    self.catalog.servers.is_filtered(),
+                )
             if self.own.stop.wait(min(self.rest_s, FILTERED_REST_S) if is_filtered else self.rest_s):
                 return
 
@@ -339,14 +343,12 @@ class Cleaner:
                 raise
             except ViewtailError:
                 return  # it is not filled; the next round looks again
-            run = Run(
-                beside.session, self.deployment.database, KIND, view, "in the background", beside.view.fingerprint
-            )
+            run = Run(beside.session, self.catalog.database, KIND, view, "in the background", beside.view.fingerprint)
             verify = Verify(
                 beside=beside, run=run, pace=pace, is_repair=True, is_unasked=True, save_every_s=SAVE_EVERY_S
             )
             done = verify.execute()
-            forget_but_last(beside.session, self.deployment.database, KIND, view, KEPT_RUNS)
+            forget_but_last(beside.session, self.catalog.database, KIND, view, KEPT_RUNS)
             self.own.repaired_count += done.counts.repaired
             if done.counts.repaired:
                 count = done.counts.repaired

@@ -14,17 +14,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
 
 import pymysql
 
 from ingest.canonical.rows import select_of, source_error
-from offsets.mysql import OwnSession, transaction
+from offsets.mysql import transaction
 from projectors.binding import declaration_hash
+from projectors.catalog import Catalog
 from projectors.dead_letters import erase_letters
 from projectors.rebuilds import everywhere, require_not_moving
-from projectors.stores import Store
-from projectors.stores.access import Access
 from projectors.stores.leaving import Holds, Place, Trace
 from projectors.stores.registry import store_of
 from projectors.view_states import known_places, known_views
@@ -39,7 +37,7 @@ from viewtail.operations import passing
 from viewtail.operations.given import plain_key_of_text
 from viewtail.operations.own_traces import OwnTrace, OwnTraces
 from viewtail.servers.literals import equals, one_of, selected, where_all
-from viewtail.servers.sessions import Connection, quote, value_of
+from viewtail.servers.sessions import quote, value_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +46,6 @@ class Archived:
 
     table: str  # quoted, with the same key columns
     files: Sequence[str]  # that hold rows, too: paths
-
-
-class Deployment(passing.Deployment, Protocol):
-    """What is asked of the composition root."""
-
-    def open_source(self) -> Connection: ...
-    def open_primary(self) -> Connection: ...
-    def access(self, store: Store) -> Access: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +134,7 @@ def of_one_key(views: Sequence[BoundView], by: str | None) -> list[BoundView]:
 
 
 def erase(
-    deployment: Deployment,
+    catalog: Catalog,
     views: Sequence[BoundView],
     declared: Collection[str],
     key: str,
@@ -163,32 +153,32 @@ def erase(
         waits: is called before the pipelines are waited for.
     """
     parsed = plain_key_of_text(key, views[0].key)
-    _require_gone(deployment, views[0], parsed, archived())
-    with closing(OwnSession(deployment.open_store)) as session:
-        require_not_moving(session, deployment.database, [view.id for view in views])
-        views = everywhere(session, deployment.database, views)
-    keepers = _keepers(deployment, views)
+    _require_gone(catalog, views[0], parsed, archived())
+    with closing(catalog.session()) as session:
+        require_not_moving(session, catalog.database, [view.id for view in views])
+        views = everywhere(session, catalog.database, views)
+    keepers = _keepers(catalog, views)
     waits()
-    version = passing.passed_now(deployment, sorted({name for of in keepers.values() for name in of}), timeout_s)
-    _require_gone(deployment, views[0], parsed, archived())
-    looked = [one for view in views for one in _look(deployment, view, keepers[view.id], parsed, version)]
-    looked += _beyond(deployment, views, {*declared, *(view.id for view in views)})
+    version = passing.passed_now(catalog, sorted({name for of in keepers.values() for name in of}), timeout_s)
+    _require_gone(catalog, views[0], parsed, archived())
+    looked = [one for view in views for one in _look(catalog, view, keepers[view.id], parsed, version)]
+    looked += _beyond(catalog, views, {*declared, *(view.id for view in views)})
     rendered = render_key(parsed, views[0].key)
     return Proof(
         entity=views[0].table.full_name,
         key=rendered,
         proven_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         looked=looked,
-        letters=_letters(deployment, views, rendered),
-        own=_own(deployment, views, declared, parsed),
-        rests=_rests(deployment, views, archived()),
+        letters=_letters(catalog, views, rendered),
+        own=_own(catalog, views, declared, parsed),
+        rests=_rests(catalog, views, archived()),
     )
 
 
-def _require_gone(deployment: Deployment, view: BoundView, key: Key, archived: Archived | None) -> None:
+def _require_gone(catalog: Catalog, view: BoundView, key: Key, archived: Archived | None) -> None:
     table = quote(view.table.schema, view.table.name)
     columns = ", ".join(map(selected, view.key))
-    for open_, where in ((deployment.open_primary, "the primary"), (deployment.open_source, "the source")):
+    for open_, where in ((catalog.servers.open_primary, "the primary"), (catalog.servers.open_source, "the source")):
         with closing(open_()) as connection, connection.cursor() as cursor:
             try:
                 cursor.execute(f"{select_of(view.table, columns, where_all(one_of(view.key, [key])))} LIMIT 1000")
@@ -202,11 +192,11 @@ def _require_gone(deployment: Deployment, view: BoundView, key: Key, archived: A
                 f"gone, and would make it again. First: DELETE FROM {table} WHERE {equals(view.key, key)};"
             )
     if archived is not None:
-        _require_not_archived(deployment, view, key, archived.table)
+        _require_not_archived(catalog, view, key, archived.table)
 
 
-def _require_not_archived(deployment: Deployment, view: BoundView, key: Key, table: str) -> None:
-    with closing(deployment.open_primary()) as connection, connection.cursor() as cursor:
+def _require_not_archived(catalog: Catalog, view: BoundView, key: Key, table: str) -> None:
+    with closing(catalog.servers.open_primary()) as connection, connection.cursor() as cursor:
         try:
             cursor.execute(f"SELECT 1 FROM {table} WHERE {one_of(view.key, [key])} LIMIT 1")
             is_there = cursor.fetchone() is not None
@@ -218,10 +208,10 @@ def _require_not_archived(deployment: Deployment, view: BoundView, key: Key, tab
         )
 
 
-def _keepers(deployment: Deployment, views: Sequence[BoundView]) -> dict[str, list[str]]:
+def _keepers(catalog: Catalog, views: Sequence[BoundView]) -> dict[str, list[str]]:
     """By view, the pipelines that keep it. Raises MisuseError where they keep it by another declaration."""
-    with closing(OwnSession(deployment.open_store)) as session:
-        known = known_views(session, deployment.database)
+    with closing(catalog.session()) as session:
+        known = known_views(session, catalog.database)
     keepers: dict[str, list[str]] = {view.id: [] for view in views}
     for view in views:
         for (pipeline, name), record in known.items():
@@ -236,16 +226,16 @@ def _keepers(deployment: Deployment, views: Sequence[BoundView]) -> dict[str, li
     return keepers
 
 
-def _look(deployment: Deployment, view: BoundView, pipelines: Sequence[str], key: Key, version: int) -> list[Looked]:
+def _look(catalog: Catalog, view: BoundView, pipelines: Sequence[str], key: Key, version: int) -> list[Looked]:
     """What the view holds now; what it should not hold was erased, where the guard let it."""
     store = store_of(view.view)
-    with closing(store.traces(deployment.access(store), view)) as traces:
+    with closing(store.traces(catalog.access(store), view)) as traces:
         found = traces.of(key)
         held = next((one for one in found if one.holds is Holds.VALUES), None)
         tombstone = None if held is None else _tombstone_version(view, held, version)
         if held is None or tombstone is None or not pipelines:
             return [_looked(view, one) for one in found]
-        _write_tombstone(deployment, view, pipelines[0], key, tombstone)
+        _write_tombstone(catalog, view, pipelines[0], key, tombstone)
         after = {one.place: one for one in traces.of(key)}
     return [_looked(view, after.get(one.place, one), before=one) for one in found]
 
@@ -259,10 +249,10 @@ def _tombstone_version(view: BoundView, held: Trace, passed: int) -> int | None:
     return passed if held.version < passed else None
 
 
-def _write_tombstone(deployment: Deployment, view: BoundView, pipeline: str, key: Key, version: int) -> None:
+def _write_tombstone(catalog: Catalog, view: BoundView, pipeline: str, key: Key, version: int) -> None:
     store = store_of(view.view)
-    with closing(OwnSession(deployment.open_store)) as session:
-        sink, committed = store.for_backfill(deployment.access(store), view, pipeline, session)
+    with closing(catalog.session()) as session:
+        sink, committed = store.for_backfill(catalog.access(store), view, pipeline, session)
         with closing(sink):
             for why in sink.prepare().values():
                 raise ViewtailError(f"view {view.id}: {why}")
@@ -292,10 +282,10 @@ def _looked(view: BoundView, trace: Trace, before: Trace | None = None) -> Looke
 _UNTIL_DROPPED = "the view is dropped: viewtail gives tombstones no expiry, since older changes must not come back"
 
 
-def _beyond(deployment: Deployment, views: Sequence[BoundView], declared: Collection[str]) -> list[Looked]:
+def _beyond(catalog: Catalog, views: Sequence[BoundView], declared: Collection[str]) -> list[Looked]:
     """What nobody looks at: places that these views had before, and views of the entity that nobody declares now."""
-    with closing(OwnSession(deployment.open_store)) as session:
-        places = known_places(session, deployment.database)
+    with closing(catalog.session()) as session:
+        places = known_places(session, catalog.database)
     table, looked = views[0].table.full_name, []
     for view in views:
         if earlier := _earlier(view, places.get(view.id, [])):
@@ -321,31 +311,31 @@ def _not_looked(view: str, place: str, run: str) -> Looked:
 _EARLIER = "give the view another name, then viewtail forget this one, which drops what lies in all its places"
 
 
-def _letters(deployment: Deployment, views: Sequence[BoundView], rendered: str) -> int:
+def _letters(catalog: Catalog, views: Sequence[BoundView], rendered: str) -> int:
     """Dead letters of the entity, deleted; also of views that nobody declares now."""
     table, ids = views[0].table.full_name, {view.id for view in views}
-    with closing(OwnSession(deployment.open_store)) as session:
-        places = known_places(session, deployment.database)
+    with closing(catalog.session()) as session:
+        places = known_places(session, catalog.database)
         ids |= {view for view, of in places.items() if any(place["entity"] == table for place in of)}
-        return erase_letters(session, deployment.database, sorted(ids), rendered)
+        return erase_letters(session, catalog.database, sorted(ids), rendered)
 
 
-def _own(deployment: Deployment, views: Sequence[BoundView], declared: Collection[str], key: Key) -> list[Looked]:
+def _own(catalog: Catalog, views: Sequence[BoundView], declared: Collection[str], key: Key) -> list[Looked]:
     """What viewtail's own tables say of the entity; also of views that nobody declares now, and of forgotten ones."""
     table = views[0].table.full_name
-    with closing(OwnSession(deployment.open_store)) as session:
-        places = known_places(session, deployment.database)
+    with closing(catalog.session()) as session:
+        places = known_places(session, catalog.database)
         left = {view for view, of in places.items() if any(place["entity"] == table for place in of)} - {*declared}
         with transaction(session, "erasing a key from viewtail's own tables") as cursor:
             traces = OwnTraces(
                 cursor=cursor,
-                database=deployment.database,
+                database=catalog.database,
                 key=key,
                 columns=views[0].key,
                 views={view_of(one) for one in (*left, *(view.id for view in views))},
                 known={view_of(one) for one in places},
             ).erase()
-    return [_looked_own(deployment.database, one) for one in traces]
+    return [_looked_own(catalog.database, one) for one in traces]
 
 
 def _looked_own(database: str, trace: OwnTrace) -> Looked:
@@ -372,9 +362,9 @@ def _looked_own(database: str, trace: OwnTrace) -> Looked:
 # --- What stays ---
 
 
-def _rests(deployment: Deployment, views: Sequence[BoundView], archived: Archived | None) -> list[Rest]:
+def _rests(catalog: Catalog, views: Sequence[BoundView], archived: Archived | None) -> list[Rest]:
     rests = [
-        Rest(what="the values in binlogs of the source and its replicas", until=_binlogs_until(deployment)),
+        Rest(what="the values in binlogs of the source and its replicas", until=_binlogs_until(catalog)),
         Rest(what="backups of MySQL and of the stores", until="you delete them: they are not viewtail's"),
     ]
     if any(store_of(view.view).keeps_every_change for view in views):
@@ -386,9 +376,9 @@ def _rests(deployment: Deployment, views: Sequence[BoundView], archived: Archive
     return rests
 
 
-def _binlogs_until(deployment: Deployment) -> str:
+def _binlogs_until(catalog: Catalog) -> str:
     try:
-        with closing(deployment.open_primary()) as connection:
+        with closing(catalog.servers.open_primary()) as connection:
             kept_s = int(value_of(connection, "SELECT @@GLOBAL.binlog_expire_logs_seconds") or 0)
     except pymysql.err.MySQLError:
         return "the server removes them: see its setting for that"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from offsets.mysql import OwnSession
+from projectors.catalog import Catalog
 from projectors.failpoints import reach
 from projectors.rebuilds import copies_left
 from projectors.stores.leaving import Found, Leftover, Place, Retired
@@ -24,8 +24,7 @@ from projectors.view_states import BEING_DROPPED, State, ViewStates, known_place
 from projectors.views import is_copy, view_of
 from viewtail.changes.errors import MisuseError, SettingsError, UnknownNameError, ViewtailError
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
-from viewtail.operations.replay import Deployment
-from viewtail.operations.status import PipelineStatus, ViewStatus
+from viewtail.operations.status import PipelineStatus, ViewStatus, pipelines_now
 
 MOST_PAUSE_S = 0.5  # between two pages
 _LOOK_EVERY_S = 1.0  # whether somebody declared the view again
@@ -53,20 +52,20 @@ class Chosen:
         return self.id.partition(":")[2]
 
 
-def choose(deployment: Deployment, declared: Collection[str], name: str) -> Chosen:
+def choose(catalog: Catalog, declared: Collection[str], name: str) -> Chosen:
     """The view that is meant. Raises MisuseError for one that is declared, not known, or that a running viewtail keeps.
 
     Args:
         declared: ids of the views that views.py has now.
     """
-    pipelines = deployment.pipelines_now().values()
+    pipelines = pipelines_now(catalog).values()
     known = [(view, pipeline) for pipeline in pipelines for view in pipeline.views]
     chosen = _chosen(name, sorted({view.name for view, _ in known if not is_copy(view.name)}), declared)
     kept = [(view, pipeline) for view, pipeline in known if view_of(view.name) == chosen]
     _require_not_kept(chosen, kept)
-    with closing(OwnSession(deployment.open_store)) as session:
-        places = known_places(session, deployment.database)
-        copies = copies_left(session, deployment.database, chosen)
+    with closing(catalog.session()) as session:
+        places = known_places(session, catalog.database)
+        copies = copies_left(session, catalog.database, chosen)
     beside = sorted(view for view in places if is_copy(view) and view_of(view) == chosen)
     return Chosen(
         id=chosen,
@@ -100,14 +99,14 @@ def _others(chosen: str, places: dict[str, list[Place]], declared: Collection[st
     return {view: [] for view in declared if view.startswith(store)} | known
 
 
-def by_hand(deployment: Deployment, chosen: Chosen) -> str:
+def by_hand(catalog: Catalog, chosen: Chosen) -> str:
     """What the view leaves in its store, and how an operator drops it."""
-    return store_named(chosen.store).left_behind(chosen.name, deployment.database)
+    return store_named(chosen.store).left_behind(chosen.name, catalog.database)
 
 
-def of_others(deployment: Deployment, chosen: Chosen) -> Sequence[str]:
+def of_others(catalog: Catalog, chosen: Chosen) -> Sequence[str]:
     """What is in the view's place and belongs to another deployment, a line each, where its store can tell."""
-    with suppress(ViewtailError), closing(leftover(deployment, chosen)) as leaving:
+    with suppress(ViewtailError), closing(leftover(catalog, chosen)) as leaving:
         return leaving.of_others()
     return ()
 
@@ -126,7 +125,7 @@ def why_only_by_hand(chosen: Chosen, declared: Collection[str]) -> str | None:
     return None
 
 
-def leftover(deployment: Deployment, chosen: Chosen) -> Leftover:
+def leftover(catalog: Catalog, chosen: Chosen) -> Leftover:
     """What the view left in its store; the caller closes it."""
     store = store_named(chosen.store)
     retired = Retired(
@@ -137,20 +136,20 @@ def leftover(deployment: Deployment, chosen: Chosen) -> Leftover:
         read_by=[name for name, source in chosen.sources.items() if source == chosen.name],
     )
     try:
-        return store.leftover(deployment.access(store), retired)
+        return store.leftover(catalog.access(store), retired)
     except SettingsError as error:
         raise MisuseError(
             f"{error}, where view {chosen.id} left its data. To forget it without dropping that: --keep-data"
         ) from None
 
 
-def drop(deployment: Deployment, chosen: Chosen, leaving: Leftover, say: Callable[[int], None]) -> Found:
+def drop(catalog: Catalog, chosen: Chosen, leaving: Leftover, say: Callable[[int], None]) -> Found:
     """Drop all of it; `say` is told how many were dropped so far. Returns what is still there, and why.
 
     Raises MisuseError where somebody declared the view again meanwhile.
     """
-    with closing(OwnSession(deployment.open_store)) as session:
-        states = [ViewStates(session, deployment.database, name) for name in chosen.pipelines]
+    with closing(catalog.session()) as session:
+        states = [ViewStates(session, catalog.database, name) for name in chosen.pipelines]
         for one in states:
             for view in (chosen.id, *chosen.beside):
                 one.halt(view, BEING_DROPPED)
@@ -161,7 +160,7 @@ def drop(deployment: Deployment, chosen: Chosen, leaving: Leftover, say: Callabl
                 f"view {chosen.id}: somebody wrote into it while it was dropped: {'; '.join(rest.dropped)}. Is another "
                 "viewtail running with it? Stop that, then repeat this command"
             )
-        _release(deployment, chosen)
+        _release(catalog, chosen)
         reach("before forgetting")
         for one in states:
             if not one.forget_dropped(chosen.id):
@@ -169,18 +168,18 @@ def drop(deployment: Deployment, chosen: Chosen, leaving: Leftover, say: Callabl
     return rest
 
 
-def forget_rows(deployment: Deployment, chosen: Chosen) -> None:
+def forget_rows(catalog: Catalog, chosen: Chosen) -> None:
     """Drop its row and its dead letters; what it shows stays in its store, where it is nobody's from now on."""
     with suppress(SettingsError):  # without an address of the store nobody can be told
-        _release(deployment, chosen)
-    with closing(OwnSession(deployment.open_store)) as session:
+        _release(catalog, chosen)
+    with closing(catalog.session()) as session:
         for name in chosen.pipelines:
-            ViewStates(session, deployment.database, name).forget(chosen.id)
+            ViewStates(session, catalog.database, name).forget(chosen.id)
 
 
-def _release(deployment: Deployment, chosen: Chosen) -> None:
+def _release(catalog: Catalog, chosen: Chosen) -> None:
     store = store_named(chosen.store)
-    if (places := store.places(deployment.access(store), chosen.id)) is not None:
+    if (places := store.places(catalog.access(store), chosen.id)) is not None:
         with closing(places):
             places.release(chosen.id)
 

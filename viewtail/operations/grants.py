@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from projectors.catalog import tables_of
 from projectors.views import View
-from viewtail.operations.check import Servers, tables_of
+from viewtail.operations.check import Checked
 
 
-def statements(servers: Servers, views: Sequence[View]) -> list[str]:
+def statements(servers: Checked, views: Sequence[View]) -> list[str]:
     """For MySQL GRANT statements, for Kafka shell commands, each group behind a comment that names its server.
 
     The users must exist.

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from offsets.mysql import OwnSession, Session
+from offsets.mysql import Session
+from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun
-from projectors.proving.view_access import Deployment, ViewAccess
+from projectors.proving.view_access import ViewAccess
 from projectors.rebuilds import Rebuild, Rebuilds, Stage
 from projectors.view_states import State
 from viewtail.changes.errors import StopRequested, ViewtailError, place_of
@@ -41,7 +42,7 @@ class NewDeclarations:
         is_busy: whether the pipeline lags, or does not run.
     """
 
-    deployment: Deployment
+    catalog: Catalog
     own: PipelineRun
     is_busy: Callable[[], bool]
     _pauses: dict[str, tuple[float, float]] = field(default_factory=dict)  # by copy: until when (monotonic), how long
@@ -49,7 +50,7 @@ class NewDeclarations:
     def run(self) -> None:
         if not self.own.copies:  # one that comes has the pipeline taken again
             return
-        with closing(OwnSession(self.own.deployment.open_store)) as session:
+        with closing(self.own.catalog.session()) as session:
             while not self.own.stop.wait(LOOK_EVERY_S):
                 try:
                     self._look(session)
@@ -59,7 +60,7 @@ class NewDeclarations:
                     _log.info("new declarations wait", pipeline=str(self.own.identity), error=str(error))
 
     def _look(self, session: Session) -> None:
-        rebuilds = Rebuilds(session, self.own.deployment.database, self.own.identity.name)
+        rebuilds = Rebuilds(session, self.own.catalog.database, self.own.identity.name)
         for one in rebuilds.read().values():
             if self._is_due(rebuilds, one):
                 self._compare(rebuilds, one)
@@ -96,13 +97,13 @@ class NewDeclarations:
     def _pass(self, one: Rebuild) -> tuple[int, str | None]:
         """How often the copy had lost something when it began, and what differs."""
         copy, stop = self.own.life.views[one.copy_id], self.own.stop
-        with ViewAccess(self.deployment, copy, stop, chunk_rows=ROWS_AT_ONCE) as beside:
+        with ViewAccess(self.catalog, copy, stop, chunk_rows=ROWS_AT_ONCE) as beside:
             beside.passed_within_s = PASSED_WITHIN_S
             losses = beside.first[0].loss_count
             differences = rebuild.parked_alone(beside)  # known at once; the comparison takes long
             if not differences:
                 pace = Share(0, stop, share=SHARE, is_busy=self.is_busy)
                 report = rebuild.compared(beside, pace, "compare the new declaration before the swap")
-                forget_but_last(beside.session, self.deployment.database, COMPARISON, copy.id, KEPT_RUNS)
+                forget_but_last(beside.session, self.catalog.database, COMPARISON, copy.id, KEPT_RUNS)
                 differences = rebuild.differences(report) + rebuild.parked_alone(beside)
         return losses, f"it is not as its table is: {'; '.join(differences)}" if differences else None

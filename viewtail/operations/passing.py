@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import closing
-from typing import Protocol
 
-from offsets.mysql import OwnSession, transaction
+from offsets.mysql import transaction
 from projectors.asked_watermarks import AskedWatermarks
-from projectors.watermarks import WatermarkPlace
+from projectors.catalog import Catalog
 from viewtail.changes.errors import ViewtailError
-from viewtail.operations.status import PipelineStatus
-from viewtail.servers.sessions import Connection, quote
+from viewtail.operations.status import pipelines_now
+from viewtail.servers.sessions import quote
 
 
-class Deployment(Protocol):
-    """What is asked of the composition root."""
-
-    @property
-    def database(self) -> str: ...
-    @property
-    def marks(self) -> WatermarkPlace: ...
-    def open_store(self) -> Connection: ...
-    def pipelines_now(self) -> Mapping[str, PipelineStatus]: ...
-
-
-def passed_now(deployment: Deployment, pipelines: Collection[str], timeout_s: float) -> int:
+def passed_now(catalog: Catalog, pipelines: Collection[str], timeout_s: float) -> int:
     """The version of this moment, once each of these pipelines has passed it; 0 where there are none.
 
     Raises ViewtailError, with what keeps them from it, where one has not passed it in time.
     """
     if not pipelines:
         return 0
-    ids = _ids(deployment, pipelines)
+    ids = _ids(catalog, pipelines)
     watermarks = AskedWatermarks(
-        deployment.marks,
-        open_store=deployment.open_store,
-        database=deployment.database,
+        catalog.marks,
+        open_store=catalog.servers.open_own,
+        database=catalog.database,
         pipelines=lambda: ids,
         trouble=lambda: None,
         say=lambda _: None,
@@ -46,21 +34,21 @@ def passed_now(deployment: Deployment, pipelines: Collection[str], timeout_s: fl
     with closing(watermarks):
         version = watermarks.now_within(threading.Event(), timeout_s)
     if version is None:
-        raise _late(deployment, pipelines, timeout_s)
+        raise _late(catalog, pipelines, timeout_s)
     return version
 
 
-def _ids(deployment: Deployment, pipelines: Collection[str]) -> list[int]:
+def _ids(catalog: Catalog, pipelines: Collection[str]) -> list[int]:
     with (
-        closing(OwnSession(deployment.open_store)) as session,
+        closing(catalog.session()) as session,
         transaction(session, "looking for pipelines") as cursor,
     ):
-        cursor.execute(f"SELECT id FROM {quote(deployment.database, 'pipeline')} WHERE name IN %s", (list(pipelines),))
+        cursor.execute(f"SELECT id FROM {quote(catalog.database, 'pipeline')} WHERE name IN %s", (list(pipelines),))
         return [number for (number,) in cursor.fetchall()]
 
 
-def _late(deployment: Deployment, pipelines: Collection[str], timeout_s: float) -> ViewtailError:
-    now = deployment.pipelines_now()
+def _late(catalog: Catalog, pipelines: Collection[str], timeout_s: float) -> ViewtailError:
+    now = pipelines_now(catalog)
     known = [now[name] for name in sorted(pipelines) if name in now]
     said = "; ".join(f"{one.name} is {one.state}" + (f": {one.error}" if one.error else "") for one in known)
     return ViewtailError(

@@ -8,32 +8,21 @@ every second or two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol
 
 from ingest.canonical.tables import row_estimates
 from offsets import pauses
-from offsets.mysql import OwnSession, Session
+from offsets.mysql import Session
+from projectors.catalog import Catalog
 from projectors.rebuilds import Rebuilds
 from projectors.view_states import Event, State, ViewStates
 from projectors.views import View, view_of
 from viewtail.changes.errors import UnknownNameError, ViewtailError, nearest
 from viewtail.changes.pipelines import PipelineId
-from viewtail.operations.status import PipelineStatus, ViewStatus, as_one
-from viewtail.servers.sessions import Connection
-
-
-class Deployment(Protocol):
-    """What is asked of the composition root."""
-
-    @property
-    def database(self) -> str: ...  # of viewtail's own tables
-    def open_store(self) -> Connection: ...
-    def open_source(self) -> Connection: ...  # the server with the canonical rows
-    def pipelines_now(self) -> Mapping[str, PipelineStatus]: ...
+from viewtail.operations.status import PipelineStatus, ViewStatus, as_one, pipelines_now
 
 
 class Outcome(Enum):
@@ -57,19 +46,17 @@ class PausedView:
     row_estimate: int | None = None  # of its table, of one that is resumed, where the source answers
 
 
-def pause_views(
-    deployment: Deployment, views: Sequence[View], *, by: str, reason: str | None = None
-) -> list[PausedView]:
+def pause_views(catalog: Catalog, views: Sequence[View], *, by: str, reason: str | None = None) -> list[PausedView]:
     """Let these views get no changes from now on. A halted one stays halted."""
     given = None if reason is None else reason[: pauses.MOST_REASON]
 
     def pause(session: Session, pipeline: PipelineStatus, view: View) -> bool | None:
-        return Rebuilds(session, deployment.database, pipeline.name).pause(view.id, by, given)
+        return Rebuilds(session, catalog.database, pipeline.name).pause(view.id, by, given)
 
-    return [_moved(deployment, view, known, pause) for view, known in _kept(deployment, views)]
+    return [_moved(catalog, view, known, pause) for view, known in _kept(catalog, views)]
 
 
-def resume_views(deployment: Deployment, views: Sequence[View]) -> list[PausedView]:
+def resume_views(catalog: Catalog, views: Sequence[View]) -> list[PausedView]:
     """Have those of these views that are paused backfilled again, in place, and follow their tables from there.
 
     A paused copy beside one is, too: an earlier viewtail swapped paused views, and the pause went with the copy.
@@ -77,24 +64,24 @@ def resume_views(deployment: Deployment, views: Sequence[View]) -> list[PausedVi
 
     def resume(session: Session, pipeline: PipelineStatus, view: View) -> bool:
         copies = [kept.name for kept in pipeline.views if view_of(kept.name) == view.id]
-        return bool(ViewStates(session, deployment.database, pipeline.name).move(Event.RESUMED, copies))
+        return bool(ViewStates(session, catalog.database, pipeline.name).move(Event.RESUMED, copies))
 
-    resumed = [_moved(deployment, view, known, resume) for view, known in _kept(deployment, views)]
+    resumed = [_moved(catalog, view, known, resume) for view, known in _kept(catalog, views)]
     by_id = {view.id: view for view in views}
     return [
-        replace(one, row_estimate=_row_estimate(deployment, by_id[one.view])) if one.outcome is Outcome.DONE else one
+        replace(one, row_estimate=_row_estimate(catalog, by_id[one.view])) if one.outcome is Outcome.DONE else one
         for one in resumed
     ]
 
 
-def _kept(deployment: Deployment, views: Sequence[View]) -> list[tuple[View, Sequence[PipelineStatus]]]:
+def _kept(catalog: Catalog, views: Sequence[View]) -> list[tuple[View, Sequence[PipelineStatus]]]:
     """Each view with the pipelines that keep it."""
-    pipelines = deployment.pipelines_now().values()
+    pipelines = pipelines_now(catalog).values()
     return [(view, [one for one in pipelines if any(kept.name == view.id for kept in one.views)]) for view in views]
 
 
 def _moved(
-    deployment: Deployment,
+    catalog: Catalog,
     view: View,
     pipelines: Sequence[PipelineStatus],
     move: Callable[[Session, PipelineStatus, View], bool | None],
@@ -102,7 +89,7 @@ def _moved(
     if not pipelines:
         return PausedView(view=view.id, outcome=Outcome.UNKNOWN, before=None)
     before = as_one([kept for one in pipelines for kept in one.views if kept.name == view.id])
-    with closing(OwnSession(deployment.open_store)) as session:
+    with closing(catalog.session()) as session:
         moved = [move(session, one, view) for one in pipelines]
     outcome = Outcome.HALTED if before.state == State.HALTED else Outcome.NOT_NEEDED
     if any(moved):
@@ -112,32 +99,30 @@ def _moved(
     return PausedView(view=view.id, outcome=outcome, before=before, pipelines=pipelines)
 
 
-def _row_estimate(deployment: Deployment, view: View) -> int | None:
+def _row_estimate(catalog: Catalog, view: View) -> int | None:
     table = view.entity.schema_and_table
-    with suppress(ViewtailError), closing(deployment.open_source()) as connection:
+    with suppress(ViewtailError), closing(catalog.servers.open_source()) as connection:
         return row_estimates(connection, {table}).get(table)
     return None
 
 
-def pause_pipelines(
-    deployment: Deployment, chosen: Sequence[PipelineStatus], *, by: str, reason: str | None = None
-) -> None:
+def pause_pipelines(catalog: Catalog, chosen: Sequence[PipelineStatus], *, by: str, reason: str | None = None) -> None:
     """Let these pipelines end between two batches, and not begin again until they are resumed."""
     if chosen:
-        with closing(OwnSession(deployment.open_store)) as session:
-            pauses.pause(session, deployment.database, [one.name for one in chosen], by, reason)
+        with closing(catalog.session()) as session:
+            pauses.pause(session, catalog.database, [one.name for one in chosen], by, reason)
 
 
-def resume_pipelines(deployment: Deployment, chosen: Sequence[PipelineStatus]) -> None:
+def resume_pipelines(catalog: Catalog, chosen: Sequence[PipelineStatus]) -> None:
     """Let these pipelines go on at their offsets."""
     if chosen:
-        with closing(OwnSession(deployment.open_store)) as session:
-            pauses.resume(session, deployment.database, [one.name for one in chosen])
+        with closing(catalog.session()) as session:
+            pauses.resume(session, catalog.database, [one.name for one in chosen])
 
 
-def chosen_pipelines(deployment: Deployment, names: Sequence[str] | None) -> list[PipelineStatus]:
+def chosen_pipelines(catalog: Catalog, names: Sequence[str] | None) -> list[PipelineStatus]:
     """The pipelines of these names, or of these stores; None: all that ever ran. Raises UnknownNameError."""
-    pipelines = deployment.pipelines_now()
+    pipelines = pipelines_now(catalog)
     if names is None:
         return list(pipelines.values())
     found: dict[str, PipelineStatus] = {}

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from ingest.canonical.rows import fetch_rows, select_list
 from ingest.canonical.sampling import sampled
-from offsets.mysql import OwnSession, transaction
+from offsets.mysql import transaction
+from projectors.catalog import Catalog
 from projectors.every_change import projections_for
 from projectors.projection import followed_tables
 from projectors.rebuilds import as_live
@@ -27,16 +28,6 @@ from viewtail.changes.writes import Key
 from viewtail.servers.sessions import Connection, quote
 
 Content = Mapping[str, Any]
-
-
-class Deployment(Protocol):
-    """What is asked of the composition root."""
-
-    @property
-    def database(self) -> str: ...  # of viewtail's own tables
-    def open_source(self) -> Connection: ...
-    def open_store(self) -> Connection: ...
-    def access(self, store: Store) -> Access: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,17 +52,17 @@ class Preview:
         return self.row_count - len(self.differences) - len(self.refused)
 
 
-def preview(deployment: Deployment, view: BoundView, count: int) -> Preview:
+def preview(catalog: Catalog, view: BoundView, count: int) -> Preview:
     """Of `count` rows at most. Raises MisuseError for a view of a store that keeps every change."""
     store = store_of(view.view)
     if store.keeps_every_change:
         raise MisuseError(f"view {view.id} is a topic: it shows changes, and its earlier ones stay as they are")
     with (
-        closing(OwnSession(deployment.open_store)) as session,
+        closing(catalog.session()) as session,
         transaction(session, "reading where a view is") as cursor,
     ):
-        view = replace(view, copy=as_live(cursor, deployment.database, view).copy)
-    with closing(deployment.open_source()) as connection:
+        view = replace(view, copy=as_live(cursor, catalog.database, view).copy)
+    with closing(catalog.servers.open_source()) as connection:
         rows = _sample(connection, view, count)
     projected = projections_for(store, [view], followed_tables([view])).of_rows(view.id, rows, 0)
     names = [column.name for column in view.table.columns if column.name in view.needed]
@@ -84,7 +75,7 @@ def preview(deployment: Deployment, view: BoundView, count: int) -> Preview:
                 wanted[key] = None if values is None else store.content(view, key, values)
             except Unfit as error:
                 refused[render_key(key, view.key)] = str(error)
-    found = _found(store, deployment.access(store), view, list(wanted))
+    found = _found(store, catalog.access(store), view, list(wanted))
     differences = [
         Difference(key=name, before=found.get(key), after=after)
         for key, after in wanted.items()

@@ -17,8 +17,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from offsets.mysql import OwnSession, Session
+from offsets.mysql import Session
 from projectors.binding import declaration_hash, made_by
+from projectors.catalog import Catalog
 from projectors.pace import Pace
 from projectors.proving.view_access import ViewAccess
 from projectors.rebuilds import Rebuild, Rebuilds, Stage
@@ -28,10 +29,9 @@ from projectors.views import BoundView, View, view_of
 from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.errors import MisuseError, StopRequested, ViewtailError
 from viewtail.changes.pipelines import PipelineId
-from viewtail.operations import replay
 from viewtail.operations.dead_letters import DeadLetterTable
 from viewtail.operations.runs import COMPARISON, Run
-from viewtail.operations.status import PipelineStatus, ViewStatus
+from viewtail.operations.status import PipelineStatus, ViewStatus, pipelines_now
 from viewtail.operations.verify import Report, Verify
 
 LOOK_EVERY_S = (0.5, 2.0)  # first, and at most: each look is work for the server that live changes go to
@@ -47,14 +47,14 @@ def compared(beside: ViewAccess, pace: Pace, what: str) -> Report:
 
     `what`: for the record. Two of one kind do not run at once.
     """
-    run = Run(beside.session, beside.deployment.database, COMPARISON, beside.view.id, what, beside.view.fingerprint)
+    run = Run(beside.session, beside.catalog.database, COMPARISON, beside.view.id, what, beside.view.fingerprint)
     return Verify(beside=beside, run=run, pace=pace).execute()
 
 
 def parked_alone(beside: ViewAccess) -> list[str]:
     """What keeps readers from the copy, a sentence: keys that are parked in it, and not in what they have."""
     copy, live = beside.view.id, beside.view.view.id
-    count, keys = DeadLetterTable(beside.session, beside.deployment.database).parked_alone(copy, live, SHOWN)
+    count, keys = DeadLetterTable(beside.session, beside.catalog.database).parked_alone(copy, live, SHOWN)
     if not count:
         return []
     how = f"why: viewtail dead-letters list {copy}; to swap all the same: viewtail rebuild {live} --accept-parked"
@@ -105,7 +105,7 @@ class Operation:
     Raises MisuseError for what cannot be asked of this view, ViewtailError for what failed.
     """
 
-    deployment: replay.Deployment
+    catalog: Catalog
     view: BoundView
     say: Say
     stop: threading.Event
@@ -166,7 +166,7 @@ class Operation:
             if one.stage is not Stage.DROPPING:
                 rebuilds.ask(self.view.id, {one.stage}, Stage.DROPPING)
             while (now := rebuilds.read().get(self.view.id)) is not None and now.copy == one.copy:
-                self._wait("dropping", pipeline, self.deployment.pipelines_now().get(pipeline))
+                self._wait("dropping", pipeline, pipelines_now(self.catalog).get(pipeline))
             live, declaration = rebuilds.live_copies().get(self.view.id, (one.live, ""))
             if now is not None and live == one.copy:
                 raise ViewtailError(
@@ -181,14 +181,14 @@ class Operation:
         """Those of the view's pipeline, and its name. Raises MisuseError where the store keeps no second copy."""
         if why := store_of(self.view.view).no_copies(self.view.view):
             raise MisuseError(f"view {self.view.id} cannot be rebuilt: {why}")
-        with closing(OwnSession(self.deployment.open_store)) as session:
+        with closing(self.catalog.session()) as session:
             pipeline = self._pipeline(session)
-            rebuilds = Rebuilds(session, self.deployment.database, pipeline)
+            rebuilds = Rebuilds(session, self.catalog.database, pipeline)
             yield rebuilds, pipeline
 
     def _pipeline(self, session: Session) -> str:
         """The one that keeps the view; for others there is no second copy."""
-        view, database = self.view.view, self.deployment.database
+        view, database = self.view.view, self.catalog.database
         known: dict[str, list[KnownView]] = {}
         for (pipeline, name), one in known_views(session, database).items():
             if view_of(name) == view.id:
@@ -206,7 +206,7 @@ class Operation:
                 return now
             self._require_kept(now)
             self._require_not_paused(rebuilds)
-            of_pipeline = self.deployment.pipelines_now().get(pipeline)
+            of_pipeline = pipelines_now(self.catalog).get(pipeline)
             found = _view_of(of_pipeline, one.copy_id)
             if found is not None and found.state == "filled":
                 return now
@@ -263,7 +263,7 @@ class Operation:
     def _settled(self, rebuilds: Rebuilds, pipeline: str, one: Rebuild) -> Rebuild:
         """The rebuild when nothing is asked for any more."""
         while one.stage in (Stage.SWAPPING, Stage.RETURNING, Stage.MOVING):
-            now = self.deployment.pipelines_now().get(pipeline)
+            now = pipelines_now(self.catalog).get(pipeline)
             if one.stage is Stage.MOVING:
                 self._wait("swapping", pipeline, now, _view_of(now, self.view.id), one.moved_count)
             else:

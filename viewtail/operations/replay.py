@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 from ingest.canonical.tables import row_estimates
 from offsets import epochs
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, transaction
-from projectors import pipeline_run, whole_replays
+from projectors import whole_replays
 from projectors.binding import declaration_hash
+from projectors.catalog import Catalog
 from projectors.rebuilds import Rebuilds, copies_beside, where_live
 from projectors.stores import witnessed
 from projectors.stores.owners import Places
@@ -27,27 +27,11 @@ from projectors.view_states import Event, KnownView, State, ViewStates, known_vi
 from projectors.views import BoundView, View, view_of
 from viewtail.changes.errors import DeclarationError, StoreUnavailableError, ViewtailError
 from viewtail.changes.pipelines import PipelineId
-from viewtail.changes.positions import Position
 from viewtail.operations import status
-from viewtail.servers.sessions import Connection
+from viewtail.operations.status import pipelines_now
 
 WHOLE = "the whole view"  # for the record
 LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attempt, a running one all the time
-
-
-class Deployment(pipeline_run.Deployment, Protocol):
-    """What is asked of the composition root beyond what a pipeline needs."""
-
-    def pipelines(self) -> list[PipelineId]: ...
-    def pipelines_now(self) -> Mapping[str, status.PipelineStatus]: ...
-    def open_source(self) -> Connection: ...
-    def of(self, view: View) -> Deployment: ...
-    def sources_now(self) -> Mapping[str, str]:
-        """Each source that is read as it describes itself."""
-
-    @property
-    def before_all(self) -> Position:
-        """A position before all of every history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,29 +51,29 @@ class Replayed:
         return [*self.refused, *self.paused, *self.redeclared, *self.beside]
 
 
-def replay(deployment: Deployment, views: Sequence[View], rows_a_second: int = 0) -> Replayed:
+def replay(catalog: Catalog, views: Sequence[View], rows_a_second: int = 0) -> Replayed:
     """Have these views backfilled again, by at most so many rows a second; 0: no limit. Each is recorded."""
-    with closing(OwnSession(deployment.open_store)) as session:
-        found = _replayable(deployment, session, views)
+    with closing(catalog.session()) as session:
+        found = _replayable(catalog, session, views)
         for view in found.marked:
-            _mark(session, deployment.database, view, rows_a_second)
+            _mark(session, catalog.database, view, rows_a_second)
     return found
 
 
-def would_replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
+def would_replay(catalog: Catalog, views: Sequence[View]) -> Replayed:
     """What `replay` would do; nothing is marked."""
-    with closing(OwnSession(deployment.open_store)) as session:
-        return _replayable(deployment, session, views)
+    with closing(catalog.session()) as session:
+        return _replayable(catalog, session, views)
 
 
-def _replayable(deployment: Deployment, session: OwnSession, views: Sequence[View]) -> Replayed:
-    pipelines = deployment.pipelines_now()
+def _replayable(catalog: Catalog, session: OwnSession, views: Sequence[View]) -> Replayed:
+    pipelines = pipelines_now(catalog)
     marked: dict[str, status.PipelineStatus] = {}
     unknown, paused = [], []
     redeclared: list[str] = []
     beside: list[str] = []
     refused: dict[str, str] = {}
-    kept = known_views(session, deployment.database)
+    kept = known_views(session, catalog.database)
     for view in views:
         known = {name: one for (name, of), one in kept.items() if of == view.id}
         if not known:
@@ -98,7 +82,7 @@ def _replayable(deployment: Deployment, session: OwnSession, views: Sequence[Vie
             paused.append(view.id)
         elif any(one.declaration not in _declarations(view) for one in known.values()):
             (beside if has_copy_of(view, kept) else redeclared).append(view.id)
-        elif _is_halted(known) and (why := deployment.misfit(view) or _why_no_place(deployment, view)) is not None:
+        elif _is_halted(known) and (why := catalog.misfit(view) or _why_no_place(catalog, view)) is not None:
             refused[view.id] = why
         else:
             marked[view.id] = _running(known, pipelines)
@@ -108,27 +92,27 @@ def _replayable(deployment: Deployment, session: OwnSession, views: Sequence[Vie
 
 
 @contextmanager
-def place_of(deployment: Deployment, view: View) -> Iterator[tuple[Places, BoundView] | None]:
+def place_of(catalog: Catalog, view: View) -> Iterator[tuple[Places, BoundView] | None]:
     """Who may have the view's place, and the view where it is in its store; None where no other deployment writes."""
     store = store_of(view)
-    places = store.places(deployment.access(store), view.id)
+    places = store.places(catalog.access(store), view.id)
     if places is None:
         yield None
         return
     with closing(places):
-        bound = next((one for one in deployment.views_of(view.store) if one.view.id == view.id), None)
+        bound = next((one for one in catalog.views_of(view.store) if one.view.id == view.id), None)
         if bound is None:
-            raise DeclarationError(f"view {view.id} does not fit its table: {deployment.misfit(view)}")
-        with closing(OwnSession(deployment.open_store)) as session:
-            keepers = [pipeline for pipeline, name in known_views(session, deployment.database) if name == view.id]
+            raise DeclarationError(f"view {view.id} does not fit its table: {catalog.misfit(view)}")
+        with closing(catalog.session()) as session:
+            keepers = [pipeline for pipeline, name in known_views(session, catalog.database) if name == view.id]
             if keepers:
-                (bound,) = where_live(Rebuilds(session, deployment.database, keepers[0]), [bound])
+                (bound,) = where_live(Rebuilds(session, catalog.database, keepers[0]), [bound])
         yield places, bound
 
 
-def _why_no_place(deployment: Deployment, view: View) -> str | None:
+def _why_no_place(catalog: Catalog, view: View) -> str | None:
     """Why `run` would halt the view at once; None where its place is its own, or nobody says whose it is now."""
-    with suppress(StoreUnavailableError), place_of(deployment.of(view), view) as found:
+    with suppress(StoreUnavailableError), place_of(catalog.rebound(view), view) as found:
         return None if found is None else found[0].refusal(found[1])
     return None
 
@@ -145,30 +129,30 @@ def _mark(session: OwnSession, database: str, view: str, rows_a_second: int) -> 
             states[name].move_in(cursor, Event.REPLAYED, copies, rows_a_second=rows_a_second)
 
 
-def entities_of(deployment: Deployment, views: Sequence[View]) -> Mapping[str, int]:
+def entities_of(catalog: Catalog, views: Sequence[View]) -> Mapping[str, int]:
     """By id, about how many entities these views have. No table is read: counting a large one takes minutes.
 
     The server's statistics may be a day old, and of a version column's table they count rows, not entities; so what the
     last backfill found counts, too.
     """
     tables = {view.id: view.entity.schema_and_table for view in views if view.entity.version is None}
-    with closing(deployment.open_source()) as connection:
+    with closing(catalog.servers.open_source()) as connection:
         estimates = row_estimates(connection, set(tables.values()))
-    filled = _last_filled(deployment)
+    filled = _last_filled(catalog)
     return {
         view.id: max(filled[view.id], estimates.get(tables[view.id], 0) if view.id in tables else 0) for view in views
     }
 
 
-def about(deployment: Deployment, views: Sequence[View]) -> int:
+def about(catalog: Catalog, views: Sequence[View]) -> int:
     """About how many entities these views have, as they were last backfilled."""
-    filled = _last_filled(deployment)
+    filled = _last_filled(catalog)
     return sum(filled[view] for view in {view.id for view in views})
 
 
-def _last_filled(deployment: Deployment) -> Counter[str]:
+def _last_filled(catalog: Catalog) -> Counter[str]:
     found = Counter[str]()
-    for view in (view for one in deployment.pipelines_now().values() for view in one.views):
+    for view in (view for one in pipelines_now(catalog).values() for view in one.views):
         found[view.name] += max(view.row_count, view.row_estimate if view.state != State.FILLED else 0)
     return found
 
@@ -194,54 +178,54 @@ def _running(known: Iterable[str], pipelines: Mapping[str, status.PipelineStatus
     return next((one for one in of_view if one.state != "down"), of_view[0])
 
 
-def begin_new_history(deployment: Deployment) -> int:
+def begin_new_history(catalog: Catalog) -> int:
     """A new epoch from the source as it is now: every view is backfilled again under it. Returns the epoch.
 
     Refused while a pipeline of such a source runs: its process would go on in the old epoch. A tailer and the
     projectors of its topics read other sources than each other.
     """
-    pipelines, now = deployment.pipelines(), deployment.sources_now()
-    known_now = map(PipelineId.parse, deployment.pipelines_now())
+    pipelines, now = catalog.pipelines(), catalog.sources_now()
+    known_now = map(PipelineId.parse, pipelines_now(catalog))
     concerned = {*pipelines, *(one for one in known_now if one.source in now)}
-    with _leases_of(deployment, concerned), closing(OwnSession(deployment.open_store)) as session:
-        above = max((kept_epoch(deployment, one) for one in pipelines), default=0)
-        states = {one: ViewStates(session, deployment.database, one.name) for one in pipelines}
+    with _leases_of(catalog, concerned), closing(catalog.session()) as session:
+        above = max((kept_epoch(catalog, one) for one in pipelines), default=0)
+        states = {one: ViewStates(session, catalog.database, one.name) for one in pipelines}
         known = {pipeline: one for pipeline, one in states.items() if one.pipeline_id >= 0}
-        views = {pipeline: deployment.views_of(pipeline.store) for pipeline in known}
-        copies = {one: copies_beside(Rebuilds(session, deployment.database, one.name)) for one in known}
-        recorded = {of for _, of in known_views(session, deployment.database)}
+        views = {pipeline: catalog.views_of(pipeline.store) for pipeline in known}
+        copies = {one: copies_beside(Rebuilds(session, catalog.database, one.name)) for one in known}
+        recorded = {of for _, of in known_views(session, catalog.database)}
         with transaction(session, "beginning a new history") as cursor:
             begun = [
-                epochs.begin_new_history(cursor, deployment.database, source, description, above)
+                epochs.begin_new_history(cursor, catalog.database, source, description, above)
                 for source, description in now.items()
             ]
             what = f"{WHOLE}, as of a new history: epoch {max(begun, default=above)}"
             for view in sorted({view.id for one in known for view in views[one]} & recorded):
-                whole_replays.begin(cursor, deployment.database, view, what)
+                whole_replays.begin(cursor, catalog.database, view, what)
             for pipeline, one in known.items():
                 one.move_in(cursor, Event.REPLAYED, [*(view.id for view in views[pipeline]), *copies[pipeline]])
     return max(begun, default=above)
 
 
-def kept_epoch(deployment: Deployment, pipeline: PipelineId) -> int:
+def kept_epoch(catalog: Catalog, pipeline: PipelineId) -> int:
     """The epoch of a witness, 0 when there is none. The store must answer: its versions must stay below."""
     store = store_named(pipeline.store)
-    with closing(OwnSession(deployment.open_store)) as session:
-        rebuilds = Rebuilds(session, deployment.database, pipeline.name)
-        views = where_live(rebuilds, deployment.views_of(store.name))
-    with closing(store.sink(deployment.access(store), views, pipeline.name)) as sink:
+    with closing(catalog.session()) as session:
+        rebuilds = Rebuilds(session, catalog.database, pipeline.name)
+        views = where_live(rebuilds, catalog.views_of(store.name))
+    with closing(store.sink(catalog.access(store), views, pipeline.name)) as sink:
         sink.prepare()
-        kept = None if (keeper := witnessed(sink)) is None else keeper.witness(deployment.before_all)
+        kept = None if (keeper := witnessed(sink)) is None else keeper.witness(catalog.servers.kind.before_all)
     return kept.epoch if kept is not None else 0
 
 
 @contextmanager
-def _leases_of(deployment: Deployment, pipelines: Collection[PipelineId]) -> Iterator[None]:
+def _leases_of(catalog: Catalog, pipelines: Collection[PipelineId]) -> Iterator[None]:
     """Own every one of them for a moment, so that none goes on in the old epoch. Refused while one is running."""
     held: list[Lease] = []
     try:
         for name in sorted(one.name for one in pipelines):
-            lease = Lease(deployment.open_store, deployment.database, name)
+            lease = Lease(catalog.servers.open_own, catalog.database, name)
             held.append(lease)
             if not lease.acquire(LEASE_WAIT_S):
                 raise ViewtailError(

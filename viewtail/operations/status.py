@@ -17,6 +17,7 @@ from offsets import migrations, pauses
 from offsets.lease import is_held, is_trying, lock_name
 from offsets.mysql import Session, transaction
 from offsets.pauses import Pause
+from projectors.catalog import Catalog
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
 from viewtail.changes.positions import Position, ReadPosition
 from viewtail.changes.retrying import GIVEN_UP, PAUSED, STOPPED
@@ -152,6 +153,18 @@ def read(connection: pymysql.Connection[Any], database: str, read_position: Read
         found = [_pipeline(row, owned[row[1]], views.get(row[0], ()), read_position) for row in rows]
     connection.commit()
     return found
+
+
+def pipelines_now(catalog: Catalog) -> dict[str, PipelineStatus]:
+    """By name, every pipeline that ever ran with the catalog's database."""
+    with catalog.servers.asking_own() as connection:
+        return {one.name: one for one in read(connection, catalog.database, catalog.servers.read_position)}
+
+
+def positions_now(catalog: Catalog) -> dict[str, Position]:
+    """By name, the offset of every pipeline that has one."""
+    with catalog.servers.asking_own() as connection:
+        return positions(connection, catalog.database, catalog.servers.read_position)
 
 
 def positions(connection: pymysql.Connection[Any], database: str, read_position: ReadPosition) -> dict[str, Position]:

@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from ingest import History, Settling
 from offsets import epochs
 from offsets.lease import Lease, is_held
-from offsets.mysql import OwnSession, transaction
+from offsets.mysql import transaction
+from projectors.catalog import Catalog
 from projectors.projection import followed_tables
 from projectors.rebuilds import Rebuilds, where_live
 from projectors.stores import witnessed
@@ -31,6 +32,7 @@ from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.positions import Position
 from viewtail.operations import replay
 from viewtail.operations.passing import passed_now
+from viewtail.operations.status import positions_now
 from viewtail.servers.sessions import quote
 
 FIRST_STEP_S = 5.0  # of a wait, then it is looked whether pipelines still run; the next step is twice as long
@@ -45,13 +47,6 @@ _FINISHED = (
 FINISH_WITHIN_S = 3.0  # a halted pipeline holds its lease for a moment at each attempt
 
 
-class Deployment(replay.Deployment, Protocol):
-    """As it was until now: pipelines that run are asked as they read."""
-
-    def positions(self) -> dict[str, Position]:
-        """By name, the offset of every pipeline that has one."""
-
-
 def check_views(views: Iterable[View]) -> None:
     """Raises MisuseError for views that need the binlog: it names them."""
     wrong = [view.id for view in views if view.entity.order is None]
@@ -62,11 +57,11 @@ def check_views(views: Iterable[View]) -> None:
         )
 
 
-def to_polling(deployment: Deployment, polled: History, within_s: float, say: Callable[[str], None]) -> bool:
+def to_polling(catalog: Catalog, polled: History, within_s: float, say: Callable[[str], None]) -> bool:
     """Have the pipelines polled from now on; returns whether all rows are read again."""
-    followed = followed_tables([view for name in deployment.pipelines() for view in deployment.views_of(name.store)])
+    followed = followed_tables([view for name in catalog.pipelines() for view in catalog.views_of(name.store)])
     settling = cast(Settling, polled)
-    with _Switch(deployment, polled, within_s) as switch:
+    with _Switch(catalog, polled, within_s) as switch:
         if not switch.is_run:
             say(
                 "No pipeline runs: polling begins at the first row of each table. Views go on showing what they have. "
@@ -81,12 +76,10 @@ def to_polling(deployment: Deployment, polled: History, within_s: float, say: Ca
         return False
 
 
-def to_binlog(
-    deployment: Deployment, tailed: History, polled: History, within_s: float, say: Callable[[str], None]
-) -> None:
+def to_binlog(catalog: Catalog, tailed: History, polled: History, within_s: float, say: Callable[[str], None]) -> None:
     """Have the binlog tailed from now on."""
-    followed = followed_tables([view for name in deployment.pipelines() for view in deployment.views_of(name.store)])
-    with _Switch(deployment, tailed, within_s) as switch:
+    followed = followed_tables([view for name in catalog.pipelines() for view in catalog.views_of(name.store)])
+    with _Switch(catalog, tailed, within_s) as switch:
         if not switch.is_run:
             raise MisuseError(
                 "no pipeline runs, and polling does not know where the binlog was when it stopped. Start `viewtail "
@@ -107,14 +100,14 @@ class _Switch:
         target: the history that is read from then on.
     """
 
-    def __init__(self, deployment: Deployment, target: History, within_s: float) -> None:
-        self._deployment, self._target, self._within_s = deployment, target, within_s
-        self._pipelines = deployment.pipelines()
-        self._session = OwnSession(deployment.open_store)
+    def __init__(self, catalog: Catalog, target: History, within_s: float) -> None:
+        self._catalog, self._target, self._within_s = catalog, target, within_s
+        self._pipelines = catalog.pipelines()
+        self._session = catalog.session()
         self.is_run = False
 
     def __enter__(self) -> _Switch:
-        database = self._deployment.database
+        database = self._catalog.database
         known = known_views(self._session, database)
         unfinished = sorted(
             name
@@ -125,7 +118,7 @@ class _Switch:
             raise MisuseError(
                 f"{', '.join(unfinished)}: not filled yet. Repeat the command when `viewtail status` says so"
             )
-        missing = {one.name for one in self._pipelines} - self._deployment.positions().keys()
+        missing = {one.name for one in self._pipelines} - positions_now(self._catalog).keys()
         if missing:
             raise MisuseError(
                 f"{', '.join(sorted(missing))} never ran: there is nothing to switch. Set the mode, and run"
@@ -144,7 +137,7 @@ class _Switch:
             self._check_is_run()
             left_s = deadline - time.monotonic()
             try:
-                passed_now(self._deployment, [one.name for one in self._pipelines], max(0.1, min(step_s, left_s)))
+                passed_now(self._catalog, [one.name for one in self._pipelines], max(0.1, min(step_s, left_s)))
                 break
             except ViewtailError:
                 if left_s < step_s:
@@ -161,33 +154,33 @@ class _Switch:
                 )
 
     def _is_any_held(self, cursor: Any) -> bool:
-        return any(is_held(cursor, self._deployment.database, one.name) for one in self._pipelines)
+        return any(is_held(cursor, self._catalog.database, one.name) for one in self._pipelines)
 
     def write(self, begin: Position) -> None:
         """Have every pipeline go on behind a place of the target, under a new epoch, once nobody runs it."""
-        deployment = self._deployment
+        catalog = self._catalog
         with self.leases():
-            above = max(replay.kept_epoch(deployment, one) for one in self._pipelines)
+            above = max(replay.kept_epoch(catalog, one) for one in self._pipelines)
             with transaction(self._session, "switching the way in") as cursor:
                 positions = {}
                 for source in sorted({one.source for one in self._pipelines}):
                     of_source = [one for one in self._pipelines if one.source == source]
-                    epoch = epochs.begin_new_history(cursor, deployment.database, source, str(self._target), above)
+                    epoch = epochs.begin_new_history(cursor, catalog.database, source, str(self._target), above)
                     for one in of_source:
                         positions[one] = replace(cast(Any, begin), epoch=epoch)
                         cursor.execute(
-                            f"UPDATE {quote(deployment.database, 'pipeline')} SET position = %s WHERE name = %s",
+                            f"UPDATE {quote(catalog.database, 'pipeline')} SET position = %s WHERE name = %s",
                             (positions[one].to_text(), one.name),
                         )
             for one, position in positions.items():
-                _tell_store(deployment, one, position)
+                _tell_store(catalog, one, position)
 
     @contextmanager
     def leases(self, still: str = _STILL_RUNS) -> Iterator[None]:
         held: list[Lease] = []
         try:
             for one in self._pipelines:
-                lease = Lease(self._deployment.open_store, self._deployment.database, one.name)
+                lease = Lease(self._catalog.servers.open_own, self._catalog.database, one.name)
                 held.append(lease)
                 if not lease.acquire(max(1, int(self._within_s))):
                     raise ViewtailError(still.format(name=one.name, s=self._within_s))
@@ -197,22 +190,22 @@ class _Switch:
                 lease.release()
 
 
-def finish(deployment: Deployment, target: History) -> None:
+def finish(catalog: Catalog, target: History) -> None:
     """After a switch that was cut off: the offsets are right, and the stores may not know yet.
 
     Raises ViewtailError while a pipeline runs.
     """
-    with _Switch(deployment, target, FINISH_WITHIN_S) as switch, switch.leases(_FINISHED):
-        for name, position in deployment.positions().items():
-            _tell_store(deployment, PipelineId.parse(name), position)
+    with _Switch(catalog, target, FINISH_WITHIN_S) as switch, switch.leases(_FINISHED):
+        for name, position in positions_now(catalog).items():
+            _tell_store(catalog, PipelineId.parse(name), position)
 
 
-def _tell_store(deployment: Deployment, pipeline: PipelineId, position: Position) -> None:
+def _tell_store(catalog: Catalog, pipeline: PipelineId, position: Position) -> None:
     """Let a store's witness be where the offset is, if it is of the other way in: all read there is in the store."""
     store = store_named(pipeline.store)
-    with closing(OwnSession(deployment.open_store)) as session:
-        views = where_live(Rebuilds(session, deployment.database, pipeline.name), deployment.views_of(store.name))
-    with closing(store.sink(deployment.access(store), views, pipeline.name)) as sink:
+    with closing(catalog.session()) as session:
+        views = where_live(Rebuilds(session, catalog.database, pipeline.name), catalog.views_of(store.name))
+    with closing(store.sink(catalog.access(store), views, pipeline.name)) as sink:
         sink.prepare()
         keeper = witnessed(sink)
         if keeper is not None and not is_there([keeper.witness(position) or position], position):

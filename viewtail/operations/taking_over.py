@@ -13,27 +13,28 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from projectors.catalog import Catalog
 from projectors.stores.owners import NOTICED_WITHIN_S, Places
 from projectors.views import BoundView, View
 from viewtail.changes.errors import MisuseError
-from viewtail.operations.replay import Deployment, Replayed, place_of, replay
+from viewtail.operations.replay import Replayed, place_of, replay
 
 _BEGUN = "being taken over from"
 _DONE = "taken over from"
 
 
-def look(deployment: Deployment, view: View) -> str | None:
+def look(catalog: Catalog, view: View) -> str | None:
     """Whose place it would be taken from, in words; None: it is this deployment's, or nobody's. Nothing is changed.
 
     Raises MisuseError where no other deployment can reach such a place.
     """
-    with _place_of(deployment, view) as (places, bound):
+    with _place_of(catalog, view) as (places, bound):
         return _former(places, bound)
 
 
-def take_over(deployment: Deployment, view: View, by: str, say: Callable[[str], None]) -> Replayed:
+def take_over(catalog: Catalog, view: View, by: str, say: Callable[[str], None]) -> Replayed:
     """Do it. `by`: who asked for it; `say` is told each step. Cut off, and called again, it finishes."""
-    with _place_of(deployment, view) as (places, bound):
+    with _place_of(catalog, view) as (places, bound):
         whose = _former(places, bound) or NOBODY_KNOWN
         places.take_over(bound, f"{_BEGUN} {whose} by {by}")
         say(f"{view.id}: its place is this deployment's; {NOTICED_WITHIN_S:.0f} s for the former one to notice")
@@ -41,7 +42,7 @@ def take_over(deployment: Deployment, view: View, by: str, say: Callable[[str], 
         say(f"{view.id}: dropping what the former one left")
         places.clear(bound)
         places.take_over(bound, f"{_DONE} {whose} by {by}")
-    return replay(deployment, [view])
+    return replay(catalog, [view])
 
 
 NOBODY_KNOWN = "one that noted no owner"
@@ -58,8 +59,8 @@ def _former(places: Places, view: BoundView) -> str | None:
 
 
 @contextmanager
-def _place_of(deployment: Deployment, view: View) -> Iterator[tuple[Places, BoundView]]:
-    with place_of(deployment, view) as found:
+def _place_of(catalog: Catalog, view: View) -> Iterator[tuple[Places, BoundView]]:
+    with place_of(catalog, view) as found:
         if found is None:
             raise MisuseError(
                 f"{view.id} is in this deployment's own database, where no other one writes: there is nothing to take "

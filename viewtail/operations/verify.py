@@ -388,7 +388,7 @@ class Verify:
         through = None
         if is_equal and is_whole and self._stands is None:
             began_at, losses = self.run.progress["began_at"], self.run.progress["losses"]
-            through = prove(self.beside.session, self.beside.deployment.database, keepers, began_at, losses)
+            through = prove(self.beside.session, self.beside.catalog.database, keepers, began_at, losses)
             if through is None:
                 raise ViewtailError(
                     f"view {self.beside.view.id} lost something, or was halted, while it was compared: nothing is "
@@ -419,7 +419,7 @@ class Verify:
 
     def _estimate(self) -> int:
         table = self.beside.view.table
-        connection = self.beside.deployment.open_source()
+        connection = self.beside.catalog.servers.open_source()
         try:
             return row_estimates(connection, {(table.schema, table.name)}).get((table.schema, table.name), 0)
         finally:

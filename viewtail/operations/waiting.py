@@ -20,7 +20,8 @@ from ingest import TimedSource
 from offsets import migrations
 from offsets.mysql import OwnSession, transaction
 from projectors.asked_watermarks import AskedWatermarks
-from projectors.proving.view_access import Deployment, Keeper, ViewAccess, keepers
+from projectors.catalog import Catalog
+from projectors.proving.view_access import Keeper, ViewAccess, keepers
 from projectors.stores.registry import store_of
 from projectors.view_states import State
 from projectors.views import BoundView
@@ -52,7 +53,7 @@ class Wanted:
             raise MisuseError("a version is that of one entity: name its key")
 
 
-def wait_until_begun(deployment: Deployment, view: BoundView, within_s: float) -> float:
+def wait_until_begun(catalog: Catalog, view: BoundView, within_s: float) -> float:
     """Wait until a viewtail knows the view, as one does soon after its start; returns what is left of the time.
 
     Raises WaitedTooLongError.
@@ -60,9 +61,9 @@ def wait_until_begun(deployment: Deployment, view: BoundView, within_s: float) -
     store, deadline = store_of(view.view), time.monotonic() + within_s
     if store.keeps_every_change:
         return within_s  # it cannot be waited for at all
-    names = [one.name for one in deployment.pipelines() if one.store == store.name]
-    with closing(OwnSession(deployment.open_store)) as session:
-        while not _is_known(session, deployment.database, view, names):
+    names = [one.name for one in catalog.pipelines() if one.store == store.name]
+    with closing(catalog.session()) as session:
+        while not _is_known(session, catalog.database, view, names):
             if time.monotonic() > deadline:
                 raise WaitedTooLongError(
                     f"view {view.id} is not backfilled yet: no viewtail has begun with it. Start one: viewtail run"
@@ -125,11 +126,11 @@ def _is_whole(beside: ViewAccess) -> bool:
 
 
 def _wait_for_now(beside: ViewAccess, deadline: float) -> None:
-    deployment = beside.deployment
+    catalog = beside.catalog
     watermarks = AskedWatermarks(
-        deployment.marks,
-        open_store=deployment.open_store,
-        database=deployment.database,
+        catalog.marks,
+        open_store=catalog.servers.open_own,
+        database=catalog.database,
         pipelines=lambda: [one.pipeline_id for one in beside.keepers()],
         trouble=lambda: None,
         say=lambda _: None,
@@ -186,7 +187,7 @@ def _has_position(source: TimedSource, position: str) -> bool:
 
 def _has_gtid(beside: ViewAccess, gtid: str) -> bool:
     """On the primary: what it has executed is before a watermark that is committed next."""
-    with closing(beside.deployment.open_primary()) as connection:
+    with closing(beside.catalog.servers.open_primary()) as connection:
         try:
             if facts_of(connection).name == MARIADB:
                 return _is_in_mariadb(str(value_of(connection, "SELECT @@GLOBAL.gtid_binlog_pos")), gtid)
@@ -210,7 +211,7 @@ def _check_parked(beside: ViewAccess, key: Key) -> None:
     name = beside.comparison().name_of(key)
     with transaction(beside.session, "looking for a dead letter") as cursor:
         cursor.execute(
-            f"SELECT reason FROM {quote(beside.deployment.database, 'dead_letter')} "
+            f"SELECT reason FROM {quote(beside.catalog.database, 'dead_letter')} "
             "WHERE view_id IN %s AND rendered_key = %s",
             ([one.view_id for one in beside.first], name),
         )

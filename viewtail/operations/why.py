@@ -152,7 +152,7 @@ class Why:
 
     def _is_built_beside(self, keeper: Keeper) -> bool:
         """Whether what views.py declares is in a copy beside what readers have of something else."""
-        known = known_views(self.beside.session, self.beside.deployment.database)
+        known = known_views(self.beside.session, self.beside.catalog.database)
         return self._is_of_another(keeper) and has_copy_of(self.beside.view.view, known)
 
     # -- the verdict --------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class Why:
         with transaction(self.beside.session, "reading a dead letter") as cursor:
             cursor.execute(
                 f"SELECT reason, version, attempt_count, {moment.format('first_at')}, {moment.format('last_at')} "
-                f"FROM {quote(self.beside.deployment.database, 'dead_letter')} "
+                f"FROM {quote(self.beside.catalog.database, 'dead_letter')} "
                 "WHERE view_id IN %s AND rendered_key = %s",
                 (ids, name),
             )

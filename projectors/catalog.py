@@ -1,0 +1,300 @@
+"""The catalog of a deployment: viewtail's own tables, and the views that are kept, bound to their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from ingest import History, SourceAccess, SourceKind, Tables
+from ingest.canonical import Descriptions, is_denied
+from offsets import deployments, epochs, schema
+from offsets.mysql import OwnSession, saved_position
+from projectors.binding import bind, declaration_hash, named_columns
+from projectors.servers import Servers
+from projectors.stores import Store
+from projectors.stores.access import Access
+from projectors.stores.owners import Claimant
+from projectors.stores.registry import STORES, store_named
+from projectors.view_states import GETS_NOTHING, ViewStates, kept_elsewhere, known_views, places_ours
+from projectors.views import BoundView, View
+from projectors.watermarks import WatermarkPlace
+from viewtail.changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
+from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
+from viewtail.servers.sessions import Connection, asking
+
+_log = structlog.get_logger("viewtail.catalog")
+
+
+def tables_of(views: Sequence[View]) -> Tables:
+    """The tables that views are of, in order."""
+    return sorted({view.entity.schema_and_table for view in views})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """What a deployment keeps, and where it notes that."""
+
+    servers: Servers
+    views: list[BoundView] = field(default_factory=list)
+    left_out: Sequence[View] = ()  # halted views whose table does not fit them
+
+    @property
+    def database(self) -> str:
+        """Of index tables and viewtail's own tables."""
+        return self.servers.database
+
+    def session(self) -> OwnSession:
+        """A session for viewtail's own tables, opened when it is first used."""
+        return OwnSession(self.servers.open_own)
+
+    def marked(self, mark: Callable[[Connection], None]) -> Catalog:
+        """The same, whose sessions `mark` notes as those of a lease."""
+        return replace(self, servers=replace(self.servers, mark=mark))
+
+    # -- the views ------------------------------------------------------------------------------------------------
+
+    def views_of(self, store: str) -> list[BoundView]:
+        return [view for view in self.views if view.view.store == store]
+
+    def stores(self) -> list[str]:
+        """The stores that some view needs."""
+        needed = {view.store for view in self._declared()}
+        return [store.name for store in STORES if store.name in needed]
+
+    def pipelines(self) -> list[PipelineId]:
+        """One for each store that some view needs, and each part of the source that holds changes for it."""
+        return [
+            PipelineId(source, partition, store) for store in self.stores() for source, partition in self._parts(store)
+        ]
+
+    def partitions(self, pipeline: PipelineId) -> list[PipelineId]:
+        """The pipelines of all parts of a pipeline's source, its own too: together they keep the same views."""
+        parts = self._parts(pipeline.store)
+        return [PipelineId(source, part, pipeline.store) for source, part in parts if source == pipeline.source]
+
+    def _parts(self, store: str) -> Sequence[tuple[str, int]]:
+        tables = tables_of([view for view in self._declared() if view.store == store])
+        return self.servers.kind.parts(self.servers.source(), tables)
+
+    def _declared(self) -> list[View]:
+        return [*(view.view for view in self.views), *self.left_out]
+
+    def rebound(self, view: View) -> Catalog:
+        """The catalog with this view alone, bound to its table as it is now. Raises DeclarationError."""
+        return bound_to_tables(self.servers, [view])
+
+    def misfit(self, view: View) -> str | None:
+        """Why the view cannot be kept as its table is now; None where it can."""
+        try:
+            self.rebound(view)
+        except DeclarationError as error:
+            return str(error)
+        return None
+
+    def check_kept_by_one(self, pipeline: PipelineId) -> None:
+        """Raises SourceError while a view of this pipeline is kept from the other kind of source.
+
+        Both would write it, and backfill it again whenever they take turns.
+        """
+        with closing(self.session()) as session:
+            found = kept_elsewhere(session, self.database, pipeline, [view.id for view in self._declared()])
+        if found is None:
+            return
+        view, other = found
+        source, mend = "the binlog", "Set it to mysql://... as there"
+        if pipeline.source == DEFAULT_SOURCE:
+            source, mend = "Kafka", "Set it to kafka://... as there, or let this one publish alone (--role tail)"
+        raise SourceError(
+            f"view {view} is kept from {source} by pipeline {other}, and VIEWTAIL_SOURCE__URL of this viewtail is "
+            f"another source. {mend}. To move the view over, stop the viewtail that keeps it: this one then goes on"
+        )
+
+    # -- viewtail's own tables ------------------------------------------------------------------------------------
+
+    def create_tables(self) -> None:
+        """viewtail's own tables, on the store's server and on the source's primary."""
+        servers, marks = self.servers, self.marks
+        with closing(servers.open_own()) as connection:
+            schema.create(connection, servers.own(), self.database, schema.STORE_TABLES, role="store")
+        address = servers.source().primary() if servers.kind.has_watermarks else servers.own()
+        with closing(marks.open()) as connection:
+            schema.create(connection, address, marks.schema, schema.SOURCE_TABLES, role="source")
+
+    @property
+    def marks(self) -> WatermarkPlace:
+        """Where watermarks are written."""
+        servers = self.servers
+        if not servers.kind.has_watermarks:
+            return WatermarkPlace(servers.open_own, self.database, is_with_rows=False)
+        claimant = self.claimant()
+        return WatermarkPlace(
+            servers.open_primary,
+            servers.watermarks_in,
+            why_missing=lambda watermark: servers.kind.why_missing(servers.source(), watermark),
+            deployment="" if claimant is None else claimant.id[:8],
+        )
+
+    def access(self, store: Store) -> Access:
+        """What a store needs to be reached by this deployment."""
+        return replace(self.servers.store(store), mark=self.servers.mark, claimant=self.claimant)
+
+    def source_access(self) -> SourceAccess:
+        """How the source is reached by who says there of which deployment it is."""
+        return replace(self.servers.source(), deployment=self.identity())
+
+    def identity(self) -> str:
+        """The id of this deployment, which it will have where its tables are not made yet."""
+        if (claimant := self.claimant()) is not None:
+            return claimant.id
+        with closing(self.servers.open_own()) as connection, connection.cursor() as cursor:
+            return deployments.id_of(cursor, self.database)
+
+    def claimant(self) -> Claimant | None:
+        """This deployment as the owner of places in stores; None where its tables do not say who it is yet.
+
+        They are read each time: a store that lost everything, also who owns what, may hold again what was written to
+        it since, by a view that was new when a sink claimed its place.
+        """
+        with closing(self.session()) as session:
+            identity = deployments.read(session, self.database)
+            if identity is None:
+                return None
+            return Claimant(id=identity.id, title=identity.title, ours=places_ours(session, self.database))
+
+    # -- the source's history -------------------------------------------------------------------------------------
+
+    def history(self, pipeline: PipelineId) -> History:
+        """The source's present history, for a pipeline; its epoch is new when another server continues what was read.
+
+        Raises HistoryGoneError when another server does not.
+        """
+        servers = self.servers
+        number = len(STORES) * pipeline.partition + STORES.index(store_named(pipeline.store))
+        now = servers.kind.history(servers.source(), pipeline, number)
+
+        def check_continues(before: str) -> None:
+            if saved is not None:
+                now.check_continues(saved, before)
+
+        with closing(self.session()) as session:
+            saved = saved_position(session, self.database, pipeline.name, servers.read_position)
+            epoch = epochs.current(session, self.database, pipeline.source, str(now), check_continues)
+        return now.at(epoch)
+
+    def history_beside(self, number: int) -> History:
+        """The source's history as the pipelines know it, for a reader beside them; `number` tells such readers apart.
+
+        Raises SourceError where they know of none, or of another server's.
+        """
+        servers, reader = self.servers, len(STORES) + number
+        now = servers.kind.history(servers.source(), PipelineId.of(STORES[0].name), reader)
+        with closing(self.session()) as session:
+            known = epochs.known(session, self.database, DEFAULT_SOURCE)
+        if known is None or known[0] != str(now):
+            what = "nothing of it yet" if known is None else f"another server, {known[0]}"
+            raise SourceError(
+                f"the source is {now}, and viewtail has read {what}. Start `viewtail run`, then try again"
+            )
+        return now.at(known[1])
+
+    def sources_now(self) -> dict[str, str]:
+        """Each source that is read as it describes itself."""
+        kind, access = self.servers.kind, self.servers.source()
+        first = {pipeline.source: pipeline for pipeline in reversed(self.pipelines())}
+        return {source: str(kind.history(access, pipeline, 0)) for source, pipeline in first.items()}
+
+    def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int:
+        """Let the epoch of its source be above this one; returns what it is then."""
+        with closing(self.session()) as session:
+            return epochs.raise_above(session, self.database, pipeline.source, epoch)
+
+
+# -- binding ------------------------------------------------------------------------------------------------------
+
+
+def check_source(kind: SourceKind, views: Sequence[View]) -> None:
+    """Raises DeclarationError for views that a source of this kind cannot keep."""
+    wrong = [] if kind.has_patterns else [view for view in views if view.entity.is_pattern]
+    if wrong:
+        why = "each # stands for a digit, and several tables are read as one only where they are polled"
+        mend = "set VIEWTAIL_SOURCE__MODE=poll, or declare an entity and a view for each table"
+        raise DeclarationError("\n".join(f"view {one.id}: {one.entity.table}: {why}; {mend}" for one in wrong))
+    wrong = [] if kind.can_read_back else [view for view in views if view.entity.columns_by is not None]
+    if wrong:
+        why = (
+            "its rows are made of several cells, which are read again at each change, and only a source that tails the "
+            "binlog says when a SELECT shows a change"
+        )
+        mend = "set VIEWTAIL_SOURCE__URL to the MySQL server, mode binlog; or declare a view for each column (only=)"
+        raise DeclarationError("\n".join(f"view {one.id}: {why}; {mend}" for one in wrong))
+
+
+def bound_to_tables(servers: Servers, views: Sequence[View]) -> Catalog:
+    """Describe the tables and bind the views to them; raises DeclarationError for what cannot work."""
+    check_source(servers.kind, views)
+    with asking(servers.source().address(), role="source") as connection:
+        described = Descriptions(connection, {view.entity.schema_and_table for view in views})
+        return Catalog(servers=servers, views=bind(views, described.table))
+
+
+def bound_to_what_fits(servers: Servers, views: Sequence[View]) -> Catalog:
+    """`bound_to_tables`, without views that their table no longer fits: they must not take the others down.
+
+    Those are halted ones, and ones that were kept under the same declaration until their table was changed: they are
+    halted here, for the stream has not come to that change yet. It may be all. Raises DeclarationError for any other
+    that cannot work.
+    """
+    try:
+        return bound_to_tables(servers, views)
+    except DeclarationError as error:
+        reasons = _misfits(servers, views)
+        if not reasons:
+            raise
+        left_out = [view for view in views if view.id in reasons]
+        catalog = bound_to_tables(servers, [view for view in views if view.id not in reasons])
+        with closing(catalog.session()) as session:
+            for view in left_out:
+                reason, pipelines = reasons[view.id]
+                for name in pipelines if reason else ():
+                    ViewStates(session, catalog.database, name).halt(view.id, reason)
+        _log.warning("halted views are left out", reason=str(error))
+        return replace(catalog, left_out=left_out)
+
+
+def _misfits(servers: Servers, views: Sequence[View]) -> dict[str, tuple[str, list[str]]]:
+    """By id, views that cannot be kept now: halted and paused ones (with ''), and those whose table changed since.
+
+    The latter with the reason to halt them for. And the pipelines that keep each.
+    """
+    catalog = Catalog(servers=servers)
+    try:
+        with closing(catalog.session()) as session:
+            known = known_views(session, catalog.database)
+    except TemporaryError:  # once the store answers, it says which of them were kept
+        raise
+    except ViewtailError:
+        return {}
+    found = {}
+    for view in views:
+        records = {pipeline: record for (pipeline, name), record in known.items() if name == view.id}
+        why = catalog.misfit(view) if records else None
+        if why is None:
+            continue
+        if all(record.state in GETS_NOTHING for record in records.values()):
+            found[view.id] = ("", list(records))
+        elif declaration_hash(view) in {one.declaration for one in records.values()} and not _is_hidden(servers, view):
+            reason = (
+                f"{why}. {view.entity.table} was changed while its changes were not read, "
+                f"and the view gets none from here on. When that is mended: viewtail replay {view.id}"
+            )
+            found[view.id] = (reason, list(records))
+    return found
+
+
+def _is_hidden(servers: Servers, view: View) -> bool:
+    """Whether rights are missing: they may come back, and no change is lost until then."""
+    with asking(servers.source().address(), role="source") as connection:
+        return is_denied(connection, *view.entity.schema_and_table, sorted(named_columns(view)[0]))
