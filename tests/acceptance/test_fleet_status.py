@@ -203,7 +203,7 @@ def test_status_shows_who_is_there_who_owns_what_and_who_was_fenced(fleet: Fleet
 def test_a_view_is_kept_from_kafka_or_from_the_binlog_and_status_shows_the_one_that_keeps_it(fleet: Fleet) -> None:
     fleet.start("tailer", "tail")
     from_kafka, from_binlog = fleet.start("one", "project"), fleet.process("other", from_kafka=False)
-    wait_for("all is well", from_kafka.is_well, 60)
+    wait_for("all is well", from_kafka.is_filled, 60)
     from_binlog.start("--role", "project")
     said = f"view redis:{SCHEMA} is kept from Kafka by pipeline {SCHEMA}.user."
     wait_for("it halts", lambda: said in from_binlog.log)
@@ -211,14 +211,14 @@ def test_a_view_is_kept_from_kafka_or_from_the_binlog_and_status_shows_the_one_t
     assert "redis" not in {one["name"] for one in status(from_binlog)["pipelines"]}
 
     assert from_kafka.stop() == 0
-    wait_for("the view has moved over", from_binlog.is_well, 60)
+    wait_for("the view has moved over", from_binlog.is_filled, 60)
     assert {one["name"] for one in status(from_binlog)["pipelines"]} == {"kafka", "redis"}
     from_kafka.start("--role", "project")
     said = f"view redis:{SCHEMA} is kept from the binlog by pipeline redis"
     wait_for("both partitions halt", lambda: from_kafka.log.count(said) >= 2)
 
     assert from_binlog.stop() == 0
-    wait_for("it has moved back", from_kafka.is_well, 60)
+    wait_for("it has moved back", from_kafka.is_filled, 60)
     assert "redis" not in {one["name"] for one in status(from_kafka)["pipelines"]}
     assert from_kafka.stop() == 0
     down = {one["name"]: one["state"] for one in status(from_binlog)["pipelines"] if one["name"] != "kafka"}

@@ -211,7 +211,7 @@ def test_views_equal_their_table_while_members_come_and_go(fleet: Fleet) -> None
     try:
         both = [(run, store) for run in (one, two) for store in ("mysql", "redis")]
         wait_for("both are members", lambda: all(partitions_of(*member) for member in both), 90)
-        wait_for("all views are filled", one.is_well, 90)
+        wait_for("all views are filled", one.is_filled, 90)
         fleet.query(f"INSERT INTO {SCHEMA}.typed SELECT id + 10, {', '.join(TYPES)} FROM {SCHEMA}.typed")
         wait_for("rows come through the topic", lambda: len(fleet.typed()) == 6)
         checked = one.command("check")
@@ -247,7 +247,7 @@ def test_views_equal_their_table_while_members_come_and_go(fleet: Fleet) -> None
 def test_a_changed_view_of_topics_is_refused_where_it_is_to_be_built_beside(fleet: Fleet) -> None:
     """It has no second copy, so it would be changed in place, which readers were to be spared."""
     tailer, one = fleet.tailer(), fleet.projector("one")
-    wait_for("all views are filled", one.is_well, 90)
+    wait_for("all views are filled", one.is_filled, 90)
     beside = '[run]\non_change = "beside"\n'
     for run in (tailer, one):
         (run.folder / "viewtail.toml").write_text(beside)
@@ -341,7 +341,7 @@ def test_what_is_paused_by_store_or_view_is_paused_in_all_partitions_and_over_ta
         return [view["state"] for found in pipelines("mysql") for view in found["views"] if view["name"] == name]
 
     try:
-        wait_for("all views are filled", one.is_well, 90)
+        wait_for("all views are filled", one.is_filled, 90)
         assert one.command("pause", "--pipeline", "redis").returncode == 0
         wait_for("all partitions are paused", lambda: states("redis") == {"paused"})
         assert len(pipelines("redis")) == 6
@@ -383,7 +383,7 @@ def test_a_paused_tailer_publishes_each_change_once_when_it_is_resumed_and_a_pau
         return str(published()["state"])
 
     try:
-        wait_for("all views are filled", one.is_well, 90)
+        wait_for("all views are filled", one.is_filled, 90)
         writer = Writer(fleet)
         try:
             assert tailer.command("pause", "--pipeline", "kafka").returncode == 0

@@ -323,7 +323,7 @@ def test_a_halted_view_whose_table_is_gone_leaves_the_others_alone(shelf: Shelf)
         shelf.execute("DROP TABLE fill.gone")
         owner.pass_everything()
         assert states(shelf) == {"mysql:ix_item": "filled", "mysql:ix_gone": "halted"}
-    left = bound_to_what_fits(catalog.settings.servers(), views)
+    left = bound_to_what_fits(catalog.servers, views)
     assert [view.id for view in left.views] == ["mysql:ix_item"]
     with owned(left, "mysql") as owner:
         shelf.execute("UPDATE fill.item SET name = 'goes on' WHERE id = 1")

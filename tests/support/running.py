@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import random
 import signal
@@ -96,6 +97,12 @@ class Run:
         done = self.command("status")
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"
         return True
+
+    def is_filled(self) -> bool:
+        """Whether all is well, and every view of every pipeline is filled: one that is being filled is well, too."""
+        self.is_well()
+        pipelines = json.loads(self.command("status", "--json").stdout)["pipelines"]
+        return bool(pipelines) and {view["state"] for one in pipelines for view in one["views"]} == {"filled"}
 
     def workers(self) -> dict[str, int]:
         """Process ids of the pipelines, by store."""
