@@ -30,6 +30,7 @@ lint: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/vulture
 
 # In processes side by side, each with servers of its own, file by file: most tests wait more than they work.
 WORKERS ?= 2

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 SHARDS, PARTITIONS, PROCESSES = 100, 1_000, 50  # the fleet on paper: partitions over all topics
 SMALLINT = 65_535
-MACHINE_GIB = 16
 
 
 def slope(points: Sequence[tuple[float, float]]) -> tuple[float, float]:

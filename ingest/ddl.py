@@ -255,20 +255,25 @@ def outlines(statement: str) -> Outlines:
     words = _Words(_DIALECT.tokenize(statement), statement, "", as_written)
     whole = words.outline()
     verb = words.take()
-    words.skip("OR", "REPLACE")
-    words.skip("TEMPORARY")
-    words.skip("ONLINE")
-    words.skip("IGNORE")
+    for qualifier in (("OR", "REPLACE"), ("TEMPORARY",), ("ONLINE",), ("IGNORE",)):
+        words.skip(*qualifier)
     if verb == "CREATE" and "INDEX" in words.words()[:2]:
         return Outlines(index=whole)
     if verb not in ("ALTER", "CREATE") or not words.skip("TABLE"):
         return Outlines()
-    words.skip("IF", "NOT", "EXISTS") if verb == "CREATE" else words.skip("IF", "EXISTS")
+    if verb == "CREATE":
+        words.skip("IF", "NOT", "EXISTS")
+        words.name()
+        words.skip_wait()
+        return Outlines(listed=_listed(words), rest=words.outline())
+    words.skip("IF", "EXISTS")
     words.name()
     words.skip_wait()
-    if verb == "CREATE":
-        return Outlines(listed=_listed(words), rest=words.outline())
-    parts = list(words.specifications())
+    return _of_specifications(list(words.specifications()))
+
+
+def _of_specifications(parts: Sequence[_Words]) -> Outlines:
+    """Of the specifications of an ALTER TABLE."""
     added = [one for part in parts if part.peek() == "ADD" for one in _listed(_behind_add(part))]
     return Outlines(specifications=tuple(filter(None, (part.outline() for part in parts))), listed=tuple(added))
 
@@ -467,21 +472,30 @@ def _renamed(words: _Words) -> list[Effect]:
     return [Renamed(tuple(pairs))]
 
 
-def _created(words: _Words) -> list[Effect]:
-    is_replaced = words.skip("OR", "REPLACE")
+def _replaced(words: _Words) -> list[Effect]:
+    """Behind CREATE OR REPLACE."""
     if words.skip("TEMPORARY"):
         return []
-    if is_replaced and "INDEX" in words.words()[:2]:
+    if "INDEX" in words.words()[:2]:
         return [_index_replaced(words)]
-    if is_replaced and words.peek() in ("DATABASE", "SCHEMA"):
+    if words.peek() in ("DATABASE", "SCHEMA"):
         words.take()
         return [DatabaseDropped(words.identifier())]
     if not words.skip("TABLE"):
         return _others(words, "CREATE")
     words.skip("IF", "NOT", "EXISTS")
+    return [Dropped(words.name(), is_replaced=True)]
+
+
+def _created(words: _Words) -> list[Effect]:
+    if words.skip("OR", "REPLACE"):
+        return _replaced(words)
+    if words.skip("TEMPORARY"):
+        return []
+    if not words.skip("TABLE"):
+        return _others(words, "CREATE")
+    words.skip("IF", "NOT", "EXISTS")
     table = words.name()
-    if is_replaced:
-        return [Dropped(table, is_replaced=True)]
     has_parenthesis = words.skip("(")
     if words.skip("LIKE"):
         return [Created(table, like=words.name())]

@@ -125,9 +125,9 @@ def left_out(connection: Connection) -> LeftOut | None:
         if lacks_rights(error):
             return None
         raise
-    told = _channels(connection, facts)
-    channels = told or []
-    is_replica = None if told is None and variables.get("gtid_slave_pos") else bool(channels)
+    shown = _channels(connection, facts)
+    channels = shown or []
+    is_replica = None if shown is None and variables.get("gtid_slave_pos") else bool(channels)
     filters = _filters(status, [variables] if is_replica is None else channels)
     relogging = variables.get("log_replica_updates", variables.get("log_slave_updates", "ON"))
     return LeftOut(
@@ -136,8 +136,7 @@ def left_out(connection: Connection) -> LeftOut | None:
         # One whose threads are both stopped may have been promoted.
         is_replica=is_replica and any(map(_is_running, channels)),
         is_relogging=relogging in ("ON", "1"),
-        # Of several channels nobody knows which one leads to the primary: while one of them runs, rows may come by it.
-        halt=halts[0] if (halts := [_halt(one) for one in channels or ()]) and None not in halts else None,
+        halt=_halt_of_all(channels),
     )
 
 
@@ -193,6 +192,12 @@ def _is_running(channel: Mapping[str, str]) -> bool:
     return {_state(channel, "io"), _state(channel, "sql")} != {"No"}
 
 
+def _halt_of_all(channels: Sequence[Mapping[str, str]]) -> str | None:
+    """Of several channels nobody knows which one leads to the primary: while one of them runs, rows may come by it."""
+    halts = [_halt(channel) for channel in channels]
+    return halts[0] if halts and None not in halts else None
+
+
 def _halt(channel: Mapping[str, str]) -> str | None:
     for thread in ("io", "sql"):
         if _state(channel, thread) == "No":
@@ -229,23 +234,32 @@ def left_out_checks(
             "verify, replay and rebuild cannot tell what a view has",
             _mend_watermarks(left, why_left, address, database, tables),
         )
+    yield from _changes_left_out(left, address, tables, is_primary=is_primary)
+    yield _statements(left, {database, *(schema for schema, _ in tables)})
+    if left.is_replica is None:
+        yield _may_be_a_replica(left, address)
+
+
+def _changes_left_out(
+    left: LeftOut, address: MySQLAddress, tables: Collection[tuple[str, str]], *, is_primary: bool
+) -> Iterator[Finding]:
     for schema, whys in _by_schema(left, tables).items():
         for reason, names in whys.items():
             of = f"{schema}.{names[0]}" if len(names) == 1 else f"{schema} ({len(names)} tables)"
-            seen = f"{address} leaves them out: {reason}"
-            name, lost = f"changes of {of} in the binlog", "views never see them"
+            seen, name = f"{address} leaves them out: {reason}", f"changes of {of} in the binlog"
             if is_primary and left.why(schema, names[0]) is None:
                 lost = "views see what is committed on it, and never what it applies as a replica of another server"
                 yield warn(WHERE, name, seen, lost, left.mend(schema))
             else:
-                yield fail(WHERE, name, seen, lost, left.mend(schema))
-    yield _statements(left, {database, *(schema for schema, _ in tables)})
-    if left.is_replica is None:
-        why = "it may be a replica: how far it is behind its primary, and whether it stands, decides when changes come"
-        if not left.is_relogging:
-            why += ", and with log_slave_updates=OFF a replica logs nothing of what it applies"
-        mend = f"GRANT REPLICA MONITOR ON *.* TO {account(address)};"
-        yield warn(WHERE, "replication", "not known: the user may not ask", why, mend)
+                yield fail(WHERE, name, seen, "views never see them", left.mend(schema))
+
+
+def _may_be_a_replica(left: LeftOut, address: MySQLAddress) -> Finding:
+    why = "it may be a replica: how far it is behind its primary, and whether it stands, decides when changes come"
+    if not left.is_relogging:
+        why += ", and with log_slave_updates=OFF a replica logs nothing of what it applies"
+    mend = f"GRANT REPLICA MONITOR ON *.* TO {account(address)};"
+    return warn(WHERE, "replication", "not known: the user may not ask", why, mend)
 
 
 def unasked_checks(connection: Connection, address: MySQLAddress) -> Iterator[Finding]:

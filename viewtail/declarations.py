@@ -219,13 +219,15 @@ def _checked(found: Any, attribute: str, file: str) -> list[View]:
         f"{file}: {attribute}[{at}] is {kind_of(one)}, not a view ({_kinds()})"
         for at, one in enumerate(found)
         if not isinstance(one, View) or type(one) is View
-    ]
-    if not wrong:
-        twice = [name for name, count in Counter(view.id for view in found).items() if count > 1]
-        wrong = [f"{file}: two views are called {name}; give one of them another name" for name in twice]
+    ] or _twice(found, file)
     if wrong:
         raise DeclarationError("\n".join(wrong))
     return list(found)
+
+
+def _twice(views: Sequence[View], file: str) -> list[str]:
+    twice = [name for name, count in Counter(view.id for view in views).items() if count > 1]
+    return [f"{file}: two views are called {name}; give one of them another name" for name in twice]
 
 
 def _kinds() -> str:

@@ -26,6 +26,7 @@ from projectors.view_states import State
 from viewtail import probes
 from viewtail.changes.errors import SettingsError
 from viewtail.changes.retrying import HALTED, PROCESS_ENDED, RETRYING, STANDBY
+from viewtail.operations.health import RUNNING, reported
 
 _log = structlog.get_logger("viewtail.run")
 
@@ -34,7 +35,7 @@ READ_WITHIN_S = 5.0  # the next bytes of a request
 MOST_CONNECTIONS = 32
 _METRICS = ("/", "/metrics")
 # Of a pipeline; `status` has "down" too, which is that no process says anything of it.
-_STATES = ("starting", "running", STANDBY, RETRYING, HALTED, PROCESS_ENDED.state)
+_STATES = ("starting", RUNNING, STANDBY, RETRYING, HALTED, PROCESS_ENDED.state)
 _FAMILIES: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str]] = (
     (CounterMetricFamily, "viewtail_rows", "rows", "changed rows read from the source"),
     (CounterMetricFamily, "viewtail_writes", "writes", "writes applied to the store, after coalescing"),
@@ -106,13 +107,12 @@ def _of_pipelines(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
         "viewtail_report_age_seconds", "since the pipeline's process last said how it is", labels=["pipeline"]
     )
     for pipeline, report in reports.items():
-        present = report.get("state")
-        up.add_metric([pipeline], 1.0 if present == "running" else 0.0)
-        for name in dict.fromkeys((*_STATES, *([present] if present else ()))):
-            state.add_metric([pipeline, name], 1.0 if name == present else 0.0)
-        heard_s_ago = probes.heard_s_ago(report)
-        if heard_s_ago is not None:
-            age.add_metric([pipeline], heard_s_ago)
+        judged = reported(report)
+        up.add_metric([pipeline], float(judged.runs))
+        for name in dict.fromkeys((*_STATES, judged.state)):
+            state.add_metric([pipeline, name], float(name == judged.state))
+        if judged.age_s is not None:
+            age.add_metric([pipeline], judged.age_s)
     yield from (up, state, age)
 
 

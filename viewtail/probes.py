@@ -6,7 +6,6 @@ not make a process unready: a backfill may take hours, and a rollout would wait 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,11 +13,9 @@ from typing import Any, Protocol
 from projectors.view_states import State
 from viewtail.changes.retrying import STANDBY
 from viewtail.logs import masked
-from viewtail.operations.status import WELL
+from viewtail.operations.health import Reported, reported
 
 LIVE_WITHIN_S = 30.0  # the supervisor's loop turns twice a second
-HEARD_WITHIN_S = 5.0  # a pipeline reports once or twice a second
-_WELL = (*WELL, STANDBY)
 
 
 class Watched(Protocol):
@@ -49,36 +46,28 @@ def livez(supervisor: Watched) -> Answer:
 
 def readyz(supervisor: Watched) -> Answer:
     """Whether every pipeline runs, here or in another process, and no view of those that run here is halted."""
-    reports = supervisor.reports()
-    down = [_told(name, report) for name, report in reports.items() if _state(report) not in _WELL]
-    halted, filling = [], []
-    for name, report in reports.items():
-        for view in report.get("views", ()):
+    pipelines = {name: reported(report) for name, report in supervisor.reports().items()}
+    down = _not_running(supervisor, pipelines)
+    standby = [name for name, pipeline in pipelines.items() if pipeline.state == STANDBY]
+    body: dict[str, Any] = {"ready": True, "down": down, "halted": [], "standby": standby, "filling": []}
+    for name, pipeline in pipelines.items():
+        for view in pipeline.views:
             if view["state"] == State.HALTED:
-                halted.append({"view": view["view"], "pipeline": name})
+                body["halted"].append({"view": view["view"], "pipeline": name})
             elif view["state"] != State.FILLED:
-                filling.append({"view": view["view"], "pipeline": name, "filled": view["filled"]})
+                body["filling"].append({"view": view["view"], "pipeline": name, "filled": view["filled"]})
+    body["ready"] = not down and not body["halted"]
+    return Answer(body["ready"], body)
+
+
+def _not_running(supervisor: Watched, pipelines: Mapping[str, Reported]) -> list[dict[str, Any]]:
+    down: list[dict[str, Any]] = []
     if supervisor.is_stopping:
-        down.insert(0, {"state": "stopping"})
-    elif not reports:
-        down.insert(0, {"state": "starting", "error": "waiting for servers, or connecting to them"})
-    is_ready = not down and not halted
-    standby = [name for name, report in reports.items() if _state(report) == STANDBY]
-    return Answer(is_ready, {"ready": is_ready, "down": down, "halted": halted, "standby": standby, "filling": filling})
-
-
-def heard_s_ago(report: Mapping[str, Any]) -> float | None:
-    """Age of a report; None where the process has said nothing yet, or is restarted."""
-    heard_at: float | None = report.get("heard_at")
-    return None if heard_at is None else max(0.0, time.monotonic() - heard_at)
-
-
-def _state(report: Mapping[str, Any]) -> str:
-    age_s = heard_s_ago(report)
-    return "silent" if age_s is not None and age_s > HEARD_WITHIN_S else str(report["state"])
-
-
-def _told(name: str, report: Mapping[str, Any]) -> dict[str, Any]:
-    state = _state(report)
-    error = "its process reports nothing: it hangs, or the machine does" if state == "silent" else report.get("error")
-    return {"pipeline": name, "state": state, "error": error and masked(error)}
+        down.append({"state": "stopping"})
+    elif not pipelines:
+        down.append({"state": "starting", "error": "waiting for servers, or connecting to them"})
+    for name, pipeline in pipelines.items():
+        if not pipeline.is_ready:
+            error = pipeline.error and masked(pipeline.error)
+            down.append({"pipeline": name, "state": pipeline.state, "error": error})
+    return down

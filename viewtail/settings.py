@@ -1,20 +1,30 @@
 """Where the servers are and how to log in: read from the environment (`VIEWTAIL_*`) and viewtail.toml.
 
-One load reports everything that is wrong with both at once, each with the name under which it was given and what is
-allowed. Secrets and addresses are SecretStr, and no message repeats them. Nothing here opens a connection.
+pydantic-settings reads both, and a directory of secrets; what wins, and what is said of mistakes, is decided here. One
+load reports everything that is wrong at once, each with the name under which it was given and what is allowed. Secrets
+and addresses are SecretStr, and no message repeats them. Nothing here opens a connection.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, get_args
+from tomllib import TOMLDecodeError
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
+import pydantic_settings
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, create_model, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NestedSecretsSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
 from ingest import SourceAccess, SourceKind
 from ingest.limits import Limits
@@ -34,8 +44,9 @@ from viewtail.sources import SourceSettings, read_position
 PREFIX = "VIEWTAIL_"
 CONFIG_FILE = "viewtail.toml"
 
-# Read elsewhere: the settings file itself, the deployment that is meant, and what only tests and the demo set.
-_OTHER_VARIABLES = frozenset({"VIEWTAIL_CONFIG", "VIEWTAIL_FAILPOINT", "VIEWTAIL_SHARD"})
+# Read elsewhere: where settings are, the deployment that is meant, and what only tests and the demo set.
+_CONFIG, _SECRETS_DIR = "VIEWTAIL_CONFIG", "VIEWTAIL_SECRETS_DIR"
+_OTHER_VARIABLES = frozenset({_CONFIG, _SECRETS_DIR, "VIEWTAIL_FAILPOINT", "VIEWTAIL_SHARD"})
 _OTHER_PREFIXES = ("VIEWTAIL_STACK_", "VIEWTAIL_TEST_")
 
 
@@ -122,8 +133,17 @@ class ServeSettings(Group):
         return self
 
 
-class _First(Group):
+class _First(BaseSettings):
     """What comes before the stores, and the section of viewtail's own tables, which is needed by name."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        hide_input_in_errors=True,
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        case_sensitive=True,  # in the file; names of variables are checked here
+        enable_decoding=False,  # a list is separated by commas
+    )
 
     views: str = Field("views:views", pattern=_MODULE_ATTRIBUTE, description="MODULE:ATTRIBUTE of the views")
     source: SourceSettings = SourceSettings()
@@ -145,6 +165,13 @@ class Settings(_WithStores):
     logs: Logs = Logs()
     cleaner: CleanerSettings = CleanerSettings()
     serve: ServeSettings = ServeSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **others: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What `load` has read: it asks each source by itself, to say where a wrong value stands."""
+        return (init_settings,)
 
     def asked_with(self, patience: Patience) -> Self:
         """The same settings for one who waits so long for an answer of any server."""
@@ -259,30 +286,27 @@ def _unset(group: str, title: str, address: AddressForm) -> str:
 # -- loading ---------------------------------------------------------------------------------------------------
 
 
-class _Given(NamedTuple):
-    """A value, and the name under which the user gave it."""
-
-    value: object
-    origin: str
-
-
 _Path = tuple[str, ...]
+_Read = Mapping[str, Any]  # as pydantic-settings reads a place: by setting, or by group and setting
 
 
 def load(config: Path | None, environ: Mapping[str, str] = os.environ) -> Settings:
     """The settings of viewtail.toml (or `config`, which must exist then) and of the environment, which wins.
 
+    A variable may be a file of its name, in the directory that VIEWTAIL_SECRETS_DIR names.
     Raises SettingsError with one line for everything that is wrong.
     """
     wrong: list[str] = []
-    in_file = dict(_from_file(_config_path(config, environ), wrong))
-    in_environment = dict(_from_environment(environ, wrong))
-    given = {path: value for path, value in in_file.items() if not _is_superseded(path, in_environment)}
-    given |= in_environment
+    file = _config_path(config, environ)
+    in_file = {} if file is None else _from_file(file, wrong)
+    in_environment = _from_environment({**_secrets(environ, wrong), **environ}, wrong)
+    values = {name: _over(in_file.get(name), in_environment.get(name)) for name in {**in_file, **in_environment}}
     try:
-        settings = Settings(**_nested(given))
+        settings = Settings(**values)
     except ValidationError as error:
-        wrong.extend(_describe(error, given))
+        places = {path: f"{file and file.name}: {'.'.join(path)}" for path in _paths(values)}
+        places |= {path: variable(path) for path in _paths(in_environment)}
+        wrong.extend(_describe(error, values, places))
     if wrong:
         raise SettingsError("\n".join(wrong))
     return settings
@@ -302,79 +326,73 @@ def variable(path: _Path) -> str:
     return PREFIX + "__".join(path).upper()
 
 
-_SECRETS = ("password", "password_file", "api_key", "api_key_file")
+_LOGIN = ("password", "password_file", "api_key", "api_key_file")
 
 
-def _is_superseded(path: _Path, in_environment: Mapping[_Path, _Given]) -> bool:
-    """Whether the environment gives the login that this setting of the file is a part of."""
-    if path[-1] not in (*_SECRETS, "user"):
-        return False
-    url = in_environment.get((path[0], "url"))
-    has_login = url is not None and "@" in str(url.value)
-    return has_login or (path[-1] != "user" and any((path[0], name) in in_environment for name in _SECRETS))
+def _over(of_file: Any, of_environment: Any) -> Any:
+    """A setting or a group of the file, and what the environment says of it, which wins: a login as a whole."""
+    if of_file is None or of_environment is None:
+        return of_file if of_environment is None else of_environment
+    if not isinstance(of_environment, dict):
+        return of_environment
+    if not isinstance(of_file, dict):
+        return of_file  # no group: told as that
+    superseded: set[str] = set()
+    if "@" in str(of_environment.get("url")):
+        superseded = {*_LOGIN, "user"}
+    elif not of_environment.keys().isdisjoint(_LOGIN):
+        superseded = {*_LOGIN}
+    return {name: value for name, value in of_file.items() if name not in superseded} | of_environment
 
 
 def _config_path(config: Path | None, environ: Mapping[str, str]) -> Path | None:
-    chosen = environ.get("VIEWTAIL_CONFIG")
+    chosen = environ.get(_CONFIG)
     if config is None and not chosen:
         default = Path(CONFIG_FILE)
         return default if default.is_file() else None
     path = config or Path(chosen or "")
     if not path.is_file():
-        how = f"--config {config}" if config is not None else f"VIEWTAIL_CONFIG={chosen}"
+        how = f"--config {config}" if config is not None else f"{_CONFIG}={chosen}"
         raise SettingsError(f"{how}: there is no such file")
     return path
 
 
-def _from_file(path: Path | None, wrong: list[str]) -> Iterator[tuple[_Path, _Given]]:
-    if path is None:
-        return
+def _from_file(path: Path, wrong: list[str]) -> _Read:
     try:
-        content = tomllib.loads(path.read_text())
+        return TomlConfigSettingsSource(Settings, path).toml_data
     except (OSError, UnicodeDecodeError) as error:
         wrong.append(f"{path}: cannot be read ({type(error).__name__})")
-        return
-    except tomllib.TOMLDecodeError as error:
+    except TOMLDecodeError as error:
         wrong.append(f"{path}: is not TOML: {error}")
-        return
-    for name, value in content.items():
-        yield from _entry(path.name, name, value, wrong)
+    return {}
 
 
-def _entry(file: str, name: str, value: object, wrong: list[str]) -> Iterator[tuple[_Path, _Given]]:
-    group = _group_of(name)
-    if name not in Settings.model_fields:
-        near = nearest(name, Settings.model_fields) or f"; there are {', '.join(Settings.model_fields)}"
-        wrong.append(f"{file}: {name} is not a setting{near}")
-    elif group is None:
-        yield (name,), _Given(value, f"{file}: {name}")
-    elif not isinstance(value, dict):
-        how = f'write [{name}] and its names below, e.g. url = "..."'
-        wrong.append(f"{file}: {name} is a group of settings: {how}")
-    else:
-        for inner, inner_value in value.items():
-            if inner not in group.model_fields:
-                allowed = f"; the settings there are {', '.join(group.model_fields)}"
-                near = nearest(inner, group.model_fields) or allowed
-                wrong.append(f"{file}: {name}.{inner} is not a setting{near}")
-            else:
-                yield (name, inner), _Given(inner_value, f"{file}: {name}.{inner}")
+def _secrets(environ: Mapping[str, str], wrong: list[str]) -> dict[str, str]:
+    if not (chosen := environ.get(_SECRETS_DIR)):
+        return {}
+    try:
+        source = NestedSecretsSettingsSource(Settings, chosen, "error")  # type: ignore[arg-type]  # a class will do
+    except (OSError, UnicodeDecodeError, pydantic_settings.SettingsError) as error:
+        wrong.append(f"{_SECRETS_DIR}={chosen}: is no directory of files with a secret each ({type(error).__name__})")
+        return {}
+    return {name.upper(): secret or "" for name, secret in source.env_vars.items()}
 
 
-def _from_environment(environ: Mapping[str, str], wrong: list[str]) -> Iterator[tuple[_Path, _Given]]:
-    known = {variable(path): path for path in known_names()}
-    for name, value in sorted(environ.items()):
-        is_other = name in _OTHER_VARIABLES or name.startswith(_OTHER_PREFIXES)
-        if is_other or not name.upper().startswith(PREFIX):
-            continue
-        if name in known:
-            yield known[name], _Given(value, name)
-        elif _group_of(name.removeprefix(PREFIX).lower()) is not None:
-            group = name.removeprefix(PREFIX).lower()
-            wrong.append(f"{name} is a group of settings: set its members, e.g. {_first_of(group)}")
-        else:
-            near = nearest(name, [*known, "VIEWTAIL_CONFIG"]) or "; docs/operations.md lists them all"
-            wrong.append(f"{name} is not a setting{near}")
+def _from_environment(environ: Mapping[str, str], wrong: list[str]) -> _Read:
+    known = [variable(path) for path in known_names()]
+    for name in sorted(environ.keys() - {*known, *_OTHER_VARIABLES}):
+        if name.upper().startswith(PREFIX) and not name.startswith(_OTHER_PREFIXES):
+            wrong.append(f"{name} {_why_unknown(name, known)}")
+    source = EnvSettingsSource(Settings, case_sensitive=False)
+    source.env_vars = {name.lower(): environ[name] for name in known if name in environ}
+    return source()
+
+
+def _paths(read: _Read) -> list[_Path]:
+    groups = {name: members for name, members in read.items() if _group_of(name) and isinstance(members, dict)}
+    return [(name,) for name in read if not groups.get(name)] + [
+        (name, member) for name, members in groups.items() for member in members
+    ]
 
 
 def _group_of(name: str) -> type[Group] | None:
@@ -383,41 +401,40 @@ def _group_of(name: str) -> type[Group] | None:
     return kind if isinstance(kind, type) and issubclass(kind, Group) else None
 
 
-def _first_of(group: str) -> str:
-    return next(variable(path) for path in known_names() if path[0] == group)
-
-
-def _nested(given: Mapping[_Path, _Given]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for path, (value, _) in given.items():
-        if len(path) == 1:
-            nested[path[0]] = value
-        else:
-            nested.setdefault(path[0], {})[path[1]] = value
-    return nested
-
-
 # -- messages --------------------------------------------------------------------------------------------------
 
 
-def _describe(error: ValidationError, given: Mapping[_Path, _Given]) -> Iterator[str]:
+def _describe(error: ValidationError, values: _Read, places: Mapping[_Path, str]) -> Iterator[str]:
     for detail in error.errors(include_url=False, include_input=False):
         path = tuple(str(part) for part in detail["loc"][:2])
-        origin = given.get(path)
-        if origin is None:  # said of a group as a whole
-            yield f"{_origins(path, given)}: {_reason(detail)}"
+        place = places.get(path) or ", ".join(places[at] for at in places if at[0] == path[0])  # a group as a whole
+        if detail["type"] == "extra_forbidden":
+            yield f"{place} is not a setting{_known_beside(path)}"
+        elif detail["type"] == "model_type":
+            yield f'{place} is a group of settings: write [{path[0]}] and its names below, e.g. url = "..."'
         else:
-            yield f"{origin.origin}{_shown(path, origin.value)}: {_reason(detail)}"
+            yield f"{place}{_shown(path, values)}: {_reason(detail)}"
 
 
-def _origins(path: _Path, given: Mapping[_Path, _Given]) -> str:
-    names = [origin.origin for at, origin in given.items() if at[:1] == path[:1]]
-    return ", ".join(names) or ".".join(path)
+def _why_unknown(name: str, known: Sequence[str]) -> str:
+    """Of a variable that is no setting."""
+    if members := [setting for setting in known if setting.startswith(f"{name}__")]:
+        return f"is a group of settings: set its members, e.g. {members[0]}"
+    return f"is not a setting{nearest(name, [*known, _CONFIG]) or '; docs/operations.md lists them all'}"
 
 
-def _shown(path: _Path, value: object) -> str:
+def _known_beside(path: _Path) -> str:
+    """What a name in the file may have been meant to be."""
+    group = _group_of(path[0])
+    if group is None:
+        return nearest(path[0], Settings.model_fields) or f"; there are {', '.join(Settings.model_fields)}"
+    return nearest(path[1], group.model_fields) or f"; the settings there are {', '.join(group.model_fields)}"
+
+
+def _shown(path: _Path, values: _Read) -> str:
     """The value, unless it may be a secret."""
-    if _is_secret(path) or not isinstance(value, str | int | float | bool):
+    value = values[path[0]] if len(path) == 1 else values[path[0]].get(path[1])
+    if not isinstance(value, str | int | float | bool) or _is_secret(path):
         return ""
     return f" is {value!r}"
 

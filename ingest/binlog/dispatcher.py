@@ -8,8 +8,6 @@ waits in a temporary file. Rows of tables nobody follows are never decoded.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from types import MappingProxyType
 from zlib import crc32
 
 from ingest.binlog import stream_errors
@@ -35,10 +33,10 @@ from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.place import Place, TransactionEnd
 from ingest.binlog.query_event import is_begin
 from ingest.binlog.row_events import check_pairs
-from ingest.binlog.table_readers import OWN_TABLE, TableReaders
+from ingest.binlog.table_readers import OWN_TABLE, TableReaders, Wanted
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from ingest.binlog.walk import Walk
-from viewtail.changes.batches import Followed, RowChanges
+from viewtail.changes.batches import RowChanges
 from viewtail.changes.errors import TableUnreadableError
 
 # Packet length and sequence, status byte | timestamp, type, server id, event size, end position, flags.
@@ -51,8 +49,7 @@ _CHECKSUM_BYTES = 4
 class Dispatcher:
     """One connection's walk. `consume` takes what was received; `batches` gives what is committed.
 
-    Args, beside those of BinlogSource:
-        watermark: the watermark table; its rows become `Batch.watermarks`.
+    Args:
         after: the position to go on from; where it names a transaction, that one is read again and compared.
         has_checksums: whether events end with four bytes of CRC-32.
         large_files: where a start by set would not know its place: what the server leaves out may hide a wrap.
@@ -63,31 +60,24 @@ class Dispatcher:
 
     def __init__(
         self,
+        wanted: Wanted,
         *,
-        followed: Mapping[tuple[str, str], Followed],
-        watermark: Followed,
-        own_schemas: frozenset[str],
         after: BinlogPosition,
         has_checksums: bool,
-        spool_bytes: int,
-        max_event_bytes: int,
         large_files: frozenset[str] = frozenset(),
         unchecked_formats: frozenset[bytes] = frozenset(),
         server: str = "",
-        fits_from: Mapping[tuple[str, str], int] = MappingProxyType({}),
         folds_names: bool | None = None,
     ) -> None:
         self._place = Place(after, _CHECKSUM_BYTES if has_checksums else 0, server, large_files)
-        self._transaction = OpenTransaction(self._place, after.start, spool_bytes)
-        self._tables = TableReaders(
-            self._place, self._transaction, followed, watermark, own_schemas, fits_from, folds_names
-        )
-        walk = Walk(self._place, self._transaction, self._tables, max_event_bytes)
+        self._transaction = OpenTransaction(self._place, after.start, wanted.spool_bytes)
+        self._tables = TableReaders(self._place, self._transaction, wanted, folds_names=folds_names)
+        walk = Walk(self._place, self._transaction, self._tables, wanted.max_event_bytes)
         self._unchecked_formats = unchecked_formats
         self._others = ControlEvents(walk, after)
         self._common = CommonTransactions(walk)
         self._delivery = Delivery(walk, self._others.compressed, self._others.xa)
-        self.max_event_bytes = max_event_bytes
+        self.max_event_bytes = wanted.max_event_bytes
         self.halt_too_large = walk.halt_too_large
         self.batches = self._delivery.batches
 

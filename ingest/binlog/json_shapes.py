@@ -80,46 +80,53 @@ def _source(types: bytes) -> Any:
     if outside:
         lines.append(f"    if v{outside[0]} < REST: raise Unusual")
     shown: list[str] = []
-    strings: list[str] = []
     for number, type_ in enumerate(types):
-        place, limit = f"p{number}", following.get(number, "")
-        if type_ == STRING:
-            lines += [
-                f"    b, n = {place} + 1, raw[{place}]",
-                f"    if n > 127: b, n = length(raw, {place})",
-                "    e = b + n",
-                f"    if e > {limit}: raise Unusual",
-                f"    s{number} = raw[b:e].decode()",
-            ]
-            strings.append(f"s{number}")
-            shown.append(f'{{h{number}}}"{{s{number}}}"')
-            continue
-        if type_ == LITERAL:
-            value = f"LITERALS[v{number}]"
-        elif type_ in (INT16, UINT16):
-            value = f"v{number}"
-        elif type_ in _FIXED:
-            lines.append(f"    if {place} + {_FIXED[type_][1]} > {limit}: raise Unusual")
-            value = f"at{type_}(raw, {place})[0]"
-            if type_ == DOUBLE:
-                lines.append(f"    d{number} = {value}")
-                plain = _PLAIN_DOUBLE.format(f"d{number}")
-                value = f"repr(d{number}) if {plain} else double(d{number})"
-        else:
-            value = f"c{number}"
-            if type_ in (OBJECT, ARRAY):
-                lines += [
-                    f"    {value} = g{number}[0](raw, {place}, {limit}, depth - 1)",
-                    f"    if {value} is None: {value} = child(raw, {type_}, {place}, {limit}, depth - 1, g{number})",
-                ]
-            else:
-                lines.append(f"    {value} = child(raw, {type_}, {place}, {limit}, depth - 1)")
-        shown.append(f"{{h{number}}}{{{value}}}")
-    if strings:  # one look at all of them
-        lines += [
-            f"    t = {strings[0]}" if len(strings) == 1 else f"    t = f'{{{'}{'.join(strings)}}}'",
-            "    if not t.isprintable() or '\"' in t or '\\\\' in t:",
-            *(f"        {name} = quoted({name})[1:-1]" for name in strings),
-        ]
+        steps, value = _value(type_, number, following.get(number, ""))
+        lines += steps
+        shown.append(f"{{h{number}}}{value}")
+    lines += _quoting([f"s{number}" for number, type_ in enumerate(types) if type_ == STRING])
     lines.append(f"    return f'{''.join(shown)}{{tail}}'")
     return compile("\n".join(lines), "<reader of a kind of JSON>", "exec")
+
+
+def _value(type_: int, number: int, limit: str) -> tuple[list[str], str]:
+    """The lines that read a value, which ends at `limit`, and what stands for it in the f-string of the whole."""
+    place = f"p{number}"
+    if type_ == STRING:
+        lines = [
+            f"    b, n = {place} + 1, raw[{place}]",
+            f"    if n > 127: b, n = length(raw, {place})",
+            "    e = b + n",
+            f"    if e > {limit}: raise Unusual",
+            f"    s{number} = raw[b:e].decode()",
+        ]
+        return lines, f'"{{s{number}}}"'
+    if type_ == LITERAL:
+        return [], f"{{LITERALS[v{number}]}}"
+    if type_ in (INT16, UINT16):
+        return [], f"{{v{number}}}"
+    if type_ in _FIXED:
+        lines, value = [f"    if {place} + {_FIXED[type_][1]} > {limit}: raise Unusual"], f"at{type_}(raw, {place})[0]"
+        if type_ == DOUBLE:
+            lines.append(f"    d{number} = {value}")
+            value = f"repr(d{number}) if {_PLAIN_DOUBLE.format(f'd{number}')} else double(d{number})"
+        return lines, f"{{{value}}}"
+    value, child = f"c{number}", f"child(raw, {type_}, {place}, {limit}, depth - 1"
+    if type_ in (OBJECT, ARRAY):
+        lines = [
+            f"    {value} = g{number}[0](raw, {place}, {limit}, depth - 1)",
+            f"    if {value} is None: {value} = {child}, g{number})",
+        ]
+        return lines, f"{{{value}}}"
+    return [f"    {value} = {child})"], f"{{{value}}}"
+
+
+def _quoting(strings: list[str]) -> list[str]:
+    """The lines that quote strings, after one look at all of them whether one needs it."""
+    if not strings:
+        return []
+    return [
+        f"    t = {strings[0]}" if len(strings) == 1 else f"    t = f'{{{'}{'.join(strings)}}}'",
+        "    if not t.isprintable() or '\"' in t or '\\\\' in t:",
+        *(f"        {name} = quoted({name})[1:-1]" for name in strings),
+    ]

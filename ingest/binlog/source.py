@@ -6,7 +6,7 @@ import contextlib
 import struct
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,10 +25,11 @@ from ingest.binlog.gtid_sets import contains
 from ingest.binlog.resets import SameBytes, SilentEnd
 from ingest.binlog.shown import shows
 from ingest.binlog.stream_errors import BACKFILL_ALL, PurgedError, UncheckedFormatError, WentBackError, corrupt
+from ingest.binlog.table_readers import Wanted
 from ingest.binlog.times import begun_s, file_since
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from ingest.left_out import is_logged
-from viewtail.changes.batches import Batch, Followed
+from viewtail.changes.batches import Batch, Followed, Halt
 from viewtail.changes.errors import CorruptEventError, HistoryGoneError, SourceError, TemporaryError, ViewtailError
 from viewtail.changes.positions import Position
 from viewtail.changes.retrying import reaction_to
@@ -44,6 +45,21 @@ BINLOG_BEGIN = 4  # behind a file's magic number
 _SIZE_AT = 14  # of an event, in its packet
 _SHOWN_BYTES = 64  # of an event that is too large: its header, and what says which table it is about
 _U32 = struct.Struct("<I").unpack_from
+
+
+def _passed(batch: Batch, place: BinlogPosition) -> BinlogPosition:
+    """Where reading is behind the batch, which is a milestone at the end of a file."""
+    if batch.end is None:
+        return place
+    end = own(batch.end)
+    batch.is_milestone = end.file != place.file
+    return end
+
+
+def _unfollow(halts: Sequence[Halt], followed: dict[tuple[str, str], Followed]) -> None:
+    """A halted table stays unread after a reconnect too."""
+    for halt in halts:
+        followed.pop((halt.followed.table.schema, halt.followed.table.name), None)
 
 
 class BinlogSource:
@@ -64,7 +80,7 @@ class BinlogSource:
         fits_from: by (schema, table): up to this version the table is not followed, and cannot halt.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a setting of its own, and most have a default
         self,
         address: MySQLAddress,
         followed: Mapping[tuple[str, str], Followed],
@@ -89,14 +105,13 @@ class BinlogSource:
             DumpConnection, address, heartbeat_s=heartbeat_s, server_id=server_id, identity=identity
         )
         self._watermark = _watermark_table(watermark_schema)
-        self._new_dispatcher = partial(
-            Dispatcher,
+        self._wanted = Wanted(
+            followed=self._followed,
             watermark=self._watermark,
             own_schemas=own_schemas,
+            fits_from=fits_from or {},
             spool_bytes=spool_bytes,
             max_event_bytes=max_event_bytes,
-            server=identity or "",
-            fits_from=fits_from or {},
         )
         self._offset_table = offset_table
         self._rest: BinlogSource | None = None  # what is left of the binlogs, while it is looked through
@@ -255,12 +270,8 @@ class BinlogSource:
                 for batch in self._read_connection(place, followed):
                     attempt = 0
                     self.progress.trouble = None
-                    if batch.end is not None:
-                        end = own(batch.end)
-                        batch.is_milestone = end.file != place.file
-                        place = end
-                    for halt in batch.halts:  # a halted table stays unread after a reconnect too
-                        followed.pop((halt.followed.table.schema, halt.followed.table.name), None)
+                    place = _passed(batch, place)
+                    _unfollow(batch.halts, followed)
                     yield batch
                 return
             except PurgedError as error:
@@ -311,13 +322,14 @@ class BinlogSource:
                 f"To go on, {BACKFILL_ALL}"
             )
         connection = self._connect(after.file, after.start, seen=seen)
-        dispatcher = self._new_dispatcher(
-            followed=followed,
+        dispatcher = Dispatcher(
+            replace(self._wanted, followed=followed),
             after=after,
             has_checksums=connection.has_checksums,
             large_files=connection.large_files,
             folds_names=connection.folds_names,
             unchecked_formats=self._unchecked_formats,
+            server=self._identity or "",
         )
         self._connection, self.progress.clock_ahead_us = connection, connection.clock_ahead_us
         silent_end = self._new_silent_end()

@@ -285,8 +285,11 @@ def only_widens(column: Column, new: ddl.ColumnType) -> bool:
         return False
     if old.word in _HOLDERS:
         return new.word in _HOLDERS[old.word]
-    if new.word != old.word:
-        return False
+    return new.word == old.word and _arguments_hold(column, old, new)
+
+
+def _arguments_hold(column: Column, old: ddl.ColumnType, new: ddl.ColumnType) -> bool:
+    """Of two types of one word."""
     numbers = [int(one) for one in new.arguments if one.isdecimal()]
     if new.word in _ONE_LENGTH and numbers:
         return numbers[0] >= column.length

@@ -70,25 +70,28 @@ def compile_reader(body: bytes, followed: Followed) -> TableReader:
     return TableReader(followed, decoder, decoder.decode, write_image, update_image, table_map)
 
 
-class TableReaders:
-    """The readers of one walk (arguments as of Dispatcher)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is wanted of a binlog, and how much of it may be held."""
 
-    def __init__(
-        self,
-        place: Place,
-        transaction: OpenTransaction,
-        followed: Mapping[tuple[str, str], Followed],
-        watermark: Followed,
-        own_schemas: frozenset[str],
-        fits_from: Mapping[tuple[str, str], int],
-        folds_names: bool | None,
-    ) -> None:
+    followed: Mapping[tuple[str, str], Followed]  # by (schema, table): what to decode
+    watermark: Followed  # the watermark table; its rows become `Batch.watermarks`
+    own_schemas: frozenset[str]  # viewtail's own databases: changes of theirs alone make a batch quiet
+    fits_from: Mapping[tuple[str, str], int] = field(default_factory=dict)  # not followed up to this version
+    spool_bytes: int  # of row events of one open transaction, in memory
+    max_event_bytes: int  # a larger row event halts its table's views
+
+
+class TableReaders:
+    """The readers of one walk. `folds_names` is as of Dispatcher."""
+
+    def __init__(self, place: Place, transaction: OpenTransaction, wanted: Wanted, *, folds_names: bool | None) -> None:
         self._place, self._transaction = place, transaction
         self.folds_names = folds_names
-        self.followed = {self._key(*names): one for names, one in followed.items()}
-        self.watermark = watermark
-        self._own_schemas = frozenset(map(self._folded, own_schemas))
-        self._fits_from = fits_from
+        self.followed = {self._key(*names): one for names, one in wanted.followed.items()}
+        self.watermark = wanted.watermark
+        self._own_schemas = frozenset(map(self._folded, wanted.own_schemas))
+        self._fits_from = wanted.fits_from
         self.compile = compile_reader
         self.by_body: dict[bytes, TableReader | OwnTable | None] = {}
         self.by_id: dict[int, TableReader | OwnTable | None] = {}  # of the open transaction's table maps

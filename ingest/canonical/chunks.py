@@ -59,7 +59,7 @@ class CanonicalRows:
         cells: what the table's rows are made of; None: it is as the server has it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is read, how much of it and in which snapshot: three callers, each another part
         self,
         table: Table,
         columns: Sequence[str],
@@ -115,16 +115,17 @@ class CanonicalRows:
             elif table.name == key[0]:
                 yield table, key[1:]
 
-    def _after(self, table: Table, key: tuple[Any, ...] | None, version: int) -> Chunk | None:
-        limit = min(self._limit, self.chunk_rows)
+    def _statement(self, table: Table, key: tuple[Any, ...] | None, limit: int) -> str:
         where = where_all(self._only, self._condition, "" if key is None else beyond(self._paging, key))
         order = ", ".join(quote(column.name) for column in self._paging)
-        name = quote(table.schema, table.name)
         expressions, behind = select_list(self._columns), f" ORDER BY {order} LIMIT {limit}"
-        statement = f"SELECT {expressions} FROM {name}{where}{behind}"
         if self._cells is not None:
-            statement = self._cells.select(expressions, where, behind)
-        rows, read_at = self._snapshot(version, statement, self._columns, self.chunk_bytes)
+            return self._cells.select(expressions, where, behind)
+        return f"SELECT {expressions} FROM {quote(table.schema, table.name)}{where}{behind}"
+
+    def _after(self, table: Table, key: tuple[Any, ...] | None, version: int) -> Chunk | None:
+        limit = min(self._limit, self.chunk_rows)
+        rows, read_at = self._snapshot(version, self._statement(table, key, limit), self._columns, self.chunk_bytes)
         is_cut = len(rows) < limit and self._connection is not None and not self._connection.open
         if is_cut:
             self._growth = 1.1

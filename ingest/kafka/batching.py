@@ -62,11 +62,12 @@ class Batching:
         """The changes that these messages hold, in their order."""
         values = [message.value() for message in messages]
         changes: list[Any] = []
+        is_amid = False
         if self._reading is not None:
             changes, self.version = self._reading.changes(messages, values, self.version)
-        # A foreign tombstone says nothing of the delete that it stands behind: they are read together after a restart.
-        is_amid = self._reading is not None and self._reading.awaits_tombstone
-        refused = [one for one in changes if one.__class__ is Refused] if Unreadable.made else []
+            # A foreign tombstone says nothing of the delete it stands behind: they are read together after a restart.
+            is_amid = self._reading.awaits_tombstone
+        refused = _refused(changes) if Unreadable.made else []
         if refused:
             changes = [one for one in changes if one.__class__ is RowChanges]
         return Batch(
@@ -123,20 +124,24 @@ class _Reading:
         changes, version = self._carefully(messages, version)
         return joined(changes), version
 
+    def _change(self, message: Message, value: bytes, version: int) -> Change:
+        try:
+            change = self._read(value)
+        except KeyOnlyDeleteError:
+            change = self._deleted(message, version)
+        except MalformedEnvelopeError as error:
+            change = self._malformed(message, version, str(error))
+        if self._is_foreign and change.kind == UPDATE:
+            return self._told_apart(change, message.key())
+        return change
+
     def _carefully(self, messages: Sequence[Message], version: int) -> tuple[list[Change], int]:
         """What cannot be read, and says no version, has that of what came before it."""
         found: list[Change] = []
         for message in messages:
             key, value = message.key(), message.value()
             if value is not None:
-                try:
-                    change = self._read(value)
-                except KeyOnlyDeleteError:
-                    change = self._deleted(message, version)
-                except MalformedEnvelopeError as error:
-                    change = self._malformed(message, version, str(error))
-                if self._is_foreign and change.kind == UPDATE:
-                    change = self._told_apart(change, key)
+                change = self._change(message, value, version)
                 version = max(version, change.version)
                 found.append(change)
                 self._awaited = key if change.kind == DELETE else None
@@ -193,3 +198,7 @@ def committed_us(message: Message) -> int:
     if found := _TIME.search(value, max(0, value.rfind(b'"source":{'))):
         return int(found[1])
     return max(0, message.timestamp()[1]) * 1000
+
+
+def _refused(changes: Sequence[Any]) -> list[Refused]:
+    return [change for change in changes if change.__class__ is Refused]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ from ingest.kafka.place import Place
 from ingest.kafka.position import KafkaPosition, own
 from ingest.kafka.progress import ProgressFeed
 from ingest.kafka.writers import is_foreign
-from viewtail.changes.batches import STREAM_END, Batch, Followed
+from viewtail.changes.batches import STREAM_END, Batch, Followed, Watermark
 from viewtail.changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError
 from viewtail.changes.positions import Position
 from viewtail.servers.brokers import SOURCE, failed
@@ -177,17 +177,16 @@ class KafkaSource:
                     self._tell_of_silence(ahead.is_silent)
                     passed = ahead.take(reading.reached())
                     if passed is not None:
-                        if any(mark.token == STREAM_END for mark in passed[1]):
-                            self._end_filling(begin, reading)
+                        self._end_filling(passed[1], begin, reading)
                         yield reading.passed(*passed)
         except KafkaException as error:
             raise failed(error, f"reading {begin.topic}", SOURCE) from None
         finally:
             self._feed.leave(ahead)
 
-    def _end_filling(self, begin: KafkaPosition, reading: _Reading) -> None:
-        """Raises HistoryGoneError where deletes may have been missed on the way."""
-        if not begin.filling_since_ms:
+    def _end_filling(self, marks: Sequence[Watermark], begin: KafkaPosition, reading: _Reading) -> None:
+        """Where these marks say so. Raises HistoryGoneError where deletes may have been missed on the way."""
+        if not begin.filling_since_ms or all(mark.token != STREAM_END for mark in marks):
             return
         try:
             self._place.check_deletes(begin.before_filling)

@@ -145,13 +145,13 @@ class PolledTable:
         top = self._newest(connection) if self.ids is None else self.ids.top  # before it is asked who is there
         open_now = writers.now(connection, self.table.schema, self.table.name)
         self._looks = _still_waiting(self._looks, open_now)
-        last = self._looks[-1] if self._looks else None
-        if self.ids is None and last is not None:
-            pass  # it begins where the first look was
-        elif last is not None and last.writers == open_now:
-            last.upto = top
-        else:
+        if not self._looks:
             self._looks.append(_Look(top, open_now))
+        elif self.ids is not None:  # else it begins where the first look was
+            if self._looks[-1].writers == open_now:
+                self._looks[-1].upto = top
+            else:
+                self._looks.append(_Look(top, open_now))
         while self._looks and not self._looks[0].writers:
             self._final = self._looks.popleft().upto
             if self.ids is None:

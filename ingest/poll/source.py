@@ -19,6 +19,7 @@ import pymysql
 from ingest import GoOn, Progress, ReadAgain, Resuming
 from ingest.canonical.tables import parts_of
 from ingest.poll.checks import check_sees_all
+from ingest.poll.ids import Ids
 from ingest.poll.polled_table import MOST_BYTES, PolledTable, polled
 from ingest.poll.position import PollPosition, own
 from ingest.poll.writers import Writers
@@ -49,6 +50,30 @@ _SESSION = "SET /*!80000 information_schema_stats_expiry = 0, */ autocommit = 1"
 ROW_BYTES = 100  # of a row that waits to be written, beside its texts
 
 
+class _Marks:
+    """The watermarks of one session: asked for more often while somebody waits for some."""
+
+    def __init__(self, table: str, connection: Connection) -> None:
+        self._table, self._connection = table, connection
+        self._asked = LastAnswer()
+        self._new: dict[str, str] = {}
+        self._asked_at = self._found_at = float("-inf")
+
+    def new(self, now: float, passed: Mapping[str, str]) -> dict[str, str]:
+        """By name, the tokens that were not passed yet."""
+        if self._new or now - self._asked_at > MARKS_EVERY_S[now - self._found_at > MARKS_S]:
+            self._new, self._asked_at = self._ask(passed), now
+            self._found_at = now if self._new else self._found_at
+        return self._new
+
+    def _ask(self, passed: Mapping[str, str]) -> dict[str, str]:
+        if not self._table:
+            return {}
+        with _polling():
+            rows = self._asked.ask(self._connection, f"SELECT name, token FROM {self._table}")
+        return {name: token for name, token in rows if passed.get(name) != token}
+
+
 class PollSource:
     """See the module.
 
@@ -61,7 +86,7 @@ class PollSource:
         every_s: between two passes.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - two servers, and how each is asked; made in one place
         self,
         followed: Mapping[tuple[str, str], Followed],
         orders: Mapping[tuple[str, str], str],
@@ -141,17 +166,13 @@ class PollSource:
         self._waiting.acquire(timeout=seconds)
 
     # One pass after another, in the order in which they happen.
-    def _passes(self, reading: _Reading) -> Iterator[Batch]:  # noqa: C901
+    def _passes(self, reading: _Reading) -> Iterator[Batch]:
         with closing(self._open_source()) as source, closing(self._open_own()) as tokens:
-            for connection in (source, tokens):
-                with _polling(), connection.cursor() as cursor:
-                    cursor.execute(_SESSION)
-            reading.look_at_patterns(source)
-            for table in reading.tables:
-                table.check(source)
-            writers = self._writers(source)
-            asked, marks = LastAnswer(), dict[str, str]()
-            looked_at = marked_at = found_at = float("-inf")
+            _begin_session(source)
+            _begin_session(tokens)
+            reading.check(source)
+            writers, marks = self._writers(source), _Marks(self._marks, tokens)
+            looked_at = float("-inf")
             while not self._is_interrupted:
                 began = time.monotonic()
                 if began - looked_at > LOOK_EVERY_S:
@@ -160,13 +181,11 @@ class PollSource:
                     looked_at = began
                 for table in reading.tables:
                     table.look(source, writers)
-                if marks or began - marked_at > MARKS_EVERY_S[began - found_at > MARKS_S]:
-                    marks, marked_at = self._new_marks(tokens, asked, reading), began
-                    found_at = began if marks else found_at
+                new_marks = marks.new(began, reading.marks)
                 found = reading.read(source)
                 is_cut = not source.open  # at its bytes; the next session goes on
                 if reading.is_begun and not reading.is_behind:
-                    reading.pass_marks(marks)
+                    reading.pass_marks(new_marks)
                 self.progress.trouble = None
                 self.progress.received_at = time.monotonic()
                 self.progress.is_at_end = not reading.is_behind
@@ -176,14 +195,6 @@ class PollSource:
                     return
                 if not reading.is_behind and not self._is_interrupted:
                     self._wait(max(0.0, self._every_s - (time.monotonic() - began)))
-
-    def _new_marks(self, connection: Connection, asked: LastAnswer, reading: _Reading) -> dict[str, str]:
-        """By name, the tokens that were not passed yet."""
-        if not self._marks:
-            return {}
-        with _polling():
-            rows = asked.ask(connection, f"SELECT name, token FROM {self._marks}")
-        return {name: token for name, token in rows if reading.marks.get(name) != token}
 
 
 class _Reading:
@@ -270,25 +281,27 @@ class _Reading:
         self.marks.update(marks)
         self.passed += marks.values()
 
+    def check(self, connection: Connection) -> None:
+        """Look at all tables before anything is read of them."""
+        self.look_at_patterns(connection)
+        for table in self.tables:
+            table.check(connection)
+
+    def _ids(self) -> dict[str, Ids]:
+        """How far each table is that has begun."""
+        return {table.name: table.ids for table in self.tables if table.ids is not None}
+
     def batch(self, found: Sequence[tuple[Followed, list[Row]]]) -> Batch | None:
         """What was read since the last one; None where there is nothing to tell."""
-        if not found and not self.passed and not self._halts and self._is_settled:
+        if self._is_settled and not any((found, self.passed, self._halts)):
             return None
-        read = {table.name: table.ids for table in self.tables if table.ids is not None}
-        self.position = self.position.without(self._left).behind(read)
+        self.position = self.position.without(self._left).behind(self._ids())
         self._left = []
-        version, changes, refused = self.position.version, [], []
-        for followed, rows in found:
-            good = rows
-            if Unreadable.made:
-                good = []
-                for row in rows:
-                    if (wrong := unreadable_in(row)) is None:
-                        good.append(row)
-                    else:
-                        refused.append(Refused(followed, INSERT, version, [row], wrong.reason))
-            if good:
-                changes.append(RowChanges(followed, INSERT, version, good))
+        version = self.position.version
+        changes = [RowChanges(followed, INSERT, version, rows) for followed, rows in found if rows]
+        refused: list[Refused] = []
+        if Unreadable.made:
+            changes, refused = _parted(changes)
         halts = [Halt(followed, version, reason) for followed, reason in self._halts]
         marks, self.passed, self._halts, self._is_settled = self.passed, [], [], True
         count = sum(len(rows) for _, rows in found)
@@ -302,7 +315,7 @@ class _Reading:
             refused=refused,
             halts=halts,
             watermarks=[Watermark(token, version) for token in marks],
-            is_quiet=not found and not halts,
+            is_quiet=not any((found, halts)),
         )
 
 
@@ -320,3 +333,23 @@ def _polling() -> Iterator[None]:
         yield
     except pymysql.err.MySQLError as error:
         raise SourceUnavailableError(f"polling failed: {number_of(error)} {type(error).__name__}. {RETRIES}") from None
+
+
+def _parted(changes: Sequence[RowChanges]) -> tuple[list[RowChanges], list[Refused]]:
+    """Rows that can be read as they are, and each of the others by itself."""
+    readable, refused = [], []
+    for change in changes:
+        good = []
+        for row in change.rows:
+            if (wrong := unreadable_in(row)) is None:
+                good.append(row)
+            else:
+                refused.append(Refused(change.followed, INSERT, change.version, [row], wrong.reason))
+        if good:
+            readable.append(RowChanges(change.followed, INSERT, change.version, good))
+    return readable, refused
+
+
+def _begin_session(connection: Connection) -> None:
+    with _polling(), connection.cursor() as cursor:
+        cursor.execute(_SESSION)

@@ -11,6 +11,7 @@ import pytest
 
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import NAMES, Event
+from ingest.binlog.table_readers import Wanted
 from ingest.canonical import describe
 from stack import Server
 from tests.contract.test_events_of_a_server import TABLES, Reader, prepare
@@ -250,13 +251,15 @@ def test_a_partial_row_image_halts_the_table_and_names_the_setting(reader: Reade
 def test_rows_without_their_table_map_are_fatal(reader: Reader) -> None:
     reader.execute("INSERT INTO events.t VALUES (1, 1, NULL, 'x')")
     dispatcher = Dispatcher(
-        followed=reader._followed,
-        watermark=reader.source()._watermark,
-        own_schemas=frozenset(),
+        Wanted(
+            followed=reader._followed,
+            watermark=reader.source()._watermark,
+            own_schemas=frozenset(),
+            spool_bytes=1 << 20,
+            max_event_bytes=1 << 20,
+        ),
         after=reader.begin,
         has_checksums=True,
-        spool_bytes=1 << 20,
-        max_event_bytes=1 << 20,
     )
     body = bytes(8) + b"\x01\x01"
     with pytest.raises(SourceError, match="no table map"):

@@ -149,7 +149,7 @@ def test_watermarks_are_looked_for_less_often_while_nobody_asks(
     polled: Polled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[float] = []
-    look = PollSource._new_marks
+    look = poll_source._Marks._ask
 
     def counting(*given: Any) -> dict[str, str]:
         looks.append(time.monotonic())
@@ -160,7 +160,7 @@ def test_watermarks_are_looked_for_less_often_while_nobody_asks(
         wait_for("some time has gone", lambda: time.monotonic() - began > seconds)
         return len(looks) - before
 
-    monkeypatch.setattr(PollSource, "_new_marks", counting)
+    monkeypatch.setattr(poll_source._Marks, "_ask", counting)
     monkeypatch.setattr(poll_source, "MARKS_S", 3.0)
     with polled.reading():
         polled.until_marked("begun")

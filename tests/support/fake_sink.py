@@ -6,17 +6,14 @@ use it instead of a server. What survives is in `FakeStore`; several sinks may w
     sink.faults.reject("redis:user", (7,), "because")   # this key is parked from now on
     sink.faults.fail_before_write()                     # the next write does nothing and breaks off
     sink.faults.fail_after_write()                      # the next write is kept, but breaks off before it says so
-    with sink.faults.hold(): sink.faults.wait_held()    # writes wait inside until the block ends
     sink.faults.slow(0.01)                              # every write takes so much longer, in seconds
     store.lose()                                        # the server came back empty
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from projectors.stores import Held, StoredRow, ViewReader, nothing, takes_equal_versions
@@ -55,9 +52,6 @@ class Faults:
         self._rejected: dict[tuple[str, Key], str] = {}
         self._before = self._after = 0
         self._slow_s = 0.0
-        self._open = threading.Event()
-        self._open.set()
-        self._held = threading.Event()
 
     def reject(self, view: str, key: Key, reason: str = "rejected by the test") -> None:
         self._rejected[view, key] = reason
@@ -74,23 +68,7 @@ class Faults:
     def slow(self, seconds: float) -> None:
         self._slow_s = seconds
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        self._held.clear()
-        self._open.clear()
-        try:
-            yield
-        finally:
-            self._open.set()
-
-    def wait_held(self, timeout_s: float = 10.0) -> None:
-        """Return when a write waits inside; a test's failure if none comes."""
-        assert self._held.wait(timeout_s), "no write came to be held"
-
     def before(self) -> None:
-        if not self._open.is_set():
-            self._held.set()
-            self._open.wait()
         if self._slow_s:
             time.sleep(self._slow_s)
         if self._before:
@@ -113,12 +91,10 @@ class FakeSink:
         self.store = FakeStore() if store is None else store
         self.faults = Faults()
         self.meanwhile = nothing
-        self.prepare_count = 0
         self._views = {view.id: view for view in views}
         self._is_connected = False
 
     def prepare(self) -> dict[str, str]:
-        self.prepare_count += 1
         self._is_connected = True
         return {name: why for name, why in self.store.no_place.items() if name in self._views}
 

@@ -13,6 +13,7 @@ import pytest
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.source import _watermark_table
+from ingest.binlog.table_readers import Wanted
 from ingest.binlog.transaction_layouts import Openings
 from tests.support.events import SOURCE_ID, Stream, user_table
 from viewtail.changes.batches import Batch, Followed
@@ -25,13 +26,15 @@ BASE = f"{UUID(bytes=SOURCE_ID)}:900-999"
 
 def dispatcher(start: int) -> Dispatcher:
     return Dispatcher(
-        followed={("shop", "user"): Followed(user_table(), ("id", "name"))},
-        watermark=_watermark_table("viewtail"),
-        own_schemas=frozenset({"viewtail"}),
+        Wanted(
+            followed={("shop", "user"): Followed(user_table(), ("id", "name"))},
+            watermark=_watermark_table("viewtail"),
+            own_schemas=frozenset({"viewtail"}),
+            spool_bytes=300,
+            max_event_bytes=1 << 20,
+        ),
         after=BinlogPosition(epoch=1, file="binlog.000012", end=start, start=start, gtid_base=BASE),
         has_checksums=True,
-        spool_bytes=300,
-        max_event_bytes=1 << 20,
     )
 
 

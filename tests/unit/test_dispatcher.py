@@ -15,6 +15,7 @@ import structlog
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.source import _watermark_table
+from ingest.binlog.table_readers import Wanted
 from tests.support.events import SOURCE_ID, Stream, user_table
 from viewtail.changes.batches import Batch, Followed, TableChangeKind
 from viewtail.changes.errors import (
@@ -33,13 +34,15 @@ LARGE = "binlog.000077"  # above 4 GiB
 def dispatcher(after: BinlogPosition | None = None, **options: int) -> Dispatcher:
     followed = Followed(user_table(), ("id", "name"))
     return Dispatcher(
-        followed={("shop", "user"): followed},
-        watermark=_watermark_table("viewtail"),
-        own_schemas=frozenset({"viewtail"}),
+        Wanted(
+            followed={("shop", "user"): followed},
+            watermark=_watermark_table("viewtail"),
+            own_schemas=frozenset({"viewtail"}),
+            spool_bytes=options.get("spool_bytes", 1 << 20),
+            max_event_bytes=options.get("max_event_bytes", 1 << 20),
+        ),
         after=after or BinlogPosition(epoch=1, file=FILE, end=4, start=4),
         has_checksums=True,
-        spool_bytes=options.get("spool_bytes", 1 << 20),
-        max_event_bytes=options.get("max_event_bytes", 1 << 20),
         large_files=frozenset({LARGE}),
     )
 

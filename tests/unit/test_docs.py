@@ -53,7 +53,7 @@ def test_the_settings_table_is_what_the_models_say() -> None:
 def test_the_metrics_table_names_every_metric_and_no_other() -> None:
     registry = CollectorRegistry()
     view = {"view": "mysql:v", "state": "filled", "filled": 1.0, "parked": 0, "proven_s": 1.0}
-    told = {"backfills": [{"view": "mysql:v", "rows": 1}], "views": [view], "heard_at": 0.0}
+    told = {"state": "running", "backfills": [{"view": "mysql:v", "rows": 1}], "views": [view], "heard_at": 0.0}
     told |= {field: 1 for _, _, field, _ in metrics._FLEET}
     registry.register(metrics._Collector(lambda: {"mysql": told}))
     served = {sample.name for metric in registry.collect() for sample in metric.samples}

@@ -11,6 +11,7 @@ from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.mariadb_types import uncompressed
 from ingest.binlog.source import _watermark_table
+from ingest.binlog.table_readers import Wanted
 from tests.support.events import Stream, user_table
 from viewtail.changes.batches import Batch, Followed
 from viewtail.changes.binary_texts import inet6_text
@@ -39,13 +40,15 @@ class MariaDB(Stream):
 
 def walk(stream: Stream, max_event_bytes: int = 1 << 20, spool_bytes: int = 1 << 20) -> list[Batch]:
     dispatcher = Dispatcher(
-        followed={("shop", "user"): Followed(user_table(), ("id", "name"))},
-        watermark=_watermark_table("viewtail"),
-        own_schemas=frozenset({"viewtail"}),
+        Wanted(
+            followed={("shop", "user"): Followed(user_table(), ("id", "name"))},
+            watermark=_watermark_table("viewtail"),
+            own_schemas=frozenset({"viewtail"}),
+            spool_bytes=spool_bytes,
+            max_event_bytes=max_event_bytes,
+        ),
         after=BinlogPosition(epoch=1, file=FILE, end=4, start=4),
         has_checksums=True,
-        spool_bytes=spool_bytes,
-        max_event_bytes=max_event_bytes,
     )
     described = struct.pack("<H50sIB", 4, b"10.11.18-MariaDB", 0, 19) + bytes(171) + b"\1"
     # Its position means nothing, as that of any event made up at the beginning of a dump.

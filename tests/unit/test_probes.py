@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from viewtail import probes
+from viewtail.operations.health import SILENT_AFTER_S
 
 
 @dataclass
@@ -54,7 +55,7 @@ def test_it_is_not_ready_before_there_is_a_pipeline_nor_while_it_ends() -> None:
 
 
 def test_a_process_that_reports_nothing_is_down() -> None:
-    answer = probes.readyz(Fake({"mysql": report("running", age_s=probes.HEARD_WITHIN_S + 1)}))
+    answer = probes.readyz(Fake({"mysql": report("running", age_s=SILENT_AFTER_S + 1)}))
     assert not answer.is_good and answer.body["down"][0]["state"] == "silent"
 
 

@@ -120,6 +120,40 @@ def test_a_password_that_changes_in_its_file_is_used_for_the_next_session(tmp_pa
     assert (source.address().password, source.primary().password) == ("second", "second")
 
 
+def test_a_variable_may_be_a_file_in_the_directory_of_secrets(tmp_path: Path) -> None:
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    (secrets / "VIEWTAIL_SOURCE__PASSWORD").write_text("from-directory\n")
+    (secrets / "viewtail_source__url").write_text("mysql://me@secret")
+    (secrets / "of_another_program").write_text("x")
+    found = settings('[source]\nurl = "mysql://a:pw@file"\n', VIEWTAIL_SECRETS_DIR=str(secrets)).source_address()
+    assert (found.host, found.user, found.password) == ("secret", "me", "from-directory")
+    found = settings(VIEWTAIL_SECRETS_DIR=str(secrets), VIEWTAIL_SOURCE__URL="mysql://you@env").source_address()
+    assert (found.host, found.user, found.password) == ("env", "you", "from-directory")
+
+
+def test_what_is_wrong_with_the_directory_of_secrets_is_told_without_them(tmp_path: Path) -> None:
+    (tmp_path / "VIEWTAIL_SOURCE__PASWORD").write_text(SECRET)
+    (tmp_path / "VIEWTAIL_SOURCE__URL").write_text(f"mysql://me:{SECRET}@db:port")
+    told = str(refused(VIEWTAIL_SECRETS_DIR=str(tmp_path)))
+    assert "VIEWTAIL_SOURCE__PASWORD is not a setting; did you mean VIEWTAIL_SOURCE__PASSWORD?" in told
+    assert "VIEWTAIL_SOURCE__URL: " in told
+    assert SECRET not in told
+    assert "VIEWTAIL_SECRETS_DIR=no: is no directory" in str(refused(VIEWTAIL_SECRETS_DIR="no"))
+    (tmp_path / "VIEWTAIL_SOURCE__PASWORD").write_bytes(b"\xff" + SECRET.encode())
+    assert SECRET not in str(refused(VIEWTAIL_SECRETS_DIR=str(tmp_path)))
+
+
+def test_a_mistake_in_the_file_is_told_though_the_environment_wins() -> None:
+    Path("viewtail.toml").write_text("source = 3\n[Run]\nbatch_rows = 1\n[redsi]\nurl = 'x'\n[logs]\n")
+    told = str(refused(VIEWTAIL_SOURCE__HEARTBEAT_S="3")).splitlines()
+    assert told == [
+        'viewtail.toml: source is a group of settings: write [source] and its names below, e.g. url = "..."',
+        "viewtail.toml: Run is not a setting; did you mean run?",
+        "viewtail.toml: redsi is not a setting; did you mean redis?",
+    ]
+
+
 def test_metrics_can_be_switched_off() -> None:
     assert settings(VIEWTAIL_METRICS__PORT="off").metrics.port == 0
     assert settings('[metrics]\nport = "off"').metrics.port == 0

@@ -7,7 +7,7 @@ the rest is source made for the table, since this runs for every row. `envelope_
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import orjson
 
@@ -24,14 +24,6 @@ _Made: TypeAlias = Callable[
 
 CONNECTOR = "mysql"
 _OPS = {"insert": "c", "update": "u", "delete": "d", "read": "r"}
-
-
-class Codec(Protocol):
-    """Turns changes into the messages of one topic."""
-
-    def messages(self, changes: Sequence[KeptChange], now_us: int) -> list[Message]:
-        """The messages of changes of one view, in their order; `now_us` is microseconds since 1970."""
-        ...
 
 
 class Envelope:

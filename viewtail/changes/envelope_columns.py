@@ -19,6 +19,12 @@ from viewtail.changes.tables import Column, Kind
 quoted = encode_basestring  # a text as JSON, in C
 
 
+def _bits(column: Column, value: str) -> str:
+    if column.length == 1:
+        return f"('true' if {value} else 'false')"
+    return f"base64_of({value}.to_bytes({-(-column.length // 8)}, 'little'))"
+
+
 def expression(column: Column, value: str) -> str:
     """Python source of the JSON of a value that is not None; `value` is the name that holds it.
 
@@ -27,9 +33,7 @@ def expression(column: Column, value: str) -> str:
     if column.kind in (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP):
         return _moment(column, value)
     if column.kind is Kind.INTEGER and is_bit(column):
-        if column.length == 1:
-            return f"('true' if {value} else 'false')"
-        return f"base64_of({value}.to_bytes({-(-column.length // 8)}, 'little'))"
+        return _bits(column, value)
     if column.kind is Kind.DECIMAL and column.scale <= _PLAIN_DIGITS:
         return f"'\"' + str({value}) + '\"'"
     if column.kind is Kind.FLOAT and is_single(column):

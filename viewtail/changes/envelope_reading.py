@@ -128,12 +128,7 @@ class EnvelopeReader:
         else:
             said = 0 if version is not None else _place(source, op)
             reads, read_row = self._of_debezium(schema, op == "r")
-        kind, before, after = _KINDS[op], message.get("before"), message.get("after")
-        if kind == UPDATE and before is None:
-            kind = INSERT  # the old row is not known
-        if kind == DELETE and before is None:
-            raise KeyOnlyDeleteError(*_malformed("it lacks the row before the change").args)
-        images = {INSERT: [after], UPDATE: [before, after], DELETE: [before]}[kind]
+        kind, images = _images(_KINDS[op], message.get("before"), message.get("after"))
         said = said if version is None else version
         try:
             return RowChanges(self._followed, kind, said, [read_row(image) for image in images])
@@ -375,3 +370,12 @@ def _or_null(read: Read, column: Column) -> Read:
     if not column.is_nullable:
         return read
     return lambda found: None if found is None else read(found)
+
+
+def _images(kind: int, before: Any, after: Any) -> tuple[int, list[Any]]:
+    """Of one row, and the kind of change that they make of it. Raises KeyOnlyDeleteError."""
+    if kind == DELETE and before is None:
+        raise KeyOnlyDeleteError(*_malformed("it lacks the row before the change").args)
+    if kind == UPDATE and before is None:
+        kind = INSERT  # the old row is not known
+    return kind, {INSERT: [after], UPDATE: [before, after], DELETE: [before]}[kind]

@@ -270,10 +270,12 @@ def _time(column: Column) -> Read:
             raise ValueError
         sign, hours, rest, fraction, zone = parts.groups()
         is_of_a_day = not sign and len(hours) == 2 and hours < "24"
-        if zone and is_of_a_day:
+        if is_of_a_day != bool(zone):
+            raise ValueError
+        if is_of_a_day:
             return f"{hours}{rest}{fraction_of(fraction, scale)}"
         is_padded = len(hours) > 2 and hours[0] == "0"
-        if zone or is_of_a_day or is_padded or int(hours) > MOST_HOURS or len(fraction) != size:
+        if is_padded or int(hours) > MOST_HOURS or len(fraction) != size:
             raise ValueError
         return str(found)
 

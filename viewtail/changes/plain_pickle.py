@@ -409,18 +409,23 @@ def _check(top: Any, max_size: int) -> None:
             if len(begun) - len(measured) > MAX_DEPTH:  # what is begun and not measured holds `one`
                 raise HostilePickleError(f"it is nested more than {MAX_DEPTH} deep")
             inner = [part for part in parts if type(part) not in _SCALARS and id(part) not in measured]
-            if any(id(part) in begun for part in inner):
+            if not begun.isdisjoint(map(id, inner)):
                 raise HostilePickleError("something in it holds itself")
             waiting += inner
             continue
-        sizes = [_measure(part, measured) for part in parts]
-        size, depth = 1 + sum(size for size, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
-        if size > max_size:
-            raise _too_large(max_size)
-        if depth > MAX_DEPTH:
-            raise HostilePickleError(f"it is nested more than {MAX_DEPTH} deep")
-        measured[id(one)] = size, depth
+        measured[id(one)] = _measure_all(parts, measured, max_size)
         waiting.pop()
+
+
+def _measure_all(parts: list[Any], measured: dict[int, tuple[int, int]], max_size: int) -> tuple[int, int]:
+    """Size and depth of a container of these parts."""
+    sizes = [_measure(part, measured) for part in parts]
+    size, depth = 1 + sum(size for size, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
+    if size > max_size:
+        raise _too_large(max_size)
+    if depth > MAX_DEPTH:
+        raise HostilePickleError(f"it is nested more than {MAX_DEPTH} deep")
+    return size, depth
 
 
 def _too_large(max_size: int) -> HostilePickleError:

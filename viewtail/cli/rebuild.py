@@ -56,7 +56,7 @@ def rebuild(
     from viewtail.commands import rebuild as commands
     from viewtail.commands.durations import seconds_of
 
-    if (rollback and abort) or (hold and (rollback or abort)):
+    if [hold, rollback, abort].count(True) > 1:
         raise typer.BadParameter("give one of --hold, --rollback and --abort", param_hint="--hold")
     if accept_parked and (rollback or abort):
         raise typer.BadParameter(

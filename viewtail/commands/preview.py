@@ -10,7 +10,7 @@ from viewtail.changes.counting import counted
 from viewtail.commands.output import print_json, shown
 from viewtail.composition import deploy
 from viewtail.operations import preview as operation
-from viewtail.operations.preview import Difference, Preview
+from viewtail.operations.preview import Content, Difference, Preview
 from viewtail.servers.patience import COMMAND
 from viewtail.settings import Settings
 
@@ -40,6 +40,17 @@ def _as_json(view: BoundView, found: Preview) -> dict[str, object]:
     }
 
 
+def _changed(before: Content, after: Content) -> Iterator[str]:
+    """The fields that would change, as a diff."""
+    for name in dict.fromkeys((*before, *after)):
+        if name in before and name in after and before[name] == after[name]:
+            continue
+        if name in before:
+            yield f"- {name}: {shown(before[name])}"
+        if name in after:
+            yield f"+ {name}: {shown(after[name])}"
+
+
 def _lines(view: BoundView, found: Preview) -> Iterator[str]:
     kinds = [_kind(one) for one in found.differences]
     yield (
@@ -49,11 +60,7 @@ def _lines(view: BoundView, found: Preview) -> Iterator[str]:
     )
     for one in found.differences[:SHOWN]:
         yield f"\n{one.key} {_kind(one)}"
-        before, after = one.before or {}, one.after or {}
-        for name in dict.fromkeys((*before, *after)):
-            if name not in after or before.get(name, after) != after[name]:
-                yield from [f"- {name}: {shown(before[name])}"] if name in before else []
-                yield from [f"+ {name}: {shown(after[name])}"] if name in after else []
+        yield from _changed(one.before or {}, one.after or {})
     if len(found.differences) > SHOWN:
         yield f"\nand {len(found.differences) - SHOWN:,} more: --json lists all"
     for key, reason in list(found.refused.items())[:SHOWN]:

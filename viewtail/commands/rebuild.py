@@ -34,7 +34,7 @@ SAY_EVERY_S = 5.0
 REMARK_AGAIN_S = 30.0
 
 
-def rebuild(
+def rebuild(  # noqa: PLR0913 - the options of the command
     loaded: Settings,
     name: str,
     *,

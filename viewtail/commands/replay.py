@@ -16,7 +16,7 @@ from viewtail import declarations
 from viewtail.changes.counting import counted
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
-from viewtail.commands.progress import progress
+from viewtail.commands.progress import Say, progress
 from viewtail.composition import deploy, greeted
 from viewtail.operations import replay as operation
 from viewtail.operations import taking_over
@@ -154,19 +154,28 @@ def _wait(catalog: Catalog, marked: Collection[str]) -> bool:
                 if will_not := _why_never(of_them, marked):
                     print(will_not, file=sys.stderr)
                     return False
-                if all(view.state == State.FILLED for view in of_them):
+                if {view.state for view in of_them} <= {State.FILLED}:
                     break
-                trouble = _trouble(pipelines, marked)
-                estimate = sum(view.row_estimate for view in of_them)
-                say(sum(view.row_count for view in of_them), 0 if trouble else estimate, trouble)
+                _say_how_far(say, of_them, _trouble(pipelines, marked))
                 time.sleep(LOOK_EVERY_S)
         except KeyboardInterrupt:
             print_remark("the running viewtail goes on with it; watch it: viewtail status")
             raise
-    for name in marked:
-        written = sum(view.row_count for view in of_them if view.name == name)  # 0 too where nobody counted them
-        print(f"{name}: backfilled{f'. Rows written: {written:,}' if written else ''}")
+    _tell_written(of_them, marked)
     return True
+
+
+def _say_how_far(say: Say, views: Sequence[ViewStatus], trouble: str) -> None:
+    estimate = sum(view.row_estimate for view in views)
+    say(sum(view.row_count for view in views), 0 if trouble else estimate, trouble)
+
+
+def _tell_written(views: Sequence[ViewStatus], marked: Collection[str]) -> None:
+    written = dict.fromkeys(marked, 0)
+    for view in views:
+        written[view.name] += view.row_count
+    for name, count in written.items():  # 0 too where nobody counted them
+        print(f"{name}: backfilled{f'. Rows written: {count:,}' if count else ''}")
 
 
 def _why_never(views: Sequence[ViewStatus], marked: Collection[str]) -> str:

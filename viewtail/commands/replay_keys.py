@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
+from typing import Any
 from zlib import crc32
 
 import pymysql
@@ -33,7 +34,16 @@ from viewtail.commands.output import print_remark
 from viewtail.commands.progress import progress
 from viewtail.composition import deploy, greeted
 from viewtail.operations.given import key_of_text, key_spellings, other_reading
-from viewtail.operations.replay_keys import ASK_ABOVE, ROWS_AT_ONCE, Keys, ReplayKeys, Selection, Where, keys_from_texts
+from viewtail.operations.replay_keys import (
+    ASK_ABOVE,
+    ROWS_AT_ONCE,
+    Keys,
+    Outcome,
+    ReplayKeys,
+    Selection,
+    Where,
+    keys_from_texts,
+)
 from viewtail.operations.runs import Run
 from viewtail.servers.literals import where_all
 from viewtail.servers.sessions import number_of, took_too_long
@@ -160,10 +170,11 @@ def replay(catalog: Catalog, beside: ViewAccess, selection: Selection, how: How,
     if count == 0:
         print(f"{name}: no entity is {selection.what}")
         return 0
-    if count is None:
-        many = f"entities, not counted, since that takes longer than {COUNT_WITHIN_S:.0f} s,"
-    else:
-        many = f"about {counted(count, 'entities')}"
+    many = (
+        f"entities, not counted, since that takes longer than {COUNT_WITHIN_S:.0f} s,"
+        if count is None
+        else f"about {counted(count, 'entities')}"
+    )
     if how.is_dry_run:
         return _tell_dry(beside, selection, many)
     question = f"{name}: {many} ({selection.what}) {agreeing(count or 0, 'are')} written again. Go on?"
@@ -179,11 +190,20 @@ def replay(catalog: Catalog, beside: ViewAccess, selection: Selection, how: How,
     run = Run(beside.session, catalog.database, kind, name, selection.what, beside.view.fingerprint)
     with progress(name, "entities") as say, closing(pace):
         done = ReplayKeys(beside=beside, selection=selection, run=run, pace=pace, say=say).execute()
+    _tell_left(name, done)
+    return _tell(name, done, run.progress)
+
+
+def _tell_left(name: str, done: Outcome) -> None:
+    """On stderr: the keys that were parked, and those that differ still."""
     for letter in done.written.parked[:MOST_TOLD]:
         print(f"{name}\t{letter.key}\tparked\t{letter.reason}", file=sys.stderr)
     for one in done.kept[:MOST_TOLD]:
         print(f"{name}\t{one.name}\t{one.difference.value}\t{one.why}", file=sys.stderr)
-    counts = run.progress  # with those of the run that it went on with
+
+
+def _tell(name: str, done: Outcome, counts: Mapping[str, Any]) -> int:
+    """`counts`: with those of the run that it went on with. Returns the exit code."""
     kept_out = f"{counts['kept_out']:,} kept out by where, " if counts["kept_out"] else ""
     differing = f", {len(done.kept):,} of these {agreeing(len(done.kept), 'differ')} still" if done.kept else ""
     print(

@@ -18,18 +18,20 @@ class History:
         """And without those that are too old by then."""
         return History((*(one for one in self.values if now - one[0] < KEPT_S), (now, value)))
 
+    def _parts(self, width: int, now: float) -> list[float | None]:
+        largest: dict[int, float | None] = {}
+        for at, value in self.values:
+            place = width - 1 - int((now - at) / KEPT_S * width)
+            before = largest.get(place)
+            largest[place] = value if before is None else max(before, before if value is None else value)
+        parts: list[float | None] = []
+        for place in range(width):  # where nobody looked it is as it was
+            parts.append(largest.get(place, parts[-1] if parts else None))
+        return parts
+
     def drawn(self, width: int, now: float, marks: str) -> str:
         """The largest of each part of the last KEPT_S, the newest at the right; a blank where nothing is known."""
-        found: dict[int, list[float | None]] = {}
-        for at, value in self.values:
-            found.setdefault(width - 1 - int((now - at) / KEPT_S * width), []).append(value)
-        parts: list[float | None] = []
-        for place in range(width):
-            of_part = found.get(place)
-            if of_part is None:  # nobody looked: it is as it was
-                parts.append(parts[-1] if parts else None)
-            else:
-                parts.append(max((value for value in of_part if value is not None), default=None))
+        parts = self._parts(width, now)
         top = max((value for value in parts if value is not None), default=0.0)
         return "".join(" " if value is None else marks[_height(value, top, len(marks))] for value in parts)
 

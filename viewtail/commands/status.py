@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeAlias
 
 from ingest import Sharer
 from projectors.rebuilds import all_rebuilds, gone_back
@@ -25,6 +25,9 @@ from viewtail.operations.status import PipelineStatus, positions, read
 from viewtail.servers.patience import QUESTION
 from viewtail.servers.sessions import asking
 from viewtail.sources import read_position
+
+Positions: TypeAlias = Mapping[str, Position]  # by pipeline
+_KEEPS_EVERY_CHANGE = frozenset(store.name for store in STORES if store.keeps_every_change)
 
 
 def status(loaded: settings.Settings, *, as_json: bool) -> int:
@@ -50,35 +53,47 @@ def status(loaded: settings.Settings, *, as_json: bool) -> int:
     return 0 if found.is_well else 1
 
 
-def _seen(
-    loaded: settings.Settings, pipelines: Sequence[PipelineStatus], noted: Noted, at: Mapping[str, Position]
-) -> Findings:
-    """What viewtail's own tables say, and what the source adds to it, where it answers."""
-    kind, stores = loaded.source_kind, {store.name for store in STORES if not store.keeps_every_change}
-    in_use = {PipelineId.parse(one.name).store for one in pipelines} | {one.store for one in noted.members}
-    waiting: Mapping[str, int] = {}
-    ages: Mapping[str, float] = {}
+@dataclass(slots=True)
+class _Said:
+    """What the source says, as far as it answered."""
+
+    risk: str | None = None
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    ages: Mapping[str, float] = field(default_factory=dict)
     shared: Sequence[Sharer] | None = None
     keeps_s: float | None = None
-    source_error = risk = None
+    error: str | None = None
+
+    def ask(
+        self, loaded: settings.Settings, pipelines: Sequence[PipelineStatus], stores: Collection[str], at: Positions
+    ) -> None:
+        """`stores`: those in use whose pipelines members of a group share."""
+        kind, access = loaded.source_kind, loaded.source_access()
+        self.risk = kind.risk(access)
+        self.waiting = kind.waiting(access, at)
+        unsaid = {one.name for one in pipelines if self.waiting.get(one.name) and not says_its_lag(one)}
+        self.ages = kind.ages(access, {name: at[name] for name in unsaid})
+        self.shared = kind.sharers(access, sorted(stores))
+        if any(one.paused for one in pipelines):
+            self.keeps_s = kind.keeps_s(access)
+
+
+def _seen(loaded: settings.Settings, pipelines: Sequence[PipelineStatus], noted: Noted, at: Positions) -> Findings:
+    """What viewtail's own tables say, and what the source adds to it, where it answers."""
+    in_use = {PipelineId.parse(one.name).store for one in pipelines} | {one.store for one in noted.members}
     pipelines = [as_owned(one, noted) for one in pipelines]
+    source = _Said()
     try:
-        access = loaded.source_access()
-        risk = kind.risk(access)
-        waiting = kind.waiting(access, at)
-        unsaid = {one.name for one in pipelines if waiting.get(one.name) and not says_its_lag(one)}
-        ages = kind.ages(access, {name: at[name] for name in unsaid})
-        shared = kind.sharers(access, sorted(stores & in_use))
-        keeps_s = kind.keeps_s(access) if any(one.paused for one in pipelines) else None
+        source.ask(loaded, pipelines, in_use - _KEEPS_EVERY_CHANGE, at)
     except ViewtailError as error:
-        source_error = once(error)
-    fleet = as_fleet(noted, shared)
+        source.error = once(error)
+    fleet = as_fleet(noted, source.shared)
     return Findings(
-        pipelines=known(pipelines, fleet, waiting, ages),
+        pipelines=known(pipelines, fleet, source.waiting, source.ages),
         fleet=fleet,
-        source_error=source_error,
-        risk=risk,
-        keeps_s=keeps_s,
+        source_error=source.error,
+        risk=source.risk,
+        keeps_s=source.keeps_s,
         not_run=[],
         retired=[],
     )

@@ -6,6 +6,7 @@ A large fleet is folded: partitions of one topic and store are one line, and onl
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from projectors.stores.registry import STORES
@@ -63,7 +64,7 @@ def _pipeline_rows(pipelines: Sequence[PipelineStatus]) -> Iterator[tuple[str, .
             yield _pipeline_row(ones[0])
             continue
         yield _folded(f"{source}.*.{store}", ones)
-        unwell = [one for one in ones if one.state != "running" or one.is_behind]
+        unwell = [one for one in ones if not one.keeps_up]
         yield from map(_pipeline_row, unwell[:MOST_NAMES])
         if (left := len(unwell) - MOST_NAMES) > 0:
             yield (f"and {left} more that {agreeing(left, 'are')} not well", *[""] * 7)
@@ -71,18 +72,18 @@ def _pipeline_rows(pipelines: Sequence[PipelineStatus]) -> Iterator[tuple[str, .
 
 def _folded(name: str, ones: Sequence[PipelineStatus]) -> tuple[str, ...]:
     states = [one.condition for one in ones]
-    counts = {state: states.count(state) for state in sorted(set(states))}
     waiting = [one.waiting for one in ones if one.waiting is not None]
-    owners = {one.owner for one in ones if one.owner and one.state != "down"}
+    owners = {_owner(one) for one in ones} - {None}
+    ages = [one.reported_s_ago for one in ones if one.reported_s_ago is not None]
     return (
         name,
-        states[0] if len(counts) == 1 else ", ".join(f"{count} {state}" for state, count in counts.items()),
+        states[0] if len(set(states)) == 1 else _each_counted(states),
         f"{max(one.lag_s for one in ones):.1f} s",
         f"{sum(waiting):,}" if waiting else "-",
         f"{sum(map(shown_rate, ones)):,}",
         counted(len(owners), "processes"),
         counted(len(ones), "partitions"),
-        shown_age(max((one.reported_s_ago for one in ones if one.reported_s_ago is not None), default=None)),
+        shown_age(max(ages, default=None)),
     )
 
 
@@ -93,10 +94,15 @@ def _pipeline_row(one: PipelineStatus) -> tuple[str, ...]:
         f"{one.lag_s:.1f} s",
         "-" if one.waiting is None else f"{one.waiting:,}",
         f"{shown_rate(one):,}",
-        (one.state != "down" and one.owner) or "-",
+        _owner(one) or "-",
         one.position or "-",
         shown_age(one.reported_s_ago),
     )
+
+
+def _owner(one: PipelineStatus) -> str | None:
+    """The process that has it; what is down belongs to nobody."""
+    return None if one.state == "down" else one.owner or None
 
 
 def shown_rate(one: PipelineStatus) -> int:
@@ -116,8 +122,11 @@ def _member_rows(members: Sequence[Member]) -> Iterator[tuple[str, ...]]:
         yield one.name, one.state, one.store, role, str(len(one.pipelines)), assigned, one.since or "-"
     if len(members) > MOST_MEMBERS:
         states = [one.state for one in members[MOST_MEMBERS:]]
-        counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
-        yield f"and {len(states)} more", counts, *[""] * 5
+        yield f"and {len(states)} more", _each_counted(states), *[""] * 5
+
+
+def _each_counted(states: Sequence[str]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in sorted(Counter(states).items()))
 
 
 def _view_row(where: str, view: ViewStatus) -> tuple[str, ...]:

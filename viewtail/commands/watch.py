@@ -219,7 +219,7 @@ class _Page:
 
 
 def _worst_first(found: Findings) -> tuple[list[PipelineStatus], list[tuple[str, ViewStatus]]]:
-    pipelines = sorted(found.pipelines, key=lambda one: (one.state == "running" and not one.is_behind, one.name))
+    pipelines = sorted(found.pipelines, key=lambda one: (one.keeps_up, one.name))
     views = sorted(each_view(found.pipelines), key=_rank)
     return pipelines, views
 

@@ -25,6 +25,7 @@ from projectors.stores.access import Access
 from projectors.stores.owners import Places
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
+from viewtail.changes.batches import Row
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import DeclarationError, StoreError, ViewtailError, nearest, once
 from viewtail.changes.findings import Finding, Level, fail, ok, warn
@@ -47,13 +48,17 @@ class Checked:
 
 def check(checked: Checked, views: Sequence[View]) -> list[Finding]:
     """Every finding, in the order of source, stores, views."""
+    by_store: dict[str, list[View]] = {}
+    for view in views:
+        by_store.setdefault(view.store, []).append(view)
     found = list(checked.kind.checks(checked.source, tables_of(views), _orders_of(views)))
     away: set[str] = set()
     for store, access in checked.stores:
-        of_store = list(store.checks(access, [view for view in views if view.store == store.name]))
-        away |= {store.name for one in of_store if one.what == "reachable" and one.level is Level.FAIL}
+        of_store = list(store.checks(access, by_store.get(store.name, [])))
+        if any(finding.what == "reachable" and finding.level is Level.FAIL for finding in of_store):
+            away.add(store.name)
         found += of_store
-    of_stores = {name: tables_of([view for view in views if view.store == name]) for name in {v.store for v in views}}
+    of_stores = {name: tables_of(of_store) for name, of_store in by_store.items()}
     found += sessions.findings(checked.kind, checked.source, of_stores)
     found += _sharing(checked.kind, checked.source, sorted(of_stores))
     found += _views(checked, views, away)
@@ -221,6 +226,19 @@ def _misnamed(bound: BoundView) -> Iterator[Finding]:
         yield warn("views", f"view {bound.id}", seen, why, "the name in views.py")
 
 
+def _first_rows(connection: Connection, view: BoundView, followed: Sequence[str]) -> list[Row]:
+    """With the columns that are followed; of rows that are made of cells, those that the view needs."""
+    wanted = frozenset(followed if view.cells is None else view.needed)
+    columns = [column for column in view.table.columns if column.name in wanted]
+    order = ", ".join(quote(name) for name in view.table.paging_key)
+    behind = f" ORDER BY {order} LIMIT {SAMPLE_ROWS}"
+    if view.cells is not None:
+        return fetch_rows(connection, view.cells.select(select_list(columns), "", behind), columns)
+    table = quote(view.table.schema, view.table.each[0].name)
+    query = f"SELECT {select_list(columns)} FROM {table}{where_all(view.condition)}{behind}"
+    return fetch_rows(connection, query, columns)
+
+
 def _tried(connection: Connection, view: BoundView) -> list[Finding]:
     """What the view's functions do with the table's first rows: what raises there would park the row's key."""
     declared = view.view
@@ -230,15 +248,7 @@ def _tried(connection: Connection, view: BoundView) -> list[Finding]:
         return []
     followed = followed_tables([view])
     (of_table,) = followed.values()
-    columns = [column for column in view.table.columns if column.name in of_table.columns]
-    order = ", ".join(quote(name) for name in view.table.paging_key)
-    table = quote(view.table.schema, view.table.each[0].name)
-    where = where_all(view.condition)
-    query = f"SELECT {select_list(columns)} FROM {table}{where} ORDER BY {order} LIMIT {SAMPLE_ROWS}"
-    if view.cells is not None:
-        columns = [column for column in view.table.columns if column.name in view.needed]
-        query = view.cells.select(select_list(columns), "", f" ORDER BY {order} LIMIT {SAMPLE_ROWS}")
-    rows = fetch_rows(connection, query, columns)
+    rows = _first_rows(connection, view, of_table.columns)
     what = f"view {view.id}, {' and '.join(functions)}"
     projected = Projections([view], followed).of_rows(view.id, rows, 1)
     refused = [letter.reason for letter in projected.parked] + _refused_by_store(view, projected)

@@ -26,6 +26,7 @@ from projectors.catalog import Catalog
 from projectors.pace import GivingWay, Pace
 from projectors.pipeline_run import PipelineRun
 from projectors.proving.cascades import Looks
+from projectors.proving.comparison import Found
 from projectors.proving.first_looks import FirstLooks
 from projectors.proving.view_access import ViewAccess
 from projectors.stores.registry import store_named
@@ -246,11 +247,13 @@ class Cleaner:
     def _mend(self, beside: ViewAccess, kind: str, suspects: Sequence[Key]) -> None:
         """`kind`: under which what is found is recorded."""
         beside.check()
-        comparison = beside.comparison()
-        settled = comparison.settle(suspects)
+        settled = beside.comparison().settle(suspects)
         found = [one for one in settled.found if not (one.held.is_foreign or one.may_be_archiving)]
-        if not found:
-            return
+        if found:
+            self._write(beside, kind, found)
+
+    def _write(self, beside: ViewAccess, kind: str, found: Sequence[Found]) -> None:
+        """These entities again, and into the record and the log why."""
         unexplained = {one.key: one.held for one in found if one.is_unexplained}
         version = beside.now()
         if lowered := lowered_by(beside.view, found, version):  # named before it is done

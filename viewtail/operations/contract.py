@@ -72,6 +72,19 @@ class _Shape:
     unique: dict[str, tuple[str, ...]]  # by the index's name in lower case, or a number where it has none
     computed: set[str]  # columns, in lower case
 
+    def define(self, change: ddl.ColumnDefined) -> None:
+        self.columns.pop(change.old.lower(), None)
+        self.columns[change.new.lower()] = change.type
+        self.computed.discard(change.old.lower())
+        if change.is_computed:
+            self.computed.add(change.new.lower())
+
+    def rename_index(self, name: str, new_name: str) -> None:
+        """Without a new name it is dropped."""
+        unique = self.unique.pop(name.lower(), None)
+        if unique and new_name:
+            self.unique[new_name.lower()] = unique
+
 
 @dataclass(slots=True)
 class Contract:
@@ -276,12 +289,14 @@ def _bits(names: str) -> int:
 
 def _widened(view: View, followed: Followed, effects: Sequence[ddl.Effect], why: str) -> Iterator[tuple[bool, str]]:
     place, table = store_of(view).typed_place, followed.table
-    defined = [change for change in _altered(effects) if isinstance(change, ddl.ColumnDefined)]
     held = {name.lower() for name in (*(view.entity.key or table.primary_key), *view.shown)}
-    if not place or held.isdisjoint(change.old.lower() for change in defined):
+    is_held = False
+    for change in _altered(effects):
+        if isinstance(change, ddl.ColumnDefined):
+            is_held |= change.old.lower() in held
+            table = replace(table, columns=tuple(_with_length(column, change) for column in table.columns))
+    if not place or not is_held:
         return
-    for change in defined:
-        table = replace(table, columns=tuple(_with_length(column, change) for column in table.columns))
     try:
         bind([view], lambda *_: table)
     except DeclarationError as error:
@@ -356,19 +371,14 @@ def _change(shape: _Shape, changes: Sequence[ddl.Change]) -> None:
                 shape.columns.pop(name.lower(), None)
             case ddl.ColumnRenamed(old, new):
                 shape.columns[new.lower()] = shape.columns.pop(old.lower(), ddl.UNKNOWN_TYPE)
-            case ddl.ColumnDefined(old, new, type_):
-                shape.columns.pop(old.lower(), None)
-                shape.columns[new.lower()] = type_
-                shape.computed.discard(old.lower())
-                shape.computed |= {new.lower()} if change.is_computed else set()
+            case ddl.ColumnDefined():
+                shape.define(change)
             case ddl.PrimaryKeyAdded(columns):
                 shape.key = columns
             case ddl.PrimaryKeyDropped() if not any(isinstance(one, ddl.PrimaryKeyAdded) for one in changes):
                 shape.key = ()
             case ddl.IndexGone(name, new_name):
-                unique = shape.unique.pop(name.lower(), None)
-                if unique and new_name:
-                    shape.unique[new_name.lower()] = unique
+                shape.rename_index(name, new_name)
 
 
 def _misfit(followed: Followed, shape: _Shape) -> str:

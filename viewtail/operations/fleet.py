@@ -87,38 +87,40 @@ def read(connection: pymysql.Connection[Any], database: str) -> Noted:
 
 def fleet(noted: Noted, shared: Sequence[Sharer] | None) -> Fleet:
     """`shared` is what the source says of its group; None where it was not asked, or did not answer."""
-    present = noted.owners
-    found = [_member(one, present.values(), shared) for one in noted.members]
-    known = {one.name for one in noted.members}
-    for sharer in shared or ():
-        if sharer.process not in known:
-            name = sharer.process or sharer.client
-            given = _assigned(sharer)
-            found.append(
-                Member(name=name, store=sharer.store, state="unknown", since=None, pipelines=(), assigned=given)
-            )
-    takeovers = _takeovers(noted.owned, {one.name for one in noted.members if not one.is_silent})
-    fenced = [one for one in takeovers if not one.is_noticed and (not one.is_silent or one.s_ago < TOLD_FOR_S)]
+    noted_members = [_member(one, noted.owners.values(), shared) for one in noted.members]
+    known = {member.name for member in noted.members}
+    unknown = [_unknown(sharer) for sharer in shared or () if sharer.process not in known]
+    takeovers = _takeovers(noted.owned, known - noted.silent)
     return Fleet(
-        members=tuple(found),
-        owners=present,
-        fenced=tuple(fenced),
+        members=(*noted_members, *unknown),
+        owners=noted.owners,
+        fenced=tuple(filter(_is_told_as_fenced, takeovers)),
         last_takeover=takeovers[0] if takeovers else None,
     )
 
 
+def _is_told_as_fenced(takeover: Takeover) -> bool:
+    return not takeover.is_noticed and (not takeover.is_silent or takeover.s_ago < TOLD_FOR_S)
+
+
+def _unknown(sharer: Sharer) -> Member:
+    """One that is in the group, and that viewtail's own tables do not have."""
+    name, assigned = sharer.process or sharer.client, _assigned(sharer)
+    return Member(name=name, store=sharer.store, state="unknown", since=None, pipelines=(), assigned=assigned)
+
+
 def _member(one: members.Member, present: Iterable[Owned], shared: Sequence[Sharer] | None) -> Member:
     pipelines = tuple(sorted(owned.pipeline for owned in present if owned.process == one.name))
-    sharer = next((sharer for sharer in shared or () if sharer.process == one.name), None)
+    in_group = {sharer.process: _assigned(sharer) for sharer in shared or ()}
+    assigned = in_group.get(one.name)
     if one.is_silent:
         state = "silent"
-    elif one.is_in_group and shared is not None and sharer is None:
+    elif one.is_in_group and shared is not None and assigned is None:
         state = "not in group"
     else:
         state = "running" if pipelines else "standby"
-    given = None if sharer is None else _assigned(sharer)
     return Member(
-        name=one.name, store=one.store, state=state, since=one.started_at, pipelines=pipelines, assigned=given
+        name=one.name, store=one.store, state=state, since=one.started_at, pipelines=pipelines, assigned=assigned
     )
 
 

@@ -11,9 +11,10 @@ forget_rows step 3 alone; the data stays
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import chain
 
 from projectors.catalog import Catalog
 from projectors.failpoints import reach
@@ -60,24 +61,32 @@ def choose(catalog: Catalog, declared: Collection[str], name: str) -> Chosen:
     """
     pipelines = pipelines_now(catalog).values()
     known = [(view, pipeline) for pipeline in pipelines for view in pipeline.views]
-    chosen = _chosen(name, sorted({view.name for view, _ in known if not is_copy(view.name)}), declared)
+    chosen = _chosen(name, _but_copies(view.name for view, _ in known), declared)
     kept = [(view, pipeline) for view, pipeline in known if view_of(view.name) == chosen]
     _require_not_kept(chosen, kept)
     with closing(catalog.session()) as session:
         places = known_places(session, catalog.database)
         copies = copies_left(session, catalog.database, chosen)
-    beside = sorted(view for view in places if is_copy(view) and view_of(view) == chosen)
+    beside = sorted({view for view in places if view_of(view) == chosen} - {chosen})
     return Chosen(
         id=chosen,
         pipelines=[pipeline.name for view, pipeline in kept if view.name == chosen],
-        places=[place for view in (chosen, *beside) for place in places.get(view, [])],
+        places=list(chain.from_iterable(places.get(view, []) for view in (chosen, *beside))),
         beside=beside,
         copies=copies,
         others=_others(chosen, places, declared),
-        sources={
-            one.name: source for one in pipelines if (source := PipelineId.parse(one.name).source) != DEFAULT_SOURCE
-        },
+        sources=_other_sources(pipeline.name for pipeline in pipelines),
     )
+
+
+def _but_copies(views: Iterable[str]) -> list[str]:
+    return sorted({view for view in views if not is_copy(view)})
+
+
+def _other_sources(pipelines: Iterable[str]) -> dict[str, str]:
+    """By pipeline, the source of each that does not read the default one."""
+    sources = {name: PipelineId.parse(name).source for name in pipelines}
+    return {name: source for name, source in sources.items() if source != DEFAULT_SOURCE}
 
 
 def _require_not_kept(chosen: str, kept: Sequence[tuple[ViewStatus, PipelineStatus]]) -> None:

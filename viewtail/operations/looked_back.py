@@ -39,14 +39,15 @@ def place_of(version: int, near: str) -> str:
 
 
 def _left_out(looked: Looked, within_s: float) -> str:
-    reason = f": {looked.failure}" if looked.failure else ""
     if looked.stopped_at is not None and not looked.is_sure:
         upto = "" if looked.back_to is None else f", up to {looked.back_to},"
-        reason = reason or f": reading took {within_s:.0f} s"
-        return f"what is behind {looked.stopped_at}{upto} was not looked at{reason}"
-    if reason or (looked.last is None and not looked.is_all and looked.stopped_at is None):
-        return f"{'the binlog' if looked.back_to is None else 'what is older'} was not looked at{reason}"
-    return ""
+        reason = looked.failure or f"reading took {within_s:.0f} s"
+        return f"what is behind {looked.stopped_at}{upto} was not looked at: {reason}"
+    what = "the binlog" if looked.back_to is None else "what is older"
+    if looked.failure:
+        return f"{what} was not looked at: {looked.failure}"
+    is_cut = looked.last is None and not looked.is_all and looked.stopped_at is None
+    return f"{what} was not looked at" if is_cut else ""
 
 
 def _is_from_no_change(looked: Looked, held: Held) -> bool:

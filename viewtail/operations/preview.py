@@ -64,17 +64,7 @@ def preview(catalog: Catalog, view: BoundView, count: int) -> Preview:
         view = replace(view, copy=as_live(cursor, catalog.database, view).copy)
     with closing(catalog.servers.open_source()) as connection:
         rows = _sample(connection, view, count)
-    projected = projections_for(store, [view], followed_tables([view])).of_rows(view.id, rows, 0)
-    names = [column.name for column in view.table.columns if column.name in view.needed]
-    at = [names.index(column.name) for column in view.key]
-    wanted: dict[Key, Content | None] = {tuple(row[one] for one in at): None for row in rows}
-    refused = {letter.key: letter.reason for letter in projected.parked}
-    for of_view in projected.writes:
-        for key, (_, values) in of_view.writes.items():
-            try:
-                wanted[key] = None if values is None else store.content(view, key, values)
-            except Unfit as error:
-                refused[render_key(key, view.key)] = str(error)
+    wanted, refused = _wanted(store, view, rows)
     found = _found(store, catalog.access(store), view, list(wanted))
     differences = [
         Difference(key=name, before=found.get(key), after=after)
@@ -99,3 +89,23 @@ def _found(store: Store, access: Access, view: BoundView, keys: list[Key]) -> di
         return {}
     with closing(store.reader(access, present)) as reader:
         return {row.key: store.printable(present, row.content) for row in reader.rows(keys)}
+
+
+def _wanted(store: Store, view: BoundView, rows: list[Row]) -> tuple[dict[Key, Content | None], dict[str, str]]:
+    """What the view is to show of these rows, by key, and the rendered keys that it cannot, each with the reason."""
+    projected = projections_for(store, [view], followed_tables([view])).of_rows(view.id, rows, 0)
+    wanted: dict[Key, Content | None] = dict.fromkeys(_keys(view, rows))
+    refused = {letter.key: letter.reason for letter in projected.parked}
+    for of_view in projected.writes:
+        for key, (_, values) in of_view.writes.items():
+            try:
+                wanted[key] = None if values is None else store.content(view, key, values)
+            except Unfit as error:
+                refused[render_key(key, view.key)] = str(error)
+    return wanted, refused
+
+
+def _keys(view: BoundView, rows: list[Row]) -> list[Key]:
+    names = [column.name for column in view.table.columns if column.name in view.needed]
+    at = [names.index(column.name) for column in view.key]
+    return [tuple(row[place] for place in at) for row in rows]

@@ -220,15 +220,17 @@ def canonical_rows(connection: Connection, view: BoundView, keys: Sequence[Key])
     query = select_of(view.table, select_list(columns), where)
     if view.cells is not None:
         query = view.cells.select(select_list(columns), where)
-    rows = fetch_rows(connection, query, columns)
     names = [column.name for column in columns]
-    named: list[_Values] = [dict(zip(names, row, strict=True)) for row in rows]
-    version = view.view.entity.version
-    if version is not None:
-        named.sort(key=lambda row: row[version])
-    newest = {tuple(row[column.name] for column in view.key): row for row in named}  # the last one stays
+    newest = _newest(view, [dict(zip(names, row, strict=True)) for row in fetch_rows(connection, query, columns)])
     # The source may find more than asked for, where its collation takes two keys for one.
     return [newest[key] for key in keys if key in newest]
+
+
+def _newest(view: BoundView, rows: list[_Values]) -> dict[Key, _Values]:
+    version = view.view.entity.version
+    if version is not None:
+        rows.sort(key=lambda row: row[version])
+    return {tuple(row[column.name] for column in view.key): row for row in rows}  # the last one stays
 
 
 def _matches(row: _Values, projected: RowByRow, view: BoundView, wanted: Sequence[Any]) -> bool:

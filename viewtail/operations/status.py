@@ -21,13 +21,12 @@ from projectors.catalog import Catalog
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
 from viewtail.changes.positions import Position, ReadPosition
 from viewtail.changes.retrying import GIVEN_UP, PAUSED, STOPPED
+from viewtail.operations.health import Judged
 from viewtail.servers.sessions import quote
 
 RECENT_S = 90.0  # reports of a pipeline that runs are at most a minute old
 READ_QUERIES = 4  # of `read`, however many pipelines and views there are
 BUSY_ABOVE_S = 1.0  # a pipeline with a larger lag is left alone by what can wait
-BEHIND_S = 60.0  # `status` says behind, and exits 1, above this lag
-WELL = ("running", PAUSED)  # states of a pipeline; what is paused is so on purpose
 _FROM_WELL = ("filled", "filling", "new", "paused", "halted")  # states of a view
 
 
@@ -62,7 +61,7 @@ class ViewStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineStatus:
+class PipelineStatus(Judged):
     """One pipeline and its views."""
 
     name: str
@@ -82,28 +81,8 @@ class PipelineStatus:
     waiting: int | None = None  # changes behind its position, where the source can count them
     paused: Pause | None = None  # also before its process has seen it, and while none runs
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether it runs, and its lag is too large all the same."""
-        return self.state == "running" and self.lag_s > BEHIND_S
-
-    @property
-    def condition(self) -> str:
-        """Its state, or that it is behind."""
-        return "behind" if self.is_behind else self.state
-
-    @property
-    def is_well(self) -> bool:
-        """False when it is down, behind, or has a view that is halted or waits for something, or keys that are parked.
-
-        What is paused is so on purpose: a pipeline counts once it is behind, and a view never.
-        """
-        return (
-            self.state in WELL
-            and self.lag_s <= BEHIND_S
-            and not any(view.state == "halted" or view.parked for view in self.views)
-            and not (self.error and any(view.state in ("new", "filling") for view in self.views))
-        )
+    def view_states(self) -> Sequence[tuple[str, int]]:
+        return [(view.state, view.parked) for view in self.views]
 
 
 def save(session: Session, database: str, pipeline: str, report: Report, *, unless_owned: bool = False) -> bool:

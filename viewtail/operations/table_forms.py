@@ -137,9 +137,7 @@ def _why_no_rest(rest: str) -> str:
     if _LIKE.match(rest) or (found := _REST.match(rest)) is None:
         return ""
     other = found["other"]
-    if not other or other.startswith("PARTITION BY ") or _QUERY.match(other):
-        return ""
-    return f"{other.partition(' ')[0]} is no option of a table"
+    return "" if other and (other.startswith("PARTITION BY ") or _QUERY.match(other)) else _no_option(other)
 
 
 def _why_unlisted(outline: str) -> str:
@@ -163,16 +161,18 @@ def _why_misspelt(outline: str) -> str:
     verb, _, behind = outline.partition(" ")
     if verb == "ADD" and not _ADDS_NO_COLUMN.match(outline):
         return _why_not_added(outline, behind)
-    for pattern in (_MODIFIED, _CHANGED):
-        if found := pattern.match(outline):
-            return _why_odd(found)
-    if verb in ("ALTER", "CONVERT"):
-        is_known = (_ALTERED if verb == "ALTER" else _CONVERTED).match(outline)
-        return "" if is_known else f"{' '.join(outline.split()[:2])} has no form that viewtail knows"
+    if changed := _MODIFIED.match(outline) or _CHANGED.match(outline):
+        return _why_odd(changed)
+    if form := {"ALTER": _ALTERED, "CONVERT": _CONVERTED}.get(verb):
+        return "" if form.match(outline) else f"{' '.join(outline.split()[:2])} has no form that viewtail knows"
     if _KNOWN.match(outline) or _ORDERED.match(outline):
         return ""
-    found = _ALL_OPTIONS.match(outline)
-    return f"{found['other'].partition(' ')[0]} is no option of a table" if found and found["other"] else ""
+    options = _ALL_OPTIONS.match(outline)
+    return _no_option(options["other"] if options else None)
+
+
+def _no_option(other: str | None) -> str:
+    return f"{other.partition(' ')[0]} is no option of a table" if other else ""
 
 
 def _why_not_added(outline: str, behind: str) -> str:
