@@ -15,14 +15,15 @@ from dataclasses import dataclass
 import pymysql
 import pymysql.cursors
 
+from offsets import watermarks
+from offsets.watermarks import WATERMARK
 from viewtail.changes.errors import ViewtailError
 from viewtail.changes.findings import Finding, fail, ok, warn
 from viewtail.servers.facts import MARIADB, ServerFacts, facts_of
 from viewtail.servers.privileges import account, on_database
-from viewtail.servers.sessions import Connection, MySQLAddress, asking, lacks_rights, quote, value_of
+from viewtail.servers.sessions import Connection, MySQLAddress, asking, lacks_rights, value_of
 
 WHERE = "source"
-WATERMARK = "watermark"  # the table
 BINLOG, REPLICATE = "binlog", "replicate"  # kinds of filters: of all that is logged, of what a replica applies
 _WHAT = "filters"
 _RULES = ("do_db", "ignore_db", "do_table", "ignore_table", "wild_do_table", "wild_ignore_table")
@@ -375,6 +376,6 @@ def _said(address: MySQLAddress, database: str, why: str) -> str:
 def _is_there(connection: Connection, database: str, name: str) -> bool:
     """Whether the watermark's row is there; True where it may not be asked."""
     try:
-        return bool(value_of(connection, f"SELECT COUNT(*) FROM {quote(database, WATERMARK)} WHERE name = %s", name))
+        return watermarks.is_there(connection, database, name)
     except pymysql.err.MySQLError as error:
         return lacks_rights(error)

@@ -48,9 +48,9 @@ def id_of(cursor: Any, database: str) -> str:
 
 
 def read(session: Session, database: str) -> Identity | None:
-    """None where the tables are not there, or are of an earlier viewtail."""
+    """None where the tables are not there."""
     with transaction(session, "reading who this deployment is") as cursor:
-        if TABLE not in migrations.columns(cursor, database):
+        if not migrations.are_there(cursor, database):
             return None
         cursor.execute(f"SELECT id, title FROM {quote(database, TABLE)}")
         row = cursor.fetchone()

@@ -23,7 +23,6 @@ import structlog
 
 from offsets.mysql import Session, looking, unavailable
 from viewtail.changes.errors import FencedError, StoreUnavailableError, ViewtailError, place_of
-from viewtail.changes.retrying import HALTED, RETRYING
 from viewtail.servers.sessions import Connection, value_of
 
 _log = structlog.get_logger("viewtail.lease")
@@ -31,7 +30,6 @@ _log = structlog.get_logger("viewtail.lease")
 SESSION_TIMEOUT_S = 6
 RENEW_EVERY_S = 1.5
 ASK_FOR_S = 5  # one question for a lease that another owner has
-TRYING_WITHIN_S = 20.0  # a pipeline that cannot start tries, and reports, every few seconds
 MAX_MARKS = 64  # sessions of an owner that the next one finds; it has about ten
 
 
@@ -41,15 +39,24 @@ def lock_name(database: str, pipeline: str) -> str:
     return name if len(name) <= 64 else "viewtail:" + hashlib.sha256(name.encode()).hexdigest()[:48]
 
 
+# Whether somebody owns a pipeline now, for a statement that has its name in a column, with `held_values`: its lock is
+# named as `lock_name` does.
+_NAMED = "CONCAT(%(locks)s, {0})"
+HELD = (
+    f"IS_USED_LOCK(IF(CHAR_LENGTH({_NAMED}) <= 64, {_NAMED}, "
+    f"CONCAT('viewtail:', LEFT(SHA2({_NAMED}, 256), 48)))) IS NOT NULL"
+)
+
+
+def held_values(database: str) -> dict[str, str]:
+    """The values of HELD in a statement."""
+    return {"locks": f"viewtail:{database}:"}
+
+
 def is_held(cursor: Any, database: str, pipeline: str) -> bool:
     """Whether somebody owns a pipeline now."""
     cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, pipeline),))
     return cursor.fetchone()[0] is not None
-
-
-def is_trying(state: str | None, reported_s_ago: float | None) -> bool:
-    """Whether a pipeline that nobody owns is between two attempts of its process: it holds no lease meanwhile."""
-    return state in (HALTED, RETRYING) and reported_s_ago is not None and reported_s_ago < TRYING_WITHIN_S
 
 
 _NOT_ENDED = frozenset({1094, 1095})  # no such session, not the owner of it

@@ -1,42 +1,37 @@
-"""Tables of an earlier viewtail get the form that schema.py gives them, with their rows.
+"""The form of viewtail's own tables: its version, and the numbered steps from each version to the next.
 
-Each migration adds the new columns, sets them from the old ones, then drops the old ones. It may be cut off after any
-statement: as long as the old columns are there, they count, and the next start begins again.
+The table `schema_version` has a row for each version that a database came to. schema.py describes the present version:
+a new database gets that at once. A change of a table is a change there and a step here, at the end of STEPS, with a
+test that it leads from tests/recorded to what schema.py says; steps are never changed once they were released.
+
+A step may be cut off after any of its statements and begin again, so each is written so that it can. The table
+`watermark` has no steps: on a source it belongs to several deployments, which may be of several versions.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import pymysql
 
 from offsets.lease import lock_name
-from viewtail.changes.errors import RETRIES, StoreUnavailableError
+from viewtail.changes.errors import RETRIES, StoreError, StoreUnavailableError
 from viewtail.servers.sessions import number_of, quote
 
+Step: TypeAlias = Callable[[Any, str], None]  # takes a cursor and the database
+
+FIRST = 1  # the version of viewtail 0.2.0
+STEPS: Sequence[Step] = ()  # the first one leads from FIRST to the version after it
+_INCOMPLETE = 0  # not all tables are made yet
 WAIT_S = 10  # for another process that migrates, and for statements that use a table
 
-
-# By table: how columns get the values of those that they took the place of, which are dropped then. The first one named
-# says whether that is still to be done; others may be missing, since the first versions did not have them.
-_MOVED = {
-    "source": "description = CONCAT({server_identity}, ' with binlogs ', {binlog_base}, '.*')",
-    # Each pipeline was named as its store, and read the one source.
-    "pipeline": "position = IF({binlog_file} IS NULL, NULL, JSON_OBJECT('file', {binlog_file}, 'epoch', {epoch}, "
-    "'end', {end_position}, 'start', {start_position}, 'gtid', COALESCE({gtid}, ''), "
-    "'gtid_base', COALESCE({gtid_base}, ''), 'server', COALESCE({server_identity}, ''))), store = name",
-}
-
-
 _MISSING = (1049, 1146)  # a database, a table
-_VARCHAR = re.compile(r"`\w+` VARCHAR\((\d+)\)")
 
 
-def table_of(ddl: str) -> str:
-    """The table that a CREATE TABLE is of."""
-    return ddl.split("`")[1]
+def newest() -> int:
+    """The version that this program works with."""
+    return FIRST + len(STEPS)
 
 
 def columns(cursor: Any, database: str) -> dict[str, list[str]]:
@@ -52,23 +47,73 @@ def columns(cursor: Any, database: str) -> dict[str, list[str]]:
     return found
 
 
-def visible_columns(cursor: Any, database: str) -> dict[str, list[str]]:
-    """As `columns`, for a reader. Raises PyMySQL's error where no table shows because the user may see none."""
-    found = columns(cursor, database)
-    if not found:
-        # information_schema says nothing of what the user may not see. Of a table that is not there either, a
-        # statement says whether the user might see it.
-        try:
-            cursor.execute(f"SELECT 1 FROM {quote(database, 'view')} LIMIT 0")
-        except pymysql.err.MySQLError as error:
-            if number_of(error) not in _MISSING:
-                raise
-    return found
+def are_there(cursor: Any, database: str) -> bool:
+    """Whether a viewtail ever ran with this database, so that its tables can be read.
+
+    Raises StoreError where they have another form than this program knows, PyMySQL's error where the user may not see
+    them.
+    """
+    version = version_of(cursor, database)
+    if version is not None and _INCOMPLETE < version < newest():
+        raise StoreError(
+            f"viewtail's tables in {database} have version {version}, and this viewtail works with version {newest()}. "
+            "The next `viewtail run` of it brings them there; until then ask with the viewtail that runs"
+        )
+    return version not in (None, _INCOMPLETE)
 
 
-def migrate(cursor: Any, database: str, tables: Sequence[str]) -> None:
-    """Bring tables that are there into the form that their statements `tables` describe; commits at each ALTER."""
-    if not _steps(cursor, database, tables):
+def version_of(cursor: Any, database: str) -> int | None:
+    """None where viewtail never ran. Raises StoreError for tables that this program cannot bring to its version."""
+    # In this order: who makes the tables notes their version first.
+    has_tables = bool({"pipeline", "view"} & columns(cursor, database).keys())
+    version = _noted(cursor, database)
+    if version is None and has_tables:
+        raise StoreError(
+            f"the tables in {database} were made by a viewtail from before 0.2.0, which did not note their version: "
+            f"they cannot be migrated. Let `viewtail run` fill every view anew: stop what runs with this database, "
+            f"DROP DATABASE {quote(database)}; (index tables in it go, too), then start it again. Or name another "
+            "database in VIEWTAIL_MYSQL__URL"
+        )
+    if version is not None and version > newest():
+        raise StoreError(
+            f"viewtail's tables in {database} have version {version}, and this viewtail knows version {newest()} and "
+            "older ones: a newer viewtail has migrated them. Start that one, or a newer one"
+        )
+    return version
+
+
+def _noted(cursor: Any, database: str) -> int | None:
+    try:
+        cursor.execute(f"SELECT MAX(version) FROM {quote(database, 'schema_version')}")
+    except pymysql.err.MySQLError as error:
+        if number_of(error) not in _MISSING:
+            raise
+        return None
+    (version,) = cursor.fetchone()
+    return None if version is None else int(version)
+
+
+def begin(cursor: Any, database: str) -> None:
+    """Other tables are about to be made. Who finds one of them must find a version."""
+    if _noted(cursor, database) is None:
+        _note(cursor, database, _INCOMPLETE)
+
+
+def finish(cursor: Any, database: str) -> None:
+    """All tables are there, as this program makes them."""
+    if _noted(cursor, database) == _INCOMPLETE:
+        _note(cursor, database, newest())
+
+
+def _note(cursor: Any, database: str, version: int) -> None:
+    cursor.execute(f"INSERT IGNORE INTO {quote(database, 'schema_version')} (version) VALUES (%s)", (version,))
+    cursor.connection.commit()
+
+
+def migrate(cursor: Any, database: str) -> None:
+    """Bring the tables from their version to this program's; commits at each step."""
+    version = version_of(cursor, database)
+    if version in (None, _INCOMPLETE, newest()):
         return
     lock = lock_name(database, "migration")
     cursor.execute("SELECT GET_LOCK(%s, %s)", (lock, WAIT_S))
@@ -77,78 +122,9 @@ def migrate(cursor: Any, database: str, tables: Sequence[str]) -> None:
     cursor.execute(f"SET SESSION lock_wait_timeout = {WAIT_S}")
     try:
         # Another process may have done it meanwhile.
-        for step in _steps(cursor, database, tables):
-            cursor.execute(step)
+        for number in range(version_of(cursor, database) or FIRST, newest()):
+            STEPS[number - FIRST](cursor, database)
+            _note(cursor, database, number + 1)
     finally:
         cursor.execute("SELECT RELEASE_LOCK(%s)", (lock,))
         cursor.fetchall()
-
-
-def _steps(cursor: Any, database: str, tables: Sequence[str]) -> list[str]:
-    present = columns(cursor, database)
-    lengths = _lengths(cursor, database)
-    steps: list[str] = []
-    for ddl in tables:
-        name = table_of(ddl)
-        table = quote(database, name)
-        steps += _columns_added(table, ddl, present[name])
-        steps += _columns_widened(table, ddl, lengths.get(name, {}))
-        if name in _MOVED:
-            steps += _columns_moved(table, _MOVED[name], present[name])
-        if name == "view":
-            steps += _key_widened(cursor, database, table)
-    return steps
-
-
-def _defined(ddl: str) -> list[tuple[str, str]]:
-    """Each column's definition, and its name."""
-    return re.findall(r"^  (`(\w+)`.*(?:\n    .*)?),$", ddl, re.MULTILINE)
-
-
-def _columns_added(table: str, ddl: str, present: Sequence[str]) -> list[str]:
-    added = [f"ADD COLUMN {definition}" for definition, name in _defined(ddl) if name not in present]
-    return [f"ALTER TABLE {table} {', '.join(added)}"] if added else []
-
-
-def _lengths(cursor: Any, database: str) -> dict[str, dict[str, int]]:
-    """By table and column: how many characters the texts of a fixed bound may have."""
-    cursor.execute(
-        "SELECT table_name, column_name, character_maximum_length FROM information_schema.columns "
-        "WHERE table_schema = %s AND data_type = 'varchar'",
-        (database,),
-    )
-    found: dict[str, dict[str, int]] = {}
-    for table, column, length in cursor.fetchall():
-        found.setdefault(table, {})[column] = length
-    return found
-
-
-def _columns_widened(table: str, ddl: str, lengths: Mapping[str, int]) -> list[str]:
-    """Names grew when topics became sources."""
-    widened = [
-        f"MODIFY COLUMN {definition}"
-        for definition, name in _defined(ddl)
-        if (declared := _VARCHAR.match(definition)) and lengths.get(name, int(declared[1])) < int(declared[1])
-    ]
-    return [f"ALTER TABLE {table} {', '.join(widened)}"] if widened else []
-
-
-def _columns_moved(table: str, assigned: str, present: Sequence[str]) -> list[str]:
-    named = list(dict.fromkeys(re.findall(r"{(\w+)}", assigned)))
-    if named[0] not in present:
-        return []
-    values = assigned.format_map({name: name if name in present else "NULL" for name in named})
-    dropped = ", ".join(f"DROP COLUMN {name}" for name in named if name in present)
-    return [f"UPDATE {table} SET {values}", "COMMIT", f"ALTER TABLE {table} {dropped}"]
-
-
-def _key_widened(cursor: Any, database: str, table: str) -> list[str]:
-    """Views were one a name; now they are one a name and pipeline."""
-    cursor.execute(
-        "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = %s AND table_name = 'view' "
-        "AND index_name = 'name_idx'",
-        (database,),
-    )
-    if cursor.fetchone() != (1,):
-        return []
-    return [f"ALTER TABLE {table} DROP KEY name_idx, ADD UNIQUE KEY name_idx (name, pipeline_id)"]

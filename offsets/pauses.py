@@ -18,13 +18,11 @@ from viewtail.servers.sessions import quote
 
 MOST_REASON = 1000  # characters that are kept of a reason
 
-# What `pause_of` reads, from `pipeline p` and `view v`; of an earlier viewtail's tables NONE.
+# What `pause_of` reads, from `pipeline p` and `view v`.
 _SINCE = "DATE_FORMAT({0}.paused_at, '%Y-%m-%d %H:%i:%s'), {0}.paused_by, {0}.{1}"
 _AGO = "TIMESTAMPDIFF(MICROSECOND, {0}.paused_at, CURRENT_TIMESTAMP(6)) / 1e6"
 OF_PIPELINE = f"{_SINCE.format('p', 'pause_reason')}, {_AGO.format('p')}, COALESCE(p.paused_lag_ms, 0) / 1e3"
 OF_VIEW = f"{_SINCE.format('v', 'reason')}, {_AGO.format('v')}, 0"
-NONE = "NULL, NULL, NULL, NULL, NULL"
-COLUMNS = 5  # of each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

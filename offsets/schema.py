@@ -16,6 +16,14 @@ from viewtail.servers.sessions import MySQLAddress, create_database, quote, sess
 
 _OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={collation}"
 
+SCHEMA_VERSION = f"""
+CREATE TABLE IF NOT EXISTS {{database}}.`schema_version` (
+  `version` SMALLINT UNSIGNED NOT NULL COMMENT 'that viewtail\'s own tables came to',
+  `since` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when they did',
+  PRIMARY KEY (`version`)
+) {_OPTIONS} COMMENT='viewtail: the form of its own tables; the largest version counts'
+"""
+
 DEPLOYMENT_IDENTITY = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`deployment_identity` (
   `number` TINYINT UNSIGNED NOT NULL COMMENT 'always 1: these tables are of one deployment',
@@ -104,12 +112,11 @@ CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `copy` SMALLINT UNSIGNED NOT NULL DEFAULT 1 COMMENT 'number of this copy of the view; it tells its place',
   `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'pipeline.id of the pipeline that keeps it',
   `fingerprint` CHAR(64) NOT NULL COMMENT 'hash of the declaration that the content was made with',
-  `declaration` CHAR(64) NOT NULL DEFAULT '' COMMENT 'hash of the declaration alone, whatever its table is like',
+  `declaration` CHAR(64) NOT NULL COMMENT 'hash of the declaration alone, whatever its table is like',
   `version_kind` VARCHAR(255) NOT NULL COMMENT 'binlog, or the name of the version column',
   `columns` MEDIUMTEXT NULL COMMENT 'JSON: columns that a topic of all of them has, and had until it was filled',
-  `places` TEXT NULL COMMENT 'where it is in its store, and was, as JSON; NULL: an earlier viewtail kept it',
-  `is_place_ours` TINYINT(1) NOT NULL DEFAULT 1
-    COMMENT 'whether this deployment has begun to fill its place; 1 also where an earlier viewtail did',
+  `places` TEXT NOT NULL COMMENT 'where it is in its store, and was, as JSON',
+  `is_place_ours` TINYINT(1) NOT NULL DEFAULT 0 COMMENT 'whether this deployment has begun to fill its place',
   `state` VARCHAR(16) NOT NULL COMMENT 'new, filling, filled, halted or paused',
   `reason` VARCHAR(2000) NULL COMMENT 'why it is halted, and what to do; why it is paused, if that was said',
   `paused_at` TIMESTAMP(6) NULL COMMENT 'when an operator paused it; NULL: it is not paused',
@@ -213,27 +220,37 @@ CREATE TABLE IF NOT EXISTS {{database}}.`operator_run` (
 """
 
 STORE_TABLES = (
-    *(DEPLOYMENT_IDENTITY, SOURCE, PIPELINE, PIPELINE_STATUS, PIPELINE_OWNER, PIPELINE_MEMBER),
+    *(SCHEMA_VERSION, DEPLOYMENT_IDENTITY, SOURCE, PIPELINE, PIPELINE_STATUS, PIPELINE_OWNER, PIPELINE_MEMBER),
     *(VIEW, DEAD_LETTER, REBUILD, WATERMARK_PASSED, OPERATOR_RUN),
 )
 SOURCE_TABLES = (WATERMARK,)
 
 
+def table_of(ddl: str) -> str:
+    """The table that a CREATE TABLE is of."""
+    return ddl.split("`")[1]
+
+
 def create(
     connection: pymysql.Connection[Any], address: MySQLAddress, database: str, tables: tuple[str, ...], role: str
 ) -> None:
-    """Create the database and its tables where they are missing, and migrate those of an earlier viewtail."""
+    """Create the database and its tables where they are missing, and bring them to this program's version."""
     try:
         create_database(connection, database)
         with connection.cursor() as cursor:
+            is_of_store = SCHEMA_VERSION in tables
+            if is_of_store:
+                migrations.migrate(cursor, database)  # refused before anything is made
             present = migrations.columns(cursor, database)
             collation = facts_of(connection).binary_collation
             for ddl in tables:
-                if migrations.table_of(ddl) not in present:
+                if table_of(ddl) not in present:
                     cursor.execute(ddl.format(database=quote(database), collation=collation))
-            migrations.migrate(cursor, database, tables)
-            if DEPLOYMENT_IDENTITY in tables:
+                if ddl is SCHEMA_VERSION:
+                    migrations.begin(cursor, database)
+            if is_of_store:
                 deployments.make(cursor, database, address)
+                migrations.finish(cursor, database)
         connection.commit()
     except pymysql.err.MySQLError as error:
         raise session_error(error, address, role) from None

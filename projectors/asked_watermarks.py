@@ -16,17 +16,17 @@ from collections.abc import Callable, Collection, Sequence
 import pymysql
 import structlog
 
+from offsets import watermarks
 from offsets.lease import lock_name
-from offsets.mysql import OwnSession, Session, transaction
+from offsets.mysql import OwnSession, Session
 from projectors.watermarks import ASKED, WatermarkPlace, Watermarks
 from viewtail.changes.batches import Watermark
 from viewtail.changes.errors import StopRequested, StoreUnavailableError, ViewtailError, WatermarkMissingError
 from viewtail.changes.repeating import Repeats
-from viewtail.servers.sessions import Connection, quote, value_of
+from viewtail.servers.sessions import Connection, value_of
 
 _log = structlog.get_logger("viewtail.pipeline")
 
-KEPT_MINUTES = 10
 MOST_ASKERS = 64  # processes that ask at the same time, each with a watermark row of its own
 _FORGET_EVERY_S = 60.0
 _ATTEMPTS = 5
@@ -46,15 +46,15 @@ class PassedWatermarks:
 
     def __init__(self, open_: Callable[[], Connection], database: str, pipeline_id: int, stop: threading.Event) -> None:
         self._session = OwnSession(open_)
-        self._table = quote(database, "watermark_passed")
+        self._database = database
         self._pipeline_id = pipeline_id
         self._stop = stop
         self._waiting: queue.SimpleQueue[Sequence[Watermark]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._forgot_at = float("-inf")
 
-    def __call__(self, watermarks: Sequence[Watermark]) -> None:
-        self._waiting.put(watermarks)
+    def __call__(self, passed: Sequence[Watermark]) -> None:
+        self._waiting.put(passed)
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="passed", daemon=True)
             self._thread.start()
@@ -71,12 +71,10 @@ class PassedWatermarks:
         self._session.close()
 
     def _note(self, marks: Sequence[Watermark]) -> None:
-        rows = [(mark.token, self._pipeline_id, mark.version) for mark in marks]
-        insert = f"INSERT IGNORE INTO {self._table} (token, pipeline_id, version) VALUES (%s, %s, %s)"
+        passed = [(mark.token, mark.version) for mark in marks]
         for attempt in range(_ATTEMPTS):
             try:
-                with transaction(self._session, "noting that a watermark was passed") as cursor:
-                    cursor.executemany(insert, rows)
+                watermarks.note_passed(self._session, self._database, self._pipeline_id, passed)
                 self._forget()
                 return
             except ViewtailError as error:
@@ -87,12 +85,7 @@ class PassedWatermarks:
     def _forget(self) -> None:
         if time.monotonic() - self._forgot_at > _FORGET_EVERY_S:
             self._forgot_at = time.monotonic()
-            with transaction(self._session, "forgetting passed watermarks") as cursor:
-                cursor.execute(
-                    f"DELETE FROM {self._table} WHERE passed_at < CURRENT_TIMESTAMP(6) - INTERVAL %s MINUTE "
-                    "ORDER BY passed_at LIMIT 10000",
-                    (KEPT_MINUTES,),
-                )
+            watermarks.forget_passed(self._session, self._database)
 
 
 class AskedWatermarks(Watermarks):
@@ -123,7 +116,6 @@ class AskedWatermarks(Watermarks):
         self._new_token = lambda: ASKED + secrets.token_hex(16)[len(ASKED) :]
         self._store = OwnSession(open_store)
         self._database = database
-        self._passed_table = quote(database, "watermark_passed")
         self._pipelines, self._trouble, self._say = pipelines, trouble, say
         self._troubles = Repeats(_SAY_AGAIN_S)
         self._locked: Connection | None = None  # that holds the lock on the row's number
@@ -139,7 +131,7 @@ class AskedWatermarks(Watermarks):
         began, pause_s = time.monotonic(), _LOOK_EVERY_S[0]
         wanted = set(self._pipelines())
         while not stop.is_set() and time.monotonic() - began < timeout_s:
-            for token, versions in self._passed(tokens).items():
+            for token, versions in watermarks.passed(self._store, self._database, tokens).items():
                 if wanted and wanted <= versions.keys():
                     # Partitions know one watermark by one version.
                     version = max(versions[one] for one in wanted)
@@ -183,17 +175,6 @@ class AskedWatermarks(Watermarks):
     def close(self) -> None:
         super().close()
         self._store.close()
-
-    def _passed(self, tokens: Sequence[str]) -> dict[str, dict[int, int]]:
-        """The versions by which pipelines passed them, by token and pipeline."""
-        found: dict[str, dict[int, int]] = {token: {} for token in tokens}
-        with transaction(self._store, "looking for watermarks that were passed") as cursor:
-            cursor.execute(
-                f"SELECT token, pipeline_id, version FROM {self._passed_table} WHERE token IN %s", (list(tokens),)
-            )
-            for token, pipeline_id, version in cursor.fetchall():
-                found[token][pipeline_id] = version
-        return found
 
     def _have_row(self) -> None:
         """A watermark row that no other process writes: the lock on its number is this session's."""

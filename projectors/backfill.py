@@ -20,13 +20,14 @@ from typing import Any, NoReturn
 import structlog
 
 from ingest.canonical.chunks import CanonicalRows, Chunk, row_order
+from offsets.backfills import BackfillProgress
+from offsets.views import Event, State, ViewRecord
 from projectors import failpoints
 from projectors.dead_letters import DeadLetters, Parking
 from projectors.pace import GivingWay, Pace
 from projectors.projection import Projected, Projections
 from projectors.stores import GuardedSink, Sink, guarded
 from projectors.view_life import ViewLife
-from projectors.view_states import BackfillProgress, Event, State, ViewRecord
 from projectors.views import BoundView
 from projectors.watermarks import Watermarks
 from viewtail.changes.errors import StopRequested

@@ -16,6 +16,7 @@ from contextlib import closing
 import structlog
 
 from ingest.canonical.chunks import CHUNK_BYTES
+from offsets.backfills import BackfillProgress
 from offsets.mysql import OwnSession, looking
 from projectors import copies, log_fill
 from projectors.catalog import Catalog
@@ -24,7 +25,6 @@ from projectors.rebuilds import ASKED, Rebuild, Rebuilds, Stage
 from projectors.stores import Store
 from projectors.stores.registry import store_named
 from projectors.view_life import ViewLife
-from projectors.view_states import BackfillProgress
 from projectors.views import BoundView, Move
 from viewtail.changes.errors import AnotherServerError, FencedError, StopRequested, ViewtailError, place_of
 from viewtail.changes.retrying import reaction_to

@@ -396,7 +396,7 @@ def _with_previous(bound: BoundView) -> BoundView:
 
 def made_by(view: BoundView, declaration: str) -> BoundView | None:
     """The view by the declaration of that hash, in the same place: it or its previous one; None: neither is that."""
-    if declaration in ("", declaration_hash(view.view)):  # an earlier viewtail kept none
+    if declaration == declaration_hash(view.view):
         return view
     previous = view.previous
     if previous is None or declaration != declaration_hash(previous.view):
@@ -418,13 +418,6 @@ def _needed(table: Table, key: Sequence[Column], names: Collection[str] | None) 
         for column in table.columns
         if column in key or (column.kind is not Kind.UNSUPPORTED and (names is None or column.name in names))
     )
-
-
-def earlier_fingerprint(bound: BoundView) -> str:
-    """The one of a viewtail that took each function to use all columns of the table."""
-    is_wide = bool(_functions(bound.view)) and not bound.view.columns
-    needed = _needed(bound.table, bound.key, None) if is_wide else bound.needed
-    return _fingerprint(bound.view, bound.table, bound.key, needed)
 
 
 def declaration_hash(view: View) -> str:

@@ -11,14 +11,15 @@ import structlog
 from ingest import History, SourceAccess, SourceKind, Tables
 from ingest.canonical import Descriptions, is_denied
 from offsets import deployments, epochs, schema
+from offsets.keepers import kept_elsewhere, known_views
 from offsets.mysql import OwnSession, saved_position
+from offsets.views import GETS_NOTHING, ViewStates, places_ours
 from projectors.binding import bind, declaration_hash, named_columns
 from projectors.servers import Servers
 from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.stores.owners import Claimant
 from projectors.stores.registry import STORES, store_named
-from projectors.view_states import GETS_NOTHING, ViewStates, kept_elsewhere, known_views, places_ours
 from projectors.views import BoundView, View
 from projectors.watermarks import WatermarkPlace
 from viewtail.changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError

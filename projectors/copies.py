@@ -19,7 +19,9 @@ from datetime import UTC, datetime
 import structlog
 
 from offsets import Owner
+from offsets.keepers import known_views
 from offsets.mysql import Session
+from offsets.views import KEPT, State, ViewRecord, ViewStates
 from projectors import failpoints
 from projectors.binding import declaration_hash, made_by
 from projectors.catalog import Catalog
@@ -27,8 +29,8 @@ from projectors.pace import GivingWay, Pace
 from projectors.rebuilds import ASKED, DEFAULT_KEEP_S, Rebuild, Rebuilds, Stage, choice
 from projectors.stores import GradualSwapping, NoCopy, Store, Swapping
 from projectors.stores.registry import store_of
-from projectors.view_states import KEPT, KnownView, State, ViewRecord, ViewStates, known_views
-from projectors.views import BoundView, view_of
+from projectors.views import BoundView
+from viewtail.changes.copy_ids import view_of
 from viewtail.changes.errors import DeclarationError, StoreError, ViewtailError
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.retrying import reaction_to
@@ -134,7 +136,7 @@ class _Copies:
 
     def look(self) -> None:
         """At what is in the tables now."""
-        self.known: Mapping[str, KnownView] = self.rebuilds.states.declarations()
+        self.known: Mapping[str, ViewRecord] = self.rebuilds.states.declarations()
         self.beside = {name: one for name, one in self.rebuilds.read().items() if name in self.views}
         self._choices = self.rebuilds.choices()
 
@@ -240,7 +242,7 @@ def _say_in_place(store: Store, copies: _Copies) -> None:
             _log.warning("a changed view is not built beside the one that readers have", view=name, reason=why)
 
 
-def _is_changed(view: BoundView, known: KnownView) -> bool:
+def _is_changed(view: BoundView, known: ViewRecord) -> bool:
     """Whether another declaration made the live copy than the present one."""
     maker = made_by(view, known.declaration)
     # One that is new shows nothing that readers could rely on, unless its declaration is there to fill it.

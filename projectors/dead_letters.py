@@ -7,7 +7,6 @@ owner of the pipeline looks for that now and then. A view that does little but p
 from __future__ import annotations
 
 import copy
-import hashlib
 import threading
 import time
 from collections import Counter
@@ -16,12 +15,12 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from offsets.mysql import Session, reading, transaction
+from offsets import dead_letters
+from offsets.mysql import Session
 from projectors.views import BoundView
 from viewtail.changes.rendering import key_renderer
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Parked, ViewWrites
-from viewtail.servers.sessions import quote
 
 _log = structlog.get_logger("viewtail.pipeline")
 
@@ -49,7 +48,7 @@ class DeadLetters:
 
     def __init__(self, session: Session, database: str, views: Sequence[BoundView], ids: dict[str, int]) -> None:
         self._session = session
-        self._table = quote(database, "dead_letter")
+        self._database = database
         self._columns = {view.id: view.key for view in views}
         self._ids = ids
         self._known = _Known({view.id: set() for view in views})
@@ -62,7 +61,7 @@ class DeadLetters:
 
     def load(self) -> None:
         """Learn which keys are parked, before anybody parks others."""
-        self._known.seen = self._fingerprint()
+        self._known.seen = self._seen_now()
         self._remember(self._read(), self._known.changes)
 
     def look_again(self) -> None:
@@ -73,7 +72,7 @@ class DeadLetters:
         known, began = self._known, time.monotonic()
         if began < known.look_at or not self._ids:
             return
-        found = self._fingerprint()
+        found = self._seen_now()
         for _ in range(_LOOK_TRIES if found != known.seen else 0):
             before = known.changes
             if self._remember(self._read(), before):
@@ -82,32 +81,15 @@ class DeadLetters:
         now = time.monotonic()
         known.look_at = now + max(LOOK_EVERY_S, (now - began) / _LOOK_SHARE)
 
-    def _fingerprint(self) -> tuple[object, ...]:
-        """Of the letters in the table: another one when some were added or removed."""
-        if not self._ids:
-            return ()
-        with reading(self._session, "looking at the dead letters") as cursor:
-            cursor.execute(f"SELECT COUNT(*), MAX(last_at), MAX(first_at) FROM {self._table} {self._ours}", self._which)
-            found: tuple[object, ...] = cursor.fetchone()
-        return found
+    def _seen_now(self) -> tuple[object, ...]:
+        return dead_letters.fingerprint(self._session, self._database, self._ids.values())
 
     def _read(self) -> dict[str, set[str]]:
         names = {number: name for name, number in self._ids.items()}
         keys: dict[str, set[str]] = {name: set() for name in self._known.keys}
-        if names:
-            with transaction(self._session, "reading the dead letters") as cursor:
-                cursor.execute(f"SELECT view_id, rendered_key FROM {self._table} {self._ours}", self._which)
-                for number, key in cursor.fetchall():
-                    keys[names[number]].add(key)
+        for number, key in dead_letters.keys(self._session, self._database, names):
+            keys[names[number]].add(key)
         return keys
-
-    @property
-    def _ours(self) -> str:
-        return "WHERE view_id IN %(views)s"
-
-    @property
-    def _which(self) -> dict[str, object]:
-        return {"views": sorted(self._ids.values())}
 
     def _remember(self, keys: dict[str, set[str]], changes: int) -> bool:
         """Whether nothing changed here since there had been so many changes."""
@@ -128,15 +110,7 @@ class DeadLetters:
     def record(self, parked: Iterable[Parked]) -> None:
         """Durable on return; called before the offset moves past them."""
         letters = list(parked)
-        with transaction(self._session, "recording dead letters") as cursor:
-            for letter in letters:
-                cursor.execute(
-                    f"INSERT INTO {self._table} (view_id, key_hash, rendered_key, version, reason) "
-                    "VALUES (%s, %s, %s, %s, %s) ON DUPLICATE KEY UPDATE attempt_count = attempt_count + 1, "
-                    "reason = IF(VALUES(version) < version, reason, VALUES(reason)), "
-                    "version = GREATEST(version, VALUES(version))",
-                    (self._ids[letter.view], key_hash(letter.key), letter.key, letter.version, letter.reason[:2000]),
-                )
+        dead_letters.record(self._session, self._database, self._ids, letters)
         with self._known.lock:
             self._known.changes += 1
             for letter in letters:
@@ -165,35 +139,13 @@ class DeadLetters:
         self._clear(view, dict.fromkeys(sorted(self.keys_of(view)), MAX_VERSION))
 
     def _clear(self, view: str, upto: Mapping[str, int]) -> None:
-        """By key, the letters of changes up to a version: of a newer one another process may have told meanwhile."""
+        """By key, the letters of changes up to a version."""
         if not upto:
             return
-        gone = []
-        with transaction(self._session, "clearing dead letters") as cursor:
-            for key, version in upto.items():
-                where, values = "view_id = %s AND key_hash = %s", (self._ids[view], key_hash(key))
-                if not cursor.execute(f"DELETE FROM {self._table} WHERE {where} AND version <= %s", (*values, version)):
-                    cursor.execute(f"SELECT 1 FROM {self._table} WHERE {where}", values)
-                    if cursor.fetchone() is not None:
-                        continue
-                gone.append(key)
+        gone = dead_letters.clear(self._session, self._database, self._ids[view], upto)
         with self._known.lock:
             self._known.changes += 1
             self._known.keys[view].difference_update(gone)
-
-
-def erase_letters(session: Session, database: str, views: Sequence[str], key: str) -> int:
-    """Delete the dead letters of an entity, by its rendered key, from these views; returns how many there were."""
-    if not views:
-        return 0
-    with transaction(session, "erasing dead letters") as cursor:
-        marks = ", ".join(["%s"] * len(views))
-        count: int = cursor.execute(
-            f"DELETE FROM {quote(database, 'dead_letter')} WHERE key_hash = %s AND view_id IN "
-            f"(SELECT id FROM {quote(database, 'view')} WHERE name IN ({marks}))",
-            (key_hash(key), *views),
-        )
-        return count
 
 
 class Parking:
@@ -235,8 +187,3 @@ class Parking:
                     f"{self._in_a_row.pop(view)} keys in a row could not be applied, the last because: {last}. Mend "
                     f"that, then backfill the view again: viewtail replay {view}",
                 )
-
-
-def key_hash(key: str) -> bytes:
-    """Of a rendered key: its letter's place in the table."""
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:16]

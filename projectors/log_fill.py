@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection, Mapping
 import structlog
 
 from ingest import Source
+from offsets.backfills import BackfillProgress
+from offsets.views import State, ViewRecord, ViewStates
 from projectors.view_life import ViewLife
-from projectors.view_states import BackfillProgress, State, ViewRecord, ViewStates
 from projectors.watermarks import Watermarks
 from viewtail.changes.batches import STREAM_END
 from viewtail.changes.errors import SourceError, StopRequested

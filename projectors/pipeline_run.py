@@ -16,14 +16,17 @@ from ingest.canonical import describe
 from ingest.canonical.chunks import CHUNK_BYTES, CanonicalRows, row_order
 from ingest.canonical.tables import row_estimates
 from offsets import OffsetStore, Owner, owners, pauses
+from offsets.backfills import SharedProgress
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
+from offsets.views import GETS_NOTHING, State, ViewRecord, ViewStates
 from projectors import copies, log_fill
 from projectors.asked_watermarks import PassedWatermarks
 from projectors.backfill import Backfill, BackfillVitals
 from projectors.binding import bind
 from projectors.catalog import Catalog
 from projectors.dead_letters import DeadLetters
+from projectors.declared import all_declared
 from projectors.every_change import projections_for, with_forms
 from projectors.pace import GivingWay
 from projectors.pipeline import Pipeline
@@ -33,12 +36,11 @@ from projectors.proving.recent import RecentKeys
 from projectors.proving.view_lock import ViewLock
 from projectors.read_back import ReadBack
 from projectors.rebuilds import Rebuild
-from projectors.siblings import SharedProgress, Siblings
+from projectors.siblings import Siblings
 from projectors.stores import GuardedSink, Store, guarded
 from projectors.stores.registry import store_named
 from projectors.stream_fill import StreamFill
 from projectors.view_life import BackfillGate, FitsFrom, ViewLife
-from projectors.view_states import GETS_NOTHING, State, ViewRecord, ViewStates
 from projectors.views import BoundView
 from projectors.watermarks import Watermarks
 from viewtail.changes.batches import Followed
@@ -254,12 +256,16 @@ def open_run(
 
 def _followed(store: Store, views: Sequence[BoundView], states: ViewStates) -> dict[tuple[str, str], Followed]:
     followed = followed_tables(views)
-    return with_forms(followed, views, states.former(views)) if store.keeps_every_change else followed
+    return (
+        with_forms(followed, views, states.former([view.id for view in views]))
+        if store.keeps_every_change
+        else followed
+    )
 
 
 def _records(source: Source, states: ViewStates, views: Sequence[BoundView]) -> dict[str, ViewRecord]:
     """The views' states, by id: those that changed are new, and others of the pipeline are kept no more."""
-    records = log_fill.refuse(source, states, states.sync(views))
+    records = log_fill.refuse(source, states, states.sync(all_declared(views)))
     states.retire_others(records)
     for record in records.values():
         if record.state is State.PAUSED:  # before this start; or it restarted for that, since a copy is beside

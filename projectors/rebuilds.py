@@ -14,9 +14,10 @@ from typing import Any
 
 from offsets import Owner, migrations
 from offsets.mysql import Session, check_fence, reading, transaction
+from offsets.views import Event, State, ViewStates
 from projectors.binding import made_by
-from projectors.view_states import Event, State, ViewStates
-from projectors.views import BoundView, Move, copy_id, view_of
+from projectors.views import BoundView, Move
+from viewtail.changes.copy_ids import copy_id, view_of
 from viewtail.changes.errors import ViewtailError
 from viewtail.servers.sessions import quote
 

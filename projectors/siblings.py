@@ -11,28 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
+from offsets import keepers
+from offsets.keepers import Keeper
 from offsets.mysql import Session, reading
+from offsets.views import Event, State
 from projectors.view_life import ViewLife
-from projectors.view_states import BackfillProgress, Event, State
 from viewtail.changes.pipelines import PipelineId
-from viewtail.servers.sessions import quote
-
-
-class _Record(NamedTuple):
-    """A view as one pipeline has it."""
-
-    pipeline: str
-    pipeline_id: int
-    view: str
-    state: str
-    fingerprint: str
-    watermark: int
-
-    def is_ready(self, fingerprint: str) -> bool:
-        """Whether its pipeline gets the view's changes, or will not: then it is halted, and new again after that."""
-        return self.fingerprint == fingerprint and self.state != State.NEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +47,20 @@ class Siblings:
         return [view for view in life.to_backfill() if self._are_ready(life, view, names, records)]
 
     @staticmethod
-    def _are_ready(life: ViewLife, view: str, names: Collection[str], records: Sequence[_Record]) -> bool:
+    def _are_ready(life: ViewLife, view: str, names: Collection[str], records: Sequence[Keeper]) -> bool:
+        """Whether all get the view's changes, or will not: then it is halted, and new again after that."""
         fingerprint = life.views[view].fingerprint
-        return {one.pipeline for one in records if one.view == view and one.is_ready(fingerprint)} == names
+        ready = {
+            row.name
+            for row, record in records
+            if record.name == view and record.fingerprint == fingerprint and record.state is not State.NEW
+        }
+        return ready == names
 
     @staticmethod
-    def _begin_again(life: ViewLife, views: Collection[str], records: Sequence[_Record]) -> None:
+    def _begin_again(life: ViewLife, views: Collection[str], records: Sequence[Keeper]) -> None:
         """A view that is filled here, and not with a sibling, lacks what that one lost."""
-        lacking = {one.view for one in records if one.state in (State.NEW, State.BACKFILLING)}
+        lacking = {record.name for _, record in records if record.state in (State.NEW, State.BACKFILLING)}
         life.states.move(Event.LOST, sorted(lacking.intersection(views)))
 
     def _say_ready(self, life: ViewLife, views: Sequence[str]) -> None:
@@ -80,40 +71,6 @@ class Siblings:
             for view in new:
                 life.states.begin_backfill(view, version, 0, "")
 
-    def _records(self, session: Session, names: Collection[str]) -> list[_Record]:
+    def _records(self, session: Session, names: Collection[str]) -> list[Keeper]:
         with reading(session, "reading the views of sibling pipelines") as cursor:
-            return records_of(cursor, self.database, names)
-
-
-def records_of(cursor: Any, database: str, pipelines: Collection[str]) -> list[_Record]:
-    """Every view of these pipelines."""
-    cursor.execute(
-        "SELECT p.name, p.id, v.name, v.state, v.fingerprint, COALESCE(v.watermark_version, 0) "
-        f"FROM {quote(database, 'view')} v JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id "
-        "WHERE p.name IN %(names)s",
-        {"names": sorted(pipelines)},
-    )
-    return [_Record(*row) for row in cursor.fetchall()]
-
-
-@dataclass(eq=False)
-class SharedProgress(BackfillProgress):
-    """The progress of a backfill that fills the view for all siblings."""
-
-    siblings: Callable[[], Collection[str]]  # names of the other pipelines
-
-    def finish(self, end: int, kept_count: int | None) -> None:
-        """As BackfillProgress, with those siblings that were ready before the watermark."""
-        names = self.siblings()
-        with self._ending(kept_count) as cursor:
-            table = quote(self.database, "view")
-            cursor.execute(
-                f"SELECT watermark_version FROM {table} WHERE pipeline_id = %s AND name = %s FOR UPDATE",
-                (self.owner.id, self.view),
-            )
-            (watermark,) = cursor.fetchone()
-            for one in records_of(cursor, self.database, names) if names else ():
-                if one.view == self.view and one.state == State.BACKFILLING and one.watermark <= (watermark or 0):
-                    # The rows are the leader's: what its witness shows counts for them.
-                    self._finish(cursor, one.pipeline_id, 0, 0)
-            self._finish(cursor, self.owner.id, end, kept_count)
+            return keepers.read(cursor, self.database, of=names)

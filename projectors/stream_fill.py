@@ -18,11 +18,12 @@ from typing import Any
 import structlog
 
 from ingest.canonical.chunks import Chunk, row_order
+from offsets.fill_keys import key_from_text, key_text
+from offsets.views import ViewRecord
 from projectors import failpoints
 from projectors.backfill import Backfill
 from projectors.projection import Projected
 from projectors.stores import Publisher
-from projectors.view_states import ViewRecord, key_from_text, key_text
 from projectors.views import BoundView
 from viewtail.changes.batches import Batch, Origin
 from viewtail.changes.errors import StopRequested
@@ -282,5 +283,5 @@ class StreamFill(Backfill):
     def _last_key(self, record: ViewRecord) -> tuple[Any, ...] | None:
         """Where the topic itself says that this filling is; MySQL may be behind it."""
         text = self.windows.fill_of(self.view.id)
-        key, order, of = key_from_text(text or None, 0)
+        key, order, of = key_from_text(text or None)
         return key or None if of == record.watermark_version and order == row_order(self.view.table) else None

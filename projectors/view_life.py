@@ -1,7 +1,7 @@
 """The life of a pipeline's views while one process owns the pipeline.
 
 It knows which views get changes, which are halted and which need a backfill. The pipeline and the handling of table
-changes report what happened; backfills ask what to do. The states and the ways between them are in view_states.py.
+changes report what happened; backfills ask what to do. The states and the ways between them are in offsets/views.py.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import Any
 import structlog
 
 from offsets.mysql import Session
+from offsets.views import KEPT, Event, State, ViewRecord, ViewStates
+from projectors.declared import declared
 from projectors.projection import Projections
 from projectors.stores import NOT_AS_DECLARED, Sink, guarded
 from projectors.stores.owners import TO_TAKE_OVER
 from projectors.stores.registry import store_of
-from projectors.view_states import KEPT, Event, State, ViewRecord, ViewStates
 from projectors.views import BoundView, View
 from viewtail.changes.batches import Followed, Halt
 
@@ -242,9 +243,9 @@ class ViewLife:
         """The view is bound to its table as that is now; `sink` is the pipeline's."""
         guard = guarded(sink)
         if guard is None or guard.fit(view):
-            self.states.keep(view)
+            self.states.keep(declared(view))
         else:  # its place is made again for that, and only before there are changes: the view is new
-            self.states.sync([view])
+            self.states.sync([declared(view)])
             self.projections.halt(view.id)
             self.wake.set()
         # Last: where something failed, the statement comes again and finds the view as it was bound before.

@@ -6,20 +6,19 @@ projectors/binding.py decides whether a declaration can work with its table, and
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from viewtail.changes.batches import Row
 from viewtail.changes.bodies import CODECS
+from viewtail.changes.copy_ids import copy_id, is_copy
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Table, full_name, is_pattern, names_of
 
 if TYPE_CHECKING:
     from ingest.canonical.newest_cells import NewestCells
 
-_OF_COPY = re.compile(r"~[0-9]+$")
 
 RowFunction = Callable[[Mapping[str, Any]], Any]
 
@@ -333,21 +332,6 @@ def _only(given: Mapping[str, str | int] | None, where: str) -> tuple[tuple[str,
         if not isinstance(name, str) or not isinstance(value, str | int) or isinstance(value, bool):
             raise DeclarationError(f"{where}: only has the value of a column as a text or an integer, not {value!r}")
     return tuple(sorted(given.items()))
-
-
-def copy_id(view: str, copy: int) -> str:
-    """The id of a copy that is beside the live one: 'mysql:by_email~2'."""
-    return f"{view}~{copy}"
-
-
-def view_of(copy: str) -> str:
-    """The id of the view that an id is of, itself or a copy beside it."""
-    return _OF_COPY.sub("", copy)
-
-
-def is_copy(name: str) -> bool:
-    """Whether it is the id of a copy beside a live one."""
-    return _OF_COPY.search(name) is not None
 
 
 def column_names(given: str | Sequence[str], label: str) -> tuple[str, ...]:

@@ -17,10 +17,11 @@ from typing import Any
 import pymysql
 import structlog
 
+from offsets import watermarks
 from offsets.mysql import OwnSession
 from viewtail.changes.batches import Watermark
 from viewtail.changes.errors import SourceUnavailableError, StopRequested, WatermarkMissingError
-from viewtail.servers.sessions import Connection, quote
+from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.backfill")
 
@@ -85,7 +86,6 @@ class Watermarks:
         self._new_token = new_token
         self._place = place
         self._session = OwnSession(self._open)
-        self._table = quote(place.schema, "watermark")
         self._name = place.row(name)
         self._seen: dict[str, int] = {}
         self._written: dict[str, int] = {}  # token -> how many were written before it
@@ -149,18 +149,11 @@ class Watermarks:
             connection = self._session()
             try:
                 with connection.cursor() as cursor:
-                    update = f"UPDATE {self._table} SET token = %s WHERE name = %s"
-                    # Not INSERT at once: InnoDB spends a number of the key on each, whether a row comes of it or not.
-                    if not cursor.execute(update, (token, self._name)):
-                        cursor.execute(
-                            f"INSERT INTO {self._table} (name, token) VALUES (%s, %s) "
-                            "ON DUPLICATE KEY UPDATE token = %s",
-                            (self._name, token, token),
-                        )
+                    watermarks.write(cursor, self._place.schema, self._name, token)
             except pymysql.err.MySQLError as error:
                 connection.close()
                 raise SourceUnavailableError(
-                    f"writing a watermark into {self._table} failed: "
+                    f"writing a watermark into {watermarks.table_in(self._place.schema)} failed: "
                     f"{' '.join(str(part) for part in error.args)}. `viewtail check` lists the grants it needs"
                 ) from None
             with self._changed:
@@ -184,15 +177,15 @@ class Watermarks:
         connection.autocommit(True)  # one that hangs in between would hold the row for the next owner
         return connection
 
-    def saw(self, watermarks: Sequence[Watermark]) -> None:
+    def saw(self, passed: Sequence[Watermark]) -> None:
         """Called by the pipeline when everything before these watermarks is durable."""
-        if watermarks:
+        if passed:
             with self._changed:
-                self._seen.update({mark.token: mark.version for mark in watermarks})
+                self._seen.update({mark.token: mark.version for mark in passed})
                 while len(self._seen) > _REMEMBERED:
                     del self._seen[next(iter(self._seen))]
                 self._changed.notify_all()
-            if asked := [mark for mark in watermarks if mark.token.startswith(ASKED)]:
+            if asked := [mark for mark in passed if mark.token.startswith(ASKED)]:
                 self._tell(asked)
 
     def begin_again(self) -> None:
@@ -220,11 +213,9 @@ class Watermarks:
         """Whether the snapshot of this cursor's transaction has the watermark of that version, or a later one."""
         if not self._place.is_with_rows:  # it was passed when all before it had been read from these tables
             return True
-        cursor.execute(f"SELECT token FROM {self._table} WHERE name = %s", (self._name,))
-        row = cursor.fetchone()
-        if row is None:
+        token = watermarks.token_of(cursor, self._place.schema, self._name)
+        if token is None:
             return False
-        (token,) = row
         with self._changed:
             if self._seen.get(token, -1) >= version:
                 return True

@@ -22,7 +22,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
-from projectors.view_states import State
+from offsets.views import State
 from viewtail import probes
 from viewtail.changes.errors import SettingsError
 from viewtail.changes.retrying import HALTED, PROCESS_ENDED, RETRYING, STANDBY

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from projectors.view_states import State
+from offsets.views import State
 from viewtail.changes.retrying import STANDBY
 from viewtail.logs import masked
 from viewtail.operations.health import Reported, reported

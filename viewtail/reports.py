@@ -18,12 +18,12 @@ import structlog
 
 from offsets.owners import this_process
 from offsets.pauses import Pause
+from offsets.pipelines import Report, save_report
+from offsets.views import State
 from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun
-from projectors.view_states import State
 from viewtail.changes.errors import ViewtailError
 from viewtail.changes.retrying import PAUSED
-from viewtail.operations import status
 
 _log = structlog.get_logger("viewtail.worker")
 
@@ -151,10 +151,10 @@ class Reporter:
         return {"state": state, "error": error or (own.backfill_error if own else None)}
 
     def save(self, *, unless_owned: bool = False) -> None:
-        """Into MySQL, for `status`; a failure here is no reason to stop. `unless_owned` is as of `status.save`."""
+        """Into MySQL, for `status`; a failure here is no reason to stop. `unless_owned` is as of `save_report`."""
         with self._saving:
             line = self._line()
-            report = status.Report(
+            report = Report(
                 state=line["state"],
                 error=line["error"],
                 lag_ms=int(line.get("lag_s", 0) * 1000),
@@ -168,7 +168,7 @@ class Reporter:
             session = catalog.session()
             try:
                 database = catalog.database
-                is_saved = status.save(session, database, self._pipeline, report, unless_owned=unless_owned)
+                is_saved = save_report(session, database, self._pipeline, report, unless_owned=unless_owned)
                 self._saved = _told(line) if is_saved else (None, None, None)
             except ViewtailError as error:
                 _log.debug("status not saved", error=str(error))

@@ -33,7 +33,7 @@ class BinlogPosition:
     start: int  # where the last transaction begins (its GTID event); == end when none was read yet
     gtid: str = ""  # of that transaction, 'uuid:number'; '' when none was read yet
     gtid_base: str = ""  # set of GTIDs that, grown to reach `gtid`, is all that was seen; '' when not known
-    server: str = ""  # identity of the server whose binlog it is; '' when not known (by an earlier viewtail)
+    server: str = ""  # identity of the server whose binlog it is; '' when not known
     # Set of GTIDs: `seen`, and behind it nothing but viewtail's own transactions. The one that saved it is not in it.
     quiet: str = ""  # '': not known
 

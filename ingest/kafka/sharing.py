@@ -30,7 +30,7 @@ def process_in(client_id: str) -> str | None:
 
 
 def deployment_in(client_id: str) -> str:
-    """The beginning of the id of its deployment; '' for another program, and for an earlier viewtail."""
+    """The beginning of the id of its deployment; '' for another program."""
     found = _DEPLOYMENT.search(client_id.partition(_IS)[0]) if _IS in client_id else None
     return found[1] if found is not None else ""
 

@@ -14,6 +14,7 @@ import structlog
 from ingest import Orders, SourceAccess, SourceKind, Tables
 from ingest.poll.position import BEFORE_ALL, PollPosition, own
 from ingest.poll.settings import PollSettings
+from offsets import watermarks
 from viewtail.changes.batches import Followed
 from viewtail.changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
 from viewtail.changes.findings import Finding
@@ -70,7 +71,7 @@ class PollHistory:
             orders,
             open_source=self.open_session,
             open_own=lambda: open_session(own, role="source"),
-            marks=quote(self.access.own_database, "watermark"),
+            marks=watermarks.tokens_in(self.access.own_database),
             writers=self._writers,
             epoch=self.epoch,
             every_s=section.poll_s,

@@ -82,7 +82,7 @@ class PollSource:
         orders: the column of each of these tables, or patterns, that has its ids.
         open_source: a session on the server with the tables.
         open_own: one on the server of viewtail's own tables.
-        marks: the watermark table there, quoted; '' where nobody waits for watermarks.
+        marks: the SELECT of the watermarks there; '' where nobody waits for watermarks.
         every_s: between two passes.
     """
 

@@ -15,11 +15,11 @@ from typing import Any
 import pymysql
 
 from ingest.canonical.chunks import CanonicalRows
+from offsets.keepers import keepers
 from offsets.mysql import OwnSession
 from projectors.catalog import Catalog
 from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison
-from projectors.proving.view_access import keepers
 from projectors.rebuilds import kept_as
 from projectors.stores import Store, ViewReader
 from projectors.views import BoundView
@@ -76,10 +76,10 @@ class FirstLooks:
 
     def _made(self, bound: BoundView) -> Comparison:
         pipelines = [one.name for one in self._catalog.pipelines() if one.store == self._store.name]
-        found = keepers(self._own, self._catalog.database, bound, pipelines)
+        found = keepers(self._own, self._catalog.database, bound.id, pipelines)
         if not found:
             raise MisuseError(f"view {bound.id} was never backfilled. Start one: viewtail run")
-        view = kept_as(bound, found[0].copy, found[0].declaration)
+        view = kept_as(bound, found[0].view.copy, found[0].view.declaration)
         if self._connection is None:
             self._connection = self._store.connection(self._access)
         self._reader = self._store.reader_over(self._connection, self._access, view)

@@ -6,7 +6,7 @@ Everything here has sessions and clients of its own. The pipelines go on; what t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,8 +14,11 @@ from math import inf
 from typing import Any, Self
 
 from ingest.canonical.chunks import CanonicalRows
-from offsets.lease import is_held, is_trying
-from offsets.mysql import Session, transaction
+from offsets import dead_letters
+from offsets.dead_letters import Letter
+from offsets.keepers import Keeper, keepers
+from offsets.mysql import Session
+from offsets.views import State
 from projectors.asked_watermarks import AskedWatermarks
 from projectors.catalog import Catalog
 from projectors.dead_letters import DeadLetters
@@ -26,84 +29,13 @@ from projectors.proving.view_lock import ViewLock
 from projectors.rebuilds import kept_as, require_not_moving
 from projectors.stores import GuardedSink, Store, guarded
 from projectors.stores.registry import store_of
-from projectors.view_states import State
-from projectors.views import BoundView, View
+from projectors.views import BoundView
 from projectors.watermarks import MAYBE
 from viewtail.changes.errors import MisuseError, StoreError, ViewtailError, WaitedTooLongError
-from viewtail.changes.retrying import PAUSED
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Parked, ViewWrites
-from viewtail.servers.sessions import quote
 
 CHUNK_WITHIN_S = 50.0  # rows that meet a condition; less than a session waits for an answer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keeper:
-    """A pipeline that keeps a view, and the view as it has it."""
-
-    pipeline_id: int
-    pipeline: str
-    view_id: int
-    state: str
-    reason: str | None
-    fingerprint: str
-    declaration: str  # hash
-    loss_count: int
-    copy: int  # the number of this copy of the view
-    filled_at: Any
-    is_run: bool  # a process holds its lease, or tries to begin it again
-    trouble: str | None  # why it is not running well, as it last said
-
-    @property
-    def standstill(self) -> tuple[str, str] | None:
-        """Why nothing is written into the view, and what ends that, with the command; None where it gets changes."""
-        if not self.is_run:
-            return f"no viewtail runs pipeline {self.pipeline}", "Start one: viewtail run"
-        if self.trouble is not None and self.trouble.startswith(PAUSED):
-            return (
-                f"pipeline {self.pipeline} is {self.trouble}",
-                f"To go on: viewtail resume --pipeline {self.pipeline}",
-            )
-        return None
-
-    @property
-    def trouble_and_mend(self) -> str | None:
-        """A sentence, where it passes nothing now."""
-        if self.standstill is not None:
-            return ". ".join(self.standstill)
-        return None if self.trouble is None else f"pipeline {self.pipeline} is {self.trouble}"
-
-
-def keepers(session: Session, database: str, view: View | BoundView, pipelines: Collection[str]) -> list[Keeper]:
-    """Those of these pipelines that keep the view."""
-    with transaction(session, f"looking for the pipelines of {view.id}") as cursor:
-        cursor.execute(
-            "SELECT p.id, p.name, v.id, v.state, v.reason, v.fingerprint, v.declaration, v.loss_count, v.copy, "
-            "v.filled_at, IF(s.state = 'running', NULL, CONCAT(s.state, COALESCE(CONCAT(': ', s.error), ''))), "
-            "s.state, TIMESTAMPDIFF(MICROSECOND, s.updated_at, CURRENT_TIMESTAMP(6)) / 1e6 "
-            f"FROM {quote(database, 'view')} v JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id "
-            f"LEFT JOIN {quote(database, 'pipeline_status')} s ON s.pipeline_id = p.id "
-            "WHERE v.name = %s AND p.name IN %s ORDER BY p.partition_number",
-            (view.id, sorted(pipelines) or [""]),
-        )
-        return [
-            Keeper(
-                pipeline_id=row[0],
-                pipeline=row[1],
-                view_id=row[2],
-                state=row[3],
-                reason=row[4],
-                fingerprint=row[5],
-                declaration=row[6],
-                loss_count=row[7],
-                copy=row[8],
-                filled_at=row[9],
-                is_run=is_held(cursor, database, row[1]) or is_trying(*row[11:]),
-                trouble=row[10],
-            )
-            for row in cursor.fetchall()
-        ]
 
 
 @dataclass(eq=False)
@@ -144,12 +76,12 @@ class ViewAccess:
         self.first = self.keepers()
         if not self.first:
             raise MisuseError(f"view {self.view.id} was never backfilled. Start one: viewtail run")
-        self.view = kept_as(self.view, self.first[0].copy, self.first[0].declaration)
+        self.view = kept_as(self.view, self.first[0].view.copy, self.first[0].view.declaration)
         self.watermarks = AskedWatermarks(
             self.catalog.marks,
             open_store=self.session,
             database=self.catalog.database,
-            pipelines=lambda: [one.pipeline_id for one in self.keepers()],
+            pipelines=lambda: [pipeline.id for pipeline, _ in self.keepers()],
             trouble=self._trouble,
             say=self.say,
         )
@@ -173,15 +105,15 @@ class ViewAccess:
 
     def keepers(self) -> list[Keeper]:
         """The pipelines that keep the view, as they are now."""
-        return keepers(self.session, self.catalog.database, self.view, self._pipelines)
+        return keepers(self.session, self.catalog.database, self.view.id, self._pipelines)
 
     def is_run(self) -> bool:
         """Whether a process has all of them, or tries to."""
-        return all(one.is_run for one in self.keepers())
+        return all(pipeline.is_run for pipeline, _ in self.keepers())
 
     def standstill(self) -> tuple[str, str] | None:
         """Why nothing is written into the view, and what ends that, with the command; None where it gets changes."""
-        return next((one.standstill for one in self.keepers() if one.standstill is not None), None)
+        return next((pipeline.standstill for pipeline, _ in self.keepers() if pipeline.standstill is not None), None)
 
     def now(self) -> int:
         """The version of a watermark from now on, once the view has everything before it.
@@ -204,7 +136,7 @@ class ViewAccess:
 
     def check(self) -> None:
         """Raises ViewtailError where the view cannot be relied on, or is declared otherwise than its content is."""
-        for one in self.keepers():
+        for _, one in self.keepers():
             if one.copy != self.view.copy:
                 raise ViewtailError(
                     f"the copies of view {self.view.id} were swapped meanwhile: readers have copy {one.copy} now. Run "
@@ -227,9 +159,9 @@ class ViewAccess:
         require_not_moving(self.session, self.catalog.database, [self.view.view.id])
 
     def _trouble(self) -> str | None:
-        for one in self.keepers():
-            if one.trouble_and_mend is not None:
-                return f"waiting: {one.trouble_and_mend}"
+        for pipeline, _ in self.keepers():
+            if pipeline.trouble_and_mend is not None:
+                return f"waiting: {pipeline.trouble_and_mend}"
         return f"waiting until the pipeline of {self.view.id} has come to this moment. {MAYBE}"
 
     # -- the tools ----------------------------------------------------------------------------------------------
@@ -317,7 +249,7 @@ class ViewAccess:
     @cached_property
     def _sink(self) -> tuple[GuardedSink, Session]:
         store = store_of(self.view.view)
-        access, name = self.catalog.access(store), self.first[0].pipeline
+        access, name = self.catalog.access(store), self.first[0].pipeline.name
         sink, session = store.for_backfill(access, self.view, name, self.session)
         self._resources.callback(sink.close)
         guard = guarded(sink)
@@ -328,10 +260,16 @@ class ViewAccess:
         """The rendered keys of the view's dead letters."""
         return frozenset().union(*(letters.keys_of(self.view.id) for letters in self._letters()))
 
+    def letter_of(self, name: str) -> Letter | None:
+        """The dead letter of a rendered key."""
+        of = {pipeline.name for pipeline, _ in self.first}
+        letters = dead_letters.of_keys(self.session, self.catalog.database, self.view.id, [name])
+        return next((letter for letter in letters if letter.pipeline in of), None)
+
     def _letters(self) -> list[DeadLetters]:
         found = []
-        for one in self.keepers():
-            ids = {self.view.id: one.view_id}
+        for _, row in self.keepers():
+            ids = {self.view.id: row.id}
             letters = DeadLetters(self.session, self.catalog.database, [self.view], ids)
             letters.load()
             found.append(letters)

@@ -9,12 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeAlias
 
+from offsets.views import Place as Place  # its `entity`, and what its store must know besides the view's name
 from viewtail.changes.writes import Key
-
-# Where a view is: its `entity`, and what its store must know besides the view's name (`Store.place`). Plain JSON.
-Place: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +19,7 @@ class Retired:
     """A view that nobody declares any more, as viewtail's own tables know it."""
 
     name: str  # within its store
-    places: Sequence[Place]  # where it is, and was before its declaration changed; none: an earlier viewtail kept it
+    places: Sequence[Place]  # where it is, and was before its declaration changed
     others: Mapping[str, Sequence[Place]]  # by id: the store's views that stay
     read_by: Sequence[str]  # pipelines whose source has the view's name
     copies: Sequence[int] = ()  # the numbers of those that may be beside the one that readers had; `places` has theirs

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from projectors.views import BoundView, view_of
+from projectors.views import BoundView
+from viewtail.changes.copy_ids import view_of
 
 LOOK_EVERY_S = 5.0  # a sink that writes sees within this that a place was taken over
 TO_TAKE_OVER = "--take-over"  # of viewtail replay

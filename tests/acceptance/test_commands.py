@@ -20,7 +20,7 @@ import pytest
 
 import stack.mysql
 import viewtail
-from projectors.view_states import State
+from offsets.views import State
 from stack.server import Server
 from tests.support.running import Run, addresses, clean_environment, in_this_process, wait_for
 from viewtail.changes.errors import MisuseError

@@ -26,7 +26,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 from jsonschema import Draft202012Validator
 
-from projectors.view_states import State
+from offsets.views import State
 from stack import connect, java, kafka, kcat
 from stack.server import Server
 from tests.support.running import Run, addresses, clean_environment, wait_for

@@ -242,15 +242,6 @@ def test_keys_that_a_declared_view_took_over_stay(shop: Shop) -> None:
     assert shop.redis.exists("fu:1") and len([name for name in shop.redis_keys() if name.startswith("fu:")]) == 2 * ROWS
 
 
-def test_a_view_of_an_earlier_viewtail_is_dropped_by_hand(shop: Shop) -> None:
-    shop.declare(*STAY)
-    shop.ask(f"UPDATE {OWN}.view SET places = NULL WHERE name = 'redis:forget_user'")
-    told = shop.command("forget", "forget_user", "--yes")
-    assert "an earlier viewtail, which did not note where its data is" in told.stderr
-    assert "redis-cli --scan" in told.stdout
-    assert shop.redis.exists("fu:1") and "redis:forget_user" not in shop.known()
-
-
 def proof_of(shop: Shop, key: str, *arguments: str, code: int = 0) -> Any:
     done = shop.command("forget", f"{SCHEMA}.user", key, "--json", *arguments, code=code)
     assert done.stdout, done.stderr

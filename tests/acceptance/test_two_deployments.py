@@ -114,15 +114,6 @@ class Two:
         assert found["dropped"] == []
         return "; ".join(found["left"])
 
-    def forget_owners(self) -> None:
-        """As an earlier viewtail left all that is there."""
-        self.redis.delete("viewtail:owners")
-        mark = self.elastic.indices.get(index="viewtail-two-users")["viewtail-two-users"]["mappings"]["_meta"]
-        del mark["viewtail"]["owner"]
-        self.elastic.indices.put_mapping(index="viewtail-two-users", meta=mark)
-        self.ask(f"DROP TABLE {OWN}.deployment_identity")
-        self.ask(f"ALTER TABLE {OWN}.view DROP COLUMN is_place_ours")
-
     def with_topics(self, kafka: Server, *views: str) -> tuple[Run, Run]:
         """Both, with a broker."""
         admin = AdminClient({"bootstrap.servers": f"{kafka.host}:{kafka.port}"})
@@ -247,20 +238,6 @@ def test_a_view_that_gets_another_name_goes_on_with_the_redis_keys_that_it_had(t
     two.second.start()
     two.until(OTHER, "halted", *REFUSED)
     assert "view redis:two_cards" in two.reason(OTHER, "redis:two_badge")
-
-
-def test_places_of_an_earlier_viewtail_stay_with_who_filled_them(two: Two) -> None:
-    two.begin_first()
-    assert two.first.stop() == 0
-    two.forget_owners()
-    two.second.start()  # before the first is there again
-    two.until(OTHER, "halted", *REFUSED)
-    assert "does not say which" in two.reason(OTHER, "redis:two_user")
-    two.first.start()
-    wait_for("the first is well", two.first.is_well)
-    assert two.user(1) == {b"name": b"ada"}
-    refused = two.second.command("replay", "redis:two_user", "--wait")
-    assert refused.returncode == 1 and f"{OWN} on" in refused.stderr, "by now it is known whose the place is"
 
 
 def test_a_topic_is_published_by_one_deployment_until_it_is_taken_over(two: Two, kafka_server: Server) -> None:

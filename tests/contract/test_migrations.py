@@ -1,219 +1,155 @@
-"""Tables of an earlier viewtail are migrated with exactly what they hold, also where a migration broke off."""
+"""viewtail's own tables come from any version to the present one with what they hold; others are refused by name."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable
+import re
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pymysql
 import pytest
 
-from ingest.binlog.continuity import ServerHistory
 from ingest.binlog.coordinates import BinlogPosition
-from offsets import epochs, migrations, schema
-from offsets.mysql import MySQLOffsets, saved_position
+from offsets import dead_letters, deployments, keepers, migrations, runs, schema
+from offsets.mysql import MySQLOffsets, OwnSession
+from offsets.views import State
 from stack import Server
-from tests.support import earlier_tables
-from viewtail.servers.facts import facts_of
+from viewtail.changes.errors import StoreError
 from viewtail.servers.sessions import MySQLAddress, open_session
 
-ONE, OTHER = uuid.UUID(int=7), uuid.UUID(int=9)
-
-# By pipeline: the offset that its row holds.
-OFFSETS = {
-    "mysql": BinlogPosition(
-        epoch=7,
-        file="binlog.000012",
-        end=(1 << 40) + 345,
-        start=(1 << 40) + 3,
-        gtid=f"{ONE}:12",
-        gtid_base=",".join(f"{uuid.UUID(int=number)}:1-9:11-{number + 12}" for number in range(3000)),
-        server=str(ONE),
-    ),
-    "redis": BinlogPosition(
-        epoch=1023,
-        file='my "odd\\ bin–log.9999999',
-        end=4,
-        start=4,
-        gtid="0-1-57",
-        gtid_base="0-1-57,2-1-9",
-        server="mariadb-server-id-1",
-    ),
-    "beginning": BinlogPosition(epoch=1, file="b.000001", end=0, start=0, gtid_base=f"{OTHER}:1-5"),
-    "early": BinlogPosition(epoch=1, file="b.000001", end=200, start=100),
-    "new": None,
-}
-HISTORY = ServerHistory(str(ONE), "my odd bin–log")
-
-
-class BrokeOff(Exception):
-    pass
-
-
-class Cursor:
-    """Breaks off before the statement after `left` ones that change something."""
-
-    def __init__(self, cursor: Any, left: int) -> None:
-        self._cursor, self._left = cursor, left
-
-    def execute(self, statement: str, arguments: object = None) -> Any:
-        if not statement.startswith(("SELECT", "SET")):
-            if not self._left:
-                raise BrokeOff
-            self._left -= 1
-        return self._cursor.execute(statement, arguments)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cursor, name)
+VERSION_1 = Path(__file__).parents[1] / "recorded" / "schema-1.sql"
 
 
 @dataclass
 class Place:
-    """A database with tables of an earlier viewtail."""
+    """A database for viewtail's own tables."""
 
     address: MySQLAddress
-    database: str
+    database: str = "migrated"
 
     def open(self) -> pymysql.Connection[Any]:
         return open_session(self.address, role="store")
 
-    def make(self, tables: tuple[str, ...]) -> None:
+    def execute(self, *statements: str) -> None:
         with closing(self.open()) as connection, connection.cursor() as cursor:
-            cursor.execute(f"DROP DATABASE IF EXISTS {self.database}")
-            cursor.execute(f"CREATE DATABASE {self.database} CHARACTER SET utf8mb4")
-            for ddl in tables:
-                cursor.execute(ddl.format(database=self.database, collation=facts_of(connection).binary_collation))
+            cursor.execute(f"CREATE DATABASE IF NOT EXISTS {self.database} CHARACTER SET utf8mb4")
+            cursor.execute(f"USE {self.database}")
+            for statement in statements:
+                cursor.execute(statement)
             connection.commit()
 
-    def make_earlier(self) -> None:
-        self.make(earlier_tables.TABLES)
-        with closing(self.open()) as connection, connection.cursor() as cursor:
-            cursor.execute(
-                f"INSERT INTO {self.database}.source (name, server_identity, binlog_base, epoch) "
-                "VALUES ('default', %s, %s, 7)",
-                (HISTORY.identity, HISTORY.base),
-            )
-            for number, (name, at) in enumerate(OFFSETS.items(), 1):
-                cursor.execute(
-                    f"INSERT INTO {self.database}.pipeline (id, name, fence) VALUES (%s, %s, %s)",
-                    (number, name, 40 + number),
-                )
-                if at is not None:
-                    values = (at.epoch, at.file, at.start, at.end, at.gtid, at.gtid_base, at.server, name)
-                    cursor.execute(
-                        f"UPDATE {self.database}.pipeline SET epoch = %s, binlog_file = %s, start_position = %s, "
-                        "end_position = %s, gtid = %s, gtid_base = %s, server_identity = %s WHERE name = %s",
-                        values,
-                    )
-            # As a viewtail left it that knew neither sets nor identities.
-            cursor.execute(
-                f"UPDATE {self.database}.pipeline SET gtid = NULL, gtid_base = NULL, server_identity = NULL "
-                "WHERE name = 'early'"
-            )
-            connection.commit()
+    def clear(self) -> None:
+        self.execute(f"DROP DATABASE {self.database}")
 
-    def migrate(self) -> None:
+    def load(self, recorded: Path) -> None:
+        self.clear()
+        self.execute(*(one for one in re.split(r";$", recorded.read_text(), flags=re.MULTILINE) if one.strip()))
+
+    def create(self) -> None:
+        """As each `viewtail run` does."""
         with closing(self.open()) as connection:
-            schema.create(connection, self.address, self.database, schema.STORE_TABLES, role="store")
-
-    def break_off(self, after: int) -> bool:
-        """Migrate up to so many statements that change something; whether there are more."""
-        earlier = {migrations.table_of(ddl) for ddl in earlier_tables.TABLES}
-        tables = [ddl for ddl in schema.STORE_TABLES if migrations.table_of(ddl) in earlier]
-        with closing(self.open()) as connection, connection.cursor() as cursor:
-            try:
-                migrations.migrate(Cursor(cursor, after), self.database, tables)
-            except BrokeOff:
-                return True
-        return False
-
-    def columns(self) -> list[tuple[Any, ...]]:
-        # Not their comments: a table that is there keeps those that it was made with.
-        return self.rows(
-            "SELECT table_name, column_name, column_type, is_nullable, column_default "
-            f"FROM information_schema.columns WHERE table_schema = '{self.database}' ORDER BY 1, 2"
-        )
-
-    def keys(self) -> list[tuple[Any, ...]]:
-        return self.rows(
-            "SELECT table_name, index_name, seq_in_index, column_name, non_unique "
-            f"FROM information_schema.statistics WHERE table_schema = '{self.database}' ORDER BY 1, 2, 3"
-        )
+            tables = (*schema.STORE_TABLES, *schema.SOURCE_TABLES)
+            schema.create(connection, self.address, self.database, tables, role="store")
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         with closing(self.open()) as connection, connection.cursor() as cursor:
             cursor.execute(query)
             return list(cursor.fetchall())
 
-    def check(self) -> None:
-        """Every value is where it belongs, exactly."""
-        with closing(self.open()) as connection:
-            for number, (name, at) in enumerate(OFFSETS.items(), 1):
-                found = saved_position(lambda: connection, self.database, name, BinlogPosition.from_text)
-                assert found == at, name
-                owner = MySQLOffsets(lambda: connection, self.database, name, read_position=BinlogPosition.from_text)
-                taken = owner.take()
-                assert (taken.owner.fence, taken.position) == (41 + number, at), name
-                connection.rollback()
+    def form(self) -> list[tuple[Any, ...]]:
+        # Not their comments: a table that is there keeps those that it was made with.
+        columns = self.rows(
+            "SELECT table_name, column_name, column_type, is_nullable, column_default "
+            f"FROM information_schema.columns WHERE table_schema = '{self.database}' ORDER BY 1, 2"
+        )
+        keys = self.rows(
+            "SELECT table_name, index_name, seq_in_index, column_name, non_unique "
+            f"FROM information_schema.statistics WHERE table_schema = '{self.database}' ORDER BY 1, 2, 3"
+        )
+        return [*columns, *keys]
 
-            def never(_: str) -> None:
-                raise AssertionError("it is the same server")
+    def is_there(self) -> bool:
+        with closing(self.open()) as connection, connection.cursor() as cursor:
+            return migrations.are_there(cursor, self.database)
 
-            assert epochs.current(lambda: connection, self.database, "default", str(HISTORY), never) == 7
+    def version(self) -> int:
+        ((version,),) = self.rows(f"SELECT MAX(version) FROM {self.database}.schema_version")
+        return int(version)
 
 
 @pytest.fixture(params=["mysql", "mariadb"])
 def place(request: pytest.FixtureRequest) -> Place:
     server: Server = request.getfixturevalue(f"{request.param}_server")
-    return Place(MySQLAddress(host="127.0.0.1", port=server.port, user="root"), "migrated")
+    found = Place(MySQLAddress(host="127.0.0.1", port=server.port, user="root"))
+    found.execute()
+    found.clear()
+    return found
 
 
-def test_positions_epochs_and_fences_are_read_back_as_they_were(place: Place) -> None:
-    place.make_earlier()
-    place.migrate()
-    place.check()
-    migrated = place.columns(), place.keys()
-    place.make(schema.STORE_TABLES)
-    assert (place.columns(), place.keys()) == migrated, "as if they had been made now"
+def test_version_1_comes_to_the_present_form_with_what_it_holds(place: Place) -> None:
+    place.create()
+    present = place.form()
+    place.load(VERSION_1)
+    place.create()
+    assert place.form() == present, "as if they had been made now"
+    assert place.version() == migrations.newest()
+    session = OwnSession(place.open)
+    (keeper,) = keepers.keepers(session, place.database, "redis:user", ["redis"])
+    assert (keeper.pipeline.fence, keeper.view.state, keeper.view.row_count) == (41, State.BACKFILLING, 3)
+    assert keeper.view.last_key is not None and [*map(str, keeper.view.last_key)] == ["3", "b'\\xff'", "1.50"]
+    (letter,) = dead_letters.of_keys(session, place.database, "redis:user", ["7"])
+    assert (letter.version, letter.cause) == (501, "too long")
+    identity = deployments.read(session, place.database)
+    assert identity is not None and identity.title == "viewtail on db:3306"
+    with session().cursor() as cursor:
+        assert [run.state for run in runs.read(cursor, place.database, ["replay"], 9)] == ["marked"]
+    offsets = MySQLOffsets(session, place.database, "redis", read_position=BinlogPosition.from_text)
+    taken = offsets.take()
+    assert taken.owner.fence == 42 and str(taken.position) == "binlog.000012:345"
+    session.close()
 
 
-def test_a_migration_that_broke_off_anywhere_is_finished_at_the_next_start(place: Place) -> None:
-    after = 0
-    while True:
-        place.make_earlier()
-        is_broken = place.break_off(after)
-        place.migrate()
-        place.check()
-        if not is_broken:
-            break
-        after += 1
-    assert after >= 5, "it broke off in each state between two statements"
+def test_tables_of_a_newer_viewtail_are_refused(place: Place) -> None:
+    place.create()
+    assert place.is_there()
+    place.execute(f"INSERT INTO schema_version (version) VALUES ({migrations.newest() + 1})")
+    for look in (place.create, place.is_there):
+        with pytest.raises(StoreError, match=rf"version {migrations.newest() + 1}.*newer viewtail"):
+            look()
 
 
-def test_tables_of_a_still_earlier_viewtail_are_migrated_too(place: Place) -> None:
-    """It kept no set of GTIDs and no server with an offset."""
-    place.make_earlier()
-    with closing(place.open()) as connection, connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE migrated.pipeline DROP COLUMN gtid_base, DROP COLUMN server_identity")
-        cursor.execute("ALTER TABLE migrated.view DROP COLUMN declaration")
-    place.migrate()
-    with closing(place.open()) as connection:
-        found = saved_position(lambda: connection, "migrated", "early", BinlogPosition.from_text)
-    assert found == OFFSETS["early"]
+def test_tables_from_before_versions_were_noted_are_refused_with_what_to_do(place: Place) -> None:
+    place.create()
+    place.execute("DROP TABLE schema_version")
+    before = place.form()
+    for look in (place.create, place.is_there):
+        with pytest.raises(StoreError, match=r"before 0\.2\.0.*DROP DATABASE `migrated`"):
+            look()
+    assert place.form() == before, "nothing was made"
 
 
-def test_processes_that_start_at_once_migrate_once(place: Place) -> None:
-    place.make_earlier()
-    outcomes = side_by_side(4, place.migrate)
+def test_tables_that_are_made_only_in_part_are_not_there_yet(place: Place) -> None:
+    place.create()
+    place.execute("UPDATE schema_version SET version = 0", "DROP TABLE view, deployment_identity, dead_letter")
+    assert not place.is_there()
+    place.create()
+    assert place.is_there() and place.version() == migrations.newest()
+
+
+def test_a_step_is_done_once_by_whoever_starts_first(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(cursor: Any, database: str) -> None:
+        cursor.execute(f"ALTER TABLE {database}.pipeline ADD COLUMN colour INT NULL")
+
+    place.load(VERSION_1)
+    before = migrations.newest()
+    monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, step))
+    place.execute(f"INSERT IGNORE INTO schema_version (version) VALUES ({before})")
+    with pytest.raises(StoreError, match=rf"version {before}.*version {before + 1}.*viewtail run"):
+        place.is_there()
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = [future.exception() for future in [pool.submit(place.create) for _ in range(4)]]
     assert outcomes == [None] * 4
-    place.check()
-
-
-def side_by_side(count: int, call: Callable[[], None]) -> list[BaseException | None]:
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(count) as pool:
-        return [future.exception() for future in [pool.submit(call) for _ in range(count)]]
+    assert place.is_there() and place.version() == before + 1

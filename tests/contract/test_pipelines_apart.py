@@ -14,12 +14,16 @@ import pytest
 
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
+from offsets.backfills import BackfillProgress
+from offsets.keepers import known_views
 from offsets.lease import ASK_FOR_S, Lease
 from offsets.mysql import MySQLOffsets, OwnSession, saved_position
+from offsets.pipelines import Report, save_report
+from offsets.views import Event, ViewStates
 from projectors.dead_letters import DeadLetters
+from projectors.declared import declared
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.redis.sink import RedisSink
-from projectors.view_states import BackfillProgress, Event, ViewStates, known_views
 from projectors.views import BoundView
 from projectors.watermarks import WatermarkPlace, Watermarks
 from stack import Server
@@ -139,7 +143,7 @@ def test_a_views_state_and_backfill_are_one_pipelines(tables: Tables) -> None:
     for one in ALL:
         owners[one] = tables.offsets(one).take().owner
         kept[one] = tables.states(one)
-        kept[one].sync([tables.view])
+        kept[one].sync([declared(tables.view)])
 
     def states() -> list[str]:
         return [kept[one].read(view).state for one in ALL]
@@ -162,7 +166,7 @@ def test_a_views_state_and_backfill_are_one_pipelines(tables: Tables) -> None:
     assert states() == ["new", "filled", "halted"]
     kept[OTHER_SOURCE].retire_others(["none"])
     assert kept[OTHER_PART].read(view).watermark_version == 300
-    kept[OTHER_PART].sync([replace(tables.view, fingerprint="1" * 64)])
+    kept[OTHER_PART].sync([declared(replace(tables.view, fingerprint="1" * 64))])
     assert states() == ["new", "new", "halted"]
     with closing(OwnSession(tables.open)) as session:
         known = known_views(session, tables.database)
@@ -181,7 +185,7 @@ def test_each_has_dead_letters_of_its_own(tables: Tables) -> None:
     for one in ALL:
         tables.offsets(one).take()
         states = tables.states(one)
-        states.sync([tables.view])
+        states.sync([declared(tables.view)])
         letters[one] = DeadLetters(OwnSession(tables.open), tables.database, [tables.view], states.ids)
     for one in (DEFAULT, OTHER_PART):
         letters[one].record([Parked(tables.view.id, "7", 5, f"refused in {one}")])
@@ -197,8 +201,8 @@ def test_each_has_a_status_of_its_own(tables: Tables) -> None:
         owner.take()
         owner.save(place(number))
         owner.settle()
-        tables.states(one).sync([tables.view])
-        report = status.Report(
+        tables.states(one).sync([declared(tables.view)])
+        report = Report(
             state="retrying",
             error=f"of {one}",
             lag_ms=1000 * number,
@@ -207,7 +211,7 @@ def test_each_has_a_status_of_its_own(tables: Tables) -> None:
             reconnect_count=0,
             owner="host:1",
         )
-        status.save(OwnSession(tables.open), tables.database, one.name, report)
+        save_report(OwnSession(tables.open), tables.database, one.name, report)
     tables.states(OTHER_PART).halt(tables.view.id, "its table changed")
     with closing(tables.open()) as connection:
         found = {one.name: one for one in status.read(connection, tables.database, read_position)}

@@ -95,7 +95,6 @@ def test_a_start_by_set_in_mid_file_gives_the_servers_own_positions(reader: Read
 
 
 def test_a_set_that_is_not_known_is_learned_at_the_next_file(reader: Reader) -> None:
-    """An offset of an earlier viewtail, say."""
     change(reader, random.Random(6), 12)  # sets with tags are written in another way
     reader.read()
     reader.begin = replace(reader.begin, gtid_base="")

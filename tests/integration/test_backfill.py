@@ -14,12 +14,12 @@ import redis
 
 from ingest.canonical import chunks
 from ingest.canonical.chunks import CanonicalRows
+from offsets.backfills import BackfillProgress
 from projectors import backfill
 from projectors.backfills import SIDE_BY_SIDE, Backfills
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash
-from projectors.view_states import BackfillProgress
 from projectors.views import Entity, View
 from stack import Server
 from tests.support.pipelines import deployed, owned

@@ -9,10 +9,11 @@ import pytest
 
 import projectors.dead_letters as parking
 from ingest.binlog.coordinates import BinlogPosition
-from offsets import schema
+from offsets import dead_letters, schema
 from offsets.mysql import MySQLOffsets, OwnSession
+from offsets.views import ViewStates
 from projectors.dead_letters import DeadLetters
-from projectors.view_states import ViewStates
+from projectors.declared import declared
 from projectors.views import BoundView
 from stack import Server
 from tests.contract.sinks import RedisHashOne
@@ -20,7 +21,7 @@ from viewtail.changes.errors import MisuseError
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.rendering import parse_key
 from viewtail.changes.writes import Parked, ViewWrites, Write
-from viewtail.operations.dead_letters import DeadLetterTable
+from viewtail.operations.dead_letters import view_named
 from viewtail.servers.sessions import MySQLAddress, open_session
 
 DATABASE = "dead_letters"
@@ -40,10 +41,10 @@ class Scene:
         name = PipelineId.of("redis").name
         MySQLOffsets(OwnSession(self.open), DATABASE, name, read_position=BinlogPosition.from_text).take()
         states = ViewStates(OwnSession(self.open), DATABASE, name)
-        states.sync([self.view])
+        states.sync([declared(self.view)])
         self.letters = DeadLetters(OwnSession(self.open), DATABASE, [self.view], states.ids)
         self.letters.load()
-        self.table = DeadLetterTable(OwnSession(self.open), DATABASE)
+        self.own = (OwnSession(self.open), DATABASE)
 
     def open(self) -> Any:
         return open_session(self.address, role="store")
@@ -52,7 +53,7 @@ class Scene:
         self.letters.record([Parked(self.view.id, key, version, reason) for key in keys])
 
     def keys(self) -> set[str]:
-        return {letter.key for letter in self.table.of_keys(self.view.id, [])}
+        return {letter.key for letter in dead_letters.of_keys(*self.own, self.view.id, [])}
 
 
 @pytest.fixture
@@ -66,26 +67,26 @@ def test_a_letter_tells_cause_count_times_and_the_whole_version(scene: Scene) ->
     scene.park("a%3Ab", version=4)
     scene.park("a%3Ab", version=NEAR_THE_TOP, reason="too long for the store")
     scene.park("c")
-    assert scene.table.count(None) == scene.table.count(scene.view.id) == 2
-    assert [letter.key for letter in scene.table.newest(None, 1)] == ["c"]
-    (letter,) = scene.table.of_keys(scene.view.id, ["a%3Ab"])
+    assert dead_letters.count(*scene.own, None) == dead_letters.count(*scene.own, scene.view.id) == 2
+    assert [letter.key for letter in dead_letters.newest(*scene.own, None, 1)] == ["c"]
+    (letter,) = dead_letters.of_keys(*scene.own, scene.view.id, ["a%3Ab"])
     assert (letter.view, letter.pipeline, letter.version) == (scene.view.id, "redis", NEAR_THE_TOP)
     assert (letter.cause, letter.count) == ("too long for the store", 2)
     assert letter.first_at < letter.last_at
-    assert scene.table.of_keys(scene.view.id, ["A%3Ab"]) == []
+    assert dead_letters.of_keys(*scene.own, scene.view.id, ["A%3Ab"]) == []
 
 
 def test_a_view_is_named_with_or_without_its_store(scene: Scene) -> None:
-    assert scene.table.view_named(scene.view.view.name) == scene.table.view_named(scene.view.id) == scene.view.id
+    assert view_named(*scene.own, scene.view.view.name) == view_named(*scene.own, scene.view.id) == scene.view.id
     with pytest.raises(MisuseError, match="did you mean"):
-        scene.table.view_named(scene.view.view.name + "s")
+        view_named(*scene.own, scene.view.view.name + "s")
 
 
 def test_what_was_refused_again_meanwhile_is_not_forgotten(scene: Scene) -> None:
     scene.park("1", "2")
-    read = scene.table.of_keys(scene.view.id, [])
+    read = dead_letters.of_keys(*scene.own, scene.view.id, [])
     scene.park("2")
-    assert [letter.key for letter in scene.table.forget(read)] == ["1"]
+    assert [letter.key for letter in dead_letters.forget(*scene.own, read)] == ["1"]
     assert scene.keys() == {"2"}
 
 
@@ -96,13 +97,15 @@ def test_a_write_clears_no_letter_of_a_newer_change(scene: Scene) -> None:
     columns = scene.view.key
     writes = [ViewWrites(scene.view.id, {parse_key(key, columns): Write(7, None) for key in ("1", "2")})]
     scene.letters.clear_applied(writes, [])
-    left = {letter.key: (letter.version, letter.cause, letter.count) for letter in scene.table.newest(None, 9)}
+    left = {
+        letter.key: (letter.version, letter.cause, letter.count) for letter in dead_letters.newest(*scene.own, None, 9)
+    }
     assert left == {"1": (9, "newer", 3)}
 
 
 def test_the_process_of_a_pipeline_sees_letters_that_another_one_removes_or_adds(scene: Scene) -> None:
     scene.park("1", "2")
-    scene.table.forget(scene.table.of_keys(scene.view.id, ["1"]))
+    dead_letters.forget(*scene.own, dead_letters.of_keys(*scene.own, scene.view.id, ["1"]))
     assert scene.letters.keys_of(scene.view.id) == {"1", "2"}
     scene.letters.look_again()
     assert scene.letters.keys_of(scene.view.id) == {"2"}
@@ -118,7 +121,7 @@ def test_what_changes_here_while_the_letters_are_read_again_is_not_forgotten(
 ) -> None:
     """Read before the change, and remembered after it: the memory would lack a letter, or have one too many."""
     scene.park("1", "2")
-    scene.table.forget(scene.table.of_keys(scene.view.id, ["1"]))
+    dead_letters.forget(*scene.own, dead_letters.of_keys(*scene.own, scene.view.id, ["1"]))
     read, changes = DeadLetters._read, ["once"]
 
     def read_and_change(letters: DeadLetters) -> dict[str, set[str]]:

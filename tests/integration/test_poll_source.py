@@ -81,7 +81,7 @@ class Polled:
             dict.fromkeys(names, self.order),
             open_source=self.session,
             open_own=self.session,
-            marks="polled.watermark",
+            marks="SELECT name, token FROM polled.watermark",
             writers=self.writers,
             epoch=1,
             every_s=EVERY_S,

@@ -9,10 +9,10 @@ import pytest
 import redis
 
 from ingest.canonical.chunks import CanonicalRows
+from offsets.views import Event
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash
-from projectors.view_states import Event
 from projectors.views import Entity
 from stack import Server
 from tests.support.asking import ask

@@ -290,8 +290,6 @@ def test_a_set_that_becomes_a_sorted_one_needs_other_names() -> None:
     for one, other in ((sets, ranks), (ranks, sets)):
         assert "another type of value" in str(store.no_copy_from(other, store.place(one)))
     assert store.no_copy_from(elsewhere, store.place(sets)) is store.no_copy_from(sets, store.place(sets)) is None
-    kept_before = {name: value for name, value in store.place(ranks).items() if name != "type"}
-    assert store.no_copy_from(ranks, kept_before) is None, "an earlier viewtail kept no type"
 
 
 def retired(view: BoundView, **others: BoundView) -> Retired:

@@ -7,8 +7,8 @@ from typing import Any
 import pymysql
 import pytest
 
+from offsets.views import Event
 from projectors.stores.index_tables.views import IndexTable
-from projectors.view_states import Event
 from projectors.views import Entity
 from stack import Server
 from tests.support.asking import ask

@@ -11,9 +11,11 @@ import pytest
 
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import Owner, schema
+from offsets.backfills import SharedProgress
 from offsets.mysql import MySQLOffsets, OwnSession
-from projectors.siblings import SharedProgress, Siblings
-from projectors.view_states import Event, State, ViewStates
+from offsets.views import Event, State, ViewStates
+from projectors.declared import declared
+from projectors.siblings import Siblings
 from projectors.views import BoundView
 from stack import Server
 from tests.contract.sinks import RedisHashOne
@@ -53,7 +55,7 @@ class One:
     def take(self) -> None:
         read_position = BinlogPosition.from_text
         self.owner = MySQLOffsets(self.session, DATABASE, self.identity.name, read_position=read_position).take().owner
-        self.life.states.sync([self.life.views[self._family.view.id]])
+        self.life.states.sync([declared(self.life.views[self._family.view.id])])
 
     def look(self) -> list[str]:
         """What its backfills do at each look."""
@@ -188,9 +190,9 @@ def test_a_process_with_another_declaration_holds_the_backfill_up(family: Family
     filled(family)
     changed = replace(family.view, fingerprint="1" * 64)
     family.leader.life.views = {changed.id: changed}
-    family.leader.life.states.sync([changed])
+    family.leader.life.states.sync([declared(changed)])
     assert family.leader.state == "new" and family.leader.look() == []
     for one in family.others:
-        one.life.states.sync([changed])
+        one.life.states.sync([declared(changed)])
         one.look()
     assert family.leader.look() == [family.view.id]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ingest.canonical.chunks import CanonicalRows
+from offsets.views import ViewStates
 from projectors.stores.index_tables.views import IndexTable
-from projectors.view_states import ViewStates
 from projectors.views import Entity
 from stack import Server
 from tests.integration.test_backfill import STORES, VIEWS, Shelf, servers

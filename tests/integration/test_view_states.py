@@ -11,12 +11,13 @@ import pymysql
 import pytest
 
 from ingest.binlog.coordinates import BinlogPosition
-from offsets import schema
+from offsets import schema, whole_replays
+from offsets.backfills import BackfillProgress
 from offsets.lease import lock_name
 from offsets.mysql import MySQLOffsets, OwnSession, check_fence, looking, transaction
-from projectors import whole_replays
+from offsets.views import BEING_DROPPED, TRANSITIONS, Event, State, ViewStates, move
+from projectors.declared import declared
 from projectors.rebuilds import Rebuilds, Stage
-from projectors.view_states import BEING_DROPPED, TRANSITIONS, BackfillProgress, Event, State, ViewStates, move
 from projectors.views import BoundView
 from stack import Server
 from tests.contract.sinks import RedisHashOne
@@ -62,7 +63,7 @@ class Scene:
         offsets = MySQLOffsets(OwnSession(self.open), self.database, pipeline, read_position=BinlogPosition.from_text)
         self.owner = offsets.take().owner
         self.states = ViewStates(OwnSession(self.open), self.database, pipeline)
-        self.states.sync([self.view])
+        self.states.sync([declared(self.view)])
 
     def open(self) -> pymysql.Connection[Any]:
         return open_session(self.address, role="store")
@@ -103,7 +104,7 @@ def test_an_event_moves_a_view_along_the_edges_that_there_are_and_no_other(event
         scene.put(before)
         unmoved = scene.row()
         with closing(scene.open()) as connection, connection.cursor() as cursor:
-            move(cursor, f"{scene.database}.view", scene.owner.id, event, [scene.view.id], **VALUES)
+            move(cursor, scene.database, scene.owner.id, event, [scene.view.id], **VALUES)
             connection.commit()
         found = scene.row()
         if after == "-":
@@ -130,12 +131,11 @@ def test_an_event_moves_a_view_along_the_edges_that_there_are_and_no_other(event
             assert found["reason"] == "its table changed"
 
 
-def test_a_place_of_which_an_earlier_viewtail_kept_less_is_not_taken_for_another(scene: Scene) -> None:
+def test_a_place_that_a_view_had_before_stays_known_and_the_present_one_is_the_last(scene: Scene) -> None:
     (now,) = json.loads(scene.row()["places"])
     elsewhere = {**now, "shape": "elsewhere:{INTEGER}"}
-    less = {name: value for name, value in now.items() if name != "kind"}
-    scene.put("filled", places=json.dumps([elsewhere, less]))
-    scene.states.sync([scene.view])
+    scene.put("filled", places=json.dumps([now, elsewhere]))
+    scene.states.sync([declared(scene.view)])
     assert json.loads(scene.row()["places"]) == [elsewhere, now]
 
 
@@ -175,7 +175,7 @@ def test_a_replay_is_over_when_every_pipeline_of_the_view_has_filled_it(scene: S
     offsets = MySQLOffsets(OwnSession(scene.open), scene.database, other, read_position=BinlogPosition.from_text)
     owners = (scene.owner, offsets.take().owner)
     session = OwnSession(scene.open)
-    ViewStates(session, scene.database, other).sync([scene.view])
+    ViewStates(session, scene.database, other).sync([declared(scene.view)])
 
     def recorded() -> list[tuple[Any, ...]]:
         with transaction(session, "looking") as cursor:
@@ -218,7 +218,7 @@ def test_a_replay_is_done_when_its_view_is_filled_whoever_filled_it(scene: Scene
     mark(scene)
     scene.put("filling")
     assert told(scene) == ["waiting"]
-    scene.put("filled")  # by a viewtail that keeps no record of it
+    scene.put("filled")
     assert told(scene) == ["done"]
     mark(scene)
     scene.put("new")
@@ -228,7 +228,7 @@ def test_a_replay_is_done_when_its_view_is_filled_whoever_filled_it(scene: Scene
 def test_a_replay_is_done_when_a_filled_copy_took_the_place_of_the_view(scene: Scene) -> None:
     session = OwnSession(scene.open)
     rebuilds = Rebuilds(session, scene.database, "redis")
-    scene.states.sync([replace(scene.view, copy=2, is_beside=True)])
+    scene.states.sync([declared(replace(scene.view, copy=2, is_beside=True))])
     rebuilds.begin(scene.view.id, "ada@desk", 60)
     mark(scene)
     scene.put("filling")
@@ -260,7 +260,7 @@ def test_the_pipeline_that_kept_a_view_before_it_moved_to_a_topic_keeps_no_repla
     offsets = MySQLOffsets(session, scene.database, name, read_position=BinlogPosition.from_text)
     owner = offsets.take().owner
     states = ViewStates(session, scene.database, name)
-    states.sync([scene.view])
+    states.sync([declared(scene.view)])
     mark(scene)
     scene.put("new")
     with closing(scene.open()) as lease, lease.cursor() as cursor:

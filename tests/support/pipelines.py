@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from offsets.lease import Lease
+from offsets.views import Event
 from projectors.backfill import Backfill
 from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun, open_run
-from projectors.view_states import Event
 from projectors.views import View
 from stack import Server
 from tests.support.running import addresses, wait_for

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from offsets import watermarks
 from projectors import asked_watermarks
 from projectors.asked_watermarks import AskedWatermarks
 from projectors.watermarks import WatermarkPlace
@@ -33,7 +34,7 @@ def test_who_waits_for_now_is_told_why_it_takes_long(monkeypatch: pytest.MonkeyP
         say=say,
     )
     monkeypatch.setattr(asker, "write", lambda: "asked")
-    monkeypatch.setattr(asker, "_passed", lambda _: {})
+    monkeypatch.setattr(watermarks, "passed", lambda *_: {})
     with pytest.raises(StopRequested):
         asker.now(stop)
     giving_up.cancel()

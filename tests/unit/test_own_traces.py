@@ -74,7 +74,6 @@ def test_a_number_in_a_sentence_is_a_key_only_where_it_is_called_one() -> None:
         ("17", ID, "such as keys 16, 17, 18", "such as keys 16, {}, 18"),
         ("18", ID, "2 entities are wrong; such as keys 17, 18", "2 entities are wrong; such as keys 17, {}"),
         ("17", ID, "such as key 17; 17 keys that viewtail", "such as key {}; 17 keys that viewtail"),
-        # As earlier viewtails wrote it.
         ("17", ID, "17 are wrong; such as 17, 18; 17 keys are", "17 are wrong; such as {}, 18; 17 keys are"),
         ("18", ID, "such as 17, 18. Ask again in 18 s", "such as 17, {}. Ask again in 18 s"),
         ("7", ID, "such as keys 17, 70, 7.5", "such as keys 17, 70, 7.5"),

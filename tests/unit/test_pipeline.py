@@ -14,6 +14,7 @@ import pytest
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.limits import Limits
 from ingest.read_ahead import ReadAhead
+from offsets.views import State
 from projectors.binding import bind
 from projectors.dead_letters import PARKED_IN_A_ROW
 from projectors.pipeline import Pipeline
@@ -22,7 +23,6 @@ from projectors.read_back import Slice
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisJson
 from projectors.view_life import ReadAgain, ViewLife
-from projectors.view_states import State
 from projectors.views import BoundView, Entity
 from tests.support.fake_offsets import FakeOffsets, Memory
 from tests.support.fake_sink import FakeSink

@@ -53,7 +53,7 @@ class Published:
     fills: Mapping[str, str] = field(default_factory=dict)
     progress: Progress | None = None
     watermarks: Mapping[str, int] = field(default_factory=dict)  # token -> version
-    owner: str = ""  # '' where an earlier viewtail published
+    owner: str = ""  # the id of a deployment; '' where none was known
 
     def to_json(self) -> bytes:
         """Versions are texts: JavaScript's numbers end at 2^53."""

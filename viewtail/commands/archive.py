@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Event
 from typing import TypeVar
 
+from offsets.runs import RunState
 from projectors.catalog import Catalog
 from projectors.considerate_pace import ConsideratePace
 from projectors.pace import GivingWay
@@ -25,7 +26,7 @@ from viewtail.entities.archive_steps import ArchiveSteps
 from viewtail.entities.archiving import Archiving
 from viewtail.entities.event_table import EventTable
 from viewtail.entities.restoring import Restoring
-from viewtail.operations.runs import DONE, Run
+from viewtail.operations.runs import Run
 from viewtail.servers.sessions import open_session
 from viewtail.settings import Settings
 from viewtail.signals import EXIT_STOPPED, on_stop
@@ -80,7 +81,7 @@ def archive(
                 else:
                     archiving.into_files(cutoff, into_files)
                 said = _said(archiving, where)
-                run.end(DONE, said)
+                run.end(RunState.DONE, said)
                 print(f"{name}: {said}")
                 return 0
     except StopRequested:
@@ -143,7 +144,7 @@ def restore(loaded: Settings, name: str, how: How, *, entity: str | None, from_f
                 else:
                     restoring.restore_file(from_file)
                 said = f"{counted(restoring.moved, 'events', 'were')} brought back"
-                run.end(DONE, said)
+                run.end(RunState.DONE, said)
                 print(f"{name}: {said}")
                 return 0
     except StopRequested:

@@ -6,24 +6,29 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeAlias
 
+from offsets import dead_letters, migrations
+from offsets.dead_letters import Letter
+from offsets.mysql import OwnSession, reading
 from projectors.catalog import Catalog
 from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.errors import MisuseError
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
-from viewtail.operations.dead_letters import DeadLetterTable, Letter
+from viewtail.operations.dead_letters import view_named
 from viewtail.operations.given import key_spellings
 from viewtail.servers.patience import COMMAND
 from viewtail.settings import Settings
 
+_Own: TypeAlias = tuple[OwnSession, str]  # a session on the server of viewtail's own tables, and their database
+
 
 def list_letters(loaded: Settings, name: str | None, *, limit: int, as_json: bool) -> int:
     """Print the newest letters, of one view or all; none is no error."""
-    with _table(loaded) as table:
-        view = None if name is None else table.view_named(name)
-        letters, count = table.newest(view, limit), table.count(view)
+    with _own_tables(loaded) as own:
+        view = None if name is None else view_named(*own, name)
+        letters, count = dead_letters.newest(*own, view, limit), dead_letters.count(*own, view)
     if as_json:
         print_json({"count": count, "letters": [_as_json(letter) for letter in letters]})
         return 0
@@ -38,9 +43,9 @@ def list_letters(loaded: Settings, name: str | None, *, limit: int, as_json: boo
 
 def show(loaded: Settings, name: str, key: str, *, as_json: bool) -> int:
     """Print all that is known of one key's letter; the exit code is 1 when it has none."""
-    with _table(loaded) as table:
-        view = table.view_named(name)
-        letters = table.of_keys(view, key_spellings(key))
+    with _own_tables(loaded) as own:
+        view = view_named(*own, name)
+        letters = dead_letters.of_keys(*own, view, key_spellings(key))
     if not letters:
         _say_none(view, [key])
         return 1
@@ -65,8 +70,8 @@ def redrive(loaded: Settings, name: str | None, keys: Sequence[str], *, is_yes: 
 
     if name is not None:
         return of_view(loaded, name, keys, is_yes=is_yes)
-    with _table(loaded) as table:
-        views = table.views()
+    with _own_tables(loaded) as own:
+        views = dead_letters.views(*own)
     if not views:
         print("no dead letters", file=sys.stderr)
     return max((of_view(loaded, view, (), is_yes=is_yes) for view in views), default=0)
@@ -74,11 +79,11 @@ def redrive(loaded: Settings, name: str | None, keys: Sequence[str], *, is_yes: 
 
 def drop(loaded: Settings, name: str, keys: Sequence[str], *, is_yes: bool) -> int:
     """Forget letters; the exit code is 1 when a key that was named has none."""
-    with _table(loaded) as table:
-        view = table.view_named(name)
-        letters = table.of_keys(view, [one for key in keys for one in key_spellings(key)])
+    with _own_tables(loaded) as own:
+        view = view_named(*own, name)
+        letters = dead_letters.of_keys(*own, view, [one for key in keys for one in key_spellings(key)])
         missing = _without_letter(keys, letters)
-        if letters and not _forget(table, view, letters, is_yes=is_yes):
+        if letters and not _forget(own, view, letters, is_yes=is_yes):
             return 1
     if missing or not letters:
         _say_none(view, missing)
@@ -90,7 +95,7 @@ def _without_letter(keys: Sequence[str], letters: Sequence[Letter]) -> list[str]
     return sorted(key for key in set(keys) if found.isdisjoint(key_spellings(key)))
 
 
-def _forget(table: DeadLetterTable, view: str, letters: Sequence[Letter], *, is_yes: bool) -> bool:
+def _forget(own: _Own, view: str, letters: Sequence[Letter], *, is_yes: bool) -> bool:
     """False where the user does not want it."""
     question = (
         f"{counted(len(letters), 'dead letters')} of {view} {agreeing(len(letters), 'are')} forgotten. The view keeps "
@@ -99,7 +104,7 @@ def _forget(table: DeadLetterTable, view: str, letters: Sequence[Letter], *, is_
     if not agreed(question, is_yes=is_yes):
         print_remark("nothing was forgotten")
         return False
-    dropped = table.forget(letters)
+    dropped = dead_letters.forget(*own, letters)
     print(f"{view}: {counted(len(dropped), 'dead letters')} forgotten. What the view has there stays as it is")
     if left := len(letters) - len(dropped):
         print_remark(f"{left:,} {agreeing(left, 'were')} refused again meanwhile, and {agreeing(left, 'stay')}")
@@ -107,13 +112,14 @@ def _forget(table: DeadLetterTable, view: str, letters: Sequence[Letter], *, is_
 
 
 @contextmanager
-def _table(loaded: Settings) -> Iterator[DeadLetterTable]:
+def _own_tables(loaded: Settings) -> Iterator[_Own]:
     catalog = Catalog(servers=loaded.asked_with(COMMAND.once()).servers())
     with closing(catalog.session()) as session:
-        table = DeadLetterTable(session, catalog.database)
-        if not table.is_there():
+        with reading(session, "looking for viewtail's tables") as cursor:
+            is_there = migrations.are_there(cursor, catalog.database)
+        if not is_there:
             raise MisuseError(f"viewtail has not run yet with the database {catalog.database}. Start it: viewtail run")
-        yield table
+        yield session, catalog.database
 
 
 def _say_none(view: str, keys: Sequence[str]) -> None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from offsets.pauses import MOST_REASON, this_person
 from projectors.catalog import Catalog
 from projectors.stores.registry import store_of
-from projectors.views import View, view_of
+from projectors.views import View
 from viewtail import declarations
+from viewtail.changes.copy_ids import view_of
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError
 from viewtail.changes.retrying import PAUSED

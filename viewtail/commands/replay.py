@@ -9,10 +9,11 @@ from contextlib import closing
 from dataclasses import asdict, replace
 
 from offsets.pauses import this_person
+from offsets.views import State
 from projectors.catalog import Catalog
-from projectors.view_states import State
-from projectors.views import View, view_of
+from projectors.views import View
 from viewtail import declarations
+from viewtail.changes.copy_ids import view_of
 from viewtail.changes.counting import counted
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ingest import Sharer
+from offsets.pipelines import positions
+from offsets.runs import under_way
 from projectors.rebuilds import all_rebuilds, gone_back
 from projectors.stores.registry import STORES
 from viewtail import declarations, settings
@@ -20,8 +22,8 @@ from viewtail.operations.fleet import Noted
 from viewtail.operations.fleet import fleet as as_fleet
 from viewtail.operations.fleet import read as read_fleet
 from viewtail.operations.remarks import remarks
-from viewtail.operations.runs import COMPARISON, under_way
-from viewtail.operations.status import PipelineStatus, positions, read
+from viewtail.operations.runs import COMPARISON
+from viewtail.operations.status import PipelineStatus, read
 from viewtail.servers.patience import QUESTION
 from viewtail.servers.sessions import asking
 from viewtail.sources import read_position
@@ -38,9 +40,9 @@ def status(loaded: settings.Settings, *, as_json: bool) -> int:
     database = loaded.store_database
     with asking(address, role="store") as connection:
         pipelines, noted = read(connection, database, read_position), read_fleet(connection, database)
-        seen = _seen(loaded, pipelines, noted, positions(connection, database, read_position))
         with connection.cursor() as cursor:
-            comparing = under_way(cursor, database, COMPARISON)
+            seen = _seen(loaded, pipelines, noted, positions(cursor, database, read_position))
+            comparing = under_way(cursor, database, COMPARISON) if pipelines else {}
             seen = replace(seen, rebuilds=all_rebuilds(cursor, database), comparing=comparing)
             seen = replace(seen, gone_back=gone_back(cursor, database))
     found = compared(seen, declared(loaded), database, is_shared_out=loaded.source_kind.is_shared_out)

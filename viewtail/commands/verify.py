@@ -10,6 +10,7 @@ from threading import Event
 from typing import Any
 from zlib import crc32
 
+from offsets.pipelines import positions
 from projectors.catalog import Catalog
 from projectors.considerate_pace import ConsideratePace
 from projectors.proving.changed_keys import StreamRange, changed_keys
@@ -28,7 +29,6 @@ from viewtail.commands.progress import progress
 from viewtail.composition import deploy, greeted
 from viewtail.interpreter import tune_command
 from viewtail.operations.runs import Run
-from viewtail.operations.status import positions
 from viewtail.operations.verify import MISLED, SAMPLED_ROWS, Counts, Report, Verify
 from viewtail.operations.version_resets import VersionReset
 from viewtail.signals import EXIT_STOPPED, on_stop
@@ -159,8 +159,11 @@ def _one(catalog: Catalog, view: BoundView, options: Options, stop: Event) -> Re
 def _standing(catalog: Catalog, beside: ViewAccess, stop: Event) -> _Standing:
     """The view as it stands. Raises ViewtailError where nobody can tell at which place."""
     why, mend = beside.standstill() or ("its pipeline stood still", "")
-    with catalog.servers.asking_own() as connection:
-        position = positions(connection, catalog.database, read_position).get(beside.first[0].pipeline)
+    with (
+        catalog.servers.asking_own() as connection,
+        connection.cursor() as cursor,
+    ):
+        position = positions(cursor, catalog.database, read_position).get(beside.first[0].pipeline.name)
     if position is None or not catalog.servers.kind.has_rows:
         raise ViewtailError(f"{why}, and where the view stands is not known. {mend}")
     print_remark(f"{beside.view.id}: {why}: the view is compared as it stands, at {position}")

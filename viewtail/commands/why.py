@@ -84,7 +84,11 @@ def _letter(answer: Answer) -> str:
     one = answer.letter
     if one is None:
         return "yes, without a dead letter: it was dropped" if answer.verdict is Verdict.PARKED else "no"
-    return f"since {one.first_at} UTC, {counted(one.count, 'times')}, last {one.last_at}: {one.reason}"
+    return f"since {_second(one.first_at)} UTC, {counted(one.count, 'times')}, last {_second(one.last_at)}: {one.cause}"
+
+
+def _second(at: str) -> str:
+    return at.partition(".")[0]
 
 
 def _change(answer: Answer) -> str:
@@ -145,11 +149,11 @@ def _letter_as_json(answer: Answer) -> dict[str, Any] | None:
     if letter is None:
         return None
     return {
-        "reason": letter.reason,
+        "reason": letter.cause,
         "version": str(letter.version),
         "count": letter.count,
-        "first_at": letter.first_at,
-        "last_at": letter.last_at,
+        "first_at": _second(letter.first_at),
+        "last_at": _second(letter.last_at),
     }
 
 

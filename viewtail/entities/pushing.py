@@ -28,14 +28,16 @@ import pymysql
 import structlog
 
 from ingest.canonical.rows import fetch_rows, select_list, source_error
+from offsets import keepers
+from offsets.keepers import Keeper
 from offsets.mysql import OwnSession, Session, transaction
+from offsets.views import State, ViewRecord
 from projectors import failpoints
 from projectors.catalog import Catalog
 from projectors.projection import Projections, followed_tables
-from projectors.rebuilds import Stage, kept_as
+from projectors.rebuilds import all_rebuilds, kept_as
 from projectors.stores import GuardedSink, guarded
 from projectors.stores.registry import store_named
-from projectors.view_states import State
 from projectors.views import BoundView, View
 from viewtail.changes.batches import Followed, Row
 from viewtail.changes.errors import ViewtailError
@@ -43,7 +45,7 @@ from viewtail.changes.retrying import reaction_to
 from viewtail.changes.tables import Column
 from viewtail.changes.writes import ViewWrites
 from viewtail.servers.literals import rows_with
-from viewtail.servers.sessions import Connection, quote
+from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.push")
 
@@ -111,17 +113,6 @@ class _Taken(NamedTuple):
     handed: Mapping[Any, int]
     sent: _Made | None  # of what was handed over, where that was sent already
     coming: Sequence[Mapping[Any, int]]  # announced
-
-
-class _Kept(NamedTuple):
-    """A view as a pipeline keeps it."""
-
-    state: str
-    copy: int
-    declaration: str  # hash
-    fingerprint: str
-    filled_at: Any
-    stage: str | None  # of its rebuild
 
 
 @dataclass(eq=False)
@@ -336,12 +327,12 @@ class Pusher:
     def _allowed(self, catalog: Catalog) -> list[tuple[BoundView, object]]:
         """Those that are whole, as they are kept; each with what is another once it was filled again."""
         assert self._session is not None
-        kept_now = _kept_now(self._session, catalog, self._pipelines)
+        kept_now, moving = _kept_now(self._session, catalog, self._pipelines)
         allowed: list[tuple[BoundView, object]] = []
         for view in catalog.views:
-            found = kept_now.get(view.id, [])
+            found = [row for _, row in kept_now.get(view.id, [])]
             kept = kept_as(view, found[0].copy, found[0].declaration) if found else view
-            why = self._why_none(kept, found)
+            why = "its copies change places" if view.id in moving else self._why_none(kept, found)
             if why and self._why_not.get(view.id) != why:
                 _log.warning("nothing is pushed to a view for now, its pipeline brings it", view=view.id, why=why)
             self._why_not[view.id] = why
@@ -350,15 +341,13 @@ class Pusher:
                 allowed.append((replace(kept, is_pushed=True), mark))
         return allowed
 
-    def _why_none(self, view: BoundView, found: Sequence[_Kept]) -> str:
+    def _why_none(self, view: BoundView, found: Sequence[ViewRecord]) -> str:
         """'': it may be written."""
         if not found:
             return "it was never backfilled"
         state = next((one.state for one in found if one.state != State.FILLED), None)
         if state is not None:
             return f"it is {state}"
-        if any(one.stage == Stage.MOVING for one in found):
-            return "its copies change places"
         if all(one.fingerprint == view.fingerprint and one.copy == found[0].copy for one in found):
             return ""
         if time.monotonic() - self._bound_at > BIND_AGAIN_S:
@@ -451,21 +440,15 @@ class Pusher:
         return self._source
 
 
-def _kept_now(session: Session, catalog: Catalog, pipelines: Sequence[str]) -> dict[str, list[_Kept]]:
-    """By view, in one question: it is asked between two pushes."""
-    view, pipeline, rebuild = (quote(catalog.database, name) for name in ("view", "pipeline", "rebuild"))
-    kept: dict[str, list[_Kept]] = {}
+def _kept_now(session: Session, catalog: Catalog, pipelines: Sequence[str]) -> tuple[dict[str, list[Keeper]], set[str]]:
+    """By view, the pipelines that keep it; and the views whose copies change places."""
+    kept: dict[str, list[Keeper]] = {}
     with transaction(session, "asking which views may be pushed to") as cursor:
-        cursor.execute(
-            "SELECT v.name, v.state, v.copy, v.declaration, v.fingerprint, v.filled_at, r.stage "
-            f"FROM {view} v JOIN {pipeline} p ON p.id = v.pipeline_id "
-            f"LEFT JOIN {rebuild} r ON r.pipeline_id = p.id AND r.view_name = v.name "
-            "WHERE v.name IN %s AND p.name IN %s ORDER BY p.partition_number",
-            ([one.id for one in catalog.views], list(pipelines)),
-        )
-        for name, *row in cursor.fetchall():
-            kept.setdefault(name, []).append(_Kept(*row))
-    return kept
+        names = [view.id for view in catalog.views]
+        for keeper in keepers.read(cursor, catalog.database, names=names, of=pipelines):
+            kept.setdefault(keeper.view.name, []).append(keeper)
+        moving = {one.view for one in all_rebuilds(cursor, catalog.database) if one.move is not None}
+    return kept, moving
 
 
 def _readings(views: Sequence[BoundView]) -> list[_Reading]:

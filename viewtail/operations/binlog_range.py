@@ -17,6 +17,7 @@ import orjson
 
 from ingest import History, Source, TimedSource
 from ingest.read_ahead import ReadAhead
+from offsets.runs import RunState
 from projectors.catalog import Catalog
 from projectors.every_change import projections_for, with_forms
 from projectors.projection import Projections, followed_tables
@@ -30,7 +31,7 @@ from viewtail.changes.errors import HistoryGoneError, MisuseError, SourceError, 
 from viewtail.changes.positions import Position
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Parked
-from viewtail.operations.runs import DONE, STOPPED, Run
+from viewtail.operations.runs import Run
 
 SAVE_EVERY_S = 5.0  # while other tables' changes are passed
 MOST_TOLD = 20  # of what could not be published
@@ -283,9 +284,12 @@ def recorded(replay: Replay, run: Run) -> PublishedRange:
     note(stretch)
     words = f"{counted(stretch.count, 'changes')} published, {stretch.refused_count:,} refused"
     if not stretch.end:
-        run.end(STOPPED, words)
+        run.end(RunState.STOPPED, words)
     else:
-        run.end(DONE, f"{words}, up to {stretch.end}" + (f", where {stretch.cut_short}" if stretch.cut_short else ""))
+        run.end(
+            RunState.DONE,
+            f"{words}, up to {stretch.end}" + (f", where {stretch.cut_short}" if stretch.cut_short else ""),
+        )
     return stretch
 
 

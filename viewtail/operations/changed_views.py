@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from offsets.keepers import known_views
 from offsets.mysql import Session, transaction
-from projectors.binding import declaration_hash, earlier_fingerprint
+from offsets.views import State, ViewRecord
+from projectors.binding import declaration_hash
 from projectors.rebuilds import as_live
 from projectors.stores import MIXED
 from projectors.stores.access import Access
 from projectors.stores.registry import store_of
-from projectors.view_states import KnownView, State, known_views
 from projectors.views import BoundView
 from viewtail.changes.errors import ViewtailError
 from viewtail.changes.findings import Finding, warn
@@ -43,7 +44,7 @@ def refilled_in_place(
     for view, known in _known(session, own, views, is_default=is_default):
         if not (what := _changed(view, known)):
             continue
-        is_declared_anew = known.declaration not in ("", declaration_hash(view.view))
+        is_declared_anew = known.declaration != declaration_hash(view.view)
         has_copies = not store_of(view.view).no_copies(view.view)
         if is_declared_anew and has_copies and own.limits.on_change == "beside":
             continue
@@ -59,7 +60,7 @@ def refilled_in_place(
 
 def _known(
     session: Session, own: Access, views: Sequence[BoundView], *, is_default: bool
-) -> Iterator[tuple[BoundView, KnownView]]:
+) -> Iterator[tuple[BoundView, ViewRecord]]:
     """Each view that a run has kept, as it is declared and as it was kept."""
     by_id = {view.id: view for view in views}
     for (pipeline, name), known in sorted(known_views(session, own.database).items()):
@@ -67,15 +68,11 @@ def _known(
             yield by_id[name], known
 
 
-def _changed(view: BoundView, known: KnownView) -> str:
+def _changed(view: BoundView, known: ViewRecord) -> str:
     """What of it changed; '' for one that stays as it is, or that shows nothing yet."""
-    if known.state in (State.NEW, State.PAUSED) or known.fingerprint in (
-        "",
-        view.fingerprint,
-        earlier_fingerprint(view),
-    ):
+    if known.state in (State.NEW, State.PAUSED) or known.fingerprint == view.fingerprint:
         return ""
-    if known.declaration not in ("", declaration_hash(view.view)):
+    if known.declaration != declaration_hash(view.view):
         return "its declaration changed"
     return "" if known.state == State.HALTED else "its table's key or columns changed"
 

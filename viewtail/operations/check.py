@@ -147,7 +147,7 @@ def _place_of(places: Places, view: BoundView) -> Iterator[Finding]:
             yield fail("views", f"view {view.id}, its place", seen, why, mend)
         elif places.remark is not None:
             why = "`viewtail run` takes the place, and would overwrite what another deployment keeps there"
-            mend = "nothing, if no earlier viewtail keeps a view there; or another name"
+            mend = "nothing, if no other viewtail keeps a view there; or another name"
             yield warn("views", f"view {view.id}, its place", places.remark, why, mend)
     except StoreError as error:  # another view's place may be another matter
         yield _unknown_place(view.id, error)

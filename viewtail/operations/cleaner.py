@@ -22,6 +22,7 @@ from typing import Any
 
 import structlog
 
+from offsets.runs import counted_up, forget_but_last
 from projectors.catalog import Catalog
 from projectors.pace import GivingWay, Pace
 from projectors.pipeline_run import PipelineRun
@@ -34,7 +35,7 @@ from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
 from viewtail.changes.writes import Key
 from viewtail.operations.replay_keys import Where
-from viewtail.operations.runs import Run, counted_up, forget_but_last
+from viewtail.operations.runs import Run
 from viewtail.operations.verify import Verify
 from viewtail.operations.version_resets import lowered_by, note
 

@@ -18,15 +18,17 @@ from datetime import UTC, datetime, timedelta
 import pymysql
 
 from ingest.canonical.rows import select_of, source_error
+from offsets import dead_letters
+from offsets.keepers import known_views
 from offsets.mysql import transaction
+from offsets.views import known_places
 from projectors.binding import declaration_hash
 from projectors.catalog import Catalog
-from projectors.dead_letters import erase_letters
 from projectors.rebuilds import everywhere, require_not_moving
 from projectors.stores.leaving import Holds, Place, Trace
 from projectors.stores.registry import store_of
-from projectors.view_states import known_places, known_views
-from projectors.views import BoundView, View, view_of
+from projectors.views import BoundView, View
+from viewtail.changes.copy_ids import view_of
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError, UnknownNameError, ViewtailError, nearest
 from viewtail.changes.rendering import render_key
@@ -317,7 +319,7 @@ def _letters(catalog: Catalog, views: Sequence[BoundView], rendered: str) -> int
     with closing(catalog.session()) as session:
         places = known_places(session, catalog.database)
         ids |= {view for view, of in places.items() if any(place["entity"] == table for place in of)}
-        return erase_letters(session, catalog.database, sorted(ids), rendered)
+        return dead_letters.erase(session, catalog.database, sorted(ids), rendered)
 
 
 def _own(catalog: Catalog, views: Sequence[BoundView], declared: Collection[str], key: Key) -> list[Looked]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from projectors.rebuilds import Rebuild
 from projectors.stores.registry import STORES
-from projectors.views import is_copy, view_of
+from viewtail.changes.copy_ids import is_copy, view_of
 from viewtail.changes.retrying import PAUSED
 from viewtail.operations.fleet import Fleet, Noted
 from viewtail.operations.other_apps import OtherApp, kept_now, other_app

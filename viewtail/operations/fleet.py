@@ -76,9 +76,9 @@ class Noted:
 
 
 def read(connection: pymysql.Connection[Any], database: str) -> Noted:
-    """Nothing where the tables are of an earlier viewtail."""
+    """Nothing where viewtail never ran."""
     with connection.cursor() as cursor:
-        if not {"pipeline_member", "pipeline_owner"} <= migrations.columns(cursor, database).keys():
+        if not migrations.are_there(cursor, database):
             return Noted()
         found = Noted(members=members.read(cursor, database), owned=owners.read(cursor, database))
     connection.commit()

@@ -16,13 +16,13 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
 
+from offsets.views import BEING_DROPPED, State, ViewStates, known_places
 from projectors.catalog import Catalog
 from projectors.failpoints import reach
 from projectors.rebuilds import copies_left
 from projectors.stores.leaving import Found, Leftover, Place, Retired
 from projectors.stores.registry import store_named
-from projectors.view_states import BEING_DROPPED, State, ViewStates, known_places
-from projectors.views import is_copy, view_of
+from viewtail.changes.copy_ids import is_copy, view_of
 from viewtail.changes.errors import MisuseError, SettingsError, UnknownNameError, ViewtailError
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
 from viewtail.operations.status import PipelineStatus, ViewStatus, pipelines_now
@@ -124,12 +124,10 @@ def why_only_by_hand(chosen: Chosen, declared: Collection[str]) -> str | None:
     """Why viewtail cannot tell what of the store is the view's; None where it can."""
     if not store_named(chosen.store).needs_place:
         return None
-    if not chosen.places:
-        return "it was kept by an earlier viewtail, which did not note where its data is"
     if unknown := sorted(view for view, places in chosen.others.items() if view in declared and not places):
         return (
             f"viewtail has not noted yet where the data of {', '.join(unknown)} is, and must not drop any of that. "
-            "Start `viewtail run` once with this version, then repeat this command"
+            "Start `viewtail run` once, then repeat this command"
         )
     return None
 

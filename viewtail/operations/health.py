@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from projectors.view_states import State
+from offsets.views import State
 from viewtail.changes.retrying import PAUSED, STANDBY
 
 BEHIND_S = 60.0  # a pipeline that runs with a larger lag is behind

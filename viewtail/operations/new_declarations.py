@@ -16,15 +16,16 @@ from dataclasses import dataclass, field
 import structlog
 
 from offsets.mysql import Session
+from offsets.runs import forget_but_last
+from offsets.views import State
 from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun
 from projectors.proving.view_access import ViewAccess
 from projectors.rebuilds import Rebuild, Rebuilds, Stage
-from projectors.view_states import State
 from viewtail.changes.errors import StopRequested, ViewtailError, place_of
 from viewtail.operations import rebuild
 from viewtail.operations.cleaner import PASSED_WITHIN_S, ROWS_AT_ONCE, Share
-from viewtail.operations.runs import COMPARISON, forget_but_last
+from viewtail.operations.runs import COMPARISON
 
 _log = structlog.get_logger("viewtail.rebuild")
 
@@ -99,7 +100,7 @@ class NewDeclarations:
         copy, stop = self.own.life.views[one.copy_id], self.own.stop
         with ViewAccess(self.catalog, copy, stop, chunk_rows=ROWS_AT_ONCE) as beside:
             beside.passed_within_s = PASSED_WITHIN_S
-            losses = beside.first[0].loss_count
+            losses = beside.first[0].view.loss_count
             differences = rebuild.parked_alone(beside)  # known at once; the comparison takes long
             if not differences:
                 pace = Share(0, stop, share=SHARE, is_busy=self.is_busy)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from projectors.view_states import State
-from projectors.views import view_of
+from offsets.views import State
+from viewtail.changes.copy_ids import view_of
 from viewtail.operations.status import PipelineStatus
 
 _MOST_NAMES = 3

@@ -14,15 +14,17 @@ from typing import Any
 
 import orjson
 
-from offsets.pauses import MOST_REASON
-from projectors.view_states import State, key_from_text, key_text
-from projectors.views import view_of
+from offsets import sentences as texts
+from offsets.fill_keys import key_from_text, key_text
+from offsets.runs import MOST_TEXT as CUT_AT
+from offsets.runs import RunState, is_under_way
+from offsets.sentences import RunTexts, Sentence
+from offsets.views import State
+from viewtail.changes.copy_ids import view_of
 from viewtail.changes.errors import MisuseError
 from viewtail.changes.rendering import in_a_line, parse_key, render_key
 from viewtail.changes.tables import Column
 from viewtail.changes.writes import Key
-from viewtail.operations.runs import CUT_AT, RUNNING, is_under_way
-from viewtail.servers.sessions import quote
 
 ERASED = "(a key that was erased)"
 _LISTED = re.compile(r"^(the keys|parked keys)\b.*: ")
@@ -64,60 +66,41 @@ class OwnTraces:
 
     def __post_init__(self) -> None:
         self._rendered = render_key(self.key, self.columns)
-        self._parts = frozenset(key_from_text(key_text(self.key, "", 0), 0)[0] or ())
+        self._parts = frozenset(key_from_text(key_text(self.key, "", 0)).key or ())
         self._named = _named(self._rendered)
 
     def erase(self) -> list[OwnTrace]:
         """In the caller's transaction; each table that may name a key."""
-        return [
-            self._runs(),
-            self._fills(),
-            *(
-                self._texts(table, column, named, length)
-                for table, column, named, length in (
-                    ("rebuild", "note", "view_name", CUT_AT), ("pipeline_status", "error", "pipeline_id", CUT_AT),
-                    ("pipeline", "pause_reason", "id", MOST_REASON),
-                )
-            ),
-        ]  # fmt: skip
+        return [self._runs(), self._fills(), *map(self._sentences, texts.SENTENCES)]
 
     # -- what operators had done --------------------------------------------------------------------------------
 
     def _runs(self) -> OwnTrace:
-        table = quote(self.database, "operator_run")
-        self.cursor.execute(f"SELECT id, view, what, progress, result FROM {table}")
         erased, busy, conditions = 0, [], []
-        for number, view, *texts in self.cursor.fetchall():
-            if view_of(view) not in self.views and view_of(view) in self.known:
+        for run in texts.run_texts(self.cursor, self.database):
+            if view_of(run.view) not in self.views and view_of(run.view) in self.known:
                 continue
-            if texts[0].startswith(_WHERE):
-                conditions.append(number)
-            if self._run(*texts) is None:
+            if run.what.startswith(_WHERE):
+                conditions.append(run.id)
+            if self._run(run) is None:
                 continue
             # As it is by now: what was counted in it meanwhile stays.
-            self.cursor.execute(
-                f"SELECT state, what, progress, result FROM {table} WHERE id = %s FOR UPDATE", (number,)
-            )
-            state, *texts = self.cursor.fetchone() or (None, "", "{}", "")
-            if (new := self._run(*texts)) is None:
+            now = texts.lock_run_texts(self.cursor, self.database, run.id)
+            if now is None or (new := self._run(now)) is None:
                 continue
-            if state == RUNNING and is_under_way(self.cursor, self.database, number):
-                busy.append(number)
+            if now.state == RunState.RUNNING and is_under_way(self.cursor, self.database, run.id):
+                busy.append(run.id)
                 continue
             erased += 1
-            # Without a fingerprint no other run goes on with it: the place may be gone, and it is a hash of the keys.
-            self.cursor.execute(
-                f"UPDATE {table} SET what = %s, progress = %s, result = %s, fingerprint = '' WHERE id = %s",
-                (*new, number),
-            )
+            texts.replace_run_texts(self.cursor, self.database, run.id, new)
         left = f"what runs now ({', '.join(map(str, busy))})" if busy else ""
         return OwnTrace(table="operator_run", erased=erased, left=left, conditions=tuple(conditions))
 
-    def _run(self, what: str, progress: str, result: str) -> tuple[str, str, str | None] | None:
-        """The same without the key; None where it does not name it."""
-        counts = orjson.loads(progress)
-        new = (self._what(what)[:CUT_AT], orjson.dumps(self._without(counts)).decode(), self.text(result))
-        return None if new == (what, orjson.dumps(counts).decode(), result) else new
+    def _run(self, run: RunTexts) -> tuple[str, str, str | None] | None:
+        """What it says without the key; None where it does not name it."""
+        counts = orjson.loads(run.progress)
+        new = (self._what(run.what)[:CUT_AT], orjson.dumps(self._without(counts)).decode(), self.text(run.result))
+        return None if new == (run.what, orjson.dumps(counts).decode(), run.result) else new
 
     def _what(self, what: str) -> str:
         if listed := _LISTED.match(what):
@@ -172,43 +155,36 @@ class OwnTraces:
 
     def _is_place(self, text: Any) -> bool:
         """Whether it is the row of the entity, by whatever key the table is read."""
-        place = key_from_text(text, 0)[0] if isinstance(text, str) else None
+        place = key_from_text(text).key if isinstance(text, str) else None
         return place is not None and self._parts <= set(place)
 
     # -- views --------------------------------------------------------------------------------------------------
 
     def _fills(self) -> OwnTrace:
         """The last row that a backfill read, and why a view is halted or paused."""
-        table = quote(self.database, "view")
-        self.cursor.execute(f"SELECT id, name, state, reason, fill_key FROM {table}")
         erased, filling = 0, []
-        for number, name, state, reason, fill_key in self.cursor.fetchall():
-            is_of_it = view_of(name) in self.views and fill_key is not None and self._is_place(fill_key)
-            if is_of_it and state == State.BACKFILLING:
-                filling.append(name)
+        for view in texts.view_texts(self.cursor, self.database):
+            is_of_it = view_of(view.name) in self.views and self._is_place(view.fill_key)
+            if is_of_it and view.state == State.BACKFILLING:
+                filling.append(view.name)
                 is_of_it = False
-            if is_of_it or self.text(reason) != reason:
+            if is_of_it or self.text(view.reason) != view.reason:
                 erased += 1
-                self.cursor.execute(
-                    f"UPDATE {table} SET reason = %s, fill_key = IF(%s, NULL, fill_key) "
-                    "WHERE id = %s AND state = %s AND reason <=> %s",
-                    (self.text(reason), is_of_it, number, state, reason),
+                texts.replace_view_texts(
+                    self.cursor, self.database, view, self.text(view.reason), with_fill_key=is_of_it
                 )
         left = f"how far the backfill of {', '.join(filling)} is" if filling else ""
         return OwnTrace(table="view", erased=erased, left=left)
 
     # -- sentences ----------------------------------------------------------------------------------------------
 
-    def _texts(self, table: str, column: str, id_column: str, length: int) -> OwnTrace:
-        name = quote(self.database, table)
-        self.cursor.execute(f"SELECT {id_column}, {column} FROM {name} WHERE {column} IS NOT NULL")
-        named = [(number, text) for number, text in self.cursor.fetchall() if self.text(text, length) != text]
-        for number, text in named:
-            self.cursor.execute(
-                f"UPDATE {name} SET {column} = %s WHERE {id_column} = %s AND {column} = %s",
-                (self.text(text, length), number, text),
-            )
-        return OwnTrace(table=table, erased=len(named))
+    def _sentences(self, of: Sentence) -> OwnTrace:
+        erased = 0
+        for number, sentence in texts.sentences(self.cursor, self.database, of):
+            if (new := self.text(sentence, of.length)) != sentence:
+                texts.replace_sentence(self.cursor, self.database, of, number, sentence, new)
+                erased += 1
+        return OwnTrace(table=of.table, erased=erased)
 
     def text(self, text: str | None, length: int = CUT_AT) -> str | None:
         """A sentence without the key, cut to the length of its column."""
@@ -229,7 +205,7 @@ def _named(rendered: str) -> re.Pattern[str]:
     if not _COMMON.fullmatch(rendered):
         return re.compile(rf"{erased}|(?P<before>)(?<!\w){name}(?!\w)")
     one = rf"(?:\bkeys? ['\"]?(?:[^\s'\"]*[:{{])?|/_doc/)(?={name}(?!\w|\.\d))"
-    # An earlier viewtail wrote "such as 17, 18". Keys that are texts may hold all that stands between keys.
+    # Keys that are texts may hold all that stands between keys.
     heads = r"(?:\bsuch as (?:keys? )?(?:.*?, )?|\bkeys:? (?:[^;]*?, )?)"
     listed = rf"{heads}(?={name}(?:[,;)]|\.?$|\. | and ))"
     alone = rf"(?<=['\"])(?={name}['\"])|^(?={name}$)"

@@ -6,12 +6,11 @@ import threading
 from collections.abc import Collection
 from contextlib import closing
 
-from offsets.mysql import transaction
+from offsets.pipelines import ids
 from projectors.asked_watermarks import AskedWatermarks
 from projectors.catalog import Catalog
 from viewtail.changes.errors import ViewtailError
 from viewtail.operations.status import pipelines_now
-from viewtail.servers.sessions import quote
 
 
 def passed_now(catalog: Catalog, pipelines: Collection[str], timeout_s: float) -> int:
@@ -21,12 +20,13 @@ def passed_now(catalog: Catalog, pipelines: Collection[str], timeout_s: float) -
     """
     if not pipelines:
         return 0
-    ids = _ids(catalog, pipelines)
+    with closing(catalog.session()) as session:
+        numbers = ids(session, catalog.database, pipelines)
     watermarks = AskedWatermarks(
         catalog.marks,
         open_store=catalog.servers.open_own,
         database=catalog.database,
-        pipelines=lambda: ids,
+        pipelines=numbers.values,
         trouble=lambda: None,
         say=lambda _: None,
         is_visible_needed=False,
@@ -36,15 +36,6 @@ def passed_now(catalog: Catalog, pipelines: Collection[str], timeout_s: float) -
     if version is None:
         raise _late(catalog, pipelines, timeout_s)
     return version
-
-
-def _ids(catalog: Catalog, pipelines: Collection[str]) -> list[int]:
-    with (
-        closing(catalog.session()) as session,
-        transaction(session, "looking for pipelines") as cursor,
-    ):
-        cursor.execute(f"SELECT id FROM {quote(catalog.database, 'pipeline')} WHERE name IN %s", (list(pipelines),))
-        return [number for (number,) in cursor.fetchall()]
 
 
 def _late(catalog: Catalog, pipelines: Collection[str], timeout_s: float) -> ViewtailError:

@@ -16,10 +16,10 @@ from enum import Enum
 from ingest.canonical.tables import row_estimates
 from offsets import pauses
 from offsets.mysql import Session
+from offsets.views import Event, State, ViewStates
 from projectors.catalog import Catalog
 from projectors.rebuilds import Rebuilds
-from projectors.view_states import Event, State, ViewStates
-from projectors.views import View, view_of
+from projectors.views import View
 from viewtail.changes.errors import UnknownNameError, ViewtailError, nearest
 from viewtail.changes.pipelines import PipelineId
 from viewtail.operations.status import PipelineStatus, ViewStatus, as_one, pipelines_now
@@ -57,14 +57,10 @@ def pause_views(catalog: Catalog, views: Sequence[View], *, by: str, reason: str
 
 
 def resume_views(catalog: Catalog, views: Sequence[View]) -> list[PausedView]:
-    """Have those of these views that are paused backfilled again, in place, and follow their tables from there.
-
-    A paused copy beside one is, too: an earlier viewtail swapped paused views, and the pause went with the copy.
-    """
+    """Have those of these views that are paused backfilled again, in place, and follow their tables from there."""
 
     def resume(session: Session, pipeline: PipelineStatus, view: View) -> bool:
-        copies = [kept.name for kept in pipeline.views if view_of(kept.name) == view.id]
-        return bool(ViewStates(session, catalog.database, pipeline.name).move(Event.RESUMED, copies))
+        return bool(ViewStates(session, catalog.database, pipeline.name).move(Event.RESUMED, [view.id]))
 
     resumed = [_moved(catalog, view, known, resume) for view, known in _kept(catalog, views)]
     by_id = {view.id: view for view in views}

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pymysql
 
 from ingest.canonical import fetch_rows, select_list, select_of
-from offsets import migrations, pauses
+from offsets import keepers, migrations
+from offsets.keepers import Keeper
+from offsets.views import State
 from projectors.rebuilds import as_live
 from projectors.stores import SearchPage, ViewReader
 from projectors.stores.registry import STORES, store_of
@@ -28,7 +30,7 @@ from viewtail.changes.tables import Kind, Table
 from viewtail.changes.writes import Key
 from viewtail.operations.given import canonical_value, in_hexadecimal, key_of
 from viewtail.servers.literals import one_of, where_all
-from viewtail.servers.sessions import Connection, MySQLAddress, quote, session_error
+from viewtail.servers.sessions import Connection, MySQLAddress, session_error
 
 if TYPE_CHECKING:
     from projectors.projection import RowByRow
@@ -144,43 +146,31 @@ def found(open_store: Open, address: MySQLAddress, database: str, view: BoundVie
     and follows its table."""
     try:
         with closing(open_store()) as connection, connection.cursor() as cursor:
-            return as_live(cursor, database, view), _remark(_state_of(cursor, database, view.view), view.view)
+            return as_live(cursor, database, view), _remark(_keeper_of(cursor, database, view.view), view.view)
     except pymysql.err.MySQLError as error:
         raise session_error(error, address, "store") from None
 
 
-def _remark(row: tuple[Any, ...] | None, view: View) -> str | None:
-    if row is None:
+def _remark(keeper: Keeper | None, view: View) -> str | None:
+    if keeper is None:
         return f"view {view.id} was never backfilled. Start one: viewtail run"
-    state, reason, count, estimate, *pauses_of = row
-    paused, pipeline_paused = pauses.pause_of(pauses_of[: pauses.COLUMNS]), pauses.pause_of(pauses_of[pauses.COLUMNS :])
-    rows = counted(max(count, estimate), "rows")
+    pipeline, row = keeper
+    rows = counted(max(row.row_count, row.row_estimate), "rows")
     remarks = {
-        "halted": f"is halted and gets no more changes: {reason}",
-        "paused": f"is paused and gets no changes, {paused}",
-        "filling": f"is only half backfilled ({count:,} of about {rows}): some are missing",
-        "new": "is not backfilled yet: most rows are missing",
+        State.HALTED: f"is halted and gets no more changes: {row.reason}",
+        State.PAUSED: f"is paused and gets no changes, {row.pause}",
+        State.BACKFILLING: f"is only half backfilled ({row.row_count:,} of about {rows}): some are missing",
+        State.NEW: "is not backfilled yet: most rows are missing",
     }
-    if state not in remarks and pipeline_paused is not None:
-        return f"view {view.id} gets no changes, since its pipeline is paused, {pipeline_paused}"
-    return f"view {view.id} {remarks[state]}" if state in remarks else None
+    if row.state not in remarks and pipeline.pause is not None:
+        return f"view {view.id} gets no changes, since its pipeline is paused, {pipeline.pause}"
+    return f"view {view.id} {remarks[row.state]}" if row.state in remarks else None
 
 
-def _state_of(cursor: Any, database: str, view: View) -> tuple[Any, ...] | None:
-    present = migrations.visible_columns(cursor, database)
-    if not {"view", "pipeline"} <= present.keys():
+def _keeper_of(cursor: Any, database: str, view: View) -> Keeper | None:
+    if not migrations.are_there(cursor, database):
         return None
-    of_view, of_pipeline = (
-        (pauses.OF_VIEW, pauses.OF_PIPELINE) if "paused_at" in present["view"] else (pauses.NONE, pauses.NONE)
-    )
-    cursor.execute(
-        f"SELECT v.state, v.reason, v.fill_row_count, v.fill_row_estimate, {of_view}, {of_pipeline} "
-        f"FROM {quote(database, 'view')} v JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id "
-        "WHERE v.name = %s",
-        (view.id,),
-    )
-    row: tuple[Any, ...] | None = cursor.fetchone()
-    return row
+    return next(iter(keepers.read(cursor, database, names=[view.id])), None)
 
 
 # --- find ---

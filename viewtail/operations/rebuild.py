@@ -17,19 +17,21 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from offsets import dead_letters
+from offsets.keepers import known_views
 from offsets.mysql import Session
+from offsets.views import ViewRecord
 from projectors.binding import declaration_hash, made_by
 from projectors.catalog import Catalog
 from projectors.pace import Pace
 from projectors.proving.view_access import ViewAccess
 from projectors.rebuilds import Rebuild, Rebuilds, Stage
 from projectors.stores.registry import store_of
-from projectors.view_states import KnownView, known_views
-from projectors.views import BoundView, View, view_of
+from projectors.views import BoundView, View
+from viewtail.changes.copy_ids import view_of
 from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.errors import MisuseError, StopRequested, ViewtailError
 from viewtail.changes.pipelines import PipelineId
-from viewtail.operations.dead_letters import DeadLetterTable
 from viewtail.operations.runs import COMPARISON, Run
 from viewtail.operations.status import PipelineStatus, ViewStatus, pipelines_now
 from viewtail.operations.verify import Report, Verify
@@ -54,7 +56,7 @@ def compared(beside: ViewAccess, pace: Pace, what: str) -> Report:
 def parked_alone(beside: ViewAccess) -> list[str]:
     """What keeps readers from the copy, a sentence: keys that are parked in it, and not in what they have."""
     copy, live = beside.view.id, beside.view.view.id
-    count, keys = DeadLetterTable(beside.session, beside.catalog.database).parked_alone(copy, live, SHOWN)
+    count, keys = dead_letters.parked_alone(beside.session, beside.catalog.database, copy, live, SHOWN)
     if not count:
         return []
     how = f"why: viewtail dead-letters list {copy}; to swap all the same: viewtail rebuild {live} --accept-parked"
@@ -189,7 +191,7 @@ class Operation:
     def _pipeline(self, session: Session) -> str:
         """The one that keeps the view; for others there is no second copy."""
         view, database = self.view.view, self.catalog.database
-        known: dict[str, list[KnownView]] = {}
+        known: dict[str, list[ViewRecord]] = {}
         for (pipeline, name), one in known_views(session, database).items():
             if view_of(name) == view.id:
                 known.setdefault(pipeline, []).append(one)
@@ -327,7 +329,7 @@ def _trouble(pipeline: str, now: PipelineStatus | None) -> str | None:
     return None
 
 
-def only_pipeline(view: View, known: Mapping[str, Sequence[KnownView]]) -> str:
+def only_pipeline(view: View, known: Mapping[str, Sequence[ViewRecord]]) -> str:
     """The one that keeps the view, of `known` by pipeline. Raises MisuseError for a view that has none, or several."""
     if not known:
         raise MisuseError(
@@ -342,7 +344,7 @@ def only_pipeline(view: View, known: Mapping[str, Sequence[KnownView]]) -> str:
     return next(iter(known))
 
 
-def check_is_kept(view: View, copies: Sequence[KnownView], choice: str) -> None:
+def check_is_kept(view: View, copies: Sequence[ViewRecord], choice: str) -> None:
     """Raises MisuseError where the viewtail that ran last did not know this declaration.
 
     It did where a copy is of it, or where an operator went back from it (`choice`).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from projectors.rebuilds import Rebuild, Stage
-from projectors.views import is_copy, view_of
+from viewtail.changes.copy_ids import is_copy, view_of
 from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.pipelines import PipelineId
 from viewtail.operations.findings import Findings

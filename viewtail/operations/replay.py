@@ -13,18 +13,19 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from ingest.canonical.tables import row_estimates
-from offsets import epochs
+from offsets import epochs, whole_replays
+from offsets.keepers import known_views
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, transaction
-from projectors import whole_replays
+from offsets.views import Event, State, ViewRecord, ViewStates
 from projectors.binding import declaration_hash
 from projectors.catalog import Catalog
 from projectors.rebuilds import Rebuilds, copies_beside, where_live
 from projectors.stores import witnessed
 from projectors.stores.owners import Places
 from projectors.stores.registry import store_named, store_of
-from projectors.view_states import Event, KnownView, State, ViewStates, known_views
-from projectors.views import BoundView, View, view_of
+from projectors.views import BoundView, View
+from viewtail.changes.copy_ids import view_of
 from viewtail.changes.errors import DeclarationError, StoreUnavailableError, ViewtailError
 from viewtail.changes.pipelines import PipelineId
 from viewtail.operations import status
@@ -158,17 +159,17 @@ def _last_filled(catalog: Catalog) -> Counter[str]:
 
 
 def _declarations(view: View) -> set[str]:
-    """Hashes of those that the process which keeps the view knows; '': an earlier viewtail kept none."""
-    return {"", *(declaration_hash(one) for one in (view, view.previous) if one is not None)}
+    """Hashes of those that the process which keeps the view knows."""
+    return {declaration_hash(one) for one in (view, view.previous) if one is not None}
 
 
-def has_copy_of(view: View, kept: Mapping[tuple[str, str], KnownView]) -> bool:
+def has_copy_of(view: View, kept: Mapping[tuple[str, str], ViewRecord]) -> bool:
     """Whether a copy beside the live one is of what views.py declares."""
     copies = (one for (_, name), one in kept.items() if view_of(name) == view.id != name)
     return any(one.declaration in _declarations(view) for one in copies)
 
 
-def _is_halted(known: Mapping[str, KnownView]) -> bool:
+def _is_halted(known: Mapping[str, ViewRecord]) -> bool:
     return any(one.state == State.HALTED for one in known.values())
 
 

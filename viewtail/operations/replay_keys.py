@@ -15,18 +15,19 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from ingest.canonical.chunks import CHUNK_ROWS, CanonicalRows, Chunk, row_order
+from offsets.fill_keys import key_from_text, key_text
+from offsets.runs import RunState
 from projectors.pace import Pace
 from projectors.proving.comparison import Found
 from projectors.proving.reprojection import Piece, Written
 from projectors.proving.view_access import CHUNK_WITHIN_S, ViewAccess
-from projectors.view_states import key_from_text, key_text
 from projectors.views import BoundView
 from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.errors import MisuseError, SourceError, StopRequested, TookTooLongError, ViewtailError
 from viewtail.changes.rendering import in_a_line, key_renderer
 from viewtail.changes.writes import Key
 from viewtail.operations.given import key_of_text
-from viewtail.operations.runs import DONE, STOPPED, Run
+from viewtail.operations.runs import Run
 
 KEYS_AT_ONCE = 2_000
 ROWS_AT_ONCE = CHUNK_ROWS  # with 8,000, the commit and what comes with it are a tenth of the time
@@ -145,7 +146,7 @@ class Where:
     @staticmethod
     def _place(beside: ViewAccess, after: Any) -> Key | None:
         """None too where the table is read in another order by now."""
-        place, order, _ = key_from_text(after, 0)
+        place, order, _ = key_from_text(after)
         return place if order == row_order(beside.view.table) else None
 
 
@@ -201,7 +202,7 @@ class ReplayKeys:
         try:
             return self._execute(began)
         except StopRequested:
-            self.run.end(STOPPED, self._words())
+            self.run.end(RunState.STOPPED, self._words())
             raise
         except ViewtailError as error:
             self.run.fail(error)
@@ -233,7 +234,7 @@ class ReplayKeys:
                 raise StopRequested
         kept, uncompared = self._kept(version)
         progress["kept"] = len(kept)
-        self.run.end(DONE, self._words())
+        self.run.end(RunState.DONE, self._words())
         took_s = time.monotonic() - began
         return Outcome(written=written, entities=progress["entities"], took_s=took_s, kept=kept, uncompared=uncompared)
 

@@ -18,14 +18,16 @@ from typing import Any, cast
 
 from ingest import History, Settling
 from offsets import epochs
+from offsets.keepers import known_views
 from offsets.lease import Lease, is_held
 from offsets.mysql import transaction
+from offsets.pipelines import replace_position
+from offsets.views import GETS_NOTHING, State
 from projectors.catalog import Catalog
 from projectors.projection import followed_tables
 from projectors.rebuilds import Rebuilds, where_live
 from projectors.stores import witnessed
 from projectors.stores.registry import store_named
-from projectors.view_states import GETS_NOTHING, State, known_views
 from projectors.views import View
 from viewtail.changes.errors import MisuseError, ViewtailError
 from viewtail.changes.pipelines import PipelineId
@@ -33,7 +35,6 @@ from viewtail.changes.positions import Position
 from viewtail.operations import replay
 from viewtail.operations.passing import passed_now
 from viewtail.operations.status import positions_now
-from viewtail.servers.sessions import quote
 
 FIRST_STEP_S = 5.0  # of a wait, then it is looked whether pipelines still run; the next step is twice as long
 _STILL_RUNS = (
@@ -168,10 +169,7 @@ class _Switch:
                     epoch = epochs.begin_new_history(cursor, catalog.database, source, str(self._target), above)
                     for one in of_source:
                         positions[one] = replace(cast(Any, begin), epoch=epoch)
-                        cursor.execute(
-                            f"UPDATE {quote(catalog.database, 'pipeline')} SET position = %s WHERE name = %s",
-                            (positions[one].to_text(), one.name),
-                        )
+                        replace_position(cursor, catalog.database, one.name, positions[one])
             for one, position in positions.items():
                 _tell_store(catalog, one, position)
 

@@ -19,19 +19,21 @@ from typing import Any, Protocol
 
 from ingest.canonical.chunks import row_order
 from ingest.canonical.tables import row_estimates
+from offsets.fill_keys import key_from_text, key_text
+from offsets.keepers import Keeper
 from offsets.mysql import Session, transaction
+from offsets.runs import RunState
+from offsets.views import note_proven
 from projectors.pace import Pace
 from projectors.proving.comparison import Comparison, Found, Settled
 from projectors.proving.reprojection import Reprojection
-from projectors.proving.view_access import Keeper, ViewAccess
+from projectors.proving.view_access import ViewAccess
 from projectors.stores import NOTHING_HELD
-from projectors.view_states import State, key_from_text, key_text
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import StopRequested, ViewtailError
 from viewtail.changes.writes import Key
-from viewtail.operations.runs import DONE, STOPPED, Run
+from viewtail.operations.runs import Run
 from viewtail.operations.version_resets import VersionReset, lowered_by, note
-from viewtail.servers.sessions import quote
 
 SUSPECTS_AT_ONCE = 2_000
 REPAIRS = 3  # of one entity: a change may come between its row's reading and the end of what kept changes out
@@ -143,7 +145,7 @@ class Verify:
         try:
             return self._execute(began)
         except StopRequested:
-            self.run.end(STOPPED, _words(self.counts))
+            self.run.end(RunState.STOPPED, _words(self.counts))
             raise
         except ViewtailError as error:
             self.run.fail(error)
@@ -157,7 +159,7 @@ class Verify:
         writer = beside.reprojection if self.is_repair else None
         progress = self.run.progress
         order = row_order(beside.view.table)
-        losses = sum(one.loss_count for one in keepers)
+        losses = sum(keeper.view.loss_count for keeper in keepers)
         is_standing = self._stands is not None
         now = order, losses, is_standing
         # It begins; or the table is read in another order by now, or the view is not what was compared before.
@@ -229,7 +231,7 @@ class Verify:
         chance = random.Random(f"{self._seed}:{self._after}")
         is_last, to_pass_over = False, _chunks_to_pass_over(chance, self.share)
         while not is_last:
-            after, _, _ = key_from_text(self._after, 0)
+            after, _, _ = key_from_text(self._after)
             if to_pass_over:
                 rows = min(to_pass_over, MOST_PASSED_OVER) * SAMPLED_ROWS
                 to_pass_over -= min(to_pass_over, MOST_PASSED_OVER)
@@ -388,14 +390,15 @@ class Verify:
         through = None
         if is_equal and is_whole and self._stands is None:
             began_at, losses = self.run.progress["began_at"], self.run.progress["losses"]
-            through = prove(self.beside.session, self.beside.catalog.database, keepers, began_at, losses)
-            if through is None:
+            ids = [view.id for _, view in keepers]
+            if not note_proven(self.beside.session, self.beside.catalog.database, ids, began_at, losses):
                 raise ViewtailError(
                     f"view {self.beside.view.id} lost something, or was halted, while it was compared: nothing is "
                     "proven. Run the same command again"
                 )
+            through = began_at
         self.run.progress["counts"] = _as_dict(counts)
-        self.run.end(DONE, _words(counts))
+        self.run.end(RunState.DONE, _words(counts))
         return Report(
             view=self.beside.view.id,
             counts=counts,
@@ -424,23 +427,6 @@ class Verify:
             return row_estimates(connection, {(table.schema, table.name)}).get((table.schema, table.name), 0)
         finally:
             connection.close()
-
-
-def prove(session: Session, database: str, keepers: Sequence[Keeper], began_at: str, losses: int) -> str | None:
-    """Note that the view is proven through a moment; None where it was halted, or lost something, since then."""
-    ids = [one.view_id for one in keepers]
-    table = quote(database, "view")
-    with transaction(session, "noting that a view is proven") as cursor:
-        cursor.execute(
-            f"SELECT SUM(loss_count) FROM {table} WHERE id IN %s AND state = %s FOR UPDATE", (ids, State.FILLED)
-        )
-        if cursor.fetchone() != (losses,):
-            return None
-        cursor.execute(
-            f"UPDATE {table} SET proven_at = GREATEST(COALESCE(proven_at, %s), %s) WHERE id IN %s",
-            (began_at, began_at, ids),
-        )
-    return began_at
 
 
 def _now(session: Session) -> str:

@@ -18,18 +18,20 @@ import pymysql
 
 from ingest import TimedSource
 from offsets import migrations
+from offsets.keepers import Keeper
+from offsets.keepers import read as read_keepers
 from offsets.mysql import OwnSession, transaction
+from offsets.views import State
 from projectors.asked_watermarks import AskedWatermarks
 from projectors.catalog import Catalog
-from projectors.proving.view_access import Keeper, ViewAccess, keepers
+from projectors.proving.view_access import ViewAccess
 from projectors.stores.registry import store_of
-from projectors.view_states import State
 from projectors.views import BoundView
 from projectors.watermarks import MAYBE
 from viewtail.changes.errors import HistoryGoneError, MisuseError, ViewtailError, WaitedTooLongError
 from viewtail.changes.writes import Key
 from viewtail.servers.facts import MARIADB, facts_of
-from viewtail.servers.sessions import quote, value_of
+from viewtail.servers.sessions import value_of
 
 _LOOK_EVERY_S = (0.002, 0.1)  # first, and at most
 _SEE = "See: viewtail status"
@@ -74,9 +76,9 @@ def wait_until_begun(catalog: Catalog, view: BoundView, within_s: float) -> floa
 
 def _is_known(session: OwnSession, database: str, view: BoundView, pipelines: Sequence[str]) -> bool:
     with transaction(session, "looking for viewtail's tables") as cursor:
-        if not {"pipeline", "pipeline_status", "view"} <= migrations.columns(cursor, database).keys():
-            return False
-    return bool(keepers(session, database, view, pipelines))
+        return migrations.are_there(cursor, database) and bool(
+            read_keepers(cursor, database, names=[view.id], of=pipelines)
+        )
 
 
 def wait(
@@ -111,7 +113,7 @@ def wait_until_whole(beside: ViewAccess, deadline: float) -> None:
 
 def _check(beside: ViewAccess, keepers: Sequence[Keeper]) -> None:
     """Raises ViewtailError where waiting does not help."""
-    for one in keepers:
+    for _, one in keepers:
         if one.state == State.HALTED:
             raise ViewtailError(f"view {beside.view.id} is halted and gets no more changes: {one.reason}")
         if one.state == State.PAUSED:
@@ -122,7 +124,7 @@ def _is_whole(beside: ViewAccess) -> bool:
     """Or rows are missing, whatever its pipelines have passed."""
     keepers = beside.keepers()
     _check(beside, keepers)
-    return all(one.state == State.FILLED for one in keepers)
+    return all(row.state is State.FILLED for _, row in keepers)
 
 
 def _wait_for_now(beside: ViewAccess, deadline: float) -> None:
@@ -131,7 +133,7 @@ def _wait_for_now(beside: ViewAccess, deadline: float) -> None:
         catalog.marks,
         open_store=catalog.servers.open_own,
         database=catalog.database,
-        pipelines=lambda: [one.pipeline_id for one in beside.keepers()],
+        pipelines=lambda: [pipeline.id for pipeline, _ in beside.keepers()],
         trouble=lambda: None,
         say=lambda _: None,
         is_visible_needed=False,
@@ -146,7 +148,7 @@ def _wait_for_now(beside: ViewAccess, deadline: float) -> None:
 
 def _trouble(beside: ViewAccess, otherwise: str) -> str:
     """Of its pipelines."""
-    return next((one.trouble_and_mend for one in beside.keepers() if one.trouble_and_mend is not None), otherwise)
+    return next((row.trouble_and_mend for row, _ in beside.keepers() if row.trouble_and_mend is not None), otherwise)
 
 
 def _wait_for_version(beside: ViewAccess, key: Key, version: int, deadline: float) -> None:
@@ -209,12 +211,6 @@ def _is_in_mariadb(executed: str, gtid: str) -> bool:
 def _check_parked(beside: ViewAccess, key: Key) -> None:
     """Raises ViewtailError where the view does not have the entity as it is, since it cannot."""
     name = beside.comparison().name_of(key)
-    with transaction(beside.session, "looking for a dead letter") as cursor:
-        cursor.execute(
-            f"SELECT reason FROM {quote(beside.catalog.database, 'dead_letter')} "
-            "WHERE view_id IN %s AND rendered_key = %s",
-            ([one.view_id for one in beside.first], name),
-        )
-        row = cursor.fetchone()
-    if row is not None:
-        raise ViewtailError(f"view {beside.view.id} cannot have {name} as it is now, it is parked: {row[0]}")
+    letter = beside.letter_of(name)
+    if letter is not None:
+        raise ViewtailError(f"view {beside.view.id} cannot have {name} as it is now, it is parked: {letter.cause}")

@@ -14,14 +14,15 @@ from enum import StrEnum
 from typing import Any
 
 from ingest import History, TimedSource
-from offsets.mysql import transaction
+from offsets.dead_letters import Letter
+from offsets.keepers import Keeper, known_views
+from offsets.views import State
 from projectors.binding import made_by
 from projectors.proving.changed_keys import Change, LookBack, Looked
 from projectors.proving.comparison import Comparison, Expected
-from projectors.proving.view_access import Keeper, ViewAccess
+from projectors.proving.view_access import ViewAccess
 from projectors.stores import NOTHING_HELD, Held, Unfit
 from projectors.stores.owners import TO_TAKE_OVER
-from projectors.view_states import State, known_views
 from viewtail.changes.errors import StopRequested, ViewtailError, WatermarkMissingError, once
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
 from viewtail.changes.versions import parts_of
@@ -29,7 +30,6 @@ from viewtail.changes.writes import Key
 from viewtail.operations.looked_back import moment, notes, place_of
 from viewtail.operations.replay import has_copy_of
 from viewtail.operations.status import PipelineStatus
-from viewtail.servers.sessions import quote
 
 SETTLED_WITHIN_S = 5.0  # so long the pipeline may take to come to this moment
 READ_FOR_S, READ_BYTES = 15.0, 1 << 30  # of the binlog, backwards for the last change; the newest file has no bound
@@ -53,17 +53,6 @@ class Verdict(StrEnum):
     def is_well(self) -> bool:
         """Whether the view shows of the entity what it must."""
         return self in (Verdict.CURRENT, Verdict.ABSENT, Verdict.KEPT_OUT)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
-    """A dead letter."""
-
-    reason: str
-    version: int
-    count: int
-    first_at: str  # UTC
-    last_at: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +94,10 @@ class Why:
         """Raises ViewtailError where the source or the store does not answer."""
         beside, comparison = self.beside, self.beside.comparison()
         keeper = self._keeper()
-        pipeline = self.status()[keeper.pipeline]
+        pipeline = self.status()[keeper.pipeline.name]
         expected, has_row = self._expected(comparison, key)
         held = self._held(comparison, key, keeper)
-        letter = self._letter(comparison.name_of(key))
+        letter = beside.letter_of(comparison.name_of(key))
         verdict, why, run_next = self._verdict(comparison, key, keeper, pipeline, expected, held, letter, has_row)
         if verdict.is_well and (misled := comparison.reader.pointer_problem()):
             verdict, why, run_next = Verdict.WRONG, misled, f"viewtail verify {beside.view.id} --repair"
@@ -148,7 +137,7 @@ class Why:
 
     def _is_of_another(self, keeper: Keeper) -> bool:
         """Whether readers have what no declaration of views.py made, and nothing keeps."""
-        return keeper.state == State.HALTED and made_by(self.beside.view, keeper.declaration) is None
+        return keeper.view.state == State.HALTED and made_by(self.beside.view, keeper.view.declaration) is None
 
     def _is_built_beside(self, keeper: Keeper) -> bool:
         """Whether what views.py declares is in a copy beside what readers have of something else."""
@@ -174,10 +163,10 @@ class Why:
         well = _well(key, expected, has_row=has_row, besides=_ELSEWHERE if comparison.reader.has_strays else "")
         if _is_equal(comparison, key, expected, held):
             return well
-        if keeper.state != State.FILLED:
+        if keeper.view.state != State.FILLED:
             return _unfilled(keeper, view, is_built_beside=self._is_built_beside(keeper))
         if letter is not None or name in expected.parked:
-            reason = letter.reason if letter is not None else "the row cannot be projected or stored"
+            reason = letter.cause if letter is not None else "the row cannot be projected or stored"
             again = "it is parked again until the row, or the view's declaration, is corrected"
             return Verdict.PARKED, f"{reason}; {again}", f"viewtail replay {view} --key {quoted}"
         if (late := self._late(keeper, pipeline)) is not None:
@@ -199,18 +188,18 @@ class Why:
     def _late(self, keeper: Keeper, pipeline: PipelineStatus) -> tuple[str, str] | None:
         """Why the view has not come to this moment, and the command to run; None where it does soon."""
         if not self.beside.is_run():
-            why = f"no viewtail runs pipeline {keeper.pipeline}; the view stands at {pipeline.position}"
+            why = f"no viewtail runs pipeline {keeper.pipeline.name}; the view stands at {pipeline.position}"
             return why, "viewtail run"
         if pipeline.paused is not None:
-            why = f"pipeline {keeper.pipeline} is paused {pipeline.paused}"
-            return why, f"viewtail resume --pipeline {keeper.pipeline}"
+            why = f"pipeline {keeper.pipeline.name} is paused {pipeline.paused}"
+            return why, f"viewtail resume --pipeline {keeper.pipeline.name}"
         try:
             if self._is_passed():
                 return None
         except WatermarkMissingError as error:
             return str(error), "viewtail check"
         lag = f"{pipeline.lag_s:.0f} s, as it last said" if pipeline.lag_s else "this moment"
-        return f"pipeline {keeper.pipeline} is behind by {lag} ({pipeline.state})", "viewtail status"
+        return f"pipeline {keeper.pipeline.name} is behind by {lag} ({pipeline.state})", "viewtail status"
 
     def _is_passed(self) -> bool:
         """Whether the pipeline comes to this moment soon."""
@@ -232,22 +221,7 @@ class Why:
     def _keeper(self) -> Keeper:
         """The pipeline where the view is least well."""
         order = [State.HALTED, State.PAUSED, State.NEW, State.BACKFILLING, State.FILLED]
-        return min(self.beside.keepers(), key=lambda one: order.index(State(one.state)))
-
-    def _letter(self, name: str) -> Letter | None:
-        ids = [one.view_id for one in self.beside.first]
-        moment = "DATE_FORMAT({}, '%Y-%m-%d %H:%i:%s')"
-        with transaction(self.beside.session, "reading a dead letter") as cursor:
-            cursor.execute(
-                f"SELECT reason, version, attempt_count, {moment.format('first_at')}, {moment.format('last_at')} "
-                f"FROM {quote(self.beside.catalog.database, 'dead_letter')} "
-                "WHERE view_id IN %s AND rendered_key = %s",
-                (ids, name),
-            )
-            row = cursor.fetchone()
-        if row is None:
-            return None
-        return Letter(reason=row[0], version=row[1], count=row[2], first_at=row[3], last_at=row[4])
+        return min(self.beside.keepers(), key=lambda one: order.index(one.view.state))
 
     def _place(self, held: Held, pipeline: PipelineStatus) -> str | None:
         """Where in the binlog the change is that the view shows; None where its version does not say."""
@@ -296,12 +270,12 @@ _OF_ANOTHER = Held(None, None, "what another declaration than that of views.py m
 
 
 def _unfilled(keeper: Keeper, view: str, *, is_built_beside: bool) -> tuple[Verdict, str, str]:
-    if keeper.state == State.HALTED:
+    if keeper.view.state == State.HALTED:
         mend = f"viewtail rebuild {view}" if is_built_beside else f"viewtail replay {view}"
-        if TO_TAKE_OVER in (keeper.reason or ""):
+        if TO_TAKE_OVER in (keeper.view.reason or ""):
             mend = "viewtail check"  # another deployment has its place: which of several mends is an operator's to say
-        return Verdict.HALTED, keeper.reason or "", mend
-    if keeper.state == State.PAUSED:
+        return Verdict.HALTED, keeper.view.reason or "", mend
+    if keeper.view.state == State.PAUSED:
         return Verdict.PAUSED, "the view gets no changes until it is resumed", f"viewtail resume {view}"
     return Verdict.FILLING, "the view is being backfilled", "viewtail status"
 

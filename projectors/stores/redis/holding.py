@@ -28,6 +28,6 @@ def holds_keys(ask: Ask, view: BoundView) -> bool | None:
         if int(cursor) == 0:
             return False
     _log.warning(
-        "not all keys were looked at: an earlier viewtail's may lie where a new view's will be", view=view.view.id
+        "not all keys were looked at: another viewtail's may lie where a new view's will be", view=view.view.id
     )
     return None

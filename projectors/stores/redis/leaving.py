@@ -27,7 +27,8 @@ from projectors.stores.redis.set_script import COMMON
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
 from projectors.stores.redis.unanswered import server_of
 from projectors.stores.redis.views import RedisHash, RedisSet
-from projectors.views import BoundView, copy_id
+from projectors.views import BoundView
+from viewtail.changes.copy_ids import copy_id
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import StoreError, StoreUnavailableError
 from viewtail.changes.rendering import key_renderer

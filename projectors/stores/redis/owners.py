@@ -185,7 +185,7 @@ class Claim:
         named = seen.kept.get(name_field(self.database))
         if named is not None:
             is_plain = self.claimant.is_owner(named.owner)
-        else:  # an earlier viewtail noted no owner: whoever kept views there before has gone on with its witness
+        else:  # no owner is noted, as after a loss: whoever kept views there before has gone on with its witness
             is_heir = any(map(self.claimant.had, self.views))
             is_plain = not ask("EXISTS", own) and (is_heir or not ask("EXISTS", plain))
         return (plain if is_plain else own), is_plain

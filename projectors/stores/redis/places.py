@@ -41,7 +41,7 @@ class RedisPlaces(Places):
             if (found := holds_keys(self._ask, view)) is None:
                 self.remark = (
                     f"no owner is noted, and of the keys in this Redis only about {STEPS_OF_A_SAMPLE * KEYS_A_STEP:,} "
-                    "were looked at: none of them is an earlier viewtail's"
+                    "were looked at: none of them is another viewtail's"
                 )
             return bool(found)
 

@@ -182,7 +182,7 @@ class RedisStore(Store):
         now = self.place(view)
         names = ["shape", "kind", "pointer", *(["sets"] if "pointer" in now else [])]
         is_same = all(before.get(name) == now.get(name) for name in names)
-        is_same_type = "type" not in before or before["type"] == now.get("type")  # an earlier viewtail kept none
+        is_same_type = before.get("type") == now.get("type")
         if is_same and (is_same_type or not shapes_meet(before["sets"], now["sets"])):
             return None
         return NoCopy(

@@ -52,7 +52,7 @@ class TopicClaims:
             return False
         if published.owner:
             return published.owner != self.claimant.id
-        return not any(map(self.claimant.had, self.views))  # an earlier viewtail noted no owner
+        return not any(map(self.claimant.had, self.views))  # no owner is noted there
 
     def there(self, topics: Topics) -> Collection[str]:
         """The topics that are there; none where there is nobody to claim for."""

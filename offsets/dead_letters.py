@@ -1,0 +1,210 @@
+"""Dead letters: keys that a projection or a store refused, a row each. They hold no value of a row but its key."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from offsets.mysql import Session, reading, transaction
+from viewtail.changes.writes import Parked
+from viewtail.servers.sessions import quote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A key that could not be applied."""
+
+    view: str  # store:name
+    pipeline: str
+    key: str  # rendered, as docs/views.md says
+    version: int  # that could not be applied
+    cause: str
+    count: int  # how often it was refused
+    first_at: str  # UTC
+    last_at: str
+
+
+def key_hash(key: str) -> bytes:
+    """Of a rendered key: its letter's place in the table."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+# -- of some views, by the numbers of their rows ----------------------------------------------------------------
+
+
+def fingerprint(session: Session, database: str, views: Collection[int]) -> tuple[object, ...]:
+    """Of the letters of these views: another one when some were added or removed."""
+    if not views:
+        return ()
+    with reading(session, "looking at the dead letters") as cursor:
+        cursor.execute(
+            f"SELECT COUNT(*), MAX(last_at), MAX(first_at) FROM {quote(database, 'dead_letter')} WHERE view_id IN %s",
+            (sorted(views),),
+        )
+        found: tuple[object, ...] = cursor.fetchone()
+    return found
+
+
+def keys(session: Session, database: str, views: Collection[int]) -> list[tuple[int, str]]:
+    """The rendered keys of the letters of these views, each with its view."""
+    if not views:
+        return []
+    with transaction(session, "reading the dead letters") as cursor:
+        cursor.execute(
+            f"SELECT view_id, rendered_key FROM {quote(database, 'dead_letter')} WHERE view_id IN %s", (sorted(views),)
+        )
+        return list(cursor.fetchall())
+
+
+def counts(cursor: Any, database: str) -> dict[int, int]:
+    """By view, how many letters each has that has some."""
+    cursor.execute(f"SELECT view_id, COUNT(*) FROM {quote(database, 'dead_letter')} GROUP BY view_id")
+    return dict(cursor.fetchall())
+
+
+def record(session: Session, database: str, ids: Mapping[str, int], letters: Iterable[Parked]) -> None:
+    """Durable on return. `ids` has the numbers of the views."""
+    with transaction(session, "recording dead letters") as cursor:
+        for letter in letters:
+            cursor.execute(
+                f"INSERT INTO {quote(database, 'dead_letter')} (view_id, key_hash, rendered_key, version, reason) "
+                "VALUES (%s, %s, %s, %s, %s) ON DUPLICATE KEY UPDATE attempt_count = attempt_count + 1, "
+                "reason = IF(VALUES(version) < version, reason, VALUES(reason)), "
+                "version = GREATEST(version, VALUES(version))",
+                (ids[letter.view], key_hash(letter.key), letter.key, letter.version, letter.reason[:2000]),
+            )
+
+
+def clear(session: Session, database: str, view: int, upto: Mapping[str, int]) -> list[str]:
+    """Remove, by key, the letters of changes up to a version; returns the keys that have none then.
+
+    Of a newer change another process may have told meanwhile.
+    """
+    table, gone = quote(database, "dead_letter"), []
+    with transaction(session, "clearing dead letters") as cursor:
+        for key, version in upto.items():
+            where, values = "view_id = %s AND key_hash = %s", (view, key_hash(key))
+            if not cursor.execute(f"DELETE FROM {table} WHERE {where} AND version <= %s", (*values, version)):
+                cursor.execute(f"SELECT 1 FROM {table} WHERE {where}", values)
+                if cursor.fetchone() is not None:
+                    continue
+            gone.append(key)
+    return gone
+
+
+# -- of views by their names, in every pipeline -----------------------------------------------------------------
+
+
+def _letters(database: str) -> str:
+    """Each letter `d`, with its view `v` and the pipeline `p` that keeps that."""
+    return (
+        f"FROM {quote(database, 'dead_letter')} d JOIN {quote(database, 'view')} v ON v.id = d.view_id "
+        f"JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id"
+    )
+
+
+def _of_view(view: str | None) -> str:
+    return "WHERE TRUE" if view is None else "WHERE v.name = %(view)s"
+
+
+def views(session: Session, database: str) -> list[str]:
+    """The ids of those that have letters."""
+    with transaction(session, "reading the dead letters") as cursor:
+        cursor.execute(f"SELECT DISTINCT v.name {_letters(database)} ORDER BY v.name")
+        return [view for (view,) in cursor.fetchall()]
+
+
+def count(session: Session, database: str, view: str | None) -> int:
+    """Of a view, or of all."""
+    with transaction(session, "counting the dead letters") as cursor:
+        cursor.execute(f"SELECT COUNT(*) {_letters(database)} {_of_view(view)}", {"view": view})
+        return int(cursor.fetchone()[0])
+
+
+def newest(session: Session, database: str, view: str | None, limit: int) -> list[Letter]:
+    """Of a view, or of all: those that were refused last come first."""
+    which = f"{_of_view(view)} ORDER BY d.last_at DESC, v.name, d.key_hash LIMIT {limit:d}"
+    return _read(session, database, which, view=view)
+
+
+def of_keys(session: Session, database: str, view: str, keys: Sequence[str]) -> list[Letter]:
+    """Those of these rendered keys that have a letter; of no keys, all of the view's."""
+    if not keys:
+        return _read(session, database, f"{_of_view(view)} ORDER BY d.key_hash, p.name", view=view)
+    hashes = sorted({key_hash(key) for key in keys})
+    which = f"{_of_view(view)} AND d.key_hash IN %(keys)s ORDER BY d.key_hash"
+    return _read(session, database, which, view=view, keys=hashes)
+
+
+def _read(session: Session, database: str, which: str, **values: object) -> list[Letter]:
+    at = "DATE_FORMAT(d.{0}_at, '%Y-%m-%d %H:%i:%s.%f')"
+    with transaction(session, "reading dead letters") as cursor:
+        cursor.execute(
+            f"SELECT v.name, p.name, d.rendered_key, d.version, d.reason, d.attempt_count, {at.format('first')}, "
+            f"{at.format('last')} {_letters(database)} {which}",
+            values,
+        )
+        return [
+            Letter(
+                view=view,
+                pipeline=pipeline,
+                key=key,
+                version=version,
+                cause=reason,
+                count=attempts,
+                first_at=first_at,
+                last_at=last_at,
+            )
+            for view, pipeline, key, version, reason, attempts, first_at, last_at in cursor.fetchall()
+        ]
+
+
+def parked_alone(session: Session, database: str, copy: str, live: str, limit: int) -> tuple[int, list[str]]:
+    """Keys parked in one view and not in another one of its pipeline: how many, and the first of them, rendered."""
+    alone = (
+        f"{_letters(database)} LEFT JOIN {quote(database, 'view')} o "
+        "ON o.pipeline_id = v.pipeline_id AND o.name = %(live)s "
+        f"LEFT JOIN {quote(database, 'dead_letter')} l ON l.view_id = o.id AND l.key_hash = d.key_hash "
+        "WHERE v.name = %(copy)s AND l.view_id IS NULL"
+    )
+    values = {"copy": copy, "live": live}
+    with transaction(session, "comparing the dead letters of two copies") as cursor:
+        cursor.execute(f"SELECT COUNT(*) {alone}", values)
+        ((number,),) = cursor.fetchall()
+        cursor.execute(f"SELECT d.rendered_key {alone} ORDER BY d.first_at, d.key_hash LIMIT {limit:d}", values)
+        return int(number), [key for (key,) in cursor.fetchall()]
+
+
+def forget(session: Session, database: str, letters: Sequence[Letter]) -> list[Letter]:
+    """Remove those that were not written again since they were read; returns them.
+
+    A key that was refused once more has a higher count.
+    """
+    statement = (
+        f"DELETE FROM {quote(database, 'dead_letter')} WHERE view_id = (SELECT v.id FROM {quote(database, 'view')} v "
+        f"JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id WHERE v.name = %s AND p.name = %s) "
+        "AND key_hash = %s AND attempt_count = %s AND version = %s"
+    )
+    with transaction(session, "forgetting dead letters") as cursor:
+        return [
+            letter
+            for letter in letters
+            if cursor.execute(
+                statement, (letter.view, letter.pipeline, key_hash(letter.key), letter.count, letter.version)
+            )
+        ]
+
+
+def erase(session: Session, database: str, views: Sequence[str], key: str) -> int:
+    """Remove the letters of an entity, by its rendered key, from these views; returns how many there were."""
+    if not views:
+        return 0
+    with transaction(session, "erasing dead letters") as cursor:
+        removed: int = cursor.execute(
+            f"DELETE FROM {quote(database, 'dead_letter')} WHERE key_hash = %s "
+            f"AND view_id IN (SELECT id FROM {quote(database, 'view')} WHERE name IN %s)",
+            (key_hash(key), list(views)),
+        )
+        return removed

@@ -1,0 +1,40 @@
+"""How the last key of a chunk is kept: as JSON, with the order of its rows and how many rows the view shows by then."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import orjson
+
+
+class FillKey(NamedTuple):
+    """What is kept; without a key where nothing is."""
+
+    key: tuple[Any, ...] | None
+    row_order: str
+    kept_count: int
+
+
+def key_text(key: tuple[Any, ...], row_order: str, kept_count: int) -> str:
+    """What is kept of a chunk's last key."""
+    return orjson.dumps({"order": row_order, "key": key, "kept": kept_count}, default=_tagged).decode()
+
+
+def key_from_text(text: str | None) -> FillKey:
+    """The inverse of `key_text`."""
+    if text is None:
+        return FillKey(None, "", 0)
+    kept = orjson.loads(text)
+    return FillKey(tuple(_untagged(part) for part in kept["key"]), kept["order"], kept["kept"])
+
+
+def _tagged(value: bytes | Decimal) -> dict[str, str]:
+    """What JSON cannot hold of a key."""
+    return {"hex": value.hex()} if isinstance(value, bytes) else {"decimal": f"{value:f}"}
+
+
+def _untagged(value: Any) -> Any:
+    if isinstance(value, dict):
+        return bytes.fromhex(value["hex"]) if "hex" in value else Decimal(value["decimal"])
+    return value

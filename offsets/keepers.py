@@ -1,0 +1,58 @@
+"""Views with the pipelines that keep them: one pipeline a view, or one for each part of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from offsets import migrations, pipelines, views
+from offsets.mysql import Session, reading
+from offsets.pipelines import PipelineRow
+from offsets.views import KEPT, ViewRecord
+from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
+
+
+class Keeper(NamedTuple):
+    """A pipeline that keeps a view, and the view as it has it."""
+
+    pipeline: PipelineRow
+    view: ViewRecord
+
+
+def read(
+    cursor: Any, database: str, *, names: Collection[str] | None = None, of: Collection[str] | None = None
+) -> list[Keeper]:
+    """The views of these names that pipelines `of` these names keep, or all; in the order of the source's parts."""
+    records = views.read(cursor, database, names=names)
+    if not records:
+        return []
+    rows = {row.id: row for row in pipelines.read(cursor, database, of)}
+    keepers = [Keeper(rows[record.pipeline_id], record) for record in records if record.pipeline_id in rows]
+    return sorted(keepers, key=lambda keeper: keeper.pipeline.identity)
+
+
+def keepers(session: Session, database: str, view: str, of: Collection[str]) -> list[Keeper]:
+    """Those of these pipelines that keep the view."""
+    with reading(session, f"looking for the pipelines of {view}") as cursor:
+        return read(cursor, database, names=[view], of=of)
+
+
+def known_views(session: Session, database: str) -> dict[tuple[str, str], ViewRecord]:
+    """By pipeline and id, every view and copy; none where viewtail never ran."""
+    with reading(session, "reading the views' states") as cursor:
+        if not migrations.are_there(cursor, database):
+            return {}
+        return {(keeper.pipeline.name, keeper.view.name): keeper.view for keeper in read(cursor, database)}
+
+
+def kept_elsewhere(
+    session: Session, database: str, pipeline: PipelineId, names: Collection[str]
+) -> tuple[str, str] | None:
+    """One of these views that somebody keeps from a topic now, and the pipeline that does; of a topic's, the binlog."""
+    with reading(session, "reading who keeps a view") as cursor:
+        found = read(cursor, database, names=names)
+    is_default = pipeline.source == DEFAULT_SOURCE
+    for row, view in found:
+        if row.is_held and view.state in KEPT and (row.identity.source == DEFAULT_SOURCE) != is_default:
+            return view.name, row.name
+    return None

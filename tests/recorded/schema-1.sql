@@ -1,0 +1,192 @@
+-- viewtail's own tables as version 1 (viewtail 0.2.0) made them, with a row in each. Migrations begin here: it stays as it is.
+
+CREATE TABLE IF NOT EXISTS `schema_version` (
+  `version` SMALLINT UNSIGNED NOT NULL COMMENT 'that viewtail's own tables came to',
+  `since` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when they did',
+  PRIMARY KEY (`version`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin COMMENT='viewtail: the form of its own tables; the largest version counts';
+
+CREATE TABLE IF NOT EXISTS `deployment_identity` (
+  `number` TINYINT UNSIGNED NOT NULL COMMENT 'always 1: these tables are of one deployment',
+  `id` CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'places in shared stores carry it',
+  `title` VARCHAR(255) NOT NULL COMMENT 'for people: the database, and the server where it was made',
+  `created_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when it was made',
+  PRIMARY KEY (`number`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin COMMENT='viewtail: who this deployment is';
+
+CREATE TABLE IF NOT EXISTS `source` (
+  `id` SMALLINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
+  `name` VARCHAR(255) NOT NULL COMMENT 'default, or the topic that is read',
+  `description` VARCHAR(1024) NOT NULL COMMENT 'what the server that was read last says of itself',
+  `epoch` SMALLINT UNSIGNED NOT NULL COMMENT 'number of the history; rises when coordinates stop being comparable',
+  `created_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'first seen',
+  `updated_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6)
+    COMMENT 'last change of this row',
+  PRIMARY KEY (`id`),
+  UNIQUE KEY `name_idx` (`name`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin COMMENT='viewtail: the histories that versions come from';
+
+CREATE TABLE IF NOT EXISTS `pipeline` (
+  `id` SMALLINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
+  `name` VARCHAR(320) NOT NULL COMMENT 'name of the pipeline; one a store by default',
+  `source` VARCHAR(255) NOT NULL DEFAULT 'default' COMMENT 'source.name of the source that it reads',
+  `partition_number` SMALLINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'which part of the source, from 0',
+  `store` VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'the store that it writes',
+  `fence` INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'number of the owner; rises when somebody takes over',
+  `position` MEDIUMTEXT NULL COMMENT 'the offset: all up to here is durable; as the source writes it',
+  `saved_at` TIMESTAMP(6) NULL COMMENT 'when the offset last moved',
+  `paused_at` TIMESTAMP(6) NULL COMMENT 'when an operator paused it; NULL: it is not paused',
+  `paused_by` VARCHAR(255) NULL COMMENT 'user and host of who paused it',
+  `pause_reason` VARCHAR(1000) NULL COMMENT 'why, if that was said',
+  `paused_lag_ms` BIGINT UNSIGNED NULL COMMENT 'its lag when it was paused, as it last reported it, milliseconds',
+  PRIMARY KEY (`id`),
+  UNIQUE KEY `name_idx` (`name`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin COMMENT='viewtail: offset and fence of each pipeline';
+
+CREATE TABLE IF NOT EXISTS `pipeline_status` (
+  `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'pipeline.id',
+  `state` VARCHAR(32) NOT NULL COMMENT 'starting, running, standby, retrying, halted or stopped',
+  `error` VARCHAR(2000) NULL COMMENT 'why it is not running well, and what to do',
+  `lag_ms` BIGINT UNSIGNED NOT NULL COMMENT 'age of the oldest change that is not durable yet, milliseconds',
+  `rows_per_second` INT UNSIGNED NOT NULL COMMENT 'rows applied a second, over the last report',
+  `applied_row_count` BIGINT UNSIGNED NOT NULL COMMENT 'rows applied since this owner started',
+  `reconnect_count` INT UNSIGNED NOT NULL COMMENT 'reconnects to the source since this owner started',
+  `owner` VARCHAR(255) NOT NULL COMMENT 'host and process id of the owner',
+  `updated_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6)
+    COMMENT 'when this was reported',
+  PRIMARY KEY (`pipeline_id`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin COMMENT='viewtail: what each pipeline last reported';
+
+CREATE TABLE IF NOT EXISTS `pipeline_owner` (
+  `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'pipeline.id',
+  `fence` INT UNSIGNED NOT NULL COMMENT 'the number that this owner had',
+  `name` VARCHAR(255) NOT NULL COMMENT 'host and process id of the owner',
+  `taken_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when it took the pipeline',
+  `given_up_at` TIMESTAMP(6) NULL COMMENT 'when it gave it up, or saw that another has it; NULL: it may not know',
+  PRIMARY KEY (`pipeline_id`, `fence`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin COMMENT='viewtail: the last owners of each pipeline, for people';
+
+CREATE TABLE IF NOT EXISTS `pipeline_member` (
+  `name` VARCHAR(255) NOT NULL COMMENT 'host and process id',
+  `store` VARCHAR(64) NOT NULL COMMENT 'whose pipelines it runs, or stands by for',
+  `is_in_group` TINYINT(1) NOT NULL COMMENT 'whether it shares out partitions with others, in a consumer group',
+  `lock_name` VARCHAR(64) NOT NULL COMMENT 'lock that a session of the process holds while it lives',
+  `started_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when it came',
+  PRIMARY KEY (`name`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin COMMENT='viewtail: the processes that run pipelines or stand by';
+
+CREATE TABLE IF NOT EXISTS `view` (
+  `id` SMALLINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
+  `name` VARCHAR(255) NOT NULL COMMENT 'store:name of the view; ~number behind it: a copy beside the live one',
+  `copy` SMALLINT UNSIGNED NOT NULL DEFAULT 1 COMMENT 'number of this copy of the view; it tells its place',
+  `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'pipeline.id of the pipeline that keeps it',
+  `fingerprint` CHAR(64) NOT NULL COMMENT 'hash of the declaration that the content was made with',
+  `declaration` CHAR(64) NOT NULL COMMENT 'hash of the declaration alone, whatever its table is like',
+  `version_kind` VARCHAR(255) NOT NULL COMMENT 'binlog, or the name of the version column',
+  `columns` MEDIUMTEXT NULL COMMENT 'JSON: columns that a topic of all of them has, and had until it was filled',
+  `places` TEXT NOT NULL COMMENT 'where it is in its store, and was, as JSON',
+  `is_place_ours` TINYINT(1) NOT NULL DEFAULT 0 COMMENT 'whether this deployment has begun to fill its place',
+  `state` VARCHAR(16) NOT NULL COMMENT 'new, filling, filled, halted or paused',
+  `reason` VARCHAR(2000) NULL COMMENT 'why it is halted, and what to do; why it is paused, if that was said',
+  `paused_at` TIMESTAMP(6) NULL COMMENT 'when an operator paused it; NULL: it is not paused',
+  `paused_by` VARCHAR(255) NULL COMMENT 'user and host of who paused it',
+  `watermark_version` BIGINT UNSIGNED NULL COMMENT 'of the running backfill; of a finished one, its end',
+  `fill_key` TEXT NULL COMMENT 'primary key, as JSON, of the last row of the last finished chunk',
+  `fill_row_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows that the backfill read, or the last one kept',
+  `fill_row_estimate` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows of the table when the backfill began, estimated',
+  `fill_incarnation` VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'run of the store that the backfill began in',
+  `fill_rows_a_second` INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'at most so many rows are read; 0: no limit',
+  `fill_started_at` TIMESTAMP(6) NULL COMMENT 'when the backfill began',
+  `filled_at` TIMESTAMP(6) NULL COMMENT 'when the last backfill finished',
+  `loss_count` INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'how often it could not be relied on any more',
+  `proven_at` TIMESTAMP(6) NULL COMMENT 'through this moment the view was compared with its table, and equal',
+  PRIMARY KEY (`id`),
+  UNIQUE KEY `name_idx` (`name`, `pipeline_id`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin COMMENT='viewtail: the views and how far they are backfilled';
+
+CREATE TABLE IF NOT EXISTS `dead_letter` (
+  `view_id` SMALLINT UNSIGNED NOT NULL COMMENT 'view.id',
+  `key_hash` BINARY(16) NOT NULL COMMENT 'first half of the SHA-256 of the rendered key',
+  `rendered_key` TEXT NOT NULL COMMENT 'the entity key; no other value of the row is kept',
+  `version` BIGINT UNSIGNED NOT NULL COMMENT 'version that could not be applied',
+  `reason` VARCHAR(2000) NOT NULL COMMENT 'why, without row values',
+  `attempt_count` INT UNSIGNED NOT NULL DEFAULT 1 COMMENT 'how often it was refused',
+  `first_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'first refusal',
+  `last_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6)
+    COMMENT 'latest refusal',
+  PRIMARY KEY (`view_id`, `key_hash`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin COMMENT='viewtail: keys that could not be applied';
+
+CREATE TABLE IF NOT EXISTS `rebuild` (
+  `view_name` VARCHAR(255) NOT NULL COMMENT 'store:name of the view',
+  `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'pipeline.id of the pipeline that keeps it',
+  `copy` SMALLINT UNSIGNED NOT NULL COMMENT 'number of the copy beside the live one',
+  `stage` VARCHAR(16) NOT NULL COMMENT 'building, swapping, moving, kept, returning, dropping or ended',
+  `is_automatic` TINYINT(1) NOT NULL DEFAULT 0 COMMENT 'a changed declaration began it: swapped when compared',
+  `compared` INT UNSIGNED NULL COMMENT 'view.loss_count of the copy beside when it was compared and found equal',
+  `declined` VARCHAR(160) NULL
+    COMMENT 'hashes of the declaration that an operator went back to, and from: that one waits to be asked for',
+  `note` VARCHAR(2000) NULL COMMENT 'why what was asked for last could not be done',
+  `is_hurried` TINYINT(1) NOT NULL DEFAULT 0 COMMENT 'the copy is filled and compared at full speed',
+  `moved_upto` BIGINT UNSIGNED NULL COMMENT 'version up to which the copy was whole that is moved into place',
+  `moved_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'entities that were moved, as of some seconds ago',
+  `started_by` VARCHAR(255) NOT NULL COMMENT 'user and host of the command',
+  `keep_s` INT UNSIGNED NOT NULL COMMENT 'how long the other copy is kept after a swap, seconds',
+  `started_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when it was asked for',
+  `swapped_at` TIMESTAMP(6) NULL COMMENT 'when readers got the other copy last',
+  `kept_until` TIMESTAMP(6) NULL COMMENT 'when the copy beside is dropped',
+  `ended_at` TIMESTAMP(6) NULL COMMENT 'when the copy beside was dropped',
+  PRIMARY KEY (`view_name`, `pipeline_id`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin COMMENT='viewtail: second copies of views, and what is asked for them';
+
+CREATE TABLE IF NOT EXISTS `watermark_passed` (
+  `token` CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'that a process waits for',
+  `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'pipeline.id of the pipeline that passed it',
+  `version` BIGINT UNSIGNED NOT NULL COMMENT 'its place in the stream',
+  `passed_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when all before it was durable',
+  PRIMARY KEY (`token`, `pipeline_id`),
+  KEY `passed_at_idx` (`passed_at`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin COMMENT='viewtail: watermarks that another process than the pipeline waits for; kept for minutes';
+
+CREATE TABLE IF NOT EXISTS `operator_run` (
+  `id` INT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
+  `kind` VARCHAR(16) NOT NULL
+    COMMENT 'replay, verify, repair, redrive, rebuild, clean, mend, cascade, archive or restore',
+  `view` VARCHAR(255) NOT NULL COMMENT 'store:name of the view; of archive and restore the table',
+  `what` VARCHAR(2000) NOT NULL COMMENT 'which entities, as the operator asked for them',
+  `fingerprint` CHAR(64) NOT NULL COMMENT 'hash of that and of the declaration: equal ones go on with each other',
+  `operator` VARCHAR(255) NOT NULL COMMENT 'user and host that asked for it',
+  `state` VARCHAR(16) NOT NULL COMMENT 'running, stopped, done, failed; marked: see the view',
+  `progress` MEDIUMTEXT NOT NULL COMMENT 'how far it is, and what it has counted, as JSON',
+  `result` VARCHAR(2000) NOT NULL DEFAULT '' COMMENT 'what came of it, in words',
+  `started_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when it was first asked for',
+  `updated_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6)
+    COMMENT 'last change of this row',
+  `ended_at` TIMESTAMP(6) NULL COMMENT 'when it was over',
+  PRIMARY KEY (`id`),
+  KEY `view_idx` (`view`, `kind`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin COMMENT='viewtail: what operators had done to views';
+
+CREATE TABLE IF NOT EXISTS `watermark` (
+  `id` SMALLINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
+  `name` VARCHAR(400) NOT NULL COMMENT 'who writes it: database of the offsets and pipeline',
+  `token` CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'recognised again in the stream',
+  `written_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6)
+    COMMENT 'when it was written',
+  PRIMARY KEY (`id`),
+  UNIQUE KEY `name_idx` (`name`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin COMMENT='viewtail: rows that mark now in the stream of changes';
+
+INSERT INTO schema_version (version) VALUES (0), (1);
+INSERT INTO deployment_identity (number, id, title) VALUES (1, '0123456789abcdef0123456789abcdef', 'viewtail on db:3306');
+INSERT INTO source (id, name, description, epoch) VALUES (1, 'default', 'server with binlogs binlog.*', 7);
+INSERT INTO pipeline (id, name, source, partition_number, store, fence, position) VALUES (1, 'redis', 'default', 0, 'redis', 41, '{"file": "binlog.000012", "epoch": 7, "end": 345, "start": 3, "gtid": "", "gtid_base": "", "server": "s"}');
+INSERT INTO pipeline_status (pipeline_id, state, lag_ms, rows_per_second, applied_row_count, reconnect_count, owner) VALUES (1, 'running', 5, 6, 7, 8, 'host:1');
+INSERT INTO pipeline_owner (pipeline_id, fence, name) VALUES (1, 41, 'host:1');
+INSERT INTO pipeline_member (name, store, is_in_group, lock_name) VALUES ('host:1', 'redis', 0, 'viewtail:viewtail:member:host:1');
+INSERT INTO view (id, name, copy, pipeline_id, fingerprint, declaration, version_kind, places, is_place_ours, state, watermark_version, fill_key, fill_row_count) VALUES (1, 'redis:user', 1, 1, REPEAT('f', 64), REPEAT('d', 64), 'binlog', '[{"entity": "shop.user", "shape": "user:{INTEGER}"}]', 1, 'filling', 500, '{"order": "id", "key": [3, {"hex": "ff"}, {"decimal": "1.50"}], "kept": 2}', 3);
+INSERT INTO dead_letter (view_id, key_hash, rendered_key, version, reason) VALUES (1, UNHEX(LEFT(SHA2('7', 256), 32)), '7', 501, 'too long');
+INSERT INTO rebuild (view_name, pipeline_id, copy, stage, started_by, keep_s) VALUES ('redis:user', 1, 2, 'building', 'ada@desk', 60);
+INSERT INTO watermark_passed (token, pipeline_id, version) VALUES (REPEAT('a', 32), 1, 502);
+INSERT INTO operator_run (id, kind, view, what, fingerprint, operator, state, progress) VALUES (1, 'replay', 'redis:user', 'the whole view', '', 'ada@desk', 'marked', '{}');
+INSERT INTO watermark (id, name, token) VALUES (1, 'viewtail:redis', REPEAT('b', 32));
