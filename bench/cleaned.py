@@ -85,9 +85,9 @@ class _Recent(RecentKeys):
         super().__init__()
         self.seconds = 0.0
 
-    def saw(self, writes: Sequence[ViewWrites]) -> None:
+    def on_written(self, writes: Sequence[ViewWrites]) -> None:
         began = time.perf_counter()
-        super().saw(writes)
+        super().on_written(writes)
         self.seconds += time.perf_counter() - began
 
 
@@ -103,7 +103,7 @@ class NotingWorker(Worker):
             raise RuntimeError("the pipeline ended and was taken again, so nothing was measured")
         plain = super()._cleaner(catalog, own)
         self.steps, self.recent = [], _Recent()
-        own.pipeline.recent, self.own = self.recent, own
+        own.recent, own.pipeline.observers, self.own = self.recent, [self.recent, own.cascades], own
         same = {one.name: getattr(plain, one.name) for one in fields(plain) if one.init}
         return _Cleaner(**same, steps=self.steps)
 

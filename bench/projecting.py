@@ -20,7 +20,7 @@ from ingest.kafka.position import own as of_topic
 from offsets.lease import Lease
 from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun, open_run
-from projectors.stores import nothing, witnessed
+from projectors.stores import Meanwhile, OnMissing, Sink, ignored, nothing
 from viewtail import declarations, settings
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.positions import Position
@@ -31,15 +31,15 @@ from viewtail.interpreter import tune_worker
 FAKE_BATCH_S = 0.001
 
 
-class FakeSink:
+class FakeSink(Sink):
     """A store that is not the bottleneck: it takes a millisecond for whatever it gets, and keeps nothing."""
 
-    meanwhile = staticmethod(nothing)
-
-    def prepare(self) -> dict[str, str]:
+    def prepare(self, on_missing: OnMissing = ignored) -> dict[str, str]:
         return {}
 
-    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+    def write(
+        self, writes: Sequence[ViewWrites], upto: Position | None, meanwhile: Meanwhile = nothing
+    ) -> list[Parked]:
         time.sleep(FAKE_BATCH_S)
         return []
 
@@ -64,7 +64,7 @@ def main() -> None:
     taken = [_taken(catalog, one) for one in identities]
     for owned, _ in taken:
         if arguments.fake:
-            owned.pipeline.sink, owned.pipeline._witnessed = FakeSink(), None
+            owned.pipeline.sink = FakeSink()
     print("ready", flush=True)
     input()
     began, ended = _run([owned for owned, _ in taken], arguments.rows)
@@ -103,10 +103,9 @@ def _run(owned: Sequence[PipelineRun], rows: int) -> tuple[float, float]:
 
 def _from_the_first(owned: PipelineRun) -> None:
     begin = replace(of_topic(owned.offset), offset=0, version=0)
-    store = witnessed(owned.pipeline.sink)
-    if store is not None:  # a store without its witness would be filled from the table
-        store.prepare()
-        store.write([], begin)
+    sink = owned.pipeline.sink  # a store without its witness would be filled from the table
+    sink.prepare()
+    sink.write([], begin)
     owned.pipeline.run(begin)
 
 

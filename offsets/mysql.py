@@ -2,8 +2,8 @@
 
 The fence is compared under the row's lock in each offset write. (An affected-row count of changed rows would prove
 nothing, since it is 0 for an unchanged update; these sessions count the rows that were found.)
-Where the sink writes to the same server it shares its connection with the store, so
-that rows and offset are one transaction.
+Where the sink writes to the same server, the offset is saved on its connection, so that rows and offset are one
+transaction (projectors/stores/index_tables/offsets.py).
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ from viewtail.servers.sessions import Connection, mend_of_denial, quote, read_on
 Session = Callable[[], Connection]
 
 CONFIRM_WITHIN_S = 10.0
-LATE_S = 0.25  # so long the offset may trail behind rows that were committed without it
-
-_NOT_MOVED: tuple[Position | None, int] = (None, 0)
 
 
 def unavailable(error: pymysql.err.MySQLError, doing: str) -> StoreUnavailableError | StoreError:
@@ -66,24 +63,19 @@ def reading(session: Session, doing: str) -> AbstractContextManager[Any]:
     return transaction(session, doing, is_one_read=True)
 
 
-class MySQLOffsets:
-    """The offset of one pipeline. `session` returns the connection to write on; it is committed by `save`."""
+class OffsetRow:
+    """The row of one pipeline, and the statements on it."""
 
-    def __init__(self, session: Session, database: str, pipeline: str, *, read_position: ReadPosition) -> None:
-        self._session = session
+    def __init__(self, database: str, pipeline: str, read_position: ReadPosition) -> None:
         self._database = database
+        self._pipeline = pipeline
         self._read_position = read_position
         self.owner = Owner(quote(database, "pipeline"), 0, 0)  # what `take` makes of it
-        self._pipeline = pipeline
         self._update: Prepared | None = None
-        self._moved = _NOT_MOVED
-        self._ahead: Position | None = None  # the rows up to it are durable, whatever the offset says
-        # To be saved, but not yet, and on which session: a new one may be to a server that lost those rows.
-        self._late: tuple[Position, Connection] | None = None
-        self._saved_at = 0.0
 
-    def take(self) -> Taken:
-        with transaction(self._session, f"taking pipeline {self._pipeline}") as cursor:
+    def take(self, session: Session) -> Taken:
+        """As OffsetStore.take."""
+        with transaction(session, f"taking pipeline {self._pipeline}") as cursor:
             row = self._locked(cursor)
             if row is None:
                 # Not before looking: InnoDB spends a number of the key on each INSERT, ignored ones too.
@@ -106,80 +98,74 @@ class MySQLOffsets:
         row: tuple[Any, ...] | None = cursor.fetchone()
         return row
 
-    def save(self, position: Position) -> None:
-        """At once, but for rows that were committed without it: then not more often than every LATE_S."""
-        if position is self._ahead and time.monotonic() - self._saved_at < LATE_S:
-            self._late = position, self._session()
-        else:
-            self._commit(position)
-
-    def confirm(self) -> None:
-        self.settle()
-
-    def settle(self) -> None:
-        late, self._late = self._late, None
-        if late is not None and late[1] is self._session():
-            self._commit(late[0])
-
-    def close(self) -> None:
-        self.settle()
-
-    def abandon(self) -> None:
-        """Nothing to end."""
-
-    def saved(self) -> Position | None:
+    def saved(self, session: Session) -> Position | None:
         """The offset as the server has it."""
-        return saved_position(self._session, self._database, self._pipeline, self._read_position)
+        return saved_position(session, self._database, self._pipeline, self._read_position)
 
-    def went_ahead(self, position: Position) -> None:
-        """The rows up to `position` were committed by themselves, under our fence: `save` need not hurry."""
-        self._ahead = position
-
-    def make_ready(self) -> None:
-        """Prepare the UPDATE on the present connection, which must have nothing under way.
+    def update(self, connection: Connection, position: Position) -> bytes:
+        """What Flight.execute takes to move the offset; the connection has nothing under way. It finds 1 row, or 0.
 
         Sessions count found rows, not changed ones (CLIENT_FOUND_ROWS), so one statement locks the row, compares the
         fence and moves the offset; a SELECT ... FOR UPDATE first would cost every batch one more round trip. It is
         prepared because parsing it would be a tenth of the time that a batch of one row takes.
         """
-        connection = self._session()
         if self._update is None or self._update.connection is not connection:
             update = f"UPDATE {self.owner.table} SET position = ?, saved_at = CURRENT_TIMESTAMP(6)"
             self._update = Prepared(connection, f"{update} WHERE id = ? AND fence = ?")
+        return self._update.packed((position.to_text(), self.owner.id, self.owner.fence))
 
-    def send(self, flight: Flight, position: Position) -> None:
-        """Send the UPDATE of `save`; a sink on the same connection does so behind its rows, and then says `moved`."""
-        assert self._update is not None, "make_ready comes first"
-        flight.execute(self._update.packed((position.to_text(), self.owner.id, self.owner.fence)))
+    def commit(self, session: Session, position: Position | None, found: int | None = None) -> None:
+        """Commit what was written on the session, with the offset; None leaves that. Raises FencedError.
 
-    def moved(self, position: Position, found: int) -> None:
-        """What was sent was executed in the open transaction and found so many rows: `save` needs only to commit."""
-        # One position may be that of several batches, while an XA transaction holds it back.
-        self._ahead = None
-        self._moved = (position, found)
+        `found`: so many rows the UPDATE found that is in the transaction already.
+        """
+        with transaction(session, f"saving the offset of pipeline {self._pipeline}") as cursor:
+            if position is not None and found is None:
+                found = self._moved(cursor.connection, position)
+            if position is None or found != 1:
+                check_fence(cursor, self.owner)
+
+    def _moved(self, connection: Connection, position: Position) -> int:
+        statement = self.update(connection, position)
+        flight = Flight(connection)
+        flight.execute(statement)
+        (answer,) = flight.land()
+        if isinstance(answer, pymysql.err.MySQLError):
+            raise answer
+        return answer
+
+
+class MySQLOffsets:
+    """The offset of one pipeline. `session` returns the connection to write on; it is committed by `save`."""
+
+    def __init__(self, session: Session, database: str, pipeline: str, *, read_position: ReadPosition) -> None:
+        self._session = session
+        self._row = OffsetRow(database, pipeline, read_position)
+
+    def take(self) -> Taken:
+        return self._row.take(self._session)
+
+    def save(self, position: Position) -> None:
+        self._row.commit(self._session, position)
 
     def save_rows(self) -> None:
-        self._commit(None)
+        self._row.commit(self._session, None)
 
-    def _commit(self, position: Position | None) -> None:
-        with transaction(self._session, f"saving the offset of pipeline {self._pipeline}") as cursor:
-            if position is None or self._move(cursor.connection, position) != 1:
-                check_fence(cursor, self.owner)
-        if position is not None:
-            self._ahead, self._late, self._saved_at = None, None, time.monotonic()
+    def saved(self) -> Position | None:
+        """The offset as the server has it."""
+        return self._row.saved(self._session)
 
-    def _move(self, connection: Connection, position: Position) -> int:
-        """Rows found: 1, or 0 when the fence was raised."""
-        (sent, found), self._moved = self._moved, _NOT_MOVED
-        if sent is not position:
-            self.make_ready()
-            flight = Flight(connection)
-            self.send(flight, position)
-            (answer,) = flight.land()
-            if isinstance(answer, pymysql.err.MySQLError):
-                raise answer
-            return answer
-        return found
+    def settle(self) -> None:
+        """Nothing to do: `save` is never late."""
+
+    def confirm(self) -> None:
+        """What was saved is durable."""
+
+    def close(self) -> None:
+        """Nothing is outstanding."""
+
+    def abandon(self) -> None:
+        """Nothing to end."""
 
 
 def check_fence(cursor: Any, owner: Owner) -> None:

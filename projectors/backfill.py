@@ -83,7 +83,7 @@ class Backfill:
         AnotherServerError: the source's address leads elsewhere; call again when what that means has been decided.
         """
         view, guard = self.view.id, guarded(self.sink)
-        self._prepare(guard)
+        self._prepare()
         incarnation = "" if guard is None else guard.incarnation()
         try:
             record, is_resumed = self._begin(self._now(), incarnation)
@@ -105,15 +105,14 @@ class Backfill:
         self.vitals.state = "filled"
         _log.info("view backfilled", view=view, rows=self._kept_count, swept=swept is not None)
 
-    def _prepare(self, guard: GuardedSink | None) -> None:
+    def _prepare(self) -> None:
         """Make the view's place in the store ready. Raises StopRequested where it does not get one now."""
         view = self.view.id
         with self.life.gate.open(view, self.bound_at) as is_right:
             if not is_right:
                 raise StopRequested  # its table changed since; the next one is of the table as it is now
-            if guard is not None and guard.missing():
-                self.life.states.move(Event.INTERRUPTED, [view])  # what it wrote before is gone
-            refused = self.sink.prepare()
+            # What it wrote before is gone.
+            refused = self.sink.prepare(lambda _: self.life.states.move(Event.INTERRUPTED, [view]))
         if refused:
             self.life.refused(view, refused[view])
             raise StopRequested

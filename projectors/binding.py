@@ -25,7 +25,7 @@ from viewtail.changes.errors import DeclarationError, nearest
 from viewtail.changes.tables import Column, Kind, Table
 
 if TYPE_CHECKING:
-    from ingest.canonical.newest_cells import NewestCells
+    from projectors.derived.cells import NewestCells
 
 Describe = Callable[[str, str], Table]
 
@@ -135,8 +135,8 @@ def _is_ambiguous(column: Column) -> bool:
 def keys_relied_on(view: BoundView) -> Iterator[tuple[str, ...]]:
     """The unique keys, beside the primary one, without which rows share an entity or backfills miss some."""
     key = tuple(column.name for column in view.key)
-    if view.cells is not None:
-        yield from view.cells.unique
+    if view.derived is not None:
+        yield from view.derived.parts[0].keys
         return
     if set(key) != set(view.table.primary_key) and not view.view.entity.append_only:
         yield key
@@ -321,11 +321,11 @@ def _cells(view: View, table: Table) -> NewestCells | None:
     entity = view.entity
     if entity.columns_by is None or entity.newest is None or entity.body is None:
         return None
-    from ingest.canonical.newest_cells import NewestCells
+    from projectors.derived.cells import NewestCells
 
     names, _ = named_columns(view)
     return NewestCells(
-        table=table,
+        canonical=table,
         key=entity.key,
         by=entity.columns_by,
         newest=entity.newest,
@@ -337,7 +337,7 @@ def _cells(view: View, table: Table) -> NewestCells | None:
 def _rows(view: View, table: Table) -> Table:
     """The table of the rows that the view sees."""
     cells = _cells(view, table)
-    return table if cells is None else cells.rows
+    return table if cells is None else cells.table
 
 
 def _cells_problems(view: View, table: Table) -> Iterator[str]:
@@ -368,14 +368,14 @@ def _cells_problems(view: View, table: Table) -> Iterator[str]:
 
 
 def _bound(view: View, canonical: Table) -> BoundView:
-    cells, table = _cells(view, canonical), _rows(view, canonical)
+    derived, table = _cells(view, canonical), _rows(view, canonical)
     key = tuple(_columns(table, view.entity.key or table.primary_key))
     values = view.computed or tuple(_columns(table, _shown(view, table)))
     names, is_any = named_columns(view)
     needed = _needed(table, key, None if is_any else names)
     fingerprint = _fingerprint(view, table, key, needed)
     return BoundView(
-        view=view, table=table, key=key, values=values, needed=needed, fingerprint=fingerprint, cells=cells
+        view=view, table=table, key=key, values=values, needed=needed, fingerprint=fingerprint, derived=derived
     )
 
 

@@ -27,19 +27,20 @@ from projectors.binding import bind
 from projectors.catalog import Catalog
 from projectors.dead_letters import DeadLetters
 from projectors.declared import all_declared
+from projectors.derived.reading import DerivedReader
 from projectors.every_change import projections_for, with_forms
 from projectors.pace import GivingWay
-from projectors.pipeline import Pipeline
+from projectors.pipeline import GuardedPipeline, Pipeline
 from projectors.projection import NewestOnly, Projections, followed_tables
 from projectors.proving.cascades import Cascades, followed_parents
 from projectors.proving.recent import RecentKeys
 from projectors.proving.view_lock import ViewLock
-from projectors.read_back import ReadBack
+from projectors.publishing import PublishingPipeline
 from projectors.rebuilds import Rebuild
 from projectors.siblings import Siblings
-from projectors.stores import GuardedSink, Store, guarded
+from projectors.stores import Store, guarded, publisher
 from projectors.stores.registry import store_named
-from projectors.stream_fill import StreamFill
+from projectors.stream_fill import StreamFill, Windows
 from projectors.view_life import BackfillGate, FitsFrom, ViewLife
 from projectors.views import BoundView
 from projectors.watermarks import Watermarks
@@ -67,6 +68,8 @@ class PipelineRun:
     taken_from: str | None  # a process that had not given it up
     stop: threading.Event
     copies: Mapping[str, Rebuild]  # by view, those that have a copy beside the live one
+    recent: RecentKeys  # what a cleaner looks at first
+    cascades: Cascades  # what a cleaner looks for, where the source does not log them
     backfills: dict[str, BackfillVitals] = field(default_factory=dict)  # that are under way
     backfill_error: str | None = None
     another_server: AnotherServerError | None = None  # was met by a backfill
@@ -79,6 +82,11 @@ class PipelineRun:
     def source(self) -> Source:
         """What its pipeline reads."""
         return self.pipeline.source
+
+    @property
+    def windows(self) -> Windows | None:
+        """The fillings in the order of the stream, where nothing guards the store."""
+        return self.pipeline.windows if isinstance(self.pipeline, PublishingPipeline) else None
 
     @property
     def lag_s(self) -> float:
@@ -120,7 +128,7 @@ class PipelineRun:
         view = self.life.views[name]
         store, pipeline = store_named(self.identity.store), self.pipeline
         sink, rows_session = pipeline.sink, session
-        if pipeline.windows is None:
+        if self.windows is None:
             access = self.catalog.access(store)
             sink, rows_session = store.for_backfill(access, view, self.identity.name, session)
         vitals = self.backfills.setdefault(name, BackfillVitals(view=name))
@@ -128,20 +136,19 @@ class PipelineRun:
         gives_way = self.gives_way(view)
         most_rows = self.catalog.servers.limits.chunk_rows
         make: Callable[..., Backfill] = Backfill
-        if pipeline.windows is not None:
-            make = partial(StreamFill, windows=pipeline.windows)
+        if self.windows is not None:
+            make = partial(StreamFill, windows=self.windows)
         return make(
             view=view,
             bound_at=bound_at,
             life=self.life.on(session),
             rows=CanonicalRows(
-                view.table,
+                view.rows,
                 view.needed,
                 open_source=self.pipeline.open_source,
                 shows=self.pipeline.watermarks.is_visible,
                 stop=self.stop,
                 only=view.condition,
-                cells=view.cells,
                 chunk_rows=most_rows if gives_way is None else min(most_rows, store.giving_way_rows),
                 chunk_bytes=chunk_bytes,
             ),
@@ -226,13 +233,19 @@ def open_run(
             guard.leave_alone(halted)
         running = [view for view in views if view.id not in held_back | halted]
         followed = _followed(store, running, states)
-        cascades = _cascades(catalog, history, guard, running, followed)
+        is_cleaned = catalog.servers.is_cleaned and guard is not None
+        recent, cascades = RecentKeys(), Cascades((), (), ())
+        if is_cleaned:
+            cascades = _cascades(history, running, followed)
         projections = _projections(store, running, followed, asked)
         life = _life(catalog, session, views, states, records, projections, held_back, fits_from)
         letters = DeadLetters(session, database, views, states.ids)
         letters.load()
         source = history.reader(followed, life.fits_from)
-        pipeline = Pipeline(
+        make: Callable[..., Pipeline] = PublishingPipeline
+        if publisher(sink) is None:
+            make = partial(GuardedPipeline, derived=_derived(source, history.open_session, running, stop))
+        pipeline = make(
             source=source,
             sink=sink,
             offsets=offsets,
@@ -244,14 +257,25 @@ def open_run(
             stop=stop,
             check_lease=lease.check,
             limits=catalog.servers.limits,
-            recent=RecentKeys() if catalog.servers.is_cleaned and guard is not None else None,
-            cascades=cascades,
-            read_back=_read_back(source, history.open_session, running, stop),
+            observers=[recent, cascades] if is_cleaned else [],
         )
         offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
         offset = log_fill.begin(pipeline.source, states, records, offset) or offset
         on_failure.pop_all()
-    return PipelineRun(catalog, identity, taken.owner, session, life, pipeline, offset, taken_from, stop, found.copies)
+    return PipelineRun(
+        catalog=catalog,
+        identity=identity,
+        owner=taken.owner,
+        session=session,
+        life=life,
+        pipeline=pipeline,
+        offset=offset,
+        taken_from=taken_from,
+        stop=stop,
+        copies=found.copies,
+        recent=recent,
+        cascades=cascades,
+    )
 
 
 def _followed(store: Store, views: Sequence[BoundView], states: ViewStates) -> dict[tuple[str, str], Followed]:
@@ -307,19 +331,11 @@ def _watermarks(catalog: Catalog, identity: PipelineId, owner: Owner, stop: thre
     )
 
 
-def _cascades(
-    catalog: Catalog,
-    history: History,
-    guard: GuardedSink | None,
-    views: Sequence[BoundView],
-    followed: dict[tuple[str, str], Followed],
-) -> Cascades | None:
+def _cascades(history: History, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed]) -> Cascades:
     """What a cleaner must know of the tables that these refer to; adds those to what is followed."""
-    if not catalog.servers.is_cleaned or guard is None:
-        return None
     keys = history.unlogged_keys([*followed])
     if not keys:
-        return None
+        return Cascades((), (), ())
     with closing(history.open_session()) as connection:
         followed |= followed_parents(keys, followed.keys(), partial(_visible, connection))
     return Cascades(keys, views, followed.values())
@@ -333,14 +349,14 @@ def _visible(connection: Connection, name: tuple[str, str]) -> Table | None:
         return None
 
 
-def _read_back(
+def _derived(
     source: Source, open_source: Callable[[], Connection], views: Iterable[BoundView], stop: threading.Event
-) -> ReadBack | None:
-    if all(view.cells is None for view in views):
-        return None
-    if not isinstance(source, ReadableBack):
+) -> DerivedReader:
+    if isinstance(source, ReadableBack):
+        return DerivedReader(open_source, source.shows, stop)
+    if any(view.derived is not None for view in views):
         raise DeclarationError("this source does not say when its changes can be read back")  # refused before
-    return ReadBack(open_source, source.shows, stop)
+    return DerivedReader(open_source, lambda *_: False, stop)
 
 
 def _projections(

@@ -16,6 +16,7 @@ import orjson
 
 from projectors import function_columns
 from projectors.binding import keys_relied_on
+from projectors.derived import DerivedRows, Part
 from projectors.function_columns import columns_read
 from projectors.stores import Unfit
 from projectors.views import BoundView
@@ -46,26 +47,35 @@ class Projected:
 
     writes: list[ViewWrites]
     parked: list[Parked] = field(default_factory=list)
-    # By view, the keys whose rows are to be read back, and the versions under which they are to be written.
-    to_read: dict[str, dict[Key, int]] = field(default_factory=dict)
+    # By view, the keys whose derived rows are to be read, and the versions under which they are to be written.
+    touched: dict[str, Mapping[Key, int]] = field(default_factory=dict)
 
 
 def followed_tables(views: Iterable[BoundView]) -> dict[tuple[str, str], Followed]:
     """By (schema, table): each table the views need, with the union of their columns in ordinal order."""
-    needed: dict[tuple[str, str], list[BoundView]] = {}
+    needed: dict[tuple[str, str], list[tuple[BoundView, Part]]] = {}
     for view in views:
-        needed.setdefault((view.table.schema, view.table.name), []).append(view)
+        for part in parts_of(view):
+            needed.setdefault((part.table.schema, part.table.name), []).append((view, part))
     return {name: _followed(of_table) for name, of_table in needed.items()}
 
 
-def _followed(views: Sequence[BoundView]) -> Followed:
-    table = views[0].canonical
-    columns = {name for view in views for name in view.reads}
+def parts_of(view: BoundView) -> Sequence[Part]:
+    """The tables that a view's rows are made of; the first is the entity's."""
+    if view.derived is not None:
+        return view.derived.parts
+    return [Part(view.table, view.needed, tuple(keys_relied_on(view)))]
+
+
+def _followed(of_views: Sequence[tuple[BoundView, Part]]) -> Followed:
+    table = of_views[0][1].table
+    columns = {name for _, part in of_views for name in part.columns}
+    orders = (view.view.entity.order for view, _ in of_views)
     return Followed(
         table,
         columns=tuple(column.name for column in table.columns if column.name in columns),
-        keys=tuple(dict.fromkeys(key for view in views for key in keys_relied_on(view))),
-        order=next((view.view.entity.order for view in views if view.view.entity.order is not None), None),
+        keys=tuple(dict.fromkeys(key for _, part in of_views for key in part.keys)),
+        order=next((order for order in orders if order is not None), None),
     )
 
 
@@ -77,14 +87,16 @@ class Projections:
     def __init__(self, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed]) -> None:
         self._projections: dict[int, list[Projection]] = {}
         self._by_view: dict[str, Projection] = {}
-        self._reading_back: dict[int, list[BoundView]] = {}
+        self._derived: dict[int, list[BoundView]] = {}
         for view in views:
-            table = followed[view.table.schema, view.table.name]
-            if view.cells is not None:
-                self._reading_back.setdefault(id(table), []).append(view)
-                # What is read back says nothing of before: each row replaces what the view shows.
+            if view.derived is not None:
+                for part in view.derived.parts:
+                    table = followed[part.table.schema, part.table.name]
+                    self._derived.setdefault(id(table), []).append(view)
+                # What is read again says nothing of before: each row replaces what the view shows.
                 self._by_view[view.id] = _NewestProjection(view, Followed(view.table, view.needed))
                 continue
+            table = followed[view.table.schema, view.table.name]
             projection = self._made_with(view, table)
             self._projections.setdefault(id(table), []).append(projection)
             self._by_view[view.id] = projection
@@ -110,7 +122,7 @@ class Projections:
 
     def views_of(self, followed: Followed) -> list[BoundView]:
         plain = [projection.view for projection in self._projections.get(id(followed), ())]
-        return [*plain, *self._reading_back.get(id(followed), ())]
+        return [*plain, *self._derived.get(id(followed), ())]
 
     def of(self, batch: Batch) -> Projected:
         """The writes of a batch: per view and key the newest."""
@@ -123,27 +135,22 @@ class Projections:
             for projection in self._of_table(refused.followed):
                 projection.refuse(refused, writes.setdefault(projection.view.id, {}), parked)
         made = [ViewWrites(view, found) for view, found in writes.items() if found]
-        return Projected(made, parked, self._to_read(batch) if self._reading_back else {})
+        return Projected(made, parked, self._touched(batch) if self._derived else {})
 
-    def _to_read(self, batch: Batch) -> dict[str, dict[Key, int]]:
-        """By view, the keys whose rows may be others now, and the version of the last change of each."""
-        found: dict[str, dict[Key, int]] = {}
-        events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
-        for change in events:
-            for view in self._reading_back.get(id(change.followed), ()):
-                if view.id in self._halted:
-                    continue
-                keys = found.setdefault(view.id, {})
-                columns = change.followed.columns
-                at, belongs = [columns.index(column.name) for column in view.key], view.belongs(columns)
-                for row in change.rows:
-                    key = tuple([row[one] for one in at])
-                    if (belongs is None or belongs(row)) and unreadable_in(key) is None:
-                        keys[key] = max(change.version, keys.get(key, 0))
-        return {view: keys for view, keys in found.items() if keys}
+    def _touched(self, batch: Batch) -> dict[str, Mapping[Key, int]]:
+        events: dict[str, list[RowChanges | Refused]] = {}
+        views: dict[str, DerivedRows] = {}
+        all_events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
+        for event in all_events:
+            for view in self._derived.get(id(event.followed), ()):
+                if view.id not in self._halted and view.derived is not None:
+                    views[view.id] = view.derived
+                    events.setdefault(view.id, []).append(event)
+        touched = {name: derived.touched(events[name]) for name, derived in views.items()}
+        return {name: keys for name, keys in touched.items() if keys}
 
-    def of_read(self, view: str, versions: Mapping[Key, int], rows: Mapping[Key, Row]) -> Projected:
-        """The writes of rows that were read back, by key; a key without one has no row now."""
+    def of_derived(self, view: str, versions: Mapping[Key, int], rows: Mapping[Key, Row]) -> Projected:
+        """The writes of derived rows that were read, by key; a key without one has no row now."""
         by_version: dict[int, list[Row]] = {}
         into: dict[Key, Write] = {key: Write(version, None) for key, version in versions.items()}
         for key, row in rows.items():
@@ -311,8 +318,7 @@ class RowByRow:
         by_name = {column.name: column for column in view.table.columns}
         self._row_items = [(name, columns.index(name), row_value(by_name[name])) for name in view.needed]
         self._row_type = function_columns.row_type(view)
-        held = (entity.body,) if view.cells is None else view.cells.names
-        self._bodies = [name for name in held if name is not None and name in view.needed]
+        self._bodies = [name for name in view.bodies if name in view.needed]
         if entity.codec is not None:
             self._decode = bodies.decoder(entity.codec)
         self._row_items = [(*item[:2], None) if item[0] in self._bodies else item for item in self._row_items]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import structlog
 
 from ingest import BackfillAgain, BeginEpoch, GoOn, ReadAgain, Source
-from projectors.stores import Sink, publisher, witnessed
+from projectors.stores import Sink, publisher
 from projectors.view_life import ViewLife
 from viewtail.changes.errors import AnotherServerError
 from viewtail.changes.positions import Position
@@ -27,11 +27,14 @@ def begin(
     Raises HistoryGoneError when the source's history is over, AnotherServerError when the pipeline must be taken
     again under a new epoch.
     """
-    store, topics = witnessed(sink), publisher(sink)
-    _prepare(sink, life)
-    if store is None:
-        return offset
-    kept = store.witness(offset)
+    topics = publisher(sink)
+    refused = sink.prepare(life.lost)
+    for view, reason in refused.items():
+        life.refused(view, reason)
+    if topics is not None:
+        life.only_in(topics.incarnations())
+        life.accepted(life.views.keys() - refused.keys())
+    kept = sink.witness(offset)
     if kept is None:
         if topics is not None:
             life.lost(life.projections.views)  # what is in them may be from anywhere, and nothing guards it
@@ -50,19 +53,6 @@ def begin(
     if topics is not None and isinstance(found, GoOn) and is_ahead:
         return kept  # nothing guards a topic: what was published before the offset was saved is not read again
     return found.position
-
-
-def _prepare(sink: Sink, life: ViewLife) -> None:
-    """Make the store ready; what it lost, and what it refuses, the views know then."""
-    store, topics = witnessed(sink), publisher(sink)
-    if store is not None and (missing := store.missing()):
-        life.lost(missing)
-    refused = sink.prepare()
-    for view, reason in refused.items():
-        life.refused(view, reason)
-    if topics is not None:
-        life.only_in(topics.incarnations())
-        life.accepted(life.views.keys() - refused.keys())
 
 
 def _note_losses(found: GoOn | ReadAgain | BackfillAgain, life: ViewLife) -> None:

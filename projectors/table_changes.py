@@ -20,11 +20,12 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pymysql
 import structlog
 
-from ingest.canonical import describe, fetch_rows
+from ingest.canonical import describe
 from ingest.canonical.chunks import absent_keys, reading_of
 from offsets import OffsetStore
 from projectors.binding import bind, named_columns
@@ -164,7 +165,7 @@ class TableChanges:
         with closing(self.open_source()) as connection:
             for page in sink.keys_below(view.id, MAX_VERSION if is_column else version):
                 keys = [key for key, _ in page]
-                gone = absent_keys(now.table, now.key, keys, lambda sql: _read(connection, sql, now), now.condition)
+                gone = absent_keys(now.key, keys, partial(_present, connection, now), now.condition)
                 stale = {key: Write(stored | 1 if is_column else version, None) for key, stored in page if key in gone}
                 self._bury(view, stale)
 
@@ -239,10 +240,10 @@ def _check_alike(view: BoundView, now: BoundView) -> None:
             raise SourceError(f"column {name}: {difference}")
 
 
-def _read(connection: Connection, statement: str, view: BoundView) -> list[Row]:
-    """The statement's rows as they are now: its event came after it had taken effect."""
+def _present(connection: Connection, view: BoundView, where: str) -> list[Row]:
+    """The keys of its rows as they are now: the statement's event came after it had taken effect."""
     try:
-        rows = fetch_rows(connection, statement, view.key)
+        rows = view.rows.keys(connection, view.key, where)
         connection.commit()  # the next one sees what was committed since
     except pymysql.err.MySQLError:
         raise SourceUnavailableError(f"the source broke off; {RETRIES}") from None

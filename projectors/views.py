@@ -17,7 +17,8 @@ from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Table, full_name, is_pattern, names_of
 
 if TYPE_CHECKING:
-    from ingest.canonical.newest_cells import NewestCells
+    from ingest.canonical.rows import ReadableRows
+    from projectors.derived import DerivedRows
 
 
 RowFunction = Callable[[Mapping[str, Any]], Any]
@@ -274,7 +275,7 @@ class BoundView:
     previous_misfit: str = ""  # why that one does not
     is_beside: bool = False  # readers do not see it
     move: Move | None = None  # it is one of these two copies: whatever writes an entity has it moved first
-    cells: NewestCells | None = None  # `table` is the one of rows that are made of these; None: it is the canonical one
+    derived: DerivedRows | None = None  # makes the rows of `table` of canonical ones; None: `table` is canonical itself
     is_pushed: bool = False  # what is written comes ahead of the pipeline, which has the last word on equal versions
 
     @property
@@ -283,29 +284,42 @@ class BoundView:
 
     @property
     def canonical(self) -> Table:
-        """The table as it was described."""
-        return self.table if self.cells is None else self.cells.table
+        """The entity's table as it was described."""
+        return self.table if self.derived is None else self.derived.parts[0].table
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The columns of the canonical table that the view is made of."""
-        return self.needed if self.cells is None else self.cells.columns
+        return self.needed if self.derived is None else self.derived.parts[0].columns
+
+    @property
+    def rows(self) -> ReadableRows:
+        """How the rows of `table` are read."""
+        from ingest.canonical.rows import TableRows
+
+        return TableRows(self.table) if self.derived is None else self.derived
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        """The columns whose values the entity's codec decodes."""
+        if self.derived is not None:
+            return self.derived.bodies
+        return () if self.view.entity.body is None else (self.view.entity.body,)
 
     @property
     def condition(self) -> str:
         """SQL: which rows of the canonical table are the entity's; '' of all."""
         from viewtail.servers.literals import exactly  # a views.py needs no MySQL client
 
-        if self.cells is not None:
-            return self.cells.condition
+        if self.derived is not None:
+            return self.derived.condition
         columns = {column.name: column for column in self.table.columns}
         return " AND ".join(exactly(columns[name], value) for name, value in self.view.entity.only)
 
     def belongs(self, columns: Sequence[str]) -> Callable[[Row], bool] | None:
         """Whether a row, of these columns, is the entity's; None where all are."""
-        if self.cells is not None and self.cells.by in columns:
-            name_at, names = columns.index(self.cells.by), frozenset(self.cells.names)
-            return lambda row: row[name_at] in names
+        if self.derived is not None:
+            return self.derived.belongs(columns)
         pairs = [(columns.index(name), value) for name, value in self.view.entity.only]
         return (lambda row: all(row[at] == value for at, value in pairs)) if pairs else None
 

@@ -10,14 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any
 from zlib import crc32
 
 import pymysql
 
-from ingest.canonical.newest_cells import NewestCells
-from ingest.canonical.rows import fetch_rows, reading, select_list, select_of, source_error
+from ingest.canonical.rows import ReadableRows, TableRows, fetch_rows, reading, source_error
 from ingest.canonical.tables import parts_of
 from viewtail.changes.batches import Row
 from viewtail.changes.errors import StopRequested, TablesChangedError, TemporaryError
@@ -44,10 +42,10 @@ class Chunk:
 
 
 class CanonicalRows:
-    """Rows of one table. Not thread-safe; opens a session of its own when first asked.
+    """Rows of one table, or such as are made of several. Not thread-safe; opens a session when first asked.
 
     Args:
-        table: as it was described.
+        readable: how the rows are read.
         columns: the names of the columns of each row, in ordinal order.
         open_source: a session on the tailed server.
         shows: whether the snapshot of a cursor's transaction has the watermark of a version; None: any will do.
@@ -56,12 +54,11 @@ class CanonicalRows:
         chunk_bytes: the most bytes of a chunk, as the server sends them.
         only: SQL, of the rows that are the entity's; '' of all. Others are as if they were not there.
         condition: SQL, of the rows that `after` gives; '' of all.
-        cells: what the table's rows are made of; None: it is as the server has it.
     """
 
     def __init__(  # noqa: PLR0913 - what is read, how much of it and in which snapshot: three callers, each another part
         self,
-        table: Table,
+        readable: ReadableRows,
         columns: Sequence[str],
         *,
         open_source: Callable[[], Connection],
@@ -71,10 +68,10 @@ class CanonicalRows:
         chunk_bytes: int = CHUNK_BYTES,
         only: str = "",
         condition: str = "",
-        cells: NewestCells | None = None,
     ) -> None:
-        self._table = table
-        self._cells = cells
+        self._readable = readable
+        self._table = table = readable.table
+        self._has_snapshots = shows is not None or readable.needs_snapshot or bool(table.parts)
         self._only = only
         self._condition = condition
         self._open = open_source
@@ -99,9 +96,9 @@ class CanonicalRows:
         The tables of a pattern are read one after the other, and a key has the name of its table before it.
         """
         if not self._table.parts:
-            return self._after(self._table, key, version)
+            return self._after(self._readable, key, version)
         for table, of_table in self._parts_after(key):
-            chunk = self._after(table, of_table, version)
+            chunk = self._after(TableRows(table), of_table, version)
             if chunk is not None:
                 is_last = chunk.is_last and table.name == self._table.parts[-1]
                 return replace(chunk, last_key=(table.name, *chunk.last_key), is_last=is_last)
@@ -115,17 +112,13 @@ class CanonicalRows:
             elif table.name == key[0]:
                 yield table, key[1:]
 
-    def _statement(self, table: Table, key: tuple[Any, ...] | None, limit: int) -> str:
-        where = where_all(self._only, self._condition, "" if key is None else beyond(self._paging, key))
-        order = ", ".join(quote(column.name) for column in self._paging)
-        expressions, behind = select_list(self._columns), f" ORDER BY {order} LIMIT {limit}"
-        if self._cells is not None:
-            return self._cells.select(expressions, where, behind)
-        return f"SELECT {expressions} FROM {quote(table.schema, table.name)}{where}{behind}"
-
-    def _after(self, table: Table, key: tuple[Any, ...] | None, version: int) -> Chunk | None:
+    def _after(self, readable: ReadableRows, key: tuple[Any, ...] | None, version: int) -> Chunk | None:
         limit = min(self._limit, self.chunk_rows)
-        rows, read_at = self._snapshot(version, self._statement(table, key, limit), self._columns, self.chunk_bytes)
+        where = where_all(self._only, self._condition, "" if key is None else beyond(self._paging, key))
+        behind = f" ORDER BY {self._order} LIMIT {limit}"
+        rows, read_at = self._snapshot(
+            version, lambda session: readable.fetch(session, self._columns, where, behind, self.chunk_bytes)
+        )
         is_cut = len(rows) < limit and self._connection is not None and not self._connection.open
         if is_cut:
             self._growth = 1.1
@@ -142,9 +135,9 @@ class CanonicalRows:
     def key_after(self, key: tuple[Any, ...] | None, rows: int, version: int) -> tuple[Any, ...] | None:
         """The paging key of the row that is so many rows behind a key; None where there are fewer."""
         if not self._table.parts:
-            return self._key_after(self._table, key, rows, version)
+            return self._key_after(self._readable, key, rows, version)
         for table, of_table in self._parts_after(key):
-            found = self._key_after(table, of_table, rows, version)
+            found = self._key_after(TableRows(table), of_table, rows, version)
             if found is not None:
                 return (table.name, *found)
             rows -= self._count_after(table, of_table, version)
@@ -155,53 +148,53 @@ class CanonicalRows:
     def _count_after(self, table: Table, key: tuple[Any, ...] | None, version: int) -> int:
         where = where_all(self._only, "" if key is None else beyond(self._paging, key))
         statement = f"SELECT COUNT(*) FROM {quote(table.schema, table.name)}{where}"
-        ((count,),), _ = self._snapshot(version, statement, [_COUNT])
+        ((count,),), _ = self._snapshot(version, lambda session: fetch_rows(session, statement, [_COUNT]))
         return int(count)
 
-    def _key_after(self, table: Table, key: tuple[Any, ...] | None, rows: int, version: int) -> tuple[Any, ...] | None:
+    def _key_after(
+        self, readable: ReadableRows, key: tuple[Any, ...] | None, rows: int, version: int
+    ) -> tuple[Any, ...] | None:
         where = where_all(self._only, "" if key is None else beyond(self._paging, key))
-        order = ", ".join(quote(column.name) for column in self._paging)
-        name = quote(table.schema, table.name)
-        distinct = "" if self._cells is None else "DISTINCT "
-        expressions = f"{distinct}{select_list(self._paging)}"
-        statement = f"SELECT {expressions} FROM {name}{where} ORDER BY {order} LIMIT 1 OFFSET {rows - 1:d}"
-        found, _ = self._snapshot(version, statement, self._paging)
-        return found[0] if found else None
+        behind = f" ORDER BY {self._order} LIMIT 1 OFFSET {rows - 1:d}"
+        keys, _ = self._snapshot(version, lambda session: readable.keys(session, self._paging, where, behind))
+        return keys[0] if keys else None
 
     def having(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> list[Row]:
         """The rows with these keys over some columns."""
         where = where_all(self._only, rows_with(columns, keys))
-        statement = select_of(self._table, select_list(self._columns), where)
-        if self._cells is not None:
-            statement = self._cells.select(select_list(self._columns), where)
-        rows, _ = self._snapshot(version, statement, self._columns)
+        rows, _ = self._snapshot(version, lambda session: self._readable.fetch(session, self._columns, where))
         return [row[: self._width] for row in rows]
 
     def absent(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> set[Key]:
         """Those of these keys over some columns that no row has."""
-        read = lambda statement: self._snapshot(version, statement, columns)[0]  # noqa: E731
-        return absent_keys(self._table, columns, keys, read, self._only)
+
+        def present(where: str) -> list[Row]:
+            return self._snapshot(version, lambda session: self._readable.keys(session, columns, where))[0]
+
+        return absent_keys(columns, keys, present, self._only)
 
     def close(self) -> None:
         if self._connection is not None and self._connection.open:
             self._connection.close()
         self._connection = None
 
-    def _snapshot(
-        self, version: int, statement: str, columns: Sequence[Column], max_bytes: float = inf
-    ) -> tuple[list[Row], float]:
-        """Rows, and when their snapshot was taken. Those behind `max_bytes` are missing; the session is closed then."""
+    @property
+    def _order(self) -> str:
+        return ", ".join(quote(column.name) for column in self._paging)
+
+    def _snapshot(self, version: int, read: Callable[[Connection], list[Row]]) -> tuple[list[Row], float]:
+        """Rows, and when their snapshot was taken. Where `read` closed the session, there were more."""
         while True:
             read_at = time.monotonic()
             connection = self._session()
             try:
-                if self._shows is None and not self._table.parts:  # a SELECT has a snapshot of its own
-                    return fetch_rows(connection, statement, columns, max_bytes), read_at
+                if not self._has_snapshots:  # a SELECT has one of its own
+                    return read(connection), read_at
                 with connection.cursor() as cursor:
                     cursor.execute(SNAPSHOT)
                     if self._shows is None or self._shows(cursor, version):
                         self._check_parts(connection)
-                        rows = fetch_rows(connection, statement, columns, max_bytes)
+                        rows = read(connection)
                         if connection.open:
                             connection.commit()
                         return rows, read_at
@@ -235,15 +228,14 @@ class CanonicalRows:
 
 
 def absent_keys(
-    table: Table, columns: Sequence[Column], keys: Sequence[Key], read: Callable[[str], list[Row]], only: str = ""
+    columns: Sequence[Column], keys: Sequence[Key], present: Callable[[str], list[Row]], only: str = ""
 ) -> set[Key]:
-    """Those of these keys over some columns that no row has; `read` gives the rows of a SELECT of these columns."""
+    """Those of these keys over some columns that no row has; `present` gives the keys of rows that meet a condition."""
     absent: set[Key] = set()
     for start in range(0, len(keys), _KEYS_A_QUERY):
         some = keys[start : start + _KEYS_A_QUERY]
         where = where_all(only, rows_with(columns, some))
-        found = read(select_of(table, select_list(columns), where))
-        absent |= set(some) - {tuple(row) for row in found}
+        absent |= set(some) - {tuple(row) for row in present(where)}
     return absent
 
 

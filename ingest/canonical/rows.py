@@ -12,11 +12,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from io import BytesIO
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import pymysql
 from pymysql.constants import COMMAND, SERVER_STATUS
@@ -316,6 +317,44 @@ def select_of(table: Table, expressions: str, where: str) -> str:
     """The SELECT of a table's rows, or of all tables that a pattern stands for; `where` is as `where_all` gives it."""
     names = (quote(one.schema, one.name) for one in table.each)
     return " UNION ALL ".join(f"SELECT {expressions} FROM {name}{where}" for name in names)
+
+
+class ReadableRows(Protocol):
+    """How some rows are read, as if they were of one table. Where a snapshot is needed, the caller begins it.
+
+    `where`, as `where_all` gives it, and what comes `behind` (ORDER BY, LIMIT) are over the table's key.
+    """
+
+    needs_snapshot: ClassVar[bool]  # several SELECTs make a row
+
+    @property
+    def table(self) -> Table:
+        """The table that the rows are of, or would be of."""
+
+    def fetch(
+        self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "", max_bytes: float = inf
+    ) -> list[Row]:
+        """Their values in these columns; see `fetch_rows`."""
+
+    def keys(self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "") -> list[Row]:
+        """The same of columns of the key alone, which may cost less."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """The rows of a table as the server has it, or of all tables that a pattern stands for."""
+
+    needs_snapshot: ClassVar[bool] = False
+    table: Table
+
+    def fetch(
+        self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "", max_bytes: float = inf
+    ) -> list[Row]:
+        statement = f"{select_of(self.table, select_list(columns), where)}{behind}"
+        return fetch_rows(connection, statement, columns, max_bytes)
+
+    def keys(self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "") -> list[Row]:
+        return self.fetch(connection, columns, where, behind)
 
 
 def reading(column: Column) -> tuple[object, ...]:

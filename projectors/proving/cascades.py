@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from projectors.observer import Observer
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
-from viewtail.changes.batches import DELETE, INSERT, Followed, Row, RowChanges, pairs
+from viewtail.changes.batches import DELETE, INSERT, Batch, Followed, Row, RowChanges, pairs
 from viewtail.changes.tables import TEXTS_IN_BINARY, Column, ForeignKey, Kind, Table
 from viewtail.servers.literals import rows_with
 from viewtail.servers.sessions import quote
@@ -184,7 +185,7 @@ class _Parent:
         return found
 
 
-class Cascades:
+class Cascades(Observer):
     """Of one pipeline. Its loop reports what the parents' rows did; the cleaner takes what is to be looked for."""
 
     def __init__(self, keys: Sequence[ForeignKey], views: Iterable[BoundView], followed: Iterable[Followed]) -> None:
@@ -197,9 +198,13 @@ class Cascades:
         self._looks: dict[str, Looks] = {}
         self._lock = threading.Lock()
 
-    def saw(self, changes: Iterable[RowChanges]) -> None:
-        """These were applied."""
-        for change in changes:
+    @property
+    def is_empty(self) -> bool:
+        """Whether no foreign key changes rows without a change in the stream."""
+        return not self._keys
+
+    def on_passed(self, batch: Batch) -> None:
+        for change in batch.changes:
             if change.kind != INSERT and (parent := self._parents.get(change.followed)) is not None:
                 for moved, rows in parent.rows(change).items():
                     for concern in self._concerned(parent, change.kind, moved):

@@ -86,13 +86,12 @@ class FirstLooks:
         return Comparison(
             view=view,
             rows=CanonicalRows(
-                view.table,
+                view.rows,
                 view.needed,
                 open_source=self._source,
                 shows=None,
                 stop=self._stop,
                 only=view.condition,
-                cells=view.cells,
                 chunk_rows=self._chunk_rows,
             ),
             reader=self._reader,

@@ -13,6 +13,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Sequence
 from itertools import islice
 
+from projectors.observer import Observer
 from viewtail.changes.writes import Key, ViewWrites
 
 KEPT_S = 60.0  # after its last change
@@ -21,20 +22,19 @@ AGAIN_AFTER_S = 1.0  # after a look; not above SETTLED_S, which is all that keep
 MOST_KEYS = 20_000  # of all views together; a backfill or a drain changes more in a second than can be looked at
 
 
-class RecentKeys:
+class RecentKeys(Observer):
     """The pipeline's loop adds, the cleaner takes; both in threads of their own."""
 
     def __init__(self) -> None:
         self._views: defaultdict[str, _Keys] = defaultdict(_Keys)
         self._lock = threading.Lock()
 
-    def saw(self, writes: Sequence[ViewWrites]) -> None:
-        """These were written."""
+    def on_written(self, writes: Sequence[ViewWrites]) -> None:
         now = time.monotonic()
         with self._lock:
             for found in writes:
                 keys = self._views[found.view]
-                keys.saw(found.writes, now, MOST_KEYS // len(self._views))
+                keys.add(found.writes, now, MOST_KEYS // len(self._views))
 
     def take(self, most: int) -> dict[str, list[Key]]:
         """Of each view at most so many that are to be looked at now; none of them again within AGAIN_AFTER_S."""
@@ -52,7 +52,7 @@ class _Keys:
         self._fresh: OrderedDict[Key, float] = OrderedDict()
         self._seen: OrderedDict[Key, tuple[float, float]] = OrderedDict()  # and were looked at; longest ago first
 
-    def saw(self, written: Collection[Key], now: float, bound: int) -> None:
+    def add(self, written: Collection[Key], now: float, bound: int) -> None:
         most = bound // 2  # the other half is for those that can be taken
         if len(self._arriving) + len(written) > most:
             self._settle(now)

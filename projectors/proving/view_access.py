@@ -170,13 +170,12 @@ class ViewAccess:
         """A reader of the table, on a session of its own."""
         limits = self.catalog.servers.limits
         rows = CanonicalRows(
-            self.view.table,
+            self.view.rows,
             self.view.needed,
             open_source=self.catalog.servers.open_source,
             shows=shows,
             stop=self.stop,
             only=self.view.condition,
-            cells=self.view.cells,
             chunk_rows=self.chunk_rows or limits.chunk_rows,
         )
         self._resources.callback(rows.close)
@@ -194,14 +193,13 @@ class ViewAccess:
         which it would go on with for nobody once the session had given it up.
         """
         rows = CanonicalRows(
-            self.view.table,
+            self.view.rows,
             columns,
             open_source=partial(self.catalog.servers.open_limited, CHUNK_WITHIN_S),
             shows=self.watermarks.is_visible,
             stop=self.stop,
             chunk_rows=chunk_rows,
             only=self.view.condition,
-            cells=self.view.cells,
             condition=condition,
         )
         self._resources.callback(rows.close)

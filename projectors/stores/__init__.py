@@ -33,7 +33,18 @@ if TYPE_CHECKING:
 
 
 Item = tuple[Key, Write]
+OnMissing = Callable[[frozenset[str]], object]
+Meanwhile = Callable[[], Sequence[ViewWrites]]
 NOT_AS_DECLARED = "is not as it is declared"  # in the reason why a view's place is refused that may be mended there
+
+
+def ignored(missing: frozenset[str]) -> None:
+    """The `on_missing` of whoever is not concerned with what the store has lost."""
+
+
+def nothing() -> Sequence[ViewWrites]:
+    """The `meanwhile` of whoever has nothing to do while the store is busy."""
+    return ()
 
 
 class Unfit(Exception):
@@ -58,38 +69,28 @@ class NoCopy:
 class Sink(Protocol):
     """The writer of one store. Not thread-safe: a pipeline and each backfill have their own."""
 
-    meanwhile: Callable[[], None]  # `write` may call it when all is under way, before it waits for the store
-
-    def prepare(self) -> dict[str, str]:
+    def prepare(self, on_missing: OnMissing = ignored) -> dict[str, str]:
         """Connect, and create what is missing in the store. Idempotent.
 
+        `on_missing` gets the views of which the store holds nothing, new ones and those whose place somebody took away,
+        before anything is made for them: behind that, nothing may show any more that the place was empty.
         Returns the views that the store has no place for, and why, with what to do: the caller halts them and hands
         over none of their writes. Raises StoreUnavailableError (try again) or StoreError for what concerns them all.
         """
 
-    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+    def write(
+        self, writes: Sequence[ViewWrites], upto: Position | None, meanwhile: Meanwhile = nothing
+    ) -> list[Parked]:
         """Apply the writes; return when they are durable.
 
         A guarded sink applies each write whose version is above the stored one; a view with a version column takes
         one of the stored version as well (see `takes_equal_versions`). A sink that keeps every change appends them.
         `upto` becomes the store's witness with them; None (backfill, a piece of a large transaction) leaves it.
         A sink that shares its connection with the offset store leaves the transaction open: `save` commits both.
+        A sink may call `meanwhile` when all is under way, before it waits for the store; it gets the writes that come
+        next, as far as they are known, and may prepare them.
         Returns the keys that the store refused for good. On StoreUnavailableError nothing is assumed; call again
         with the same writes after `prepare`.
-        """
-
-    def close(self) -> None:
-        """Give the connection up; an open transaction is rolled back."""
-
-
-@runtime_checkable
-class WitnessedSink(Sink, Protocol):
-    """A sink whose store keeps a witness of how far it has come."""
-
-    def missing(self) -> frozenset[str]:
-        """The views of which the store holds nothing: new ones, and those whose place somebody took away.
-
-        Asked before `prepare`, which makes their place: after it nothing shows that the place was empty.
         """
 
     def settle(self) -> None:
@@ -101,10 +102,14 @@ class WitnessedSink(Sink, Protocol):
 
         None where nothing was ever written.
         """
+        return offset
+
+    def close(self) -> None:
+        """Give the connection up; an open transaction is rolled back."""
 
 
 @runtime_checkable
-class Publisher(WitnessedSink, Protocol):
+class Publisher(Sink, Protocol):
     """A sink that appends every change exactly once, since the witness is written with the changes, or not at all."""
 
     fills: dict[str, str]  # by view, how far its filling has come; durable with the next write, and read by `prepare`
@@ -121,19 +126,15 @@ class Publisher(WitnessedSink, Protocol):
     def is_empty(self, view: str) -> bool:
         """Whether nothing is to be read in it; what was written and taken back does not count."""
 
-    def look_at(self, writes: Sequence[ViewWrites]) -> None:
-        """These come next, as a rule: what can be made of them meanwhile is left in `made`."""
-        return
+    def on_passed(self, watermarks: Sequence[Watermark]) -> None:
+        """The batch whose position is written next holds these watermarks; they become durable with it."""
 
-    def saw(self, watermarks: Sequence[Watermark]) -> None:
-        """These are in the batch whose position is written next, and are durable with it."""
-
-    def tell(self) -> None:
-        """Whoever reads what is appended may wait for a watermark: what is durable of them is told now."""
+    def publish_watermarks(self) -> None:
+        """Publish the durable watermarks now: consumers of what is appended may be waiting for one."""
 
 
 @runtime_checkable
-class GuardedSink(WitnessedSink, Protocol):
+class GuardedSink(Sink, Protocol):
     """A sink whose store keeps each key's version beside its data."""
 
     def incarnation(self) -> str:
@@ -191,8 +192,8 @@ class GuardedSink(WitnessedSink, Protocol):
         """
 
     def is_gone(self, view: str) -> bool:
-        """Whether `missing` would name the view; nothing is made for it. Asked by who does not keep it."""
-        return view in self.missing()
+        """Whether the store holds nothing of the view; nothing is made for it. Asked by who does not keep it."""
+        raise NotImplementedError
 
     def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
         """Forget the versions of these keys, where the store holds still what was `found`: the next write applies.
@@ -251,13 +252,8 @@ class GradualSwapping(Swapping, Protocol):
 
 
 def guarded(sink: Sink) -> GuardedSink | None:
-    """The sink as a guarded one; None for one that only prepares, writes and closes."""
+    """The sink as a guarded one; None for others."""
     return sink if isinstance(sink, GuardedSink) else None
-
-
-def witnessed(sink: Sink) -> WitnessedSink | None:
-    """The sink as one whose store keeps a witness; None for others."""
-    return sink if isinstance(sink, WitnessedSink) else None
 
 
 def publisher(sink: Sink) -> Publisher | None:
@@ -592,10 +588,6 @@ def parked(view: BoundView, item: Item, reason: str) -> Parked:
     """The dead letter of a write that the store refuses for good."""
     key, (version, _) = item
     return Parked(view.id, render_key(key, view.key), version, reason)
-
-
-def nothing() -> None:
-    """What there is to do meanwhile, unless somebody says otherwise."""
 
 
 def takes_equal_versions(view: BoundView) -> bool:

@@ -28,6 +28,7 @@ from projectors.views import BoundView
 from projectors.watermarks import WatermarkPlace, Watermarks
 from stack import Server
 from tests.contract.sinks import ElasticsearchOne, RedisHashOne
+from tests.support.missing import missing
 from viewtail.changes.batches import Watermark
 from viewtail.changes.errors import FencedError
 from viewtail.changes.pipelines import PipelineId
@@ -236,13 +237,13 @@ def test_each_waits_for_watermarks_of_its_own(tables: Tables) -> None:
 def witnesses(sinks: list[Any], view: BoundView) -> None:
     """Each sink's witness moves by itself, and the loss of one is no other's."""
     for number, sink in enumerate(sinks):
-        assert sink.missing() == {view.id}, "what another pipeline wrote is not this one's"
+        assert missing(sink) == {view.id}, "what another pipeline wrote is not this one's"
         sink.prepare()
         writes: dict[Key, Write] = {(number,): Write(10, ("a", "b"))}
         assert sink.write([ViewWrites(view.id, writes)], place(100 * number)) == []
         sink.settle()
     for number, sink in enumerate(sinks):
-        assert sink.missing() == frozenset()
+        assert missing(sink) == frozenset()
         sink.prepare()
         assert sink.witness(place(900)) == place(100 * number)
 
@@ -256,7 +257,7 @@ def test_each_has_a_witness_of_its_own_in_redis(redis_server: Server) -> None:
         witnesses(sinks, one.person)
         assert one.client().exists("viewtail:witness_apart:redis:witness"), "the name that it always had"
         one.client().delete("viewtail:witness_apart:default.1.redis:witness")
-        assert [sink.missing() for sink in sinks] == [frozenset(), {one.person.id}, frozenset()]
+        assert [missing(sink) for sink in sinks] == [frozenset(), {one.person.id}, frozenset()]
     finally:
         for sink in sinks:
             sink.close()
@@ -280,7 +281,7 @@ def test_each_has_a_witness_of_its_own_in_elasticsearch(indices: ElasticsearchOn
         index = f"viewtail-{indices.person.view.name}"
         assert indices.client().exists(index=index, id="{viewtail:witness}"), "the name that it always had"
         indices.client().delete(index=index, id="{viewtail:witness:default.1.elasticsearch}")
-        assert [sink.missing() for sink in sinks] == [frozenset(), {indices.person.id}, frozenset()]
+        assert [missing(sink) for sink in sinks] == [frozenset(), {indices.person.id}, frozenset()]
         assert indices.shown(indices.person).keys() == {(0,), (1,), (2,)}, "witnesses are no documents"
     finally:
         for sink in sinks:

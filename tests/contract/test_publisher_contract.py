@@ -15,6 +15,7 @@ from projectors.stores import GuardedSink, Publisher
 from projectors.views import BoundView
 from tests.contract.sinks import PUBLISHERS, SHARED_SERVERS, PublisherStore
 from tests.contract.test_sink_contract import position
+from tests.support.missing import missing
 from viewtail.changes.batches import Watermark
 from viewtail.changes.errors import FencedError, StoreUnavailableError
 from viewtail.changes.writes import KeptChange, ViewWrites
@@ -168,15 +169,15 @@ def test_the_notes_of_fills_are_durable_with_the_next_position_and_not_before(
 
 
 def test_consumers_are_told_of_watermarks_at_once(store: PublisherStore, sink: Publisher) -> None:
-    sink.saw([Watermark("t1", 11), Watermark("t2", 12)])
+    sink.on_passed([Watermark("t1", 11), Watermark("t2", 12)])
     sink.write([changes(store.person, range(100, 101))], position(500))
-    sink.tell()
+    sink.publish_watermarks()
     assert store.told() == ({"t1": 11, "t2": 12}, position(500).version)
-    sink.saw([])
-    sink.tell()
-    sink.saw([Watermark("t3", 13)])
+    sink.on_passed([])
+    sink.publish_watermarks()
+    sink.on_passed([Watermark("t3", 13)])
     sink.write([changes(store.person, range(101, 102))], position(600))
-    sink.tell()
+    sink.publish_watermarks()
     assert store.told() == ({"t1": 11, "t2": 12, "t3": 13}, position(600).version)
 
 
@@ -184,18 +185,18 @@ def test_a_watermark_is_told_by_the_next_owner_when_one_dies_between_its_batch_a
     store: PublisherStore, sink: Publisher
 ) -> None:
     """Nobody reads it again: the position is past it. Whoever waits for it would wait in vain."""
-    sink.saw([Watermark("t1", 11)])
+    sink.on_passed([Watermark("t1", 11)])
     sink.write([changes(store.person, range(100, 101))], position(500))
-    sink.saw([Watermark("t2", 12)])
+    sink.on_passed([Watermark("t2", 12)])
     sink.write([changes(store.person, range(101, 102))], None)
     again = store.sink()
     again.prepare()
     again.settle()
     assert store.told() == ({"t1": 11}, position(500).version), "what was read again later is told then"
     again.settle()
-    again.saw([Watermark("t2", 12)])
+    again.on_passed([Watermark("t2", 12)])
     again.write([changes(store.person, range(101, 102))], position(600))
-    again.tell()
+    again.publish_watermarks()
     assert store.told() == ({"t1": 11, "t2": 12}, position(600).version)
     again.close()
 
@@ -215,19 +216,19 @@ def test_a_place_that_was_deleted_is_missing_and_the_next_one_is_another(
     store: PublisherStore, sink: Publisher
 ) -> None:
     fresh = store.sink()
-    assert fresh.missing() == frozenset()
+    assert missing(fresh) == frozenset()
     before = dict(sink.incarnations())
     assert before.keys() == {store.person.id, store.place.id}
     sink.prepare()
     assert sink.incarnations() == before
     sink.write([changes(store.person, range(100, 103))], position(500))
     store.delete(store.person)
-    assert sink.missing() == {store.person.id}
+    assert missing(sink) == {store.person.id}
     sink.prepare()
     after = sink.incarnations()
     assert after[store.person.id] != before[store.person.id]
     assert after[store.place.id] == before[store.place.id]
-    assert sink.missing() == frozenset()
+    assert missing(sink) == frozenset()
     sink.write([changes(store.person, range(200, 201))], position(600))
     assert versions(store) == [200]
 

@@ -32,6 +32,7 @@ from tests.contract.sinks import (
     Store,
     of_view,
 )
+from tests.support.missing import missing
 from viewtail.changes.errors import StoreUnavailableError
 from viewtail.changes.writes import Key, Parked, Write
 
@@ -378,7 +379,7 @@ def test_who_pushes_makes_no_place_that_is_not_there(store: GuardedStore) -> Non
     assert sink.attach() == frozenset()
     sink.close()
     with closing(store.sink(store.ledger)) as pipeline:
-        assert pipeline.missing() == {store.ledger.id}
+        assert missing(pipeline) == {store.ledger.id}
 
 
 def test_what_a_store_refuses_keeps_no_other_push_up(store: GuardedStore, sink: GuardedSink) -> None:
@@ -512,12 +513,12 @@ def test_the_witness_is_the_position_of_the_last_write_that_had_one(store: Guard
 
 def test_views_are_missing_until_something_of_them_was_kept(store: GuardedStore) -> None:
     sink = store.sink()
-    assert sink.missing() == {store.person.id, store.place.id}
+    assert missing(sink) == {store.person.id, store.place.id}
     sink.prepare()
     apply(store, sink, {(1,): Write(5, ("a", "b"))}, upto=position(500))
     sink.close()
     for again in (sink, store.sink()):
-        assert again.missing() == frozenset()
+        assert missing(again) == frozenset()
         again.prepare()
         assert again.witness(position(500)) == position(500)
         again.close()

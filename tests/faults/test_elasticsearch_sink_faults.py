@@ -20,6 +20,7 @@ from projectors.stores.elasticsearch.reading import IDS_A_PAGE
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from stack.server import HOST, Server
 from tests.contract.sinks import ElasticsearchOne, Shown
+from tests.support.missing import missing
 from tests.support.running import wait_for
 from viewtail.changes.errors import StoreError, StoreUnavailableError
 from viewtail.changes.writes import Key, Parked, ViewWrites, Write
@@ -228,7 +229,7 @@ def test_an_index_deleted_amid_a_write_is_noticed_and_made_by_no_bulk(scene: Sce
     with pytest.raises(StoreUnavailableError):
         scene.write({}, position(100))  # the witness alone
     assert scene.indices() == []
-    assert scene.sink.missing() == {scene.view.id}
+    assert missing(scene.sink) == {scene.view.id}
     mapping = scene.client.indices.get_mapping(index=scene.index)[scene.index]["mappings"]
     assert mapping["dynamic"] == "strict"
     assert scene.write(batch, position(100)) == []
@@ -343,7 +344,7 @@ def test_an_answer_that_is_none_acknowledges_nothing(proxied: tuple[Scene, Proxy
         scene.write(batch, position(200))
     assert "secret" not in str(refusal.value)
     # Nor does anything else that the sink asks end in an error that is not viewtail's.
-    for ask in (scene.sink.prepare, scene.sink.missing, scene.new_sink().prepare):
+    for ask in (scene.sink.prepare, scene.new_sink().prepare):
         with pytest.raises((StoreUnavailableError, StoreError)) as refusal:
             ask()
         assert "secret" not in str(refusal.value)

@@ -15,13 +15,14 @@ import pytest
 import stack.mysql
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
-from offsets.mysql import MySQLOffsets
 from projectors.stores.index_tables import sink as sink_module
 from projectors.stores.index_tables import table
+from projectors.stores.index_tables.offsets import SharedOffsets
 from projectors.stores.index_tables.sink import MySQLSink
 from stack.server import Server
 from tests.contract.sinks import MySQLOne
 from tests.support.asking import ask
+from tests.support.missing import missing
 from viewtail.changes.errors import StoreError, StoreUnavailableError
 from viewtail.changes.writes import Key, ViewWrites, Write
 from viewtail.servers.sessions import MySQLAddress, open_session
@@ -77,15 +78,12 @@ class Scene:
     def ask(self, query: str) -> list[tuple[Any, ...]]:
         return ask(self.server, query)
 
-    def share_offsets(self) -> MySQLOffsets:
+    def share_offsets(self) -> SharedOffsets:
         """An offset store on the sink's connection, as the MySQL pipeline has it; taken."""
         address = MySQLAddress(host="127.0.0.1", port=self.server.port, user="root")
         with closing(open_session(address, role="store")) as connection:
             schema.create(connection, address, self.store.database, schema.STORE_TABLES, role="store")
-        offsets = MySQLOffsets(
-            lambda: self.sink.connection, self.store.database, "mysql", read_position=BinlogPosition.from_text
-        )
-        self.sink.share_transaction(offsets)
+        offsets = self.sink.offsets("mysql", BinlogPosition.from_text)
         offsets.take()
         return offsets
 
@@ -345,13 +343,13 @@ def test_a_reader_that_holds_the_table_delays_a_new_shape_for_a_bounded_time(
 
 
 def test_a_dropped_table_is_missing_until_it_is_made_again(scene: Scene) -> None:
-    assert scene.sink.missing() == frozenset()
+    assert missing(scene.sink) == frozenset()
     scene.ask(f"DROP TABLE {scene.table}")
     with pytest.raises(StoreUnavailableError, match=r"1146.*creates it again and backfills"):
         scene.write({(1,): Write(5, ("e", "n"))})
-    assert scene.sink.missing() == {scene.view.id}
+    assert missing(scene.sink) == {scene.view.id}
     scene.sink.prepare()
-    assert scene.sink.missing() == frozenset()
+    assert missing(scene.sink) == frozenset()
 
 
 def test_no_error_quotes_a_value(scene: Scene) -> None:

@@ -199,7 +199,7 @@ def _version_assigned_first_in_mysql(patch: pytest.MonkeyPatch) -> None:
 def _drop_writes(patch: pytest.MonkeyPatch, sink: type, is_dropped: Callable[[Any, Any], bool]) -> None:
     made = sink.write  # type: ignore[attr-defined]
 
-    def write(self: Any, writes: Any, upto: Any) -> Any:
+    def write(self: Any, writes: Any, upto: Any, *more: Any) -> Any:
         kept = [
             ViewWrites(found.view, {k: w for k, w in found.writes.items() if not is_dropped(k, w)}) for found in writes
         ]
@@ -272,7 +272,7 @@ def _offset_saved_ahead_of_a_lost_batch(patch: pytest.MonkeyPatch) -> None:
     made = MySQLSink.write
     is_first = [True]
 
-    def write(self: Any, writes: Any, upto: Any) -> Any:
+    def write(self: Any, writes: Any, upto: Any, *more: Any) -> Any:
         if upto is not None and writes and is_first[0]:
             is_first[0] = False
             return []  # as if the process died between the offset and the write

@@ -12,7 +12,7 @@ import pytest
 
 from ingest.canonical import describe, fetch_rows, select_list
 from ingest.canonical.chunks import CanonicalRows
-from ingest.canonical.rows import Fetch
+from ingest.canonical.rows import Fetch, TableRows
 from ingest.canonical.sampling import sampled
 from stack.server import Server
 from tests.support.statements import run
@@ -319,7 +319,7 @@ def test_rows_as_they_are_now_are_read_anew_each_time_and_leave_no_snapshot_open
     run(session, "CREATE TABLE anew (id INT PRIMARY KEY, t INT)", "INSERT INTO anew VALUES (1, 1)", "COMMIT")
     table = describe(session, SCHEMA, "anew")
     rows = CanonicalRows(
-        table,
+        TableRows(table),
         ["id", "t"],
         open_source=lambda: open_session(address(mysql_server), role="source"),
         shows=None,

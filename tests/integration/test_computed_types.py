@@ -16,6 +16,7 @@ from projectors.stores.index_tables.reading import IndexTableReader, present_col
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import BoundView, Entity
+from tests.support.missing import missing
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.changes.writes import Key, ViewWrites, Write
 from viewtail.servers.sessions import MySQLAddress, open_session, quote
@@ -76,7 +77,7 @@ def test_a_value_is_read_back_as_it_was_fitted(address: MySQLAddress) -> None:
             assert shown == {key: write.values for key, write in writes.items()}, type_
             for key, values in enumerate(fitted):
                 assert (key,) in reader.keys_with(values, 10), (type_, values)
-            assert sink.missing() == frozenset(), type_  # the server prints the types as the view wants them
+            assert missing(sink) == frozenset(), type_  # the server prints the types as the view wants them
             present = present_columns(sink.connection, database_of(sink), view)
             assert value_column("value", present["value"]) == view.values[0], type_  # as `preview` reads them
             again: dict[Key, Write] = {key: Write(6, write.values) for key, write in writes.items()}

@@ -17,6 +17,7 @@ from projectors.stores.elasticsearch.views import SearchIndex
 from stack import Server
 from tests.contract.sinks import ElasticsearchOne
 from tests.support.documents import get, search
+from tests.support.missing import missing
 from viewtail.changes.errors import MisuseError, StoreError, StoreUnavailableError
 from viewtail.changes.writes import Key, ViewWrites, Write
 
@@ -146,7 +147,7 @@ def test_an_index_deleted_under_our_feet_is_not_made_again_by_a_write(
     with pytest.raises((StoreUnavailableError, StoreError)):
         write(sink, one, {(2,): Write(6, ("b", None))})
     assert not client.indices.exists(index=index)
-    assert sink.missing() == {one.person.id}, "it lost what it had, and is to be filled again"
+    assert missing(sink) == {one.person.id}, "it lost what it had, and is to be filled again"
     assert sink.witness(place(2)) == place(1), "the other view lost nothing"
     assert write(sink, one, {(2,): Write(6, ("b", None))}) == 0
 
@@ -174,7 +175,7 @@ def test_the_index_of_a_halted_view_stays_as_it_is_and_its_witness_goes_on(
     halted = one.sink(changed, one.place)
     try:
         halted.leave_alone([changed.id])
-        assert halted.missing() == frozenset() and halted.prepare() == {}
+        assert missing(halted) == frozenset() and halted.prepare() == {}
         halted.write([], place(300))
         halted.settle()
         assert halted.witness(place(300)) == place(300)
@@ -183,14 +184,14 @@ def test_the_index_of_a_halted_view_stays_as_it_is_and_its_witness_goes_on(
     assert get(client, one.person, (1,)) == (5, {"email": "a", "note": "b"})
     led = one.sink(changed, one.place)
     try:
-        assert led.missing() == {changed.id}, "not halted, it gets a new index, and is backfilled"
+        assert missing(led) == {changed.id}, "not halted, it gets a new index, and is backfilled"
     finally:
         led.close()
     client.indices.delete(index=f"viewtail-{view.name}")
     gone = one.sink(changed, one.place)
     try:
         gone.leave_alone([changed.id])
-        assert gone.missing() == frozenset() and gone.prepare() == {}
+        assert missing(gone) == frozenset() and gone.prepare() == {}
         gone.write([], place(400))
         gone.settle()
     finally:

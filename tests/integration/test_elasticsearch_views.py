@@ -19,6 +19,7 @@ from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import BoundView, Entity
 from stack.server import Server
 from tests.support.documents import get, search
+from tests.support.missing import missing
 from viewtail.changes.errors import MisuseError, StoreError, StoreUnavailableError
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.changes.writes import Key, Parked, ViewWrites, Write
@@ -283,7 +284,7 @@ def test_two_views_in_one_write_go_to_their_own_indices(client: Elasticsearch, n
                 assert get(client, other, (n,)) == (version, {"name": f"other {version}", "info": {"a": [1]}})
         assert sink.witness(position(600)) == position(600)
         client.options(ignore_status=404).delete(index=f"viewtail-{name}", id=WITNESS)
-        assert sink.missing() == {one.id}
+        assert missing(sink) == {one.id}
         assert sink.witness(position(600)) == position(600), "the other index kept everything"
     finally:
         client.indices.delete(index=f"viewtail-{name}b")

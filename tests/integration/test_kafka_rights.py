@@ -263,10 +263,10 @@ def publish(guarded: Guarded, topic: str) -> None:
         for why in sink.prepare().values():
             raise ViewtailError(why)
         inserted = KeptChange((1,), 5, "insert", None, (1, "a"))
-        sink.saw([Watermark("token", 5)])
+        sink.on_passed([Watermark("token", 5)])
         at = BinlogPosition(epoch=1, file="binlog.000007", end=500, start=400, gtid="uuid:5")
         sink.write([ViewWrites(bound.id, None, [inserted])], at)
-        sink.tell()
+        sink.publish_watermarks()
         assert [key for page in sink.keys(bound.id) for key, _ in page] == [(1,)]
 
 

@@ -21,6 +21,7 @@ from projectors.stores.index_tables.swapping import TableSwapping
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.leaving import Holds, Retired
 from projectors.views import BoundView, Entity
+from tests.support.missing import missing
 from viewtail.changes.errors import StoreError
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.changes.writes import Key, Parked, ViewWrites, Write
@@ -240,9 +241,9 @@ def test_a_view_that_lost_one_of_its_tables_is_missing_and_begins_empty(place: P
     sink = place.sink(view)
     write(sink, view, 5, {(1,): '["a"]'})
     for table in ("user_tag", "user_tag__version"):
-        assert sink.missing() == frozenset()
+        assert missing(sink) == frozenset()
         place.ask(f"DROP TABLE {place.database}.{table}")
-        assert sink.missing() == {view.id}
+        assert missing(sink) == {view.id}
         assert sink.prepare() == {}
         assert place.shown(view) == set()
         write(sink, view, 5, {(1,): '["a"]'})
@@ -381,7 +382,7 @@ def test_a_copy_is_swapped_and_dropped_with_all_tables_that_it_has(
         name for name, has in zip(sorted(second), (has_list, had_list), strict=True) if has
     }
     assert tables(place) == there and len(there) == len(before)
-    assert place.sink(declared).missing() == frozenset(), "it is of the new shape"
+    assert missing(place.sink(declared)) == frozenset(), "it is of the new shape"
     for _ in range(2):
         swap.drop(replace(declared, copy=2), replace(declared, copy=1, is_beside=True))
     assert tables(place) == there - {"user_tag__viewtail_1", "user_tag__version__viewtail_1"}

@@ -16,6 +16,7 @@ from ingest.binlog.coordinates import BinlogPosition
 from ingest.canonical.rows import Fetch
 from offsets import schema
 from offsets.mysql import MySQLOffsets
+from projectors.stores.index_tables.offsets import SharedOffsets
 from projectors.stores.index_tables.reading import IndexTableReader
 from projectors.stores.index_tables.single_rows import MOST_VIEWS
 from projectors.stores.index_tables.sink import MySQLSink
@@ -24,6 +25,7 @@ from projectors.stores.index_tables.upserts import BLOCKS
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import BoundView, Entity
 from stack.server import Server
+from tests.support.missing import missing
 from viewtail.changes.errors import FencedError, StoreError, StoreUnavailableError
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.changes.writes import Key, Parked, ViewWrites, Write
@@ -91,11 +93,10 @@ class Place:
         sink.prepare()
         return sink
 
-    def shared_offsets(self, sink: MySQLSink) -> MySQLOffsets:
+    def shared_offsets(self, sink: MySQLSink) -> SharedOffsets:
         """Offsets of a pipeline that was taken, in the transactions of the sink's rows."""
         schema.create(self._plain, self.address, self.database, schema.STORE_TABLES, "store")
-        offsets = MySQLOffsets(lambda: sink.connection, self.database, "mysql", read_position=BinlogPosition.from_text)
-        sink.share_transaction(offsets)
+        offsets = sink.offsets("mysql", BinlogPosition.from_text)
         offsets.take()
         return offsets
 
@@ -278,7 +279,7 @@ def test_a_declaration_that_cannot_be_a_table_is_refused_by_name(
     place: Place, view: BoundView, said: list[str]
 ) -> None:
     sink = place.sink(view)
-    assert sink.missing() == frozenset()
+    assert missing(sink) == frozenset()
     (reason,) = sink.prepare().values()
     for word in (view.view.name, *said):
         assert word in reason
@@ -310,7 +311,7 @@ def test_the_tables_of_many_views_are_looked_at_together(place: Place) -> None:
     def asked(*views: BoundView) -> int:
         sink = place.prepared(*views)
         before = _selects(sink)
-        assert sink.missing() == frozenset()
+        assert missing(sink) == frozenset()
         after = _selects(sink)
         sink.close()
         return after - before
@@ -330,9 +331,9 @@ def test_views_whose_names_differ_in_case_alone_have_tables_of_their_own(place: 
     upper, lower = index_table("By_Email", [EMAIL]), index_table("by_email", [EMAIL, AGE])
     place.prepared(lower).close()
     sink = place.sink(upper, lower)
-    assert sink.missing() == {upper.id}
+    assert missing(sink) == {upper.id}
     assert sink.prepare() == {}
-    assert sink.missing() == frozenset()
+    assert missing(sink) == frozenset()
     assert set(place.columns("By_Email")) == {"id", "email", "version"}
     assert set(place.columns("by_email")) == {"id", "email", "age", "version"}
     sink.close()
@@ -404,7 +405,7 @@ def test_a_widened_column_keeps_its_values_and_a_narrowed_one_says_what_to_do(pl
     assert place.columns("stretch")["email"] == "varchar(100)"
     sink.close()
     again = place.sink(narrower)
-    assert again.missing() == {narrower.id}, "so that it is filled again"
+    assert missing(again) == {narrower.id}, "so that it is filled again"
     assert again.prepare() == {}
     assert place.columns("stretch")["email"] == "varchar(10)"
     assert lookup(again.connection, place.database, narrower, ("x" * 10,)) == [(1,)], "cut until it is filled"
@@ -549,7 +550,7 @@ def alone(view: BoundView, key: int, version: int, email: str | None) -> list[Vi
 def test_the_offset_of_rows_that_come_alone_is_late_until_it_is_settled(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offsets.mysql.LATE_S", 60.0)
+    monkeypatch.setattr("projectors.stores.index_tables.offsets.LATE_S", 60.0)
     view = index_table("lone", [EMAIL])
     sink = place.prepared(view)
     offsets = place.shared_offsets(sink)
@@ -575,7 +576,7 @@ def test_the_offset_of_rows_that_come_alone_is_late_until_it_is_settled(
 def test_a_row_that_comes_alone_is_written_to_all_its_views_in_one_transaction(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offsets.mysql.LATE_S", 60.0)
+    monkeypatch.setattr("projectors.stores.index_tables.offsets.LATE_S", 60.0)
     views = [index_table(f"lone_of_{number}", [EMAIL]) for number in range(MOST_VIEWS + 1)]
     sink = place.prepared(*views)
     offsets = place.shared_offsets(sink)
@@ -692,7 +693,7 @@ def test_a_server_that_lost_transactions_shows_it_by_its_offset(place: Place) ->
 
 def test_a_late_offset_is_not_saved_on_another_session(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new one may be to a server that came back without the row."""
-    monkeypatch.setattr("offsets.mysql.LATE_S", 60.0)
+    monkeypatch.setattr("projectors.stores.index_tables.offsets.LATE_S", 60.0)
     view = index_table("lone_back", [EMAIL])
     sink = place.prepared(view)
     offsets = place.shared_offsets(sink)
@@ -712,7 +713,7 @@ def test_rows_that_share_the_position_of_a_lone_one_are_committed_with_it(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While an XA transaction holds the offset back, several batches end at one position."""
-    monkeypatch.setattr("offsets.mysql.LATE_S", 60.0)
+    monkeypatch.setattr("projectors.stores.index_tables.offsets.LATE_S", 60.0)
     view = index_table("lone_shared", [EMAIL])
     sink = place.prepared(view)
     offsets = place.shared_offsets(sink)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from projectors.stores import Publisher, nothing
+from projectors.stores import Meanwhile, OnMissing, Publisher, ignored, nothing
 from projectors.views import BoundView
 from tests.support.fake_sink import Faults
 from viewtail.changes.batches import Watermark
@@ -55,7 +55,6 @@ class FakePublisher(Publisher):
     def __init__(self, views: Sequence[BoundView], broker: Broker) -> None:
         self.broker = broker
         self.faults = Faults()
-        self.meanwhile = nothing
         self.fills: dict[str, str] = {}
         self.newest = 0
         self._views = {view.id: view for view in views}
@@ -64,13 +63,13 @@ class FakePublisher(Publisher):
         self._kept: Position | None = None
         self._seen: dict[str, int] = {}
 
-    def missing(self) -> frozenset[str]:
-        return frozenset(self._views.keys() - self.broker.places.keys())
-
-    def prepare(self) -> dict[str, str]:
+    def prepare(self, on_missing: OnMissing = ignored) -> dict[str, str]:
+        missing = frozenset(self._views.keys() - self.broker.places.keys())
+        if missing:
+            on_missing(missing)
         self.broker.fence += 1
         self._fence, self._pending = self.broker.fence, []
-        for view in sorted(self.missing()):
+        for view in sorted(missing):
             self.broker.made_count += 1
             self.broker.places[view] = self.broker.made_count
         self._kept, self.fills, self._seen = self.broker.witness, dict(self.broker.fills), {}
@@ -86,7 +85,9 @@ class FakePublisher(Publisher):
     def witness(self, offset: Position) -> Position | None:
         return self._kept
 
-    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+    def write(
+        self, writes: Sequence[ViewWrites], upto: Position | None, meanwhile: Meanwhile = nothing
+    ) -> list[Parked]:
         self._require_ownership()
         parked = []
         for of_view in writes:
@@ -98,7 +99,7 @@ class FakePublisher(Publisher):
                     key = render_key(change.key, self._views[of_view.view].key)
                     parked.append(Parked(of_view.view, key, change.version, reason))
         if upto is not None:
-            self.meanwhile()
+            meanwhile()
             self._commit(upto)
         return parked
 
@@ -122,10 +123,10 @@ class FakePublisher(Publisher):
             raise
         self._kept, self._pending, self._seen = upto, [], {}
 
-    def saw(self, watermarks: Sequence[Watermark]) -> None:
+    def on_passed(self, watermarks: Sequence[Watermark]) -> None:
         self._seen.update({mark.token: mark.version for mark in watermarks})
 
-    def tell(self) -> None:
+    def publish_watermarks(self) -> None:
         if self.broker.untold:
             assert self._kept is not None
             self.write([], self._kept)

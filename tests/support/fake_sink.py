@@ -16,7 +16,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from projectors.stores import Held, StoredRow, ViewReader, nothing, takes_equal_versions
+from projectors.stores import Held, Meanwhile, OnMissing, StoredRow, ViewReader, ignored, nothing, takes_equal_versions
 from projectors.views import BoundView
 from viewtail.changes.errors import StoreUnavailableError
 from viewtail.changes.positions import Position
@@ -90,19 +90,24 @@ class FakeSink:
     def __init__(self, views: Sequence[BoundView], store: FakeStore | None = None) -> None:
         self.store = FakeStore() if store is None else store
         self.faults = Faults()
-        self.meanwhile = nothing
+        self.prepare_count = 0
         self._views = {view.id: view for view in views}
         self._is_connected = False
 
-    def prepare(self) -> dict[str, str]:
+    def prepare(self, on_missing: OnMissing = ignored) -> dict[str, str]:
+        self.prepare_count += 1
         self._is_connected = True
+        if self.store.witness is None:
+            on_missing(frozenset(self._views))
         return {name: why for name, why in self.store.no_place.items() if name in self._views}
 
-    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+    def write(
+        self, writes: Sequence[ViewWrites], upto: Position | None, meanwhile: Meanwhile = nothing
+    ) -> list[Parked]:
         self._require_connection()
         try:
             self.faults.before()
-            self.meanwhile()
+            meanwhile()
             parked = [letter for of_view in writes for letter in self._apply(of_view)]
             self.store.witness = upto or self.store.witness
             self.store.write_count += 1
@@ -116,14 +121,14 @@ class FakeSink:
         return self.write(writes, None)
 
     def attach(self) -> frozenset[str]:
-        return frozenset(self._views) - self.missing()
+        self.prepare()
+        return frozenset() if self.store.witness is None else frozenset(self._views)
 
     def push(self, writes: Sequence[ViewWrites]) -> None:
         self.write(writes, None)
 
-    def missing(self) -> frozenset[str]:
-        self.prepare()
-        return frozenset(self._views) if self.store.witness is None else frozenset()
+    def is_gone(self, view: str) -> bool:
+        return self.store.witness is None
 
     def incarnation(self) -> str:
         return ""

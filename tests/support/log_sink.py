@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from projectors.stores import Store, ViewReader, nothing
+from projectors.stores import Meanwhile, OnMissing, Sink, Store, ViewReader, ignored, nothing
 from projectors.stores.access import Access
 from projectors.stores.leaving import Leftover, Retired, Traces
 from projectors.stores.redis.store import REDIS, RedisSettings
@@ -41,27 +41,28 @@ class Log:
         return {key: change for key, change in found.items() if change.after is not None}
 
 
-class LogSink:
+class LogSink(Sink):
     """See the module."""
 
     def __init__(self, views: Sequence[BoundView], log: Log) -> None:
         self.log = log
         self.faults = Faults()
-        self.meanwhile = nothing
         self._views = {view.id: view for view in views}
         self._is_connected = False
 
-    def prepare(self) -> dict[str, str]:
+    def prepare(self, on_missing: OnMissing = ignored) -> dict[str, str]:
         self._is_connected = True
         return {name: why for name, why in self.log.no_place.items() if name in self._views}
 
-    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+    def write(
+        self, writes: Sequence[ViewWrites], upto: Position | None, meanwhile: Meanwhile = nothing
+    ) -> list[Parked]:
         if not self._is_connected:
             raise StoreUnavailableError("log: not connected; call prepare()")
         parked = []
         try:
             self.faults.before()
-            self.meanwhile()
+            meanwhile()
             for of_view in writes:
                 for change in of_view.changes:
                     reason = self.faults.reason(of_view.view, change.key)

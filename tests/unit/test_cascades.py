@@ -7,7 +7,7 @@ from projectors.projection import followed_tables
 from projectors.proving.cascades import MOST_LOOKS, Cascades, Effect, effects, followed_parents
 from projectors.views import BoundView
 from viewtail import Entity, IndexTable, RedisHash, RedisSet
-from viewtail.changes.batches import DELETE, INSERT, UPDATE, Followed, RowChanges
+from viewtail.changes.batches import DELETE, INSERT, UPDATE, Batch, Followed, RowChanges
 from viewtail.changes.tables import Column, ForeignKey, Kind, Table
 
 
@@ -46,6 +46,10 @@ def cascades(*keys: ForeignKey, views: list[BoundView]) -> tuple[Cascades, Follo
     return Cascades(keys, views, followed.values()), followed["shop", "person"]
 
 
+def of(changes: list[RowChanges]) -> Batch:
+    return Batch(changes=changes, end=None, row_count=len(changes), byte_count=0, oldest_commit_us=0)
+
+
 def test_a_cascade_goes_through_all_levels_until_a_rule_ends_it() -> None:
     keys = [
         key("order", "person", person="id"),
@@ -79,7 +83,7 @@ def test_a_tree_and_a_ring_of_tables_end() -> None:
 
 def test_rows_that_are_gone_are_found_by_the_value_that_an_index_has_or_else_by_all_keys() -> None:
     made, parent = cascades(OF_PERSON, views=[BY_PERSON, BY_TOTAL, HASH])
-    made.saw([RowChanges(parent, DELETE, 1, [(7,), (8,)])])
+    made.on_passed(of([RowChanges(parent, DELETE, 1, [(7,), (8,)])]))
     assert set(made.due()) == {"mysql:by_person", "mysql:by_total", "redis:order"}
     found = made.take("mysql:by_person")
     assert found.shown_with == {(7,), (8,)} and not found.is_any_gone and not found.values
@@ -90,7 +94,7 @@ def test_rows_that_are_gone_are_found_by_the_value_that_an_index_has_or_else_by_
 def test_what_a_function_makes_is_not_taken_for_the_reference_of_its_name() -> None:
     computed = IndexTable("by_made", Entity("shop.order"), values={"person": "INT"}, of=lambda row: row["total"])
     made, parent = cascades(OF_PERSON, views=bind([computed], lambda *_: ORDER))
-    made.saw([RowChanges(parent, DELETE, 1, [(7,)])])
+    made.on_passed(of([RowChanges(parent, DELETE, 1, [(7,)])]))
     found = made.take("mysql:by_made")
     assert found.is_any_gone and not found.shown_with
 
@@ -102,26 +106,26 @@ def test_members_of_a_set_are_found_by_it_where_the_reference_alone_names_the_se
         lambda *_: ORDER,
     )
     made, parent = cascades(OF_PERSON, views=[of_one, of_two])
-    made.saw([RowChanges(parent, DELETE, 1, [(7,)])])
+    made.on_passed(of([RowChanges(parent, DELETE, 1, [(7,)])]))
     assert made.take("redis:orders").shown_with == {(7,)}
     assert made.take("redis:dear").is_any_gone
 
 
 def test_rows_with_other_values_are_asked_for_in_views_that_use_these() -> None:
     made, parent = cascades(OF_PERSON, views=[BY_PERSON, BY_TOTAL, HASH])
-    made.saw([RowChanges(parent, UPDATE, 1, [(7,), (9,)])])
+    made.on_passed(of([RowChanges(parent, UPDATE, 1, [(7,), (9,)])]))
     assert made.due() == ["mysql:by_person"]
     assert made.take("mysql:by_person").condition(ORDER) == "`person` IN (9)"
     of_null = key("order", "person", on_delete="SET NULL", person="id")
     made, parent = cascades(of_null, views=[BY_PERSON, BY_TOTAL])
-    made.saw([RowChanges(parent, DELETE, 1, [(7,)])])
+    made.on_passed(of([RowChanges(parent, DELETE, 1, [(7,)])]))
     assert made.take("mysql:by_person").condition(ORDER) == "`person` IS NULL"
     assert made.due() == []
 
 
 def test_rows_whose_reference_changed_and_that_went_then_are_found_by_what_the_view_shows() -> None:
     made, parent = cascades(OF_PERSON, views=[BY_PERSON])
-    made.saw([RowChanges(parent, UPDATE, 1, [(7,), (9,)]), RowChanges(parent, DELETE, 2, [(9,)])])
+    made.on_passed(of([RowChanges(parent, UPDATE, 1, [(7,), (9,)]), RowChanges(parent, DELETE, 2, [(9,)])]))
     assert made.take("mysql:by_person").shown_with == {(7,), (9,)}
 
 
@@ -129,23 +133,23 @@ def test_a_column_that_is_computed_may_have_changed_too() -> None:
     computed = table("order", "id", "person", "made")
     (view,) = bind([IndexTable("by_made", Entity("shop.order"), value="made")], lambda *_: computed)
     made, parent = cascades(OF_PERSON, views=[view])
-    made.saw([RowChanges(parent, UPDATE, 1, [(7,), (9,)])])
+    made.on_passed(of([RowChanges(parent, UPDATE, 1, [(7,), (9,)])]))
     assert made.take("mysql:by_made").condition(computed) == "`person` IN (9)"
 
 
 def test_what_changes_no_key_of_a_parent_tells_nothing() -> None:
     made, parent = cascades(OF_PERSON, views=[BY_PERSON])
-    made.saw([RowChanges(parent, INSERT, 1, [(7,)]), RowChanges(parent, UPDATE, 2, [(7,), (7,)])])
+    made.on_passed(of([RowChanges(parent, INSERT, 1, [(7,)]), RowChanges(parent, UPDATE, 2, [(7,), (7,)])]))
     assert made.due() == []
 
 
 def test_more_than_can_be_looked_up_one_by_one_is_one_look_through_all() -> None:
     made, parent = cascades(OF_PERSON, views=[BY_PERSON])
-    made.saw([RowChanges(parent, DELETE, 1, [(number,) for number in range(MOST_LOOKS + 1)])])
+    made.on_passed(of([RowChanges(parent, DELETE, 1, [(number,) for number in range(MOST_LOOKS + 1)])]))
     found = made.take("mysql:by_person")
     assert found.is_any_gone and len(found.shown_with) == 0
     changed = [row for number in range(MOST_LOOKS + 1) for row in ((number,), (-number - 1,))]
-    made.saw([RowChanges(parent, UPDATE, 2, changed)])
+    made.on_passed(of([RowChanges(parent, UPDATE, 2, changed)]))
     assert made.take("mysql:by_person").condition(ORDER) == "TRUE"
 
 
@@ -154,7 +158,7 @@ def test_archived_rows_stay_though_their_parent_goes() -> None:
     entity = Entity("shop.order", key="person", version="id", append_only=True)
     (view,) = bind([RedisHash("last", entity, fields=["total"])], lambda *_: events)
     made, parent = cascades(OF_PERSON, views=[view])
-    made.saw([RowChanges(parent, DELETE, 1, [(7,)])])
+    made.on_passed(of([RowChanges(parent, DELETE, 1, [(7,)])]))
     assert made.due() == []
 
 

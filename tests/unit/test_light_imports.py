@@ -53,7 +53,7 @@ def test_a_command_that_only_looks_imports_nothing_that_reads_a_source(command: 
 
 
 def test_status_imports_nothing_that_projects_or_reads_rows() -> None:
-    names = ("viewtail.operations.reading", "projectors.projection", "ingest.canonical.newest_cells")
+    names = ("viewtail.operations.reading", "projectors.projection", "projectors.derived.cells")
     assert imported("import viewtail.commands.status", names) == ""
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,9 +18,12 @@ from ingest.read_ahead import ReadAhead
 from offsets.views import State
 from projectors.binding import bind
 from projectors.dead_letters import PARKED_IN_A_ROW
-from projectors.pipeline import Pipeline
+from projectors.derived.reading import Slice
+from projectors.look_ahead import LookAhead
+from projectors.pipeline import GuardedPipeline, Pipeline
 from projectors.projection import Projected, Projections, followed_tables
-from projectors.read_back import Slice
+from projectors.publishing import PublishingPipeline
+from projectors.stores import publisher
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisJson
 from projectors.view_life import ReadAgain, ViewLife
@@ -104,7 +108,10 @@ class Loop:
         )
         self.source = FakeSource(at(0), batches)
         self.last = batches[-1].end
-        self.pipeline = Pipeline(
+        make: Any = PublishingPipeline
+        if publisher(self.sink) is None:
+            make = partial(GuardedPipeline, derived=SimpleNamespace(trouble=None))
+        self.pipeline: Pipeline = make(
             source=self.source,
             sink=self.sink,
             offsets=self.offsets,
@@ -138,13 +145,13 @@ class Loop:
 
 def slow_down(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the reader be ahead, and note what was projected before its turn."""
-    taken = Pipeline._projected
+    taken = LookAhead.projected
 
-    def projected(pipeline: Pipeline, turn: Batch) -> Projected:
-        loop.ahead.append(pipeline._ahead is not None and pipeline._ahead.batch is turn)
-        return taken(pipeline, turn)
+    def projected(ahead: LookAhead, turn: Batch) -> Projected:
+        loop.ahead.append(ahead._ahead is turn)
+        return taken(ahead, turn)
 
-    monkeypatch.setattr(Pipeline, "_projected", projected)
+    monkeypatch.setattr(LookAhead, "projected", projected)
     loop.sink.faults.slow(0.01)
 
 
@@ -292,7 +299,7 @@ class Slices:
         self._loop = loop
         self.before: list[tuple[int, Any]] = []
 
-    def slices(self, cells: Any, keys: Sequence[Key], changes: Any) -> Iterator[Slice]:
+    def slices(self, derived: Any, keys: Sequence[Key], changes: Any) -> Iterator[Slice]:
         for first in range(0, len(keys), 2):
             store, some = self._loop.sink.store, keys[first : first + 2]
             self.before.append((len(store.shown("redis:person")), store.witness))
@@ -314,7 +321,7 @@ def test_rows_that_are_read_again_are_written_slice_by_slice_and_the_position_wi
     found = Batch(changes=changes, end=at(1), row_count=5, byte_count=BYTES, oldest_commit_us=0)
     loop = Loop(bound, followed, [found])
     again: Any = Slices(loop)
-    loop.pipeline.read_back = again
+    loop.pipeline.derived = again
     loop.run()
     assert [count for count, _ in again.before] == [0, 2, 4] and at(1) not in {end for _, end in again.before}
     assert len(loop.sink.store.shown("redis:person")) == 5 and loop.sink.store.witness == at(1)

@@ -240,15 +240,15 @@ def test_of_a_row_of_cells_the_keys_are_told_that_are_to_be_read_again() -> None
     batch = Batch(changes=changes, end=None, row_count=0, byte_count=0, oldest_commit_us=0, refused=refused)
     found = projections.of(batch)
     assert (found.writes, found.parked) == ([], [])
-    assert found.to_read == {"redis:person": {("r",): 12, ("u",): 11, ("v",): 11, ("w",): 13}}
+    assert found.touched == {"redis:person": {("r",): 12, ("u",): 11, ("v",): 11, ("w",): 13}}
     projections.halt("redis:person")
-    assert projections.of(batch).to_read == {}
+    assert projections.of(batch).touched == {}
 
 
 def test_a_row_that_was_read_again_is_written_under_its_changes_version() -> None:
     _, projections, _ = person(where=lambda row: row["b"] is None)
     rows = {("r",): ("r", '{"n": 1}', None), ("s",): ("s", None, "{}"), ("t",): ("t", "[]", None)}
-    found = projections.of_read("redis:person", {("r",): 5, ("s",): 6, ("t",): 6, ("gone",): 7}, rows)
+    found = projections.of_derived("redis:person", {("r",): 5, ("s",): 6, ("t",): 6, ("gone",): 7}, rows)
     assert [one.writes for one in found.writes] == [
         {("r",): (5, b'{"a":{"n":1},"b":null}'), ("s",): (6, None), ("gone",): (7, None)}
     ]

@@ -38,7 +38,7 @@ def taken(keys: RecentKeys, most: int, view: str = VIEW) -> list[int]:
 
 def test_a_key_is_looked_at_once_it_has_settled(clock: Clock) -> None:
     keys = RecentKeys()
-    keys.saw(writes([1]))
+    keys.on_written(writes([1]))
     clock.now_s += SETTLED_S - 0.1
     assert keys.take(10) == {}
     clock.now_s += 0.1
@@ -48,7 +48,7 @@ def test_a_key_is_looked_at_once_it_has_settled(clock: Clock) -> None:
 def test_a_key_that_changes_all_the_time_is_looked_at_too(clock: Clock) -> None:
     keys, looks = RecentKeys(), 0
     for _ in range(100):
-        keys.saw(writes([1]))
+        keys.on_written(writes([1]))
         looks += len(taken(keys, 10))
         clock.now_s += 0.1
     assert looks >= 10 / (AGAIN_AFTER_S + 0.1) - 2
@@ -56,10 +56,10 @@ def test_a_key_that_changes_all_the_time_is_looked_at_too(clock: Clock) -> None:
 
 def test_fresh_keys_come_before_those_that_were_looked_at(clock: Clock) -> None:
     keys = RecentKeys()
-    keys.saw(writes(range(1000)))
+    keys.on_written(writes(range(1000)))
     clock.now_s += SETTLED_S
     assert len(taken(keys, 1000)) == 1000
-    keys.saw(writes([5000]))
+    keys.on_written(writes([5000]))
     clock.now_s += SETTLED_S
     assert 5000 in taken(keys, 5)
 
@@ -68,7 +68,7 @@ def test_the_newest_of_more_than_can_be_looked_at_come_first(clock: Clock) -> No
     """Else each would be looked at after as long as the queue is, and none within seconds."""
     keys = RecentKeys()
     for second in range(20):
-        keys.saw(writes(range(second * 100, second * 100 + 100)))
+        keys.on_written(writes(range(second * 100, second * 100 + 100)))
         clock.now_s += 1
         if found := taken(keys, 10):
             settled = int(clock.now_s - SETTLED_S) - 100
@@ -78,12 +78,12 @@ def test_the_newest_of_more_than_can_be_looked_at_come_first(clock: Clock) -> No
 def test_a_damaged_key_that_was_looked_at_before_gets_its_turn_again(clock: Clock) -> None:
     """However many are fresh, as long as there is time for more than these: those seen longest ago come first."""
     keys = RecentKeys()
-    keys.saw(writes(range(100)))
+    keys.on_written(writes(range(100)))
     clock.now_s += SETTLED_S
     assert len(taken(keys, 190)) == 100
     looked: list[int] = []
     for second in range(2, 14):
-        keys.saw(writes(range(second * 1000, second * 1000 + 90)))
+        keys.on_written(writes(range(second * 1000, second * 1000 + 90)))
         clock.now_s += SETTLED_S
         found = taken(keys, 100)
         assert len(found) == 100
@@ -94,7 +94,7 @@ def test_a_damaged_key_that_was_looked_at_before_gets_its_turn_again(clock: Cloc
 def test_no_key_is_looked_at_twice_within_a_second(clock: Clock) -> None:
     keys, looked_at = RecentKeys(), dict[int, float]()
     for number in range(400):
-        keys.saw(writes([number % 7, number]))
+        keys.on_written(writes([number % 7, number]))
         clock.now_s += 0.05
         for one in taken(keys, 3):
             assert clock.now_s - looked_at.get(one, 0.0) >= AGAIN_AFTER_S
@@ -104,15 +104,15 @@ def test_no_key_is_looked_at_twice_within_a_second(clock: Clock) -> None:
 
 def test_a_key_is_dropped_a_minute_after_its_last_change(clock: Clock) -> None:
     keys = RecentKeys()
-    keys.saw(writes([1, 2]))
+    keys.on_written(writes([1, 2]))
     clock.now_s += KEPT_S - 1
     assert taken(keys, 10) == [1, 2]
-    keys.saw(writes([2]))
+    keys.on_written(writes([2]))
     clock.now_s += SETTLED_S
     assert taken(keys, 10) == [2]
     clock.now_s += KEPT_S
     assert taken(keys, 10) == []
-    keys.saw(writes([3]))
+    keys.on_written(writes([3]))
     clock.now_s += KEPT_S
     assert taken(keys, 10) == [], "nobody looked for long, as beside a pipeline that lags"
 
@@ -121,7 +121,7 @@ def test_so_many_keys_are_kept_and_no_more(clock: Clock) -> None:
     keys = RecentKeys()
     for second in range(10):
         for view in ("one", "two", "three"):
-            keys.saw(writes(range(second * 30_000, second * 30_000 + 30_000), view))
+            keys.on_written(writes(range(second * 30_000, second * 30_000 + 30_000), view))
         clock.now_s += 1
     assert sum(len(of._arriving) + len(of._fresh) + len(of._seen) for of in keys._views.values()) <= MOST_KEYS
     clock.now_s += SETTLED_S
@@ -132,7 +132,7 @@ def test_so_many_keys_are_kept_and_no_more(clock: Clock) -> None:
 def test_where_more_changes_than_is_kept_some_of_what_settled_is_looked_at(clock: Clock) -> None:
     keys = RecentKeys()
     for tenth in range(100):
-        keys.saw(writes(range(tenth * 5_000, tenth * 5_000 + 5_000)))
+        keys.on_written(writes(range(tenth * 5_000, tenth * 5_000 + 5_000)))
         clock.now_s += 0.1
         found = taken(keys, 50)
         if tenth > 30:
@@ -148,7 +148,7 @@ def test_taking_costs_as_much_as_is_taken(clock: Clock) -> None:
             return super().__hash__()
 
     keys = RecentKeys()
-    keys.saw(writes(map(Counted, range(MOST_KEYS // 2))))
+    keys.on_written(writes(map(Counted, range(MOST_KEYS // 2))))
     clock.now_s += SETTLED_S
     keys.take(MOST_KEYS // 4)
     clock.now_s += AGAIN_AFTER_S
@@ -169,7 +169,7 @@ def test_one_thread_adds_while_another_takes(monkeypatch: pytest.MonkeyPatch) ->
     thread = threading.Thread(target=take)
     thread.start()
     for number in range(5_000):
-        keys.saw(writes([number]))
+        keys.on_written(writes([number]))
     is_done.set()
     thread.join()
     assert sorted(found) == [(number,) for number in range(5_000)]

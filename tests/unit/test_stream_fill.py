@@ -347,7 +347,7 @@ def commits_of(scene: Scene) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     write = scene.sink.write
 
-    def noted(writes: list[ViewWrites], upto: Any) -> list[Parked]:
+    def noted(writes: list[ViewWrites], upto: Any, *more: Any) -> list[Parked]:
         letters = write(writes, upto)
         if upto is not None:
             found.append((upto.version, len(scene.broker.of(VIEW))))
@@ -379,7 +379,7 @@ def test_while_more_waits_batches_are_committed_together_up_to_a_bound(scene: Sc
     pipeline._most_open_rows = 3
     committed = commits_of(scene)
     for batch, following in zip(batches, [*batches[1:], None], strict=True):
-        pipeline._following = MagicMock(return_value=following)
+        pipeline._next.following = MagicMock(return_value=following)
         pipeline._apply(batch)
     assert committed == [(at(3).version, 3), (at(5).version, 5)]
     assert pipeline.vitals.position == at(5) and pipeline.vitals.row_count == 5
@@ -420,7 +420,7 @@ def test_a_batch_is_committed_at_once_where_the_next_might_not_be(scene: Scene, 
     pipeline = looped(scene, batch).pipeline
     pipeline._most_open_rows = 3
     committed = commits_of(scene)
-    pipeline._following = MagicMock(return_value=None if what == "nothing" else following)
+    pipeline._next.following = MagicMock(return_value=None if what == "nothing" else following)
     if what == "a stop":
         pipeline.stop.set()
     pipeline._apply(batch)

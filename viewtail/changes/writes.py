@@ -59,7 +59,7 @@ class ViewWrites:
         form: the columns of the images, where they are others than those that the view has now.
     """
 
-    __slots__ = ("_writes", "changes", "form", "made", "view")
+    __slots__ = ("_writes", "changes", "form", "view")
 
     def __init__(
         self,
@@ -69,7 +69,6 @@ class ViewWrites:
         form: Form | None = None,
     ) -> None:
         self.view, self._writes, self.changes, self.form = view, writes, changes, form
-        self.made: Any = None  # what a sink has made of the changes before their turn
 
     @property
     def writes(self) -> dict[Key, Write]:

@@ -94,11 +94,11 @@ class Replay:
         source = self.history.reader(followed, {})
         self._sink = sink = store.sink_beside(self.catalog.access(store), self.view)
         with closing(sink):
-            begin = self._begin(source) if sink.missing() else None
-            for why in sink.prepare().values():
+            begin: list[tuple[Position, str]] = []
+            for why in sink.prepare(lambda _: begin.append(self._begin(source))).values():
                 raise StoreError(why)
             if not self._goes_on(source):
-                self._at, token = begin or self._begin(source)
+                self._at, token = begin[0] if begin else self._begin(source)
                 self._stretch = self._new(token)
             try:
                 if not self._stretch.end and not self.stop.is_set():

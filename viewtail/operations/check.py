@@ -14,7 +14,7 @@ from functools import partial
 import orjson
 
 from ingest import Orders, SourceAccess, SourceKind
-from ingest.canonical import describe, fetch_rows, select_list
+from ingest.canonical import describe
 from offsets.mysql import OwnSession
 from projectors.binding import bind, functions_read
 from projectors.catalog import check_source, tables_of
@@ -226,17 +226,12 @@ def _misnamed(bound: BoundView) -> Iterator[Finding]:
         yield warn("views", f"view {bound.id}", seen, why, "the name in views.py")
 
 
-def _first_rows(connection: Connection, view: BoundView, followed: Sequence[str]) -> list[Row]:
-    """With the columns that are followed; of rows that are made of cells, those that the view needs."""
-    wanted = frozenset(followed if view.cells is None else view.needed)
-    columns = [column for column in view.table.columns if column.name in wanted]
-    order = ", ".join(quote(name) for name in view.table.paging_key)
-    behind = f" ORDER BY {order} LIMIT {SAMPLE_ROWS}"
-    if view.cells is not None:
-        return fetch_rows(connection, view.cells.select(select_list(columns), "", behind), columns)
-    table = quote(view.table.schema, view.table.each[0].name)
-    query = f"SELECT {select_list(columns)} FROM {table}{where_all(view.condition)}{behind}"
-    return fetch_rows(connection, query, columns)
+def _first_rows(connection: Connection, view: BoundView) -> list[Row]:
+    """As many as a function is tried with, in the order in which a backfill reads them."""
+    columns = [column for column in view.table.columns if column.name in view.needed]
+    behind = f" ORDER BY {', '.join(quote(name) for name in view.table.paging_key)} LIMIT {SAMPLE_ROWS}"
+    readable = view.derived or TableRows(view.table.each[0])
+    return readable.fetch(connection, columns, where_all(view.condition), behind)
 
 
 def _tried(connection: Connection, view: BoundView) -> list[Finding]:
@@ -247,8 +242,7 @@ def _tried(connection: Connection, view: BoundView) -> list[Finding]:
     if not functions:
         return []
     followed = followed_tables([view])
-    (of_table,) = followed.values()
-    rows = _first_rows(connection, view, of_table.columns)
+    rows = _first_rows(connection, view)
     what = f"view {view.id}, {' and '.join(functions)}"
     projected = Projections([view], followed).of_rows(view.id, rows, 1)
     refused = [letter.reason for letter in projected.parked] + _refused_by_store(view, projected)

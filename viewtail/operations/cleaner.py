@@ -30,6 +30,7 @@ from projectors.proving.cascades import Looks
 from projectors.proving.comparison import Found
 from projectors.proving.first_looks import FirstLooks
 from projectors.proving.view_access import ViewAccess
+from projectors.stores import guarded
 from projectors.stores.registry import store_named
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
@@ -160,12 +161,12 @@ class Cleaner:
         self._live = GivingWay(stop=self.own.stop, changes=self._write_count)
 
     def run(self) -> None:
-        if not self.share or self.own.pipeline.recent is None:
+        if not self.share or guarded(self.own.pipeline.sink) is None:
             return
         threads = [threading.Thread(target=self._try, args=(self._recent,), name="clean recent", daemon=True)]
         if not self.own.identity.partition:  # one of several pipelines of a view goes round for all
             threads.append(threading.Thread(target=self._try, args=(self._rounds,), name="clean round", daemon=True))
-        if self.own.pipeline.cascades is not None:
+        if not self.own.cascades.is_empty:
             threads.append(
                 threading.Thread(target=self._try, args=(self._cascaded,), name="clean cascades", daemon=True)
             )
@@ -202,14 +203,12 @@ class Cleaner:
     # -- what changed a moment ago ------------------------------------------------------------------------------
 
     def _recent(self) -> None:
-        recent = self.own.pipeline.recent
-        assert recent is not None
         pace = replace(self._pace(), is_live=Rate(self._write_count).is_many)
         with closing(self._first_looks()) as looks:
             while not self.own.stop.wait(LOOK_EVERY_S):
                 pace.begin()
                 pace.after(0)
-                while self._look_at(recent.take(KEYS_AT_ONCE), looks, pace):
+                while self._look_at(self.own.recent.take(KEYS_AT_ONCE), looks, pace):
                     pass
 
     def _look_at(self, taken: Mapping[str, Sequence[Key]], looks: FirstLooks, pace: Share) -> bool:
@@ -278,8 +277,7 @@ class Cleaner:
     # -- what cascades did without a change in the stream -------------------------------------------------------
 
     def _cascaded(self) -> None:
-        cascades, pace = self.own.pipeline.cascades, replace(self._pace(), owing_s=OWING_S)
-        assert cascades is not None
+        cascades, pace = self.own.cascades, replace(self._pace(), owing_s=OWING_S)
         while not self.own.stop.wait(LOOK_EVERY_S):
             pace.begin()
             pace.after(0)

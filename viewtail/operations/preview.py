@@ -10,7 +10,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ingest.canonical.rows import fetch_rows, select_list
 from ingest.canonical.sampling import sampled
 from offsets.mysql import transaction
 from projectors.catalog import Catalog
@@ -25,6 +24,7 @@ from viewtail.changes.batches import Row
 from viewtail.changes.errors import MisuseError
 from viewtail.changes.rendering import render_key
 from viewtail.changes.writes import Key
+from viewtail.servers.literals import where_all
 from viewtail.servers.sessions import Connection, quote
 
 Content = Mapping[str, Any]
@@ -75,11 +75,11 @@ def preview(catalog: Catalog, view: BoundView, count: int) -> Preview:
 
 
 def _sample(connection: Connection, view: BoundView, count: int) -> list[Row]:
-    if view.cells is None:
+    if view.derived is None:
         return sampled(connection, view.table, view.needed, count, view.condition)
     columns = [column for column in view.table.columns if column.name in view.needed]
     behind = f" ORDER BY {', '.join(quote(column.name) for column in view.key)} LIMIT {count:d}"
-    return fetch_rows(connection, view.cells.select(select_list(columns), "", behind), columns)
+    return view.derived.fetch(connection, columns, where_all(view.condition), behind)
 
 
 def _found(store: Store, access: Access, view: BoundView, keys: list[Key]) -> dict[Key, Content]:

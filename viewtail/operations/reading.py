@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pymysql
 
-from ingest.canonical import fetch_rows, select_list, select_of
 from offsets import keepers, migrations
 from offsets.keepers import Keeper
 from offsets.views import State
@@ -207,11 +206,9 @@ def canonical_rows(connection: Connection, view: BoundView, keys: Sequence[Key])
         return []
     columns = [column for column in view.table.columns if column.kind is not Kind.UNSUPPORTED]
     where = where_all(view.condition, one_of(view.key, keys))
-    query = select_of(view.table, select_list(columns), where)
-    if view.cells is not None:
-        query = view.cells.select(select_list(columns), where)
+    rows = view.rows.fetch(connection, columns, where)
     names = [column.name for column in columns]
-    newest = _newest(view, [dict(zip(names, row, strict=True)) for row in fetch_rows(connection, query, columns)])
+    newest = _newest(view, [dict(zip(names, row, strict=True)) for row in rows])
     # The source may find more than asked for, where its collation takes two keys for one.
     return [newest[key] for key in keys if key in newest]
 

@@ -21,7 +21,6 @@ from offsets.views import Event, State, ViewRecord, ViewStates
 from projectors.binding import declaration_hash
 from projectors.catalog import Catalog
 from projectors.rebuilds import Rebuilds, copies_beside, where_live
-from projectors.stores import witnessed
 from projectors.stores.owners import Places
 from projectors.stores.registry import store_named, store_of
 from projectors.views import BoundView, View
@@ -216,7 +215,7 @@ def kept_epoch(catalog: Catalog, pipeline: PipelineId) -> int:
         views = where_live(rebuilds, catalog.views_of(store.name))
     with closing(store.sink(catalog.access(store), views, pipeline.name)) as sink:
         sink.prepare()
-        kept = None if (keeper := witnessed(sink)) is None else keeper.witness(catalog.servers.kind.before_all)
+        kept = sink.witness(catalog.servers.kind.before_all)
     return kept.epoch if kept is not None else 0
 
 

@@ -26,7 +26,6 @@ from offsets.views import GETS_NOTHING, State
 from projectors.catalog import Catalog
 from projectors.projection import followed_tables
 from projectors.rebuilds import Rebuilds, where_live
-from projectors.stores import witnessed
 from projectors.stores.registry import store_named
 from projectors.views import View
 from viewtail.changes.errors import MisuseError, ViewtailError
@@ -205,8 +204,7 @@ def _tell_store(catalog: Catalog, pipeline: PipelineId, position: Position) -> N
         views = where_live(Rebuilds(session, catalog.database, pipeline.name), catalog.views_of(store.name))
     with closing(store.sink(catalog.access(store), views, pipeline.name)) as sink:
         sink.prepare()
-        keeper = witnessed(sink)
-        if keeper is not None and not is_there([keeper.witness(position) or position], position):
+        if not is_there([sink.witness(position) or position], position):
             sink.write([], position)
 
 

@@ -25,7 +25,18 @@ from urllib.parse import quote
 import orjson
 from elasticsearch import Elasticsearch
 
-from projectors.stores import GuardedSink, Held, Item, PlaceRefusedError, Unfit, nothing, parked
+from projectors.stores import (
+    GuardedSink,
+    Held,
+    Item,
+    Meanwhile,
+    OnMissing,
+    PlaceRefusedError,
+    Unfit,
+    ignored,
+    nothing,
+    parked,
+)
 from projectors.stores.elasticsearch.bulk import Chunk, Replacement, ask_bulk, deliver, failure_of, replace, split
 from projectors.stores.elasticsearch.documents import Encode, encoder, id_of, witness_id
 from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of, marks, path
@@ -79,7 +90,6 @@ class ElasticsearchSink(GuardedSink):
         self._claimant: Claimant | None = None
         self._looked_at = 0.0
         self._read_position = read_position
-        self.meanwhile = nothing
         self._witness_id = witness_id(name)
         self._views = {view.id: view for view in views}
         self._left_alone: frozenset[str] = frozenset()  # of halted views
@@ -93,7 +103,7 @@ class ElasticsearchSink(GuardedSink):
         self._kept_at = float("-inf")
         self._is_ready = False
 
-    def prepare(self) -> dict[str, str]:
+    def prepare(self, on_missing: OnMissing = ignored) -> dict[str, str]:
         """Connect, make indices and aliases, and read the witnesses of the views that have theirs."""
         self._is_ready = False
         self._taken = {}  # the write that it was for failed, and no other brings what comes in its place
@@ -118,6 +128,9 @@ class ElasticsearchSink(GuardedSink):
         self._read_marks(self._client)
         self._kept_at = float("-inf")
         self._is_ready = True
+        # An index without a witness is new, or was deleted and created again.
+        if missing := frozenset(name for name, mark in self._marks.items() if mark is None):
+            on_missing(missing)
         return refused
 
     def _of_others(self, client: Elasticsearch, views: Collection[str]) -> list[str]:
@@ -141,7 +154,7 @@ class ElasticsearchSink(GuardedSink):
             raise StoreUnavailableError(f"Elasticsearch: {taken_from_us(lost)}")
         self._looked_at = time.monotonic()
 
-    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+    def write(self, writes: Sequence[ViewWrites], upto: Position | None, _: Meanwhile = nothing) -> list[Parked]:
         """Apply what is newer; returns the keys whose documents the index refuses."""
         taken, self._taken = self._taken, {}  # once: what is found wrong again is told again
         client = self._living()
@@ -159,17 +172,12 @@ class ElasticsearchSink(GuardedSink):
         return letters
 
     def is_gone(self, view: str) -> bool:
-        """Whether it has no index, or one without a witness. `missing` would make the index first."""
+        """Whether it has no index, or one without a witness. `prepare` would make the index first."""
         if self._client is None:
             self._client = self._open()
         target = f"{path(Names(self._views[view]).index)}/_doc/{quote(self._witness_id, safe='')}"
         with _unrefused("reading the witness"):
             return not _is_there(self._client, target)
-
-    def missing(self) -> frozenset[str]:
-        """Views whose index has no witness: it is new, or was deleted and created again."""
-        self.prepare()
-        return frozenset(name for name, mark in self._marks.items() if mark is None)
 
     def attach(self) -> frozenset[str]:
         self.leave_alone(self._views)

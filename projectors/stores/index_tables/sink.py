@@ -18,9 +18,10 @@ from typing import Any, TypeAlias
 import pymysql
 from pymysql.constants import SERVER_STATUS
 
-from offsets.mysql import MySQLOffsets
-from projectors.stores import GuardedSink, Held, Item, PlaceRefusedError, nothing, parked
+from offsets.mysql import OffsetRow
+from projectors.stores import GuardedSink, Held, Item, Meanwhile, OnMissing, PlaceRefusedError, ignored, nothing, parked
 from projectors.stores.index_tables import places
+from projectors.stores.index_tables.offsets import SharedOffsets
 from projectors.stores.index_tables.reading import end_of_page, stale_keys
 from projectors.stores.index_tables.single_rows import MOST_VIEWS, SingleRows
 from projectors.stores.index_tables.table import VERSION, present_tables
@@ -28,7 +29,7 @@ from projectors.stores.index_tables.unchanged import ChangedMeanwhileError, Unch
 from projectors.stores.index_tables.upserts import Upsert
 from projectors.views import BoundView
 from viewtail.changes.errors import RETRIES, DeclarationError, StoreError, StoreUnavailableError, ViewtailError
-from viewtail.changes.positions import Position
+from viewtail.changes.positions import Position, ReadPosition
 from viewtail.changes.writes import Key, Parked, ViewWrites
 from viewtail.servers.facts import ServerFacts, facts_of
 from viewtail.servers.literals import equals
@@ -78,19 +79,27 @@ class MySQLSink(GuardedSink):
 
     def __init__(self, connection_factory: Callable[[], Connection], database: str, views: Sequence[BoundView]) -> None:
         self._open = connection_factory
-        self.meanwhile = nothing
         self._database = database
         self._views = {view.id: view for view in views}
         self._connection: Connection | None = None
         self._upserts: dict[str, Upsert] = {}
         self._unchanged: dict[str, Unchanged] = {}  # of views whose row is all that they have of an entity
-        self._offsets: MySQLOffsets | None = None
+        self._offset: OffsetRow | None = None
+        self.committed_upto: Position | None = None  # the last write was committed by itself, the offset left behind
+        self._moved: tuple[Position, int] | None = None  # in the open transaction, and rows that its UPDATE found
         self._single_rows = SingleRows(connection_factory)
         self._max_packet = self._max_statement = BYTES_A_STATEMENT
 
-    def share_transaction(self, offsets: MySQLOffsets) -> None:
-        """Send the offset's statement behind each batch's rows: one round trip less a batch."""
-        self._offsets = offsets
+    def offsets(self, pipeline: str, read_position: ReadPosition) -> SharedOffsets:
+        """The offset of the pipeline that this sink belongs to; its statement is sent behind each batch's rows."""
+        self._offset = OffsetRow(self._database, pipeline, read_position)
+        return SharedOffsets(self._offset, self)
+
+    def take_moved(self, position: Position) -> int | None:
+        """How many rows the offset's UPDATE to a position found; None where the open transaction has no such one."""
+        moved, self._moved = self._moved, None
+        # One position may be that of several batches, while an XA transaction holds it back.
+        return moved[1] if moved is not None and moved[0] is position else None
 
     @property
     def connection(self) -> Connection:
@@ -104,6 +113,7 @@ class MySQLSink(GuardedSink):
 
     def connect(self) -> Connection:
         """A living connection with no transaction open."""
+        self._moved = None
         if self._connection is not None:
             try:
                 self._connection.rollback()
@@ -113,20 +123,26 @@ class MySQLSink(GuardedSink):
         self._connection = self._open()
         return self._connection
 
-    def missing(self) -> frozenset[str]:
-        """Views whose index table is not there, or lacks columns that it had."""
+    def is_gone(self, view: str) -> bool:
+        """Whether its index table is not there, or lacks columns that it had."""
         with self._committed("looking at the index tables") as connection:
             shapes, _ = self._shapes(connection, facts_of(connection))
-            return frozenset(shape.view.id for shape in shapes if not shape.is_whole)
+        return any(shape.view.id == view and not shape.is_whole for shape in shapes)
 
-    def prepare(self) -> dict[str, str]:
-        """Connect if there is no living connection, and bring the tables of all views into shape."""
-        with self._committed("preparing the index tables") as connection:
+    def prepare(self, on_missing: OnMissing = ignored) -> dict[str, str]:
+        """Connect if there is no living connection, and bring the tables of all views into shape.
+
+        A view is missing where its index table is not there, or lacks columns that it had.
+        """
+        with self._committed("looking at the index tables") as connection:
             for upsert in self._upserts.values():
                 upsert.forget()
             facts = facts_of(connection)
             shapes, refused = self._shapes(connection, facts)
             self._learn_limits(connection)
+        if missing := frozenset(shape.view.id for shape in shapes if not shape.is_whole):
+            on_missing(missing)
+        with self._committed("preparing the index tables") as connection:
             if not all(shape.is_there for shape in shapes):
                 create_database(connection, self._database)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
@@ -195,7 +211,9 @@ class MySQLSink(GuardedSink):
                 refused[view.id] = str(error)
         return shapes, refused
 
-    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+    def write(
+        self, writes: Sequence[ViewWrites], upto: Position | None, meanwhile: Meanwhile = nothing
+    ) -> list[Parked]:
         """Apply what is newer and leave the transaction open; returns the keys that MySQL refuses for good.
 
         A row that comes alone, in each of its views, may be committed by itself; then the sink tells the offset store.
@@ -208,7 +226,7 @@ class MySQLSink(GuardedSink):
         attempts = 1 if _is_in_transaction(connection) else DEADLOCK_ATTEMPTS
         for attempt in range(1, attempts + 1):
             try:
-                return self._apply(connection, writes, upto)
+                return self._apply(connection, writes, upto, meanwhile)
             except pymysql.err.MySQLError as error:
                 if number_of(error) != _DEADLOCK or attempt == attempts:
                     raise self._failure(error, "writing rows") from None
@@ -259,7 +277,7 @@ class MySQLSink(GuardedSink):
         A server that lost transactions (it came back from a crash with relaxed flushing, or a replica was promoted
         in its place) shows it by an offset that is behind the one that this process has.
         """
-        return offset if self._offsets is None else self._offsets.saved()
+        return offset if self._offset is None else self._offset.saved(lambda: self.connection)
 
     def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """A page of (key, version) below `version` for each ROWS_A_PAGE rows of the table, in key order.
@@ -303,39 +321,43 @@ class MySQLSink(GuardedSink):
 
     def _went_ahead(self, connection: Connection, writes: Sequence[ViewWrites], upto: Position) -> bool:
         """Whether the writes were one row of each of a few views, and are durable now."""
-        if self._offsets is None or not 0 < len(writes) <= MOST_VIEWS or _is_in_transaction(connection):
+        if self._offset is None or not 0 < len(writes) <= MOST_VIEWS or _is_in_transaction(connection):
             return False
         rows = [(self._upserts[of_view.view], item) for of_view in writes for item in of_view.writes.items()]
         if len(rows) != len(writes) or not all(upsert.is_alone for upsert, _ in rows):
             return False
-        is_durable = self._single_rows.write(rows, self._offsets.owner)
+        is_durable = self._single_rows.write(rows, self._offset.owner)
         if is_durable:
-            self._offsets.went_ahead(upto)
+            self.committed_upto = upto
         return is_durable
 
-    def _apply(self, connection: Connection, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+    def _apply(
+        self,
+        connection: Connection,
+        writes: Sequence[ViewWrites],
+        upto: Position | None,
+        meanwhile: Meanwhile = nothing,
+    ) -> list[Parked]:
         """All statements in one flight, each made while the server executes those before it."""
-        offsets = self._offsets if upto is not None else None
         # Preparing waits for an answer, so it comes before the flight.
-        if offsets is not None:
-            offsets.make_ready()
+        update = None if self._offset is None or upto is None else self._offset.update(connection, upto)
         for of_view in writes:
             self._upserts[of_view.view].make_ready(connection, len(of_view.writes))
         flight = Flight(connection)
         flown, apart = self._sent(flight, writes)
-        if offsets is not None and upto is not None:
-            offsets.send(flight, upto)
+        if update is not None:
+            flight.execute(update)
         flight.flush()
-        self.meanwhile()
+        meanwhile()
         answers = _landed(flight)
         apart += [one for one, answer in zip(flown, answers, strict=False) if not isinstance(answer, int)]
         letters: list[Parked] = []
         for upsert, items in apart:
             letters += self._one_by_one(connection, upsert, items)
-        if offsets is not None and upto is not None:
+        if update is not None and upto is not None:
             found = answers[-1]
             assert isinstance(found, int), "no row error is about an offset"
-            offsets.moved(upto, found)
+            self.committed_upto, self._moved = None, (upto, found)
         return letters
 
     def _sent(self, flight: Flight, writes: Sequence[ViewWrites]) -> tuple[list[_Block], list[_Block]]:

@@ -93,13 +93,9 @@ class IndexTablesStore(Store):
 
     def with_offsets(self, access: Access, views: Sequence[BoundView], pipeline: str) -> tuple[Sink, OffsetStore]:
         """The offset is on the sink's connection: `save` commits the rows with it."""
-        from offsets.mysql import MySQLOffsets
-
         sink = self.sink(access, views, pipeline)
         sink.connect()
-        offsets = MySQLOffsets(lambda: sink.connection, access.database, pipeline, read_position=access.read_position)
-        sink.share_transaction(offsets)
-        return sink, offsets
+        return sink, sink.offsets(pipeline, access.read_position)
 
     def for_backfill(self, access: Access, view: BoundView, pipeline: str, session: Session) -> tuple[Sink, Session]:
         """The progress is saved in the transaction of the rows."""

@@ -25,7 +25,7 @@ import orjson
 import structlog
 from redis import Redis, exceptions
 
-from projectors.stores import GuardedSink, Held, Item, Unfit, nothing, parked
+from projectors.stores import GuardedSink, Held, Item, Meanwhile, OnMissing, Unfit, ignored, nothing, parked
 from projectors.stores.owners import LOOK_EVERY_S, Claimant, Claiming, taken_from_us
 from projectors.stores.redis import owners
 from projectors.stores.redis.checks import suitability
@@ -101,7 +101,6 @@ class RedisSink(GuardedSink):
     ) -> None:
         self._open = client_factory
         self._read_position = read_position
-        self.meanwhile = nothing
         self._views = {view.id: view for view in views}
         self._keys = {view.id: RedisKeys(view) for view in views}
         self._packers = {view.id: packer_of(view, self._keys[view.id], database) for view in views}
@@ -119,12 +118,11 @@ class RedisSink(GuardedSink):
         self._sent: _Sent | None = None
         self._written: dict[str, Names] = {}  # by view, since `mark_writes`
         self._mark = b""  # what the witness's key holds, as far as this sink knows
-        self._had_witness = False  # when `missing` was asked last
         self._all_pointers = dict(pointers or {})
         self._pointers: dict[str, int] = {}  # of the views that are not refused
         self._looked_at = self._led_at = self._asked_whose_at = 0.0
 
-    def prepare(self) -> dict[str, str]:
+    def prepare(self, on_missing: OnMissing = ignored) -> dict[str, str]:
         """Connect again, check that Redis evicts nothing, load the scripts, claim the views' keys, lead readers."""
         self._drop()
         with self._mapped("connecting"):
@@ -135,6 +133,8 @@ class RedisSink(GuardedSink):
             self._mark = self._ask("GET", self._witness_key) or b""
             self._led_at = 0.0
             self._lead()
+        if not self._mark:  # Redis is new, or lost everything
+            on_missing(frozenset(self._views))
         return refused
 
     def _claim(self) -> dict[str, str]:
@@ -177,12 +177,14 @@ class RedisSink(GuardedSink):
             raise StoreUnavailableError(f"Redis: {taken_from_us(lost)}")
         self._asked_whose_at = time.monotonic()
 
-    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+    def write(
+        self, writes: Sequence[ViewWrites], upto: Position | None, meanwhile: Meanwhile = nothing
+    ) -> list[Parked]:
         """Apply what is newer, then move the witness; returns the keys whose place holds something foreign."""
         with self._mapped("writing"):
             self._look_whose()
             try:
-                letters = self._apply(writes)
+                letters = self._apply(writes, meanwhile)
             except exceptions.NoScriptError:
                 letters = self._again(writes)
             if upto is not None:
@@ -232,17 +234,8 @@ class RedisSink(GuardedSink):
             except exceptions.NoScriptError:
                 self._again(writes)
 
-    def missing(self) -> frozenset[str]:
-        """All views when Redis has no witness: it is new, or lost everything."""
-        self.prepare()
-        return self._missing()
-
-    def _missing(self) -> frozenset[str]:
-        self._had_witness = self._ask_witness() is not None
-        return frozenset() if self._had_witness else frozenset(self._views)
-
     def is_gone(self, view: str) -> bool:
-        """Whether Redis has no witness. `missing` would claim the keys first."""
+        """Whether Redis has no witness. `prepare` would claim the keys first."""
         with self._mapped("looking for the witness"):
             if self._client is None:
                 self._connect()
@@ -253,7 +246,7 @@ class RedisSink(GuardedSink):
 
     def attach(self) -> frozenset[str]:
         refused = self.prepare()
-        return frozenset(self._views) - refused.keys() - self._missing()
+        return frozenset(self._views) - refused.keys() if self._mark else frozenset()
 
     def incarnation(self) -> str:
         """The server's run: a restart, or a failover to a replica, may come back with less than was acknowledged."""
@@ -303,7 +296,7 @@ class RedisSink(GuardedSink):
     def witness(self, offset: Position) -> Position | None:
         """The position that was last written here; None when Redis has none (new, or it lost everything)."""
         text = self._ask_witness()
-        if text is None and self._had_witness:  # it went since `missing` was asked, and everything with it
+        if text is None and self._mark:  # it went since it was read, and everything with it
             self._drop()
             raise StoreUnavailableError(_WITNESS_CHANGED)
         if text is None:
@@ -437,7 +430,7 @@ class RedisSink(GuardedSink):
             if one.level is Level.FAIL:
                 raise StoreError(f"Redis: {one.what}: {one.seen}; {one.why}. To fix it: {one.mend}")
 
-    def _apply(self, writes: Sequence[ViewWrites]) -> list[Parked]:
+    def _apply(self, writes: Sequence[ViewWrites], meanwhile: Meanwhile = nothing) -> list[Parked]:
         letters: list[Parked] = []
         waiting: deque[tuple[str, Sequence[Item]]] = deque()
         moved: dict[str, set[Key]] = {}  # both copies of a view are written here
@@ -456,7 +449,7 @@ class RedisSink(GuardedSink):
                         while len(waiting) > SCRIPTS_UNDER_WAY // 2:
                             self._settle(*waiting.popleft(), letters)
         self._send_rest()
-        self.meanwhile()
+        meanwhile()
         while waiting:
             self._settle(*waiting.popleft(), letters)
         return letters

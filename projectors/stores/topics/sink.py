@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from projectors import failpoints
-from projectors.stores import NOT_AS_DECLARED, Publisher, nothing, parked
+from projectors.stores import NOT_AS_DECLARED, Meanwhile, OnMissing, Publisher, ignored, nothing, parked
 from projectors.stores.owners import Claiming
 from projectors.stores.topics.admin import Present, Topics, contradictions, mend
 from projectors.stores.topics.claiming import TopicClaims
@@ -89,7 +89,6 @@ class TopicSink(Publisher):
     ) -> None:
         self._client = client
         self._read_position = read_position
-        self.meanwhile = nothing
         self._views = {view.id: view for view in views}
         self._database = database
         self._id = transactional_id(database, pipeline)
@@ -111,6 +110,8 @@ class TopicSink(Publisher):
         self._ended_at = 0.0  # the last one
         self._committing = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._under_way: Future[None] | None = None  # the last large commit
+        # By identity: writes that come next, and the messages that were made of their changes during the last commit.
+        self._encoded: dict[int, tuple[ViewWrites, list[list[Message] | None]]] = {}
         self._kept: Position | None = None  # published up to here, as the last transaction says
         self.fills: dict[str, str] = {}
         self.newest = 0
@@ -138,16 +139,14 @@ class TopicSink(Publisher):
 
     # -- the place -----------------------------------------------------------------------------------------------
 
-    def missing(self) -> frozenset[str]:
-        """Views whose topic is not there."""
-        present = Topics(self._client()).present([view.view.name for view in self._views.values()])
-        return frozenset(name for name, view in self._views.items() if view.view.name not in present)
-
-    def prepare(self) -> dict[str, str]:
+    def prepare(self, on_missing: OnMissing = ignored) -> dict[str, str]:
         """Make missing topics, fence every other writer of this pipeline, and read how far it has published."""
         self.close()
         client = self._client()
         topics = Topics(client)
+        there = topics.partitions()
+        if missing := frozenset(name for name, view in self._views.items() if view.view.name not in there):
+            on_missing(missing)
         topics.make_positions(self._positions)
         # 1. The name that it publishes under.
         claims = TopicClaims(client, self._views, self._claiming())
@@ -254,7 +253,9 @@ class TopicSink(Publisher):
 
     # -- writing -------------------------------------------------------------------------------------------------
 
-    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+    def write(
+        self, writes: Sequence[ViewWrites], upto: Position | None, meanwhile: Meanwhile = nothing
+    ) -> list[Parked]:
         """Publish the changes, in one transaction with `upto`; with None it stays open for what follows."""
         producer, letters = self._living(), list[Parked]()
         with self._mapped("publishing"):
@@ -281,21 +282,21 @@ class TopicSink(Publisher):
             self._produce(producer, self._positions, value.to_json(), self._key, [])
             commit = "commit" if self._open_count else "empty commit"
             failpoints.reach(f"before {commit}")
-            self._commit(producer, self._open_count)
+            self._commit(producer, self._open_count, meanwhile)
             failpoints.reach(f"after {commit}")
         self._is_open, self._ended_at = False, time.perf_counter()
         self._kept = upto
         self._seen, self._watermarks = {}, untold
         return letters
 
-    def _commit(self, producer: Producer, count: int) -> None:
-        """Beside a large one, which takes a while, what comes next is made ready."""
+    def _commit(self, producer: Producer, count: int, meanwhile: Meanwhile) -> None:
+        """A large commit takes a while: what comes next is encoded beside it."""
         if count < _LARGE:
             producer.commit_transaction(COMMIT_WITHIN_S)
             return
         self._under_way = self._committing.submit(producer.commit_transaction, COMMIT_WITHIN_S)
         try:
-            self.meanwhile()
+            self._encode(meanwhile())
         finally:
             self._under_way.result()
 
@@ -304,20 +305,23 @@ class TopicSink(Publisher):
         if (left := self._ended_at + REST_S - time.perf_counter()) > 0:
             time.sleep(left)
 
-    def look_at(self, writes: Sequence[ViewWrites]) -> None:
+    def _encode(self, following: Sequence[ViewWrites]) -> None:
         """Encode what comes next, as long as the commit takes."""
-        for found in writes:
-            found.made = []
-            for some in _slices(found.changes):
+        if following:
+            self._encoded.clear()
+        for writes in following:
+            messages: list[list[Message] | None] = []
+            self._encoded[id(writes)] = writes, messages
+            for some in _slices(writes.changes):
                 if self._under_way is None or self._under_way.done():
                     return
-                found.made.append(self._envelope_of(found).messages(some, _now_us()))
+                messages.append(self._envelope_of(writes).messages(some, _now_us()))
 
-    def saw(self, watermarks: Sequence[Watermark]) -> None:
+    def on_passed(self, watermarks: Sequence[Watermark]) -> None:
         """They go into the record of the next position: a successor tells them, should this process die before."""
         self._seen.update({mark.token: mark.version for mark in watermarks})
 
-    def tell(self) -> None:
+    def publish_watermarks(self) -> None:
         """Consumers that wait for a watermark are told at once."""
         if self._watermarks:
             assert self._kept is not None
@@ -348,11 +352,13 @@ class TopicSink(Publisher):
     def _publish(self, producer: Producer, found: ViewWrites, letters: list[Parked]) -> None:
         """Some hundred changes at a time, so that their messages are sent while the processor's cache has them."""
         view, encode = self._views[found.view], self._envelope_of(found).messages
-        topic, limit, made = view.view.name, self._most_bytes[found.view], found.made or []
+        topic, limit = view.view.name, self._most_bytes[found.view]
+        _, made = self._encoded.pop(id(found), (found, []))
         produce, last, headers = producer.produce, -1, Headers()
         for number, some in enumerate(_slices(found.changes)):
-            if number < len(made):
-                messages, made[number] = made[number], None  # so that its memory can be had again
+            ready = made[number] if number < len(made) else None
+            if ready is not None:
+                messages, made[number] = ready, None  # so that its memory can be had again
             else:
                 messages = encode(some, _now_us())
             if max([len(key) + len(value or b"") for key, value, _ in messages]) > limit:
@@ -399,6 +405,7 @@ class TopicSink(Publisher):
 
     def close(self) -> None:
         """Give the producer up; what it published without a commit is taken back."""
+        self._encoded.clear()
         producer, self._producer = self._producer, None
         is_open, self._is_open = self._is_open, False
         if producer is not None:

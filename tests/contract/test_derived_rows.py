@@ -18,9 +18,9 @@ from ingest import Committed
 from ingest.binlog.shown import shows
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from ingest.canonical.newest_cells import NewestCells
-from projectors import read_back
-from projectors.read_back import LOOK_AT_MOST_EVERY_S, ReadBack, Slice, committed
+from projectors.derived import reading
+from projectors.derived.cells import NewestCells
+from projectors.derived.reading import LOOK_AT_MOST_EVERY_S, DerivedReader, Slice, committed
 from stack import Server
 from tests.contract.test_held_commits import LET_GO, held
 from tests.support.asking import ask
@@ -50,11 +50,16 @@ class Jog:
             table = describe(session, "jog", "cell")
             self._shows = partial(shows, facts=facts_of(session))
         self.newest = NewestCells(
-            table=table, key=("row_key",), by="column_name", newest="ref_key", body="body", names=("users", "settings")
+            canonical=table,
+            key=("row_key",),
+            by="column_name",
+            newest="ref_key",
+            body="body",
+            names=("users", "settings"),
         )
         self._followed = Followed(table, columns=("row_key", "column_name", "ref_key"))
         self.begin = self.source().now()
-        self.read_back = ReadBack(self.open, self._shows, self.stop)
+        self.reader = DerivedReader(self.open, self._shows, self.stop)
 
     def open(self) -> Connection:
         return open_session(self.address, role="source")
@@ -71,7 +76,7 @@ class Jog:
     def rows(self, keys: Sequence[Key], upto: Committed) -> dict[Key, Row]:
         """Of all slices."""
         found: dict[Key, Row] = {}
-        for one in self.read_back.slices(self.newest, keys, upto):
+        for one in self.reader.slices(self.newest, keys, upto):
             found.update(one.rows)
         return found
 
@@ -91,7 +96,7 @@ class Jog:
 def jog(request: pytest.FixtureRequest) -> Iterator[Jog]:
     found = Jog(request.param, request.getfixturevalue(f"{request.param}_server"))
     yield found
-    found.read_back.close()
+    found.reader.close()
     found.cells.close()
 
 
@@ -149,7 +154,7 @@ def test_rows_are_read_when_the_commit_of_their_change_is_shown_and_not_before(j
 
 def test_waiting_for_a_commit_ends_when_it_is_to_stop(jog: Jog) -> None:
     jog.stop.set()
-    never = ReadBack(jog.open, lambda *_: False, jog.stop)
+    never = DerivedReader(jog.open, lambda *_: False, jog.stop)
     with pytest.raises(StopRequested):
         next(never.slices(jog.newest, [("ada",)], Committed(gtids=frozenset(), version=0)))
     never.close()
@@ -163,7 +168,7 @@ def test_a_change_that_is_not_shown_for_long_is_told_and_asked_for_now_and_then(
         asked.append(time.monotonic())
         return is_shown.is_set()
 
-    waiting = ReadBack(jog.open, shows, jog.stop)
+    waiting = DerivedReader(jog.open, shows, jog.stop)
     found: list[Slice] = []
     none = Committed(gtids=frozenset(), version=0)
     thread = threading.Thread(target=lambda: found.extend(waiting.slices(jog.newest, [("ada",)], none)))
@@ -182,15 +187,15 @@ def test_a_change_that_is_not_shown_for_long_is_told_and_asked_for_now_and_then(
 
 
 def test_rows_of_many_bytes_are_read_in_slices_and_each_is_read(jog: Jog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_back, "SLICE_BYTES", 1 << 20)
-    monkeypatch.setattr(read_back, "KEYS_A_QUERY", 10)
+    monkeypatch.setattr(reading, "SLICE_BYTES", 1 << 20)
+    monkeypatch.setattr(reading, "KEYS_A_QUERY", 10)
     sizes = [300_000] * 13 + [10] * 30 + [3_000_000] + [10] * 30
     names = [f"r{number:02}" for number in range(len(sizes))]
     for name, size in zip(names, sizes, strict=True):
         jog.cells.put_cell(name, "users", 1, {"v": "x" * size})
     keys: list[Key] = [(name,) for one in names for name in (one, f"{one} without a row")]
     *_, (_, upto) = _until(jog, (names[-1], "users", 1))
-    slices = list(jog.read_back.slices(jog.newest, keys, upto))
+    slices = list(jog.reader.slices(jog.newest, keys, upto))
     assert sorted(key for one in slices for key in one.keys) == sorted(keys)
     assert {key for one in slices for key in one.rows} == {(name,) for name in names}
     for one in slices:
@@ -200,7 +205,7 @@ def test_rows_of_many_bytes_are_read_in_slices_and_each_is_read(jog: Jog, monkey
 
 
 def test_a_key_that_a_collation_takes_for_another_holds_nothing_up(jog: Jog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_back, "SLICE_BYTES", 1)
+    monkeypatch.setattr(reading, "SLICE_BYTES", 1)
     text = "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
     jog.execute(f"ALTER TABLE jog.cell MODIFY row_key {text} NOT NULL")
     jog.begin = jog.source().now()

@@ -1,4 +1,4 @@
-"""From the keys that a batch changed to the rows that views show of them now: for views of more than the changed row.
+"""Reads derived rows for the stream: from the keys that a batch touched to what their rows are now.
 
 The rows are read in snapshots that show the whole batch, and are written under the versions of the changes, so the
 guard settles what is read later, too: such a row may show changes that come in a later batch, which writes it again
@@ -20,8 +20,8 @@ import pymysql
 import structlog
 
 from ingest import Committed
-from ingest.canonical.newest_cells import NewestCells
-from ingest.canonical.rows import fetch_rows, select_list, source_error
+from ingest.canonical.rows import source_error
+from projectors.derived import DerivedRows
 from viewtail.changes.batches import Batch, Refused, Row, RowChanges
 from viewtail.changes.errors import SourceUnavailableError, StopRequested, ViewtailError
 from viewtail.changes.writes import Key
@@ -52,7 +52,7 @@ class Slice:
     is_last: bool
 
 
-class ReadBack:
+class DerivedReader:
     """Of one pipeline. Not thread-safe; opens a session of its own when first asked.
 
     Args:
@@ -66,15 +66,15 @@ class ReadBack:
         self._connection: Connection | None = None
         self.trouble: str | None = None  # why it waits, where that takes long
 
-    def slices(self, cells: NewestCells, keys: Sequence[Key], changes: Committed) -> Iterator[Slice]:
-        """The rows of these keys, some SLICE_BYTES of them at a time; each of the columns of `cells.rows`.
+    def slices(self, derived: DerivedRows, keys: Sequence[Key], changes: Committed) -> Iterator[Slice]:
+        """The rows of these keys, some SLICE_BYTES of them at a time; each of the columns of `derived.table`.
 
         Each slice is read in a snapshot of its own, which shows some changes. A server that is away is waited for.
         Raises StopRequested, SourceError.
         """
         left, most_bytes = keys, float(SLICE_BYTES)
         while left:
-            rows, behind = self._shown(changes, partial(_some, cells=cells, keys=left, most_bytes=most_bytes))
+            rows, behind = self._shown(changes, partial(_some, derived=derived, keys=left, most_bytes=most_bytes))
             gone = {*behind}
             done = [key for key in left if key not in gone]
             # A collation may take more keys than were asked for. Where those alone fill a slice, all are read at once.
@@ -140,16 +140,16 @@ class ReadBack:
 
 
 def _some(
-    connection: Connection, *, cells: NewestCells, keys: Sequence[Key], most_bytes: float
+    connection: Connection, *, derived: DerivedRows, keys: Sequence[Key], most_bytes: float
 ) -> tuple[dict[Key, Row], Sequence[Key]]:
     """Rows by key, about `most_bytes` of them, and the keys that are left."""
-    columns = cells.rows.columns
-    key = [column for column in columns if column.name in cells.key]
+    columns = derived.table.columns
+    key = [column for column in columns if column.name in derived.table.primary_key]
     found: dict[Key, Row] = {}
     size, at = 0, 0
     while at < len(keys) and size < most_bytes:
         where = where_all(rows_with(key, keys[at : at + KEYS_A_QUERY]))
-        rows = fetch_rows(connection, cells.select(select_list(columns), where), columns, most_bytes)
+        rows = derived.fetch(connection, columns, where, max_bytes=most_bytes)
         found.update((tuple(row[: len(key)]), row) for row in rows)
         if not connection.open:  # there were more bytes, and which keys have no row is not known
             return found, [one for one in keys[at:] if one not in found]

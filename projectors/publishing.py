@@ -1,0 +1,99 @@
+"""The pipeline of a store that appends every change exactly once: its position is committed with the changes.
+
+Nothing guards such a store, so nothing that was published is read again, and views are filled by the pipeline itself,
+in the order of the stream (`Windows`). A commit costs what 2,000 rows do, so several batches may go into one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from projectors import failpoints
+from projectors.pipeline import Pipeline
+from projectors.stores import Publisher
+from projectors.stream_fill import Windows
+from viewtail.changes.batches import Batch
+from viewtail.changes.positions import Position
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class PublishingPipeline(Pipeline):
+    """Publishes each change of its views once."""
+
+    sink: Publisher
+    windows: Windows = field(init=False)  # of fillings
+    _open_rows: int = 0  # in the transaction that is open, without those of the batch at hand
+    _most_open_rows: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        Pipeline.__post_init__(self)
+        self.sink.gets_changes = self.life.gets_changes
+        self.windows = Windows(self.sink, self.life.projections.is_halted)
+        self._most_open_rows = self.limits.batch_rows
+        self.limits = self.limits.with_at_most(self.sink.most_rows)
+
+    def _begin_again(self) -> None:
+        self._open_rows = 0
+        self.windows.begin_again()
+        self.watermarks.begin_again()
+
+    def _may_stop(self) -> bool:
+        """Where a transaction is open, the batch that ends it is there already."""
+        return not self._open_rows
+
+    def _apply(self, batch: Batch) -> None:
+        if not self._open_rows:  # else what the transaction began with is older
+            self.vitals.oldest_waiting_us = batch.oldest_commit_us
+        self._make_ready(batch)
+        self._leave_out_published(batch)
+        projected = self._next.projected(batch)
+        self.windows.take_part(batch, projected)
+        failpoints.reach("before write")
+        self._write(projected, None)  # a batch is read once: its dead letters are recorded before it is committed
+        self.sink.on_passed(batch.watermarks)
+        if not self._written(batch):
+            return
+        stays_open = self._stays_open(batch)
+        if batch.end is None or stays_open:
+            self.offsets.save_rows()  # the offset stays before a transaction
+        else:
+            self._commit(batch, batch.end)
+            self._save(batch.end)
+        self._saved(batch)
+        if not stays_open:
+            self.vitals.row_count += batch.row_count
+            self.vitals.oldest_waiting_us = 0
+
+    def _leave_out_published(self, batch: Batch) -> None:
+        """A position stays before a transaction that is prepared (XA), so changes behind it may come again."""
+        newest = self.sink.newest
+        if batch.changes and batch.changes[0].version <= newest:
+            batch.changes = [change for change in batch.changes if change.version > newest]
+        if batch.refused:
+            batch.refused = [row for row in batch.refused if row.version > newest]
+        last = [change.version for change in batch.changes[-1:]] + [row.version for row in batch.refused[-1:]]
+        self.sink.newest = max([newest, *last])
+
+    def _stays_open(self, batch: Batch) -> bool:
+        """Whether the batch that comes next goes into the same transaction.
+
+        Only one that is sure to be applied: nothing else would end the transaction.
+        """
+        if batch.end is None or batch.watermarks or batch.table_changes or self.stop.is_set():
+            return False
+        following = self._next.following()
+        if following is None or following.end is None or not following.changes or following.table_changes:
+            return False
+        if self._open_rows + batch.row_count + following.row_count > self._most_open_rows:
+            return False
+        self._open_rows += batch.row_count
+        return True
+
+    def _commit(self, batch: Batch, end: Position) -> None:
+        """End the transaction; statements on tables ended it where there are any."""
+        if not batch.table_changes:
+            self.sink.write([], end, self._next.look)
+        self.vitals.row_count += self._open_rows
+        self._open_rows = 0
+        self.windows.written()
+        self.sink.publish_watermarks()
