@@ -15,6 +15,7 @@ import orjson
 
 from ingest import Orders, SourceAccess, SourceKind
 from ingest.canonical import describe
+from ingest.canonical.rows import TableRows
 from offsets.mysql import OwnSession
 from projectors.binding import bind, functions_read
 from projectors.catalog import check_source, tables_of
