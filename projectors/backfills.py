@@ -17,15 +17,15 @@ import structlog
 
 from ingest.canonical.chunks import CHUNK_BYTES
 from offsets.backfills import BackfillProgress
+from offsets.copies import ASKED, Copies, Copy, Stage
 from offsets.mysql import OwnSession, looking
 from projectors import copies, log_fill
 from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun
-from projectors.rebuilds import ASKED, Rebuild, Rebuilds, Stage
 from projectors.stores import Store
 from projectors.stores.registry import store_named
 from projectors.view_life import ViewLife
-from projectors.views import BoundView, Move
+from projectors.views import BoundView
 from viewtail.changes.errors import AnotherServerError, FencedError, StopRequested, ViewtailError, place_of
 from viewtail.changes.retrying import reaction_to
 
@@ -52,10 +52,10 @@ class Backfills:
 
     def run(self) -> None:
         own, session = self._own, OwnSession(looking(self._own.catalog.servers.open_own))
-        rebuilds = Rebuilds(session, own.catalog.database, own.identity.name)
+        records = Copies(session, own.catalog.database, own.identity.name)
         attempt = 0
         while not self._ending.is_set():
-            self._try(lambda: self._round(session, rebuilds))
+            self._try(lambda: self._round(session, records))
             errors, self._errors = self._errors, []
             if errors:
                 self._ending.wait(reaction_to(errors[0]).pause_s(attempt))
@@ -92,9 +92,9 @@ class Backfills:
         self._own.backfill_error = str(error)
         self._errors.append(error)
 
-    def _round(self, session: OwnSession, rebuilds: Rebuilds) -> None:
+    def _round(self, session: OwnSession, records: Copies) -> None:
         own, life = self._own, self._own.life.on(session)
-        if self._are_rebuilds_asked_for(rebuilds):
+        if self._are_copies_asked_for(records):
             self._with_copies(copies.make_places)
             self.is_taken_again = True
             return self._restart("rebuilds", own.copies)
@@ -108,13 +108,16 @@ class Backfills:
             views = [view for view in views if view != self._under_way]
         return self._begin(views)
 
-    def _are_rebuilds_asked_for(self, rebuilds: Rebuilds) -> bool:
+    def _are_copies_asked_for(self, records: Copies) -> bool:
         """Whether a copy came, is not to be written any more, or is to be swapped: the pipeline is taken again for it.
 
         What it does not write any more is dropped.
         """
-        own, found = self._own, self._of_own_views(rebuilds)
-        if rebuilds.due(found, time.monotonic() - self._began_at):
+        own, found = self._own, self._of_own_views(records)
+        due = [(one, event) for one in found if (event := one.due(time.monotonic() - self._began_at)) is not None]
+        if due:
+            for one, event in due:
+                records.move(one, event)
             return True
         kept = [one for one in found if one.stage is not Stage.DROPPING]
         if any(one.stage in ASKED for one in kept) or _bound_as(kept) != _bound_as(own.copies.values()):
@@ -123,9 +126,9 @@ class Backfills:
             self._with_copies(copies.drop_places)
         return False
 
-    def _of_own_views(self, rebuilds: Rebuilds) -> list[Rebuild]:
+    def _of_own_views(self, records: Copies) -> list[Copy]:
         declared = {view.view.id for view in self._own.life.views.values()}
-        return [one for one in rebuilds.read().values() if one.view in declared]
+        return [one for one in records.read().values() if one.view in declared]
 
     def _with_copies(self, work: Callable[[Catalog, str, Store, Sequence[BoundView]], None]) -> None:
         own = self._own
@@ -201,6 +204,6 @@ class Backfills:
         self._own.life.on(session).look()  # a round may take long, and reports say what was seen last
 
 
-def _bound_as(rebuilds: Iterable[Rebuild]) -> dict[str, tuple[int, Move | None, bool, bool]]:
+def _bound_as(records: Iterable[Copy]) -> dict[str, tuple[int, bool, bool, bool]]:
     """What a pipeline is taken with: the copies beside, which change places, are hurried, are of a paused view."""
-    return {one.view: (one.copy, one.move, one.is_hurried, one.is_paused) for one in rebuilds}
+    return {one.view: (one.copy, one.stage is Stage.MOVING, one.is_hurried, one.is_paused) for one in records}

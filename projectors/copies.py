@@ -3,7 +3,7 @@
 Copies are swapped as the pipeline is taken: nothing writes then, and readers read on. Where a store moves entities one
 by one, a thread does it beside the pipeline (`Mover`). A new copy gets its place before the pipeline is taken with it,
 and an old one loses it after the pipeline was taken without it: changes need not wait for that. What is asked for is in
-projectors/rebuilds.py; each step can be done again, so an owner that was killed in it is followed by one that finishes.
+offsets/copies.py; each step can be done again, so an owner that was killed in it is followed by one that finishes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 import structlog
 
 from offsets import Owner
+from offsets.copies import ASKED, DEFAULT_KEEP_S, Choice, Copies, Copy, Event, Stage
 from offsets.keepers import known_views
 from offsets.mysql import Session
 from offsets.views import KEPT, State, ViewRecord, ViewStates
@@ -26,7 +27,7 @@ from projectors import failpoints
 from projectors.binding import declaration_hash, made_by
 from projectors.catalog import Catalog
 from projectors.pace import GivingWay, Pace
-from projectors.rebuilds import ASKED, DEFAULT_KEEP_S, Rebuild, Rebuilds, Stage, choice
+from projectors.read_and_written import Places, places
 from projectors.stores import GradualSwapping, NoCopy, Store, Swapping
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
@@ -45,7 +46,7 @@ class Placed:
     """The views of a pipeline with their places in the store."""
 
     views: list[BoundView]  # that get changes: live ones, and copies beside
-    copies: Mapping[str, Rebuild]  # by view, those that have a copy beside the live one
+    copies: Mapping[str, Copy]  # by view, those that have a copy beside the live one
 
 
 def placed(catalog: Catalog, pipeline: str, store: Store, views: Sequence[BoundView]) -> Placed:
@@ -56,7 +57,7 @@ def placed(catalog: Catalog, pipeline: str, store: Store, views: Sequence[BoundV
     is_beside = catalog.servers.limits.on_change == "beside"
     _say_ignored(views, is_beside=is_beside)
     with closing(catalog.session()) as session:
-        copies = _copies(catalog, pipeline, store, views, session)
+        copies = _owned(catalog, pipeline, store, views, session)
         while asked := copies.asked():
             _do(catalog, pipeline, store, copies, asked)
         copies.forget_choices()
@@ -64,7 +65,7 @@ def placed(catalog: Catalog, pipeline: str, store: Store, views: Sequence[BoundV
             _say_in_place(store, copies)
         changed = copies.changed()
         for view in changed:  # all of them were asked about before `run` began, but views.py may have changed since
-            if why := _no_copy(copies.rebuilds.states, pipeline, copies.views[view]):
+            if why := _no_copy(copies.records.states, pipeline, copies.views[view]):
                 raise DeclarationError(f"view {view}: {why}")
         for view in changed:
             _begin(copies, view)
@@ -94,10 +95,10 @@ def make_places(catalog: Catalog, pipeline: str, store: Store, views: Sequence[B
     """
     access = catalog.access(store)
     with closing(catalog.session()) as session:
-        copies = _copies(catalog, pipeline, store, views, session)
+        copies = _owned(catalog, pipeline, store, views, session)
         for one in copies.beside.values():
             if one.stage is Stage.BUILDING and one.copy_id not in copies.known:
-                sink, _ = store.for_backfill(access, copies.copy(one), pipeline, session)
+                sink, _ = store.for_backfill(access, copies.pair(one)[1], pipeline, session)
                 with closing(sink), suppress(ViewtailError):
                     sink.prepare()
 
@@ -110,24 +111,24 @@ def drop_places(catalog: Catalog, pipeline: str, store: Store, views: Sequence[B
     swapping = store.swapping(catalog.access(store))
     assert swapping is not None, "no command asks it of another store"
     with closing(swapping), closing(catalog.session()) as session:
-        copies = _copies(catalog, pipeline, store, views, session)
+        copies = _owned(catalog, pipeline, store, views, session)
         for one in copies.beside.values():
             if one.stage is Stage.DROPPING:
                 _drop_one(swapping, copies, one)
 
 
-def _copies(catalog: Catalog, pipeline: str, store: Store, views: Sequence[BoundView], session: Session) -> _Copies:
+def _owned(catalog: Catalog, pipeline: str, store: Store, views: Sequence[BoundView], session: Session) -> _Owned:
     is_beside = catalog.servers.limits.on_change == "beside"
     of_two = {view.id for view in views if is_beside and not store.no_copies(view.view)}
-    return _Copies(Rebuilds(session, catalog.database, pipeline), views, of_two)
+    return _Owned(Copies(session, catalog.database, pipeline), views, of_two)
 
 
-class _Copies:
+class _Owned:
     """The copies of a pipeline that is being taken, and which declaration made each."""
 
-    def __init__(self, rebuilds: Rebuilds, views: Sequence[BoundView], of_two: Set[str]) -> None:
+    def __init__(self, records: Copies, views: Sequence[BoundView], of_two: Set[str]) -> None:
         """`of_two`: the ids of views whose copies may be of two declarations; others change in place."""
-        self.rebuilds = rebuilds
+        self.records = records
         self.views = {
             view.id: view if view.id in of_two else replace(view, previous=None, previous_misfit="") for view in views
         }
@@ -136,15 +137,15 @@ class _Copies:
 
     def look(self) -> None:
         """At what is in the tables now."""
-        self.known: Mapping[str, ViewRecord] = self.rebuilds.states.declarations()
-        self.beside = {name: one for name, one in self.rebuilds.read().items() if name in self.views}
-        self._choices = self.rebuilds.choices()
+        self.known: Mapping[str, ViewRecord] = self.records.states.declarations()
+        self.beside = {name: one for name, one in self.records.read().items() if name in self.views}
+        self._choices = self.records.choices()
 
     def forget_choices(self) -> None:
         """Where views.py is back at what readers have, nothing is declined any more."""
         for view in self._choices.keys() & self.views.keys() & self.known.keys():
             if self.maker(view) is self.views[view]:
-                self.rebuilds.choose_again(view)
+                self.records.choose_again(view)
 
     def maker(self, name: str) -> BoundView | None:
         """The view by the declaration that made a copy, which is to be found by its id; None: views.py has it no more.
@@ -173,9 +174,9 @@ class _Copies:
         if self.maker(view) is None:
             return False
         declared = declaration_hash(self.views[view].view)
-        return self._choices.get(view) == choice(self.known[view].declaration, declared)
+        return self._choices.get(view) == Choice(self.known[view].declaration, declared)
 
-    def asked(self) -> list[Rebuild]:
+    def asked(self) -> list[Copy]:
         """What is to be done while nothing writes, with copies that are there for nothing any more.
 
         Those that are to go can wait, but where they make room for the copy of a changed declaration.
@@ -185,13 +186,13 @@ class _Copies:
         self.look()
         for one in self.beside.values():
             if {one.view, one.copy_id} <= self.known.keys() and self._is_over(one):
-                self.rebuilds.ask(one.view, {one.stage}, Stage.DROPPING)
+                self.records.move(one, Event.DROP_ASKED)
         self.look()
         in_the_way = self.changed()
         asked = (one for one in self.beside.values() if one.stage in ASKED)
         return [one for one in asked if one.stage is not Stage.DROPPING or one.view in in_the_way]
 
-    def _is_over(self, one: Rebuild) -> bool:
+    def _is_over(self, one: Copy) -> bool:
         live, copy = self.known[one.view], self.known[one.copy_id]
         if one.stage is Stage.BUILDING:  # the change that it is for was taken back, and nothing was missed
             is_present = self.maker(one.view) is self.views[one.view]
@@ -202,28 +203,23 @@ class _Copies:
             return self.maker(one.copy_id) is not self.views[one.view] or not self.is_declined(one.view)
         return self.maker(one.copy_id) is None and copy.declaration != live.declaration
 
-    def live(self, one: Rebuild) -> BoundView:
-        """The copy that readers see."""
-        return replace(self.maker(one.view) or self.views[one.view], copy=one.live)
+    def places(self, view: str) -> Places:
+        """Where the view's copies are; a live one that nothing can keep up to date is not written."""
+        is_left = self.maker(view) is None and view in self.changed()
+        return places(self.views[view], self.known, self.beside.get(view), is_left=is_left)
 
-    def copy(self, one: Rebuild) -> BoundView:
-        """The one beside it. One that is being built is that of the present declaration, whatever began it."""
-        maker = None if one.stage is Stage.BUILDING else self.maker(one.copy_id)
-        return replace(maker or self.views[one.view], copy=one.copy, is_beside=True)
+    def pair(self, one: Copy) -> tuple[BoundView, BoundView]:
+        """The copy that readers see, and the one beside it."""
+        found = self.places(one.view)
+        assert found.beside is not None, "there is a record of it"
+        return found.read, found.beside
 
     def placed(self) -> Placed:
-        """Where all are; without live copies that nothing can keep up to date."""
+        """Where all are that get changes."""
         self.look()
-        numbers, moves = self.rebuilds.live_copies(), {name: one.move for name, one in self.beside.items()}
-        changed, found = self.changed(), []
-        for view, declared in self.views.items():
-            maker = self.maker(view)
-            if maker is not None or view not in changed:
-                number, _ = numbers.get(view, (1, ""))
-                found.append(replace(maker or declared, copy=number, move=moves.get(view)))
+        written = [view for name in self.views for view in self.places(name).written]
         kept = {name: one for name, one in self.beside.items() if one.stage is not Stage.DROPPING}
-        beside = [replace(self.copy(one), move=one.move) for one in kept.values()]
-        return Placed([*found, *beside], kept)
+        return Placed(sorted(written, key=lambda view: view.is_beside), kept)
 
 
 def _say_ignored(views: Sequence[BoundView], *, is_beside: bool) -> None:
@@ -235,7 +231,7 @@ def _say_ignored(views: Sequence[BoundView], *, is_beside: bool) -> None:
             _log.warning("previous= has no effect", view=view.id, reason=why)
 
 
-def _say_in_place(store: Store, copies: _Copies) -> None:
+def _say_in_place(store: Store, copies: _Owned) -> None:
     for name in sorted(copies.views.keys() & copies.known.keys()):
         view = copies.views[name]
         if (why := store.no_copies(view.view)) and _is_changed(view, copies.known[name]):
@@ -263,19 +259,19 @@ def _no_copy(states: ViewStates, pipeline: str, view: BoundView) -> NoCopy | Non
     return found and replace(found, why=f"{found.why} (run.on_change is beside)")
 
 
-def _begin(copies: _Copies, view: str) -> None:
+def _begin(copies: _Owned, view: str) -> None:
     """Readers keep what an earlier declaration made, and a copy of the new one is begun beside it."""
     is_kept, is_begun = copies.maker(view) is not None, view in copies.beside
     # A pause is not ended by that: a paused copy gets no changes already.
     if not is_kept and copies.known[view].state != State.PAUSED and not (is_begun and copies.is_halted(view)):
-        copies.rebuilds.states.halt(view, _why_halted(copies.views[view]))
+        copies.records.states.halt(view, _why_halted(copies.views[view]))
     if is_begun:
         if not is_kept:
-            copies.rebuilds.adopt(view)
+            copies.records.adopt(view)
     elif is_kept and copies.is_declined(view):
         _log.info("readers keep the previous declaration, to which an operator went back", view=view)
     else:
-        copies.rebuilds.begin(view, "run.on_change", DEFAULT_KEEP_S, is_automatic=True)
+        copies.records.begin(view, "run.on_change", DEFAULT_KEEP_S, is_automatic=True)
 
 
 def _why_halted(view: BoundView) -> str:
@@ -291,7 +287,7 @@ def _why_halted(view: BoundView) -> str:
     )
 
 
-def _do(catalog: Catalog, pipeline: str, store: Store, copies: _Copies, asked: Sequence[Rebuild]) -> None:
+def _do(catalog: Catalog, pipeline: str, store: Store, copies: _Owned, asked: Sequence[Copy]) -> None:
     access = catalog.access(store)
     swapping = store.swapping(access)
     assert swapping is not None, "no command asks it of another store"
@@ -305,31 +301,31 @@ def _do(catalog: Catalog, pipeline: str, store: Store, copies: _Copies, asked: S
             _do_one(swapping, copies, one, owner)
 
 
-def _do_one(swapping: Swapping, copies: _Copies, one: Rebuild, owner: Owner) -> None:
+def _do_one(swapping: Swapping, copies: _Owned, one: Copy, owner: Owner) -> None:
     if one.stage is Stage.DROPPING:
         _drop_one(swapping, copies, one)
         return
-    rebuilds, live, beside = copies.rebuilds, copies.live(one), copies.copy(one)
+    records, (live, beside) = copies.records, copies.pair(one)
     failpoints.reach(f"before {one.stage}")
-    record = rebuilds.states.read_all([beside.id]).get(beside.id)
+    record = records.states.read_all([beside.id]).get(beside.id)
     upto = 0 if record is None else record.watermark_version or 0
     try:
         _require_swappable(swapping, one, live, beside, record)
         is_done = swapping.swap(live, beside, upto)
     except StoreError as error:
-        rebuilds.could_not(one, str(error))
+        records.move(one, Event.REFUSED, note=str(error))
         _log.warning("the copies were not swapped", view=one.view, reason=str(error))
         return
     failpoints.reach(f"after {one.stage}")
     # What an earlier declaration made gets changes only where that is there as previous=; else nobody could go back.
     gets_changes = copies.maker(one.view) is not None and copies.known[one.view].state in KEPT
     is_kept = gets_changes or not one.is_automatic or one.stage is not Stage.SWAPPING
-    rebuilds.swapped(one, owner, None if is_done else upto, is_kept=is_kept)
+    records.swapped(one, owner, None if is_done else upto, is_kept=is_kept)
     _log.info("readers see the other copy", view=one.view, copy=one.copy, former=one.live)
 
 
 def _require_swappable(
-    swapping: Swapping, one: Rebuild, live: BoundView, beside: BoundView, record: ViewRecord | None
+    swapping: Swapping, one: Copy, live: BoundView, beside: BoundView, record: ViewRecord | None
 ) -> None:
     """Raises StoreError where readers must not get the copy beside; one that they have by now is noted all the same."""
     is_ready = record is not None and record.state is State.FILLED and not one.is_paused
@@ -341,18 +337,17 @@ def _require_swappable(
     raise StoreError(f"the copy beside is {state}, and only a filled one may be read")
 
 
-def _drop_one(swapping: Swapping, copies: _Copies, one: Rebuild) -> None:
+def _drop_one(swapping: Swapping, copies: _Owned, one: Copy) -> None:
     failpoints.reach(f"before {one.stage}")
-    copies.rebuilds.dropped(one, _drop(swapping, copies.live(one), copies.copy(one)))
+    copies.records.dropped(one, _drop(swapping, *copies.pair(one)))
 
 
 class _Moved:
     """Counts the entities that were moved, those before a restart too, and notes it now and then."""
 
-    def __init__(self, rebuilds: Rebuilds, view: str, pace: Pace) -> None:
-        self._rebuilds, self._view, self._pace = rebuilds, view, pace
-        one = rebuilds.read().get(view)
-        self._count = 0 if one is None else one.moved_count
+    def __init__(self, records: Copies, one: Copy, pace: Pace) -> None:
+        self._records, self._view, self._pace = records, one.view, pace
+        self._count = one.moved_count
         self._noted_at = time.monotonic()
 
     def after(self, count: int) -> None:
@@ -362,7 +357,7 @@ class _Moved:
         if now - self._noted_at > NOTE_MOVED_EVERY_S:
             self._noted_at = now
             with suppress(ViewtailError):  # it tells how far it is, and nothing else
-                self._rebuilds.note_moved(self._view, self._count)
+                self._records.note_moved(self._view, self._count)
         self._pace.after(count)
 
 
@@ -373,7 +368,7 @@ class Mover:
     Args:
         views: of the pipeline, as they are bound.
         gives_way: how the move of a view lets live changes go first; None: it does not.
-        wake: the owner is to look at what rebuilds there are.
+        wake: the owner is to look at what copies there are.
     """
 
     catalog: Catalog
@@ -402,12 +397,15 @@ class Mover:
         assert isinstance(swapping, GradualSwapping), "it has begun to"
         pace = self.gives_way(former) or Pace(0, self.stop)
         with closing(swapping), closing(self.catalog.session()) as session:
-            rebuilds = Rebuilds(session, self.catalog.database, self.pipeline)
-            moved = _Moved(rebuilds, former.view.id, pace)
+            records = Copies(session, self.catalog.database, self.pipeline)
+            one = records.read().get(former.view.id)
+            if one is None:  # somebody else finished it
+                return True
+            moved = _Moved(records, one, pace)
             pace.begin()
             if not swapping.move(former, self.stop, moved.after):
                 return False
-            rebuilds.moved(former.view.id)
+            records.move(one, Event.MOVED)
         self.wake.set()
         _log.info("the copy is whole in its place", view=former.view.id)
         return True

@@ -17,6 +17,7 @@ from ingest.canonical.chunks import CHUNK_BYTES, CanonicalRows, row_order
 from ingest.canonical.tables import row_estimates
 from offsets import OffsetStore, Owner, owners, pauses
 from offsets.backfills import SharedProgress
+from offsets.copies import Copy
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
 from offsets.views import GETS_NOTHING, State, ViewRecord, ViewStates
@@ -36,7 +37,6 @@ from projectors.proving.cascades import Cascades, followed_parents
 from projectors.proving.recent import RecentKeys
 from projectors.proving.view_lock import ViewLock
 from projectors.publishing import PublishingPipeline
-from projectors.rebuilds import Rebuild
 from projectors.siblings import Siblings
 from projectors.stores import Store, guarded, publisher
 from projectors.stores.registry import store_named
@@ -67,7 +67,7 @@ class PipelineRun:
     offset: Position  # to begin at
     taken_from: str | None  # a process that had not given it up
     stop: threading.Event
-    copies: Mapping[str, Rebuild]  # by view, those that have a copy beside the live one
+    copies: Mapping[str, Copy]  # by view, those that have a copy beside the live one
     recent: RecentKeys  # what a cleaner looks at first
     cascades: Cascades  # what a cleaner looks for, where the source does not log them
     backfills: dict[str, BackfillVitals] = field(default_factory=dict)  # that are under way

@@ -260,7 +260,7 @@ class Move:
 class BoundView:
     """A declaration with its described table: what projections and stores work from.
 
-    A view may have two copies: the live one, which readers see, and one beside it (projectors/rebuilds.py). Each is a
+    A view may have two copies: the live one, which readers see, and one beside it (offsets/copies.py). Each is a
     view of its own for all that writes, with another id and another place in the store.
     """
 

@@ -20,7 +20,7 @@ from offsets.mysql import OwnSession
 from projectors.catalog import Catalog
 from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison
-from projectors.rebuilds import kept_as
+from projectors.read_and_written import kept_as
 from projectors.stores import Store, ViewReader
 from projectors.views import BoundView
 from viewtail.changes.errors import MisuseError
@@ -79,7 +79,7 @@ class FirstLooks:
         found = keepers(self._own, self._catalog.database, bound.id, pipelines)
         if not found:
             raise MisuseError(f"view {bound.id} was never backfilled. Start one: viewtail run")
-        view = kept_as(bound, found[0].view.copy, found[0].view.declaration)
+        view = kept_as(bound, found[0].view)
         if self._connection is None:
             self._connection = self._store.connection(self._access)
         self._reader = self._store.reader_over(self._connection, self._access, view)

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from ingest.canonical.chunks import CanonicalRows
 from offsets import dead_letters
+from offsets.copies import require_not_moving
 from offsets.dead_letters import Letter
 from offsets.keepers import Keeper, keepers
 from offsets.mysql import Session
@@ -26,7 +27,7 @@ from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison
 from projectors.proving.reprojection import Reprojection
 from projectors.proving.view_lock import ViewLock
-from projectors.rebuilds import kept_as, require_not_moving
+from projectors.read_and_written import kept_as
 from projectors.stores import GuardedSink, Store, guarded
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
@@ -76,7 +77,7 @@ class ViewAccess:
         self.first = self.keepers()
         if not self.first:
             raise MisuseError(f"view {self.view.id} was never backfilled. Start one: viewtail run")
-        self.view = kept_as(self.view, self.first[0].view.copy, self.first[0].view.declaration)
+        self.view = kept_as(self.view, self.first[0].view)
         self.watermarks = AskedWatermarks(
             self.catalog.marks,
             open_store=self.session,

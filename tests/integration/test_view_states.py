@@ -13,11 +13,12 @@ import pytest
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema, whole_replays
 from offsets.backfills import BackfillProgress
+from offsets.copies import Copies, Stage
+from offsets.copies import Event as CopyEvent
 from offsets.lease import lock_name
 from offsets.mysql import MySQLOffsets, OwnSession, check_fence, looking, transaction
 from offsets.views import BEING_DROPPED, TRANSITIONS, Event, State, ViewStates, move
 from projectors.declared import declared
-from projectors.rebuilds import Rebuilds, Stage
 from projectors.views import BoundView
 from stack import Server
 from tests.contract.sinks import RedisHashOne
@@ -158,13 +159,13 @@ def test_progress_is_saved_of_a_running_backfill_alone_and_any_other_ends(scene:
 
 
 def test_a_forgotten_view_leaves_no_rebuild_that_goes_on_when_it_is_declared_again(scene: Scene) -> None:
-    rebuilds = Rebuilds(OwnSession(scene.open), scene.database, "redis")
-    rebuilds.begin(scene.view.id, "ada@desk", 60)
+    copies = Copies(OwnSession(scene.open), scene.database, "redis")
+    copies.begin(scene.view.id, "ada@desk", 60)
     scene.put("filled")
-    assert not scene.states.forget_dropped(scene.view.id) and rebuilds.read()
+    assert not scene.states.forget_dropped(scene.view.id) and copies.read()
     scene.states.halt(scene.view.id, BEING_DROPPED)
     assert scene.states.forget_dropped(scene.view.id)
-    assert rebuilds.read() == {}
+    assert copies.read() == {}
     with closing(scene.open()) as connection, connection.cursor() as cursor:
         cursor.execute(f"SELECT COUNT(*) FROM {scene.database}.rebuild")
         assert cursor.fetchone() == (0,)
@@ -227,31 +228,38 @@ def test_a_replay_is_done_when_its_view_is_filled_whoever_filled_it(scene: Scene
 
 def test_a_replay_is_done_when_a_filled_copy_took_the_place_of_the_view(scene: Scene) -> None:
     session = OwnSession(scene.open)
-    rebuilds = Rebuilds(session, scene.database, "redis")
+    copies = Copies(session, scene.database, "redis")
     scene.states.sync([declared(replace(scene.view, copy=2, is_beside=True))])
-    rebuilds.begin(scene.view.id, "ada@desk", 60)
+    copies.begin(scene.view.id, "ada@desk", 60)
     mark(scene)
     scene.put("filling")
     BackfillProgress(session, scene.database, scene.owner, f"{scene.view.id}~2", "id").finish(950, 5)
     assert told(scene) == ["waiting"]
-    rebuilds.swapped(rebuilds.read()[scene.view.id], scene.owner, None, is_kept=True)
+    ask_for_swap(copies, scene.view.id)
+    copies.swapped(copies.read()[scene.view.id], scene.owner, None, is_kept=True)
     assert told(scene) == ["done"]
+
+
+def ask_for_swap(copies: Copies, view: str) -> None:
+    assert copies.move(copies.read()[view], CopyEvent.SWAP_ASKED)
 
 
 def test_how_many_entities_were_moved_is_noted_until_the_next_swap(scene: Scene) -> None:
     session, view = OwnSession(scene.open), scene.view.id
-    rebuilds = Rebuilds(session, scene.database, PipelineId.of("redis").name)
-    rebuilds.begin(view, "ada@desk", 60)
-    rebuilds.note_moved(view, 5)
-    assert rebuilds.read()[view].moved_count == 0, "none is moved before the swap"
-    rebuilds.swapped(rebuilds.read()[view], scene.owner, 950, is_kept=True)
-    rebuilds.note_moved(view, 7)
-    assert (rebuilds.read()[view].stage, rebuilds.read()[view].moved_count) == (Stage.MOVING, 7)
-    rebuilds.moved(view)
-    rebuilds.note_moved(view, 9)
-    assert (rebuilds.read()[view].stage, rebuilds.read()[view].moved_count) == (Stage.KEPT, 7)
-    rebuilds.swapped(rebuilds.read()[view], scene.owner, 990, is_kept=True)
-    assert rebuilds.read()[view].moved_count == 0
+    copies = Copies(session, scene.database, PipelineId.of("redis").name)
+    copies.begin(view, "ada@desk", 60)
+    copies.note_moved(view, 5)
+    assert copies.read()[view].moved_count == 0, "none is moved before the swap"
+    ask_for_swap(copies, view)
+    copies.swapped(copies.read()[view], scene.owner, 950, is_kept=True)
+    copies.note_moved(view, 7)
+    assert (copies.read()[view].stage, copies.read()[view].moved_count) == (Stage.MOVING, 7)
+    copies.move(copies.read()[view], CopyEvent.MOVED)
+    copies.note_moved(view, 9)
+    assert (copies.read()[view].stage, copies.read()[view].moved_count) == (Stage.KEPT, 7)
+    ask_for_swap(copies, view)
+    copies.swapped(copies.read()[view], scene.owner, 990, is_kept=True)
+    assert copies.read()[view].moved_count == 0
 
 
 def test_the_pipeline_that_kept_a_view_before_it_moved_to_a_topic_keeps_no_replay_waiting(scene: Scene) -> None:

@@ -14,8 +14,6 @@ from offsets import schema
 CHECKOUT = Path(__file__).resolve().parents[2]
 PRODUCT = ("ingest", "projectors", "viewtail")
 TABLES = frozenset(ddl.split("`")[1] for ddl in (*schema.STORE_TABLES, *schema.SOURCE_TABLES))
-# The copies beside live views: their statements move into offsets/copies.py.
-TO_MOVE = frozenset({"projectors/rebuilds.py", "projectors/copies.py"})
 
 _STATEMENT = re.compile(
     rf"\b(?:FROM|JOIN|INTO|UPDATE)\s+(?:\{{\}}\.)?`?(?:{'|'.join(sorted(TABLES))})`?(?!\w)", re.IGNORECASE
@@ -45,8 +43,6 @@ def modules() -> list[Path]:
 
 @pytest.mark.parametrize("module", modules(), ids=lambda path: str(path.relative_to(CHECKOUT)))
 def test_a_module_outside_offsets_has_no_sql_on_an_own_table(module: Path) -> None:
-    if str(module.relative_to(CHECKOUT)) in TO_MOVE:
-        return
     assert [*own_tables_in(module.read_text())] == []
 
 

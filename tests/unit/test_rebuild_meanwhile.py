@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from projectors.rebuilds import Rebuild, Stage
+from offsets.copies import Copy, Event, Stage
 from viewtail.changes.errors import MisuseError, ViewtailError
 from viewtail.commands.rebuild import _told
 from viewtail.operations import rebuild
@@ -20,19 +20,19 @@ from viewtail.operations.rebuild import Operation, _trouble
 VIEW = "mysql:people"
 
 
-def at(stage: Stage, live: int = 1, copy: int = 2) -> Rebuild:
-    return Rebuild(
+def at(stage: Stage, live: int = 1, copy: int = 2) -> Copy:
+    return Copy(
         view=VIEW, live=live, copy=copy, stage=stage, is_automatic=True, is_compared=False, note=None,
         started_by="somebody", keep_s=0, kept_s=None,
     )  # fmt: skip
 
 
-class _Rebuilds:
+class _Copies:
     """Each look finds the next of these, and the last one from then on; None: there is no copy any more."""
 
-    def __init__(self, found: Sequence[Rebuild | None], live: int) -> None:
+    def __init__(self, found: Sequence[Copy | None], live: int) -> None:
         self._found, self._live = list(found), live
-        self.asked: list[Stage] = []
+        self.asked: list[Event] = []
         self.begun, self.looks = 0, 0
         self.paused_from: int | None = None  # the look that finds the view paused; None: none does
 
@@ -44,27 +44,27 @@ class _Rebuilds:
         self.looks += 1
         return self.paused_from is not None and self.looks >= self.paused_from
 
-    def read(self) -> dict[str, Rebuild]:
+    def read(self) -> dict[str, Copy]:
         found = self._found.pop(0) if len(self._found) > 1 else self._found[0]
         return {} if found is None else {VIEW: found}
 
-    def live_copies(self) -> dict[str, tuple[int, str]]:
-        return {VIEW: (self._live, "")}
+    def live(self, _: str) -> tuple[int, str]:
+        return self._live, ""
 
-    def ask(self, _: str, __: Collection[Stage], to: Stage, ___: int | None = None) -> bool:
-        self.asked.append(to)
+    def move(self, _: Copy, event: Event, *, keep_s: int | None) -> bool:
+        self.asked.append(event)
         return True
 
 
 class _Operation(Operation):
-    """Over such rebuilds."""
+    """Over such copies."""
 
-    rebuilds: _Rebuilds
+    copies: _Copies
     waits: int
 
     @contextmanager
-    def _rebuilds(self) -> Iterator[tuple[Any, str]]:
-        yield self.rebuilds, "mysql"
+    def _records(self) -> Iterator[tuple[Any, str]]:
+        yield self.copies, "mysql"
 
     def _pause(self, seconds: float) -> None:
         self.waits += 1
@@ -76,17 +76,17 @@ def _pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuild, "pipelines_now", lambda catalog: catalog.pipelines)
 
 
-def operation(found: Sequence[Rebuild | None], live: int, *, is_filled: bool) -> _Operation:
+def operation(found: Sequence[Copy | None], live: int, *, is_filled: bool) -> _Operation:
     view: Any = SimpleNamespace(id=VIEW)
     copy = SimpleNamespace(name=f"{VIEW}~2", state="filled" if is_filled else "backfilling")
     pipeline = SimpleNamespace(state="running", paused=None, error=None, views=[copy])
     catalog = SimpleNamespace(pipelines={"mysql": pipeline})
     one = _Operation(catalog=catalog, view=view, say=lambda _: None, stop=threading.Event())  # type: ignore[arg-type]
-    one.rebuilds, one.waits = _Rebuilds(found, live), 0
+    one.copies, one.waits = _Copies(found, live), 0
     return one
 
 
-def rebuilt(one: _Operation, error: ViewtailError | None = None) -> Rebuild:
+def rebuilt(one: _Operation, error: ViewtailError | None = None) -> Copy:
     def prove(*_: object) -> None:
         if error is not None:
             raise error
@@ -99,18 +99,18 @@ BUILDING, SWAPPING, MOVING = at(Stage.BUILDING), at(Stage.SWAPPING), at(Stage.MO
 
 
 @pytest.mark.parametrize("found", [[BUILDING, BUILDING, None], [BUILDING, SWAPPING, None], [BUILDING, MOVING, None]])
-def test_a_copy_that_was_swapped_by_itself_while_it_was_waited_for_is_the_end(found: list[Rebuild | None]) -> None:
+def test_a_copy_that_was_swapped_by_itself_while_it_was_waited_for_is_the_end(found: list[Copy | None]) -> None:
     one = operation(found, 2, is_filled=False)
     done = rebuilt(one)
     assert (done.live, done.copy, done.stage) == (2, 1, Stage.ENDED)
-    assert one.rebuilds.asked == []
+    assert one.copies.asked == []
 
 
 def test_a_former_copy_that_goes_behind_the_swap_is_no_error() -> None:
     one = operation([BUILDING, BUILDING, SWAPPING, None], 2, is_filled=True)
     done = rebuilt(one)
     assert (done.live, done.copy, done.stage) == (2, 1, Stage.ENDED)
-    assert one.rebuilds.asked == [Stage.SWAPPING]
+    assert one.copies.asked == [Event.SWAP_ASKED]
     assert rebuilt(operation([BUILDING, at(Stage.DROPPING, 2, 1)], 2, is_filled=True)).live == 2
 
 
@@ -148,16 +148,16 @@ def test_a_copy_that_somebody_else_drops_is_not_waited_for() -> None:
 def test_a_paused_view_is_neither_built_nor_swapped_nor_taken_back() -> None:
     for look in (1, 2, 3):  # before the copy is begun, while it is built, and when it was compared
         one = operation([BUILDING], 1, is_filled=True)
-        one.rebuilds.paused_from = look
+        one.copies.paused_from = look
         with pytest.raises(ViewtailError, match=f"First: viewtail resume {VIEW}"):
             rebuilt(one)
-        assert (one.rebuilds.asked, one.rebuilds.begun) == ([], 0 if look == 1 else 1)
+        assert (one.copies.asked, one.copies.begun) == ([], 0 if look == 1 else 1)
     for look in (1, 2, 3):
         one = operation([at(Stage.KEPT, 2, 1)], 2, is_filled=True)
-        one.rebuilds.paused_from = look
+        one.copies.paused_from = look
         with pytest.raises(ViewtailError, match=f"First: viewtail resume {VIEW}"):
             one.roll_back()
-        assert one.rebuilds.asked == []
+        assert one.copies.asked == []
 
 
 def test_what_a_rebuild_waits_for_is_told() -> None:

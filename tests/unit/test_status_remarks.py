@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from offsets.copies import Copy, Stage
 from offsets.members import Member
 from offsets.owners import Owned
-from projectors.rebuilds import Rebuild, Stage
 from viewtail.operations.findings import Findings, as_owned
 from viewtail.operations.fleet import Fleet, Noted
 from viewtail.operations.remarks import remarks
 from viewtail.operations.status import PipelineStatus, ViewStatus, as_one
 
 VIEW = "mysql:people"
-COPY = Rebuild(
+COPY = Copy(
     view=VIEW, live=1, copy=2, stage=Stage.BUILDING, is_automatic=True, is_compared=False, note=None,
     started_by="run.on_change", keep_s=0, kept_s=None,
 )  # fmt: skip
@@ -28,7 +28,7 @@ def view(name: str, state: str) -> ViewStatus:
     )  # fmt: skip
 
 
-def found(lag_s: float, state: str = "filled", rebuild: Rebuild | None = COPY) -> Findings:
+def found(lag_s: float, state: str = "filled", rebuild: Copy | None = COPY) -> Findings:
     pipeline = PipelineStatus(
         name="mysql", state="running", position=None, gtid=None, lag_s=lag_s, rows_per_second=1, applied_row_count=1,
         reconnect_count=0, error=None, owner="host:1", reported_s_ago=1.0,

@@ -12,11 +12,11 @@ from functools import partial
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from offsets.copies import Copy, Stage
 from offsets.pauses import this_person
 from projectors.catalog import Catalog
 from projectors.pace import GivingWay, Pace
 from projectors.proving.view_access import ViewAccess
-from projectors.rebuilds import Rebuild, Stage
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
 from viewtail import declarations
@@ -115,11 +115,7 @@ def _prove(
     most_rows = 0 if is_hurried else store.giving_way_rows
     pace = Pace(0, stop) if is_hurried else GivingWay(stop=stop, rest=store.giving_way_rest)
     with ViewAccess(catalog, copy, stop, print_remark, chunk_rows=most_rows) as beside:
-        if not accepts_parked and (parked := operation.parked_alone(beside)):
-            return parked  # known at once; the comparison takes long
-        report = operation.compared(beside, pace, "compare before the swap")
-        parked = [] if accepts_parked else operation.parked_alone(beside)
-    return operation.differences(report) + parked
+        return operation.compared(beside, pace, "compare before the swap", accepts_parked=accepts_parked)
 
 
 class _Ending:
@@ -234,12 +230,12 @@ def _stopped(view: BoundView, what: str) -> int:
     return EXIT_STOPPED
 
 
-def _tell(one: Rebuild, *, as_json: bool) -> int:
+def _tell(one: Copy, *, as_json: bool) -> int:
     if as_json:
         kept_s = None if one.kept_s is None else max(0, round(one.kept_s))
         told = {"view": one.view, "stage": one.stage, "live_copy": one.live, "copy_beside": one.copy, "kept_s": kept_s}
         print_json(told)
-    elif one.live < one.copy:
+    elif one.is_newest:
         print(
             f"{one.view}: copy {one.copy} is filled and kept up to date; readers have copy {one.live}. To swap: "
             f"viewtail rebuild {one.view}. To drop copy {one.copy}: viewtail rebuild {one.view} --abort"

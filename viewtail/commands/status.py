@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ingest import Sharer
+from offsets.copies import all_copies, gone_back
 from offsets.pipelines import positions
 from offsets.runs import under_way
-from projectors.rebuilds import all_rebuilds, gone_back
 from projectors.stores.registry import STORES
 from viewtail import declarations, settings
 from viewtail.changes.errors import MisuseError, ViewtailError, once
@@ -43,7 +43,7 @@ def status(loaded: settings.Settings, *, as_json: bool) -> int:
         with connection.cursor() as cursor:
             seen = _seen(loaded, pipelines, noted, positions(cursor, database, read_position))
             comparing = under_way(cursor, database, COMPARISON) if pipelines else {}
-            seen = replace(seen, rebuilds=all_rebuilds(cursor, database), comparing=comparing)
+            seen = replace(seen, rebuilds=all_copies(cursor, database), comparing=comparing)
             seen = replace(seen, gone_back=gone_back(cursor, database))
     found = compared(seen, declared(loaded), database, is_shared_out=loaded.source_kind.is_shared_out)
     if as_json:

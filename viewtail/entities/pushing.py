@@ -29,13 +29,14 @@ import structlog
 
 from ingest.canonical.rows import fetch_rows, select_list, source_error
 from offsets import keepers
+from offsets.copies import moving
 from offsets.keepers import Keeper
 from offsets.mysql import OwnSession, Session, transaction
 from offsets.views import State, ViewRecord
 from projectors import failpoints
 from projectors.catalog import Catalog
 from projectors.projection import Projections, followed_tables
-from projectors.rebuilds import all_rebuilds, kept_as
+from projectors.read_and_written import kept_as
 from projectors.stores import GuardedSink, guarded
 from projectors.stores.registry import store_named
 from projectors.views import BoundView, View
@@ -331,7 +332,7 @@ class Pusher:
         allowed: list[tuple[BoundView, object]] = []
         for view in catalog.views:
             found = [row for _, row in kept_now.get(view.id, [])]
-            kept = kept_as(view, found[0].copy, found[0].declaration) if found else view
+            kept = kept_as(view, found[0]) if found else view
             why = "its copies change places" if view.id in moving else self._why_none(kept, found)
             if why and self._why_not.get(view.id) != why:
                 _log.warning("nothing is pushed to a view for now, its pipeline brings it", view=view.id, why=why)
@@ -447,8 +448,7 @@ def _kept_now(session: Session, catalog: Catalog, pipelines: Sequence[str]) -> t
         names = [view.id for view in catalog.views]
         for keeper in keepers.read(cursor, catalog.database, names=names, of=pipelines):
             kept.setdefault(keeper.view.name, []).append(keeper)
-        moving = {one.view for one in all_rebuilds(cursor, catalog.database) if one.move is not None}
-    return kept, moving
+        return kept, moving(cursor, catalog.database)
 
 
 def _readings(views: Sequence[BoundView]) -> list[_Reading]:

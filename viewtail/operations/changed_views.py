@@ -13,7 +13,7 @@ from offsets.keepers import known_views
 from offsets.mysql import Session, transaction
 from offsets.views import State, ViewRecord
 from projectors.binding import declaration_hash
-from projectors.rebuilds import as_live
+from projectors.read_and_written import as_live
 from projectors.stores import MIXED
 from projectors.stores.access import Access
 from projectors.stores.registry import store_of

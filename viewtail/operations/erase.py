@@ -19,12 +19,13 @@ import pymysql
 
 from ingest.canonical.rows import select_of, source_error
 from offsets import dead_letters
+from offsets.copies import require_not_moving
 from offsets.keepers import known_views
 from offsets.mysql import transaction
 from offsets.views import known_places
 from projectors.binding import declaration_hash
 from projectors.catalog import Catalog
-from projectors.rebuilds import everywhere, require_not_moving
+from projectors.read_and_written import everywhere
 from projectors.stores.leaving import Holds, Place, Trace
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from projectors.rebuilds import Rebuild
+from offsets.copies import Copy
 from projectors.stores.registry import STORES
 from viewtail.changes.copy_ids import is_copy, view_of
 from viewtail.changes.retrying import PAUSED
@@ -31,7 +31,7 @@ class Findings:
     keeps_s: float | None  # how long the source keeps its changes; asked for where a pipeline is paused
     not_run: Sequence[str]  # views that are declared, and that no `run` has seen yet
     retired: Sequence[str]  # views that a `run` once kept, and that are not declared any more
-    rebuilds: Sequence[Rebuild] = ()  # of the views that have a second copy
+    rebuilds: Sequence[Copy] = ()  # of the views that have a second copy
     comparing: Collection[str] = ()  # copies that are compared with their table now
     risk: str | None = None  # what the source's settings accept that may be lost
     gone_back: Sequence[str] = ()  # views that an operator keeps as they were declared before

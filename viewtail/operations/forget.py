@@ -16,10 +16,10 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
 
+from offsets.copies import copies_left
 from offsets.views import BEING_DROPPED, State, ViewStates, known_places
 from projectors.catalog import Catalog
 from projectors.failpoints import reach
-from projectors.rebuilds import copies_left
 from projectors.stores.leaving import Found, Leftover, Place, Retired
 from projectors.stores.registry import store_named
 from viewtail.changes.copy_ids import is_copy, view_of

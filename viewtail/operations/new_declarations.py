@@ -2,7 +2,7 @@
 
 With `on_change = "beside"` nobody stands by with `viewtail rebuild`, which compares before it swaps. So a thread of the
 pipeline's process makes the same pass, for a share of one core's time and while the pipeline does not lag. Only a copy
-that is found equal is swapped (`Rebuilds.due`); what differs is noted, and compared again later. A pass that was cut
+that is found equal is swapped (`Copy.due`); what differs is noted, and compared again later. A pass that was cut
 off goes on in the next process.
 """
 
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from offsets.copies import Copies, Copy, Stage
 from offsets.mysql import Session
 from offsets.runs import forget_but_last
 from offsets.views import State
 from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun
 from projectors.proving.view_access import ViewAccess
-from projectors.rebuilds import Rebuild, Rebuilds, Stage
 from viewtail.changes.errors import StopRequested, ViewtailError, place_of
 from viewtail.operations import rebuild
 from viewtail.operations.cleaner import PASSED_WITHIN_S, ROWS_AT_ONCE, Share
@@ -61,20 +61,20 @@ class NewDeclarations:
                     _log.info("new declarations wait", pipeline=str(self.own.identity), error=str(error))
 
     def _look(self, session: Session) -> None:
-        rebuilds = Rebuilds(session, self.own.catalog.database, self.own.identity.name)
-        for one in rebuilds.read().values():
-            if self._is_due(rebuilds, one):
-                self._compare(rebuilds, one)
+        records = Copies(session, self.own.catalog.database, self.own.identity.name)
+        for one in records.read().values():
+            if self._is_due(records, one):
+                self._compare(records, one)
 
-    def _is_due(self, rebuilds: Rebuilds, one: Rebuild) -> bool:
+    def _is_due(self, records: Copies, one: Copy) -> bool:
         if not one.is_automatic or one.stage is not Stage.BUILDING or one.is_compared:
             return False
         if one.copy_id not in self.own.life.views or self._pauses.get(one.copy_id, (0.0, 0.0))[0] > time.monotonic():
             return False
-        record = rebuilds.states.read_all([one.copy_id]).get(one.copy_id)
+        record = records.states.read_all([one.copy_id]).get(one.copy_id)
         return record is not None and record.state is State.FILLED
 
-    def _compare(self, rebuilds: Rebuilds, one: Rebuild) -> None:
+    def _compare(self, records: Copies, one: Copy) -> None:
         losses, difference = 0, None
         try:
             losses, difference = self._pass(one)
@@ -84,7 +84,7 @@ class NewDeclarations:
             raise
         except Exception as error:
             difference = f"comparing it failed: {type(error).__name__}{place_of(error)}; please report it"
-        rebuilds.found(one, difference, losses)
+        records.note_comparison(one, difference, losses)
         if difference is None:
             self._pauses.pop(one.copy_id, None)
             _log.info("the copy of the new declaration is as its table is", view=one.copy_id)
@@ -95,16 +95,13 @@ class NewDeclarations:
         self._pauses[one.copy_id] = (time.monotonic() + pause_s, pause_s)
         _log.warning("the copy of the new declaration is not swapped", view=one.copy_id, reason=difference)
 
-    def _pass(self, one: Rebuild) -> tuple[int, str | None]:
+    def _pass(self, one: Copy) -> tuple[int, str | None]:
         """How often the copy had lost something when it began, and what differs."""
         copy, stop = self.own.life.views[one.copy_id], self.own.stop
         with ViewAccess(self.catalog, copy, stop, chunk_rows=ROWS_AT_ONCE) as beside:
             beside.passed_within_s = PASSED_WITHIN_S
             losses = beside.first[0].view.loss_count
-            differences = rebuild.parked_alone(beside)  # known at once; the comparison takes long
-            if not differences:
-                pace = Share(0, stop, share=SHARE, is_busy=self.is_busy)
-                report = rebuild.compared(beside, pace, "compare the new declaration before the swap")
-                forget_but_last(beside.session, self.catalog.database, COMPARISON, copy.id, KEPT_RUNS)
-                differences = rebuild.differences(report) + rebuild.parked_alone(beside)
+            pace = Share(0, stop, share=SHARE, is_busy=self.is_busy)
+            differences = rebuild.compared(beside, pace, "compare the new declaration before the swap")
+            forget_but_last(beside.session, self.catalog.database, COMPARISON, copy.id, KEPT_RUNS)
         return losses, f"it is not as its table is: {'; '.join(differences)}" if differences else None

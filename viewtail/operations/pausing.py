@@ -15,10 +15,10 @@ from enum import Enum
 
 from ingest.canonical.tables import row_estimates
 from offsets import pauses
+from offsets.copies import Copies
 from offsets.mysql import Session
 from offsets.views import Event, State, ViewStates
 from projectors.catalog import Catalog
-from projectors.rebuilds import Rebuilds
 from projectors.views import View
 from viewtail.changes.errors import UnknownNameError, ViewtailError, nearest
 from viewtail.changes.pipelines import PipelineId
@@ -51,7 +51,7 @@ def pause_views(catalog: Catalog, views: Sequence[View], *, by: str, reason: str
     given = None if reason is None else reason[: pauses.MOST_REASON]
 
     def pause(session: Session, pipeline: PipelineStatus, view: View) -> bool | None:
-        return Rebuilds(session, catalog.database, pipeline.name).pause(view.id, by, given)
+        return Copies(session, catalog.database, pipeline.name).pause(view.id, by, given)
 
     return [_moved(catalog, view, known, pause) for view, known in _kept(catalog, views)]
 

@@ -15,7 +15,7 @@ from offsets.mysql import transaction
 from projectors.catalog import Catalog
 from projectors.every_change import projections_for
 from projectors.projection import followed_tables
-from projectors.rebuilds import as_live
+from projectors.read_and_written import as_live
 from projectors.stores import Store, Unfit
 from projectors.stores.access import Access
 from projectors.stores.registry import store_of

@@ -17,7 +17,7 @@ import pymysql
 from offsets import keepers, migrations
 from offsets.keepers import Keeper
 from offsets.views import State
-from projectors.rebuilds import as_live
+from projectors.read_and_written import as_live
 from projectors.stores import SearchPage, ViewReader
 from projectors.stores.registry import STORES, store_of
 from projectors.views import BoundView, View

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from offsets import dead_letters
+from offsets.copies import CHANGING_PLACES, SWAP_AGAIN_S, Choice, Copies, Copy, Event, Stage
 from offsets.keepers import known_views
 from offsets.mysql import Session
 from offsets.views import ViewRecord
@@ -25,7 +26,6 @@ from projectors.binding import declaration_hash, made_by
 from projectors.catalog import Catalog
 from projectors.pace import Pace
 from projectors.proving.view_access import ViewAccess
-from projectors.rebuilds import Rebuild, Rebuilds, Stage
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
 from viewtail.changes.copy_ids import view_of
@@ -39,18 +39,19 @@ from viewtail.operations.verify import Report, Verify
 LOOK_EVERY_S = (0.5, 2.0)  # first, and at most: each look is work for the server that live changes go to
 LOOKS_SHARE = 0.05  # of the time that it has taken, between two looks
 SHOWN = 5  # entities in a sentence
-SWAP_AGAIN_S = 10.0  # after one that could not be done: the pipeline restarts for each
-
-_SWAPS = {Stage.BUILDING: Stage.SWAPPING, Stage.KEPT: Stage.RETURNING}
 
 
-def compared(beside: ViewAccess, pace: Pace, what: str) -> Report:
-    """A whole pass over a copy, which writes nothing. Raises ViewtailError, StopRequested; it goes on where it was.
+def compared(beside: ViewAccess, pace: Pace, what: str, *, accepts_parked: bool = False) -> list[str]:
+    """What keeps readers from a copy, a sentence each: a whole pass over it, which writes nothing.
 
-    `what`: for the record. Two of one kind do not run at once.
+    Raises ViewtailError, StopRequested; it goes on where it was. `what`: for the record. Two of one kind do not run at
+    once.
     """
+    if not accepts_parked and (parked := parked_alone(beside)):
+        return parked  # known at once; the comparison takes long
     run = Run(beside.session, beside.catalog.database, COMPARISON, beside.view.id, what, beside.view.fingerprint)
-    return Verify(beside=beside, run=run, pace=pace).execute()
+    report = Verify(beside=beside, run=run, pace=pace).execute()
+    return differences(report) + ([] if accepts_parked else parked_alone(beside))
 
 
 def parked_alone(beside: ViewAccess) -> list[str]:
@@ -113,63 +114,60 @@ class Operation:
     stop: threading.Event
     _began_at: float = field(default_factory=time.monotonic, init=False)
 
-    def rebuild(
-        self, proof: Proof, started_by: str, *, keep_s: int, is_held: bool, is_hurried: bool = False
-    ) -> Rebuild:
+    def rebuild(self, proof: Proof, started_by: str, *, keep_s: int, is_held: bool, is_hurried: bool = False) -> Copy:
         """Have readers get the newest copy, which is built first; `is_held` waits before the swap.
 
         `is_hurried`: it gives no way to live changes, from now on.
         Called again it goes on where it was; behind the swap it changes nothing.
         """
-        with self._rebuilds() as (rebuilds, pipeline):
-            self._require_not_paused(rebuilds)
-            rebuilds.begin(self.view.id, started_by, keep_s, is_hurried=is_hurried)
-            one = self._settled(rebuilds, pipeline, self._now(rebuilds))
+        with self._records() as (records, pipeline):
+            self._require_not_paused(records)
+            records.begin(self.view.id, started_by, keep_s, is_hurried=is_hurried)
+            one = self._settled(records, pipeline, self._now(records))
             self._require_kept(one)
-            while one.live < one.copy:
-                one = self._wait_until_filled(rebuilds, pipeline, one)
-                if one.live > one.copy or not self._is_proven(proof, rebuilds, one):
+            while one.is_newest:
+                one = self._wait_until_filled(records, pipeline, one)
+                if not one.is_newest or not self._is_proven(proof, records, one):
                     continue
                 if is_held:
                     return one
-                one = self._swap(rebuilds, pipeline, one, keep_s)
+                one = self._swap(records, pipeline, one, keep_s)
             return one
 
-    def roll_back(self) -> Rebuild:
+    def roll_back(self) -> Copy:
         """Have readers get the former copy again, which was kept up to date. Called again it changes nothing."""
-        with self._rebuilds() as (rebuilds, pipeline):
-            one = self._present(rebuilds)
-            self._require_not_paused(rebuilds)
-            one = self._settled(rebuilds, pipeline, one)
+        with self._records() as (records, pipeline):
+            one = self._present(records)
+            self._require_not_paused(records)
+            one = self._settled(records, pipeline, one)
             if one.stage is not Stage.KEPT:
                 raise MisuseError(
                     f"view {self.view.id} was not swapped, its copy is {one.stage}: there is nothing to go back to"
                 )
-            while one.live > one.copy:
-                one = self._wait_until_filled(rebuilds, pipeline, one)
-                if one.live > one.copy:
-                    one = self._swap(rebuilds, pipeline, one, None)
+            while not one.is_newest:
+                one = self._wait_until_filled(records, pipeline, one)
+                if not one.is_newest:
+                    one = self._swap(records, pipeline, one, None)
             return one
 
     def require_copy(self) -> None:
         """Raises MisuseError where there is no copy beside the live one."""
-        with self._rebuilds() as (rebuilds, _):
-            self._present(rebuilds)
+        with self._records() as (records, _):
+            self._present(records)
 
     def abort(self) -> bool:
         """The copy beside the live one goes: one that is being built, or the former one before its time.
 
         Returns whether viewtail builds another one by itself: no declaration of views.py keeps what readers have.
         """
-        with self._rebuilds() as (rebuilds, pipeline):
-            one = self._settled(rebuilds, pipeline, self._present(rebuilds))
+        with self._records() as (records, pipeline):
+            one = self._settled(records, pipeline, self._present(records))
             if one.stage is Stage.BUILDING:
-                rebuilds.decline(self.view.id)
-            if one.stage is not Stage.DROPPING:
-                rebuilds.ask(self.view.id, {one.stage}, Stage.DROPPING)
-            while (now := rebuilds.read().get(self.view.id)) is not None and now.copy == one.copy:
+                records.decline(one)
+            records.move(one, Event.DROP_ASKED)
+            while (now := records.read().get(self.view.id)) is not None and now.copy == one.copy:
                 self._wait("dropping", pipeline, pipelines_now(self.catalog).get(pipeline))
-            live, declaration = rebuilds.live_copies().get(self.view.id, (one.live, ""))
+            live, declaration = records.live(self.view.id)
             if now is not None and live == one.copy:
                 raise ViewtailError(
                     f"copy {one.copy} of view {self.view.id} was swapped in before it could be dropped: readers have it"
@@ -179,14 +177,14 @@ class Operation:
     # -- steps --------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _rebuilds(self) -> Iterator[tuple[Rebuilds, str]]:
+    def _records(self) -> Iterator[tuple[Copies, str]]:
         """Those of the view's pipeline, and its name. Raises MisuseError where the store keeps no second copy."""
         if why := store_of(self.view.view).no_copies(self.view.view):
             raise MisuseError(f"view {self.view.id} cannot be rebuilt: {why}")
         with closing(self.catalog.session()) as session:
             pipeline = self._pipeline(session)
-            rebuilds = Rebuilds(session, self.catalog.database, pipeline)
-            yield rebuilds, pipeline
+            records = Copies(session, self.catalog.database, pipeline)
+            yield records, pipeline
 
     def _pipeline(self, session: Session) -> str:
         """The one that keeps the view; for others there is no second copy."""
@@ -196,18 +194,18 @@ class Operation:
             if view_of(name) == view.id:
                 known.setdefault(pipeline, []).append(one)
         found = only_pipeline(view, known)
-        choice = Rebuilds(session, database, found).choices().get(view.id, "")
+        choice = Copies(session, database, found).choices().get(view.id)
         check_is_kept(view, known[found], choice)
         return found
 
-    def _wait_until_filled(self, rebuilds: Rebuilds, pipeline: str, one: Rebuild) -> Rebuild:
+    def _wait_until_filled(self, records: Copies, pipeline: str, one: Copy) -> Copy:
         """As it is when the copy beside is filled, or when it was swapped by somebody else meanwhile."""
         while True:
-            now = self._settled(rebuilds, pipeline, self._now(rebuilds, one))
+            now = self._settled(records, pipeline, self._now(records, one))
             if now.copy != one.copy:
                 return now
             self._require_kept(now)
-            self._require_not_paused(rebuilds)
+            self._require_not_paused(records)
             of_pipeline = pipelines_now(self.catalog).get(pipeline)
             found = _view_of(of_pipeline, one.copy_id)
             if found is not None and found.state == "filled":
@@ -219,29 +217,29 @@ class Operation:
                 )
             self._wait("building", pipeline, of_pipeline, found)
 
-    def _require_kept(self, one: Rebuild) -> None:
+    def _require_kept(self, one: Copy) -> None:
         if one.stage is Stage.DROPPING:
             raise MisuseError(f"the copy beside view {self.view.id} is being dropped; ask again in a moment")
 
-    def _require_not_paused(self, rebuilds: Rebuilds) -> None:
+    def _require_not_paused(self, records: Copies) -> None:
         """Raises ViewtailError while the view is paused: what readers have stays as it is until it is resumed."""
-        if rebuilds.is_paused(self.view.id):
+        if records.is_paused(self.view.id):
             raise ViewtailError(
                 f"view {self.view.id} is paused: readers keep what they have, and nothing is swapped. A copy beside it "
                 f"stays. First: viewtail resume {self.view.id}; then this command again"
             )
 
-    def _is_proven(self, proof: Proof, rebuilds: Rebuilds, one: Rebuild) -> bool:
+    def _is_proven(self, proof: Proof, records: Copies, one: Copy) -> bool:
         """False where a running viewtail swapped it meanwhile: of a changed declaration it compares copies itself."""
         try:
             self._prove(proof, one)
         except ViewtailError:
-            if self._now(rebuilds, one).copy == one.copy:
+            if self._now(records, one).copy == one.copy:
                 raise
             return False
         return True
 
-    def _prove(self, proof: Proof, one: Rebuild) -> None:
+    def _prove(self, proof: Proof, one: Copy) -> None:
         self.say(Progress(stage="verifying", copy=None, remark=None))
         copy = replace(self.view, copy=one.copy, is_beside=True)
         differences = proof(copy, self.stop, is_hurried=one.is_hurried)
@@ -252,44 +250,44 @@ class Operation:
                 f"viewtail rebuild {self.view.id} --abort"
             )
 
-    def _swap(self, rebuilds: Rebuilds, pipeline: str, one: Rebuild, keep_s: int | None) -> Rebuild:
+    def _swap(self, records: Copies, pipeline: str, one: Copy, keep_s: int | None) -> Copy:
         """Ask, and wait until it was done or refused; a refusal is told, and waited out."""
-        self._require_not_paused(rebuilds)
-        rebuilds.ask(self.view.id, {one.stage}, _SWAPS[one.stage], keep_s)
-        one = self._settled(rebuilds, pipeline, self._now(rebuilds, one))
+        self._require_not_paused(records)
+        records.move(one, Event.SWAP_ASKED, keep_s=keep_s)
+        one = self._settled(records, pipeline, self._now(records, one))
         if one.note is not None:
             self.say(Progress(stage="swapping", copy=None, remark=one.note))
             self._pause(SWAP_AGAIN_S)
         return one
 
-    def _settled(self, rebuilds: Rebuilds, pipeline: str, one: Rebuild) -> Rebuild:
+    def _settled(self, records: Copies, pipeline: str, one: Copy) -> Copy:
         """The rebuild when nothing is asked for any more."""
-        while one.stage in (Stage.SWAPPING, Stage.RETURNING, Stage.MOVING):
+        while one.stage in CHANGING_PLACES:
             now = pipelines_now(self.catalog).get(pipeline)
             if one.stage is Stage.MOVING:
                 self._wait("swapping", pipeline, now, _view_of(now, self.view.id), one.moved_count)
             else:
                 self._wait("swapping", pipeline, now)
-            one = self._now(rebuilds, one)
+            one = self._now(records, one)
         return one
 
-    def _now(self, rebuilds: Rebuilds, before: Rebuild | None = None) -> Rebuild:
+    def _now(self, records: Copies, before: Copy | None = None) -> Copy:
         """As it is now, of one that was as `before`. Raises ViewtailError where its copy was dropped, and not swapped.
 
         A former copy that no declaration keeps is dropped behind the swap: then the rebuild has ended.
         """
-        found = rebuilds.read().get(self.view.id)
+        found = records.read().get(self.view.id)
         if found is not None:
             return found
         if before is not None:
-            live, _ = rebuilds.live_copies().get(self.view.id, (0, ""))
+            live, _ = records.live(self.view.id)
             newest, former = max(before.live, before.copy), min(before.live, before.copy)
-            if live == newest and (before.live < before.copy or before.stage is Stage.MOVING):
+            if live == newest and (before.is_newest or before.stage is Stage.MOVING):
                 return replace(before, live=newest, copy=former, stage=Stage.ENDED, note=None, kept_s=None)
         raise ViewtailError(f"somebody else dropped the copy beside view {self.view.id} meanwhile")
 
-    def _present(self, rebuilds: Rebuilds) -> Rebuild:
-        found = rebuilds.read().get(self.view.id)
+    def _present(self, records: Copies) -> Copy:
+        found = records.read().get(self.view.id)
         if found is None:
             raise MisuseError(
                 f"view {self.view.id} has no copy beside it. To make one: viewtail rebuild {self.view.id}"
@@ -344,13 +342,13 @@ def only_pipeline(view: View, known: Mapping[str, Sequence[ViewRecord]]) -> str:
     return next(iter(known))
 
 
-def check_is_kept(view: View, copies: Sequence[ViewRecord], choice: str) -> None:
+def check_is_kept(view: View, copies: Sequence[ViewRecord], choice: Choice | None) -> None:
     """Raises MisuseError where the viewtail that ran last did not know this declaration.
 
     It did where a copy is of it, or where an operator went back from it (`choice`).
     """
     declared = declaration_hash(view)
-    if all(one.declaration not in ("", declared) for one in copies) and not choice.endswith(declared):
+    if all(one.declaration not in ("", declared) for one in copies) and (choice is None or choice.declined != declared):
         raise MisuseError(
             f"views.py declares view {view.id} otherwise than the viewtail that ran last, which does not read views.py "
             "again. Start `viewtail run` again: it backfills the view first"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from projectors.rebuilds import Rebuild, Stage
+from offsets.copies import Copy, Stage
 from viewtail.changes.copy_ids import is_copy, view_of
 from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.pipelines import PipelineId
@@ -153,12 +153,12 @@ def _not_seen(found: Findings, start: str) -> Iterator[str]:
     return (f"view {name} is declared, but no run has seen it yet. {start}" for name in found.not_run)
 
 
-def _of_rebuild(one: Rebuild, found: Findings) -> str:
+def _of_rebuild(one: Copy, found: Findings) -> str:
     note = "" if one.note is None else f" It could not be swapped: {one.note}."
     kept = "" if one.kept_s is None else f" It is kept for {max(0.0, one.kept_s) / 3600:.1f} h more."
     stage = f"{one.stage}, and being compared with its table" if one.copy_id in found.comparing else one.stage
     what = f"{one.copy_id} is the copy beside view {one.view}, {stage}, asked for by {one.started_by}.{note}{kept}"
-    if one.move is not None:
+    if one.stage is Stage.MOVING:
         return f"{what} Readers get the other copy entity by entity, {one.moved_count:,} so far; both are up to date"
     if one.is_paused and one.stage is not Stage.DROPPING:
         return f"{what} The view is paused, so nothing is swapped. First: viewtail resume {one.view}"
@@ -171,7 +171,7 @@ def _of_rebuild(one: Rebuild, found: Findings) -> str:
     return f"{what} To go on: viewtail rebuild {one.view}. To drop it: viewtail rebuild {one.view} --abort"
 
 
-def _why_not_swapped(one: Rebuild, found: Findings) -> str | None:
+def _why_not_swapped(one: Copy, found: Findings) -> str | None:
     """Why the filled copy of a changed declaration is not compared now; None of others."""
     if not one.is_automatic or one.stage is not Stage.BUILDING or one.is_compared:
         return None

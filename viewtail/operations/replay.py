@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 from ingest.canonical.tables import row_estimates
 from offsets import epochs, whole_replays
+from offsets.copies import Copies
 from offsets.keepers import known_views
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, transaction
 from offsets.views import Event, State, ViewRecord, ViewStates
 from projectors.binding import declaration_hash
 from projectors.catalog import Catalog
-from projectors.rebuilds import Rebuilds, copies_beside, where_live
+from projectors.read_and_written import where_live
 from projectors.stores.owners import Places
 from projectors.stores.registry import store_named, store_of
 from projectors.views import BoundView, View
@@ -106,7 +107,7 @@ def place_of(catalog: Catalog, view: View) -> Iterator[tuple[Places, BoundView] 
         with closing(catalog.session()) as session:
             keepers = [pipeline for pipeline, name in known_views(session, catalog.database) if name == view.id]
             if keepers:
-                (bound,) = where_live(Rebuilds(session, catalog.database, keepers[0]), [bound])
+                (bound,) = where_live(Copies(session, catalog.database, keepers[0]), [bound])
         yield places, bound
 
 
@@ -192,7 +193,9 @@ def begin_new_history(catalog: Catalog) -> int:
         states = {one: ViewStates(session, catalog.database, one.name) for one in pipelines}
         known = {pipeline: one for pipeline, one in states.items() if one.pipeline_id >= 0}
         views = {pipeline: catalog.views_of(pipeline.store) for pipeline in known}
-        copies = {one: copies_beside(Rebuilds(session, catalog.database, one.name)) for one in known}
+        copies = {
+            one: [copy.copy_id for copy in Copies(session, catalog.database, one.name).read().values()] for one in known
+        }
         recorded = {of for _, of in known_views(session, catalog.database)}
         with transaction(session, "beginning a new history") as cursor:
             begun = [
@@ -211,8 +214,7 @@ def kept_epoch(catalog: Catalog, pipeline: PipelineId) -> int:
     """The epoch of a witness, 0 when there is none. The store must answer: its versions must stay below."""
     store = store_named(pipeline.store)
     with closing(catalog.session()) as session:
-        rebuilds = Rebuilds(session, catalog.database, pipeline.name)
-        views = where_live(rebuilds, catalog.views_of(store.name))
+        views = where_live(Copies(session, catalog.database, pipeline.name), catalog.views_of(store.name))
     with closing(store.sink(catalog.access(store), views, pipeline.name)) as sink:
         sink.prepare()
         kept = sink.witness(catalog.servers.kind.before_all)

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from ingest import History, Settling
 from offsets import epochs
+from offsets.copies import Copies
 from offsets.keepers import known_views
 from offsets.lease import Lease, is_held
 from offsets.mysql import transaction
@@ -25,7 +26,7 @@ from offsets.pipelines import replace_position
 from offsets.views import GETS_NOTHING, State
 from projectors.catalog import Catalog
 from projectors.projection import followed_tables
-from projectors.rebuilds import Rebuilds, where_live
+from projectors.read_and_written import where_live
 from projectors.stores.registry import store_named
 from projectors.views import View
 from viewtail.changes.errors import MisuseError, ViewtailError
@@ -201,7 +202,7 @@ def _tell_store(catalog: Catalog, pipeline: PipelineId, position: Position) -> N
     """Let a store's witness be where the offset is, if it is of the other way in: all read there is in the store."""
     store = store_named(pipeline.store)
     with closing(catalog.session()) as session:
-        views = where_live(Rebuilds(session, catalog.database, pipeline.name), catalog.views_of(store.name))
+        views = where_live(Copies(session, catalog.database, pipeline.name), catalog.views_of(store.name))
     with closing(store.sink(catalog.access(store), views, pipeline.name)) as sink:
         sink.prepare()
         if not is_there([sink.witness(position) or position], position):

@@ -1,0 +1,81 @@
+"""Every way from one stage of a copy beside a live one to another: what each event does in each stage."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from offsets.copies import ASKED, CHANGING_PLACES, TRANSITIONS, By, Copies, Event, Stage
+from offsets.mysql import OwnSession
+from stack import Server
+from tests.integration.test_view_states import Scene
+
+STAGES = ("building", "swapping", "moving", "kept", "returning", "dropping", "ended")
+# By event, where a copy goes from each of these; "-" where it stays.
+WAYS = {
+    Event.BEGUN: ("-", "-", "-", "-", "-", "-", "building"),
+    Event.SWAP_ASKED: ("swapping", "-", "-", "returning", "-", "-", "-"),
+    Event.REFUSED: ("-", "building", "-", "-", "kept", "-", "-"),
+    Event.SWAPPED: ("-", "kept", "-", "-", "kept", "-", "-"),
+    Event.MOVE_BEGUN: ("-", "moving", "-", "-", "moving", "-", "-"),
+    Event.MOVED: ("-", "-", "kept", "-", "-", "-", "-"),
+    Event.DROP_ASKED: ("dropping", "-", "-", "dropping", "-", "-", "-"),
+    Event.DROPPED: ("-", "-", "-", "-", "-", "ended", "-"),
+}
+
+
+def test_the_table_of_transitions_has_every_event_and_stage_once() -> None:
+    assert set(WAYS) == set(Event)
+    assert tuple(Stage) == STAGES
+    ways = {(way.stage, way.event): str(way.to) for way in TRANSITIONS}
+    assert len(ways) == len(TRANSITIONS)
+    assert ways == {
+        (Stage(stage), event): to
+        for event, row in WAYS.items()
+        for stage, to in zip(STAGES, row, strict=True)
+        if to != "-"
+    }
+
+
+def test_one_part_at_a_time_brings_a_copy_on() -> None:
+    """The owner does what was asked; nobody asks for anything else meanwhile."""
+    by = {stage: {way.by for way in TRANSITIONS if way.stage is stage} for stage in Stage}
+    assert all(len(parts) == 1 for parts in by.values())
+    assert {stage for stage, parts in by.items() if By.OWNER in parts} == ASKED
+    assert {Stage.SWAPPING, Stage.RETURNING, Stage.MOVING} == CHANGING_PLACES
+
+
+@pytest.fixture
+def scene(mysql_server: Server) -> Scene:
+    return Scene(mysql_server)
+
+
+@pytest.mark.parametrize("event", Event, ids=lambda event: event.name)
+def test_an_event_moves_a_copy_along_the_ways_that_there_are_and_no_other(event: Event, scene: Scene) -> None:
+    copies = Copies(OwnSession(scene.open), scene.database, "redis")
+    copies.begin(scene.view.id, "ada@desk", 60)
+    (record,) = copies.read().values()
+
+    def put(stage: str) -> None:
+        with closing(scene.open()) as connection, connection.cursor() as cursor:
+            cursor.execute(f"UPDATE {scene.database}.rebuild SET stage = %s, copy = 2", (stage,))
+            connection.commit()
+
+    def stage_now() -> str:
+        with closing(scene.open()) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT stage FROM {scene.database}.rebuild")
+            ((stage,),) = cursor.fetchall()
+        return str(stage)
+
+    for before, after in zip(STAGES, WAYS[event], strict=True):
+        put(before)
+        if event is Event.BEGUN:
+            copies.begin(scene.view.id, "ada@desk", 60)
+        else:
+            known = copies.read().get(scene.view.id)
+            assert known is None or copies.move(known, event) == (after != "-")
+        assert stage_now() == (before if after == "-" else after)
+        if after != "-" and event is not Event.BEGUN:  # what was seen before somebody else moved it moves nothing
+            assert known is not None and not copies.move(known, event)
+    assert record.is_newest and record.copy == 2
