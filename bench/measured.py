@@ -19,6 +19,7 @@ from pathlib import Path
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.poll.position import PollPosition
 from offsets.lease import Lease
+from projectors.fills.opening import open_filling
 from projectors.pipeline_run import PipelineRun, open_run
 from viewtail import declarations, settings
 from viewtail.changes.pipelines import PipelineId
@@ -79,7 +80,7 @@ def _fill(own: PipelineRun) -> float:
     session = own.catalog.session()
     (view,) = own.life.on(session).to_backfill()
     began = time.perf_counter()
-    own.backfill(view, session).run()
+    open_filling(own, view, session).run()
     seconds = time.perf_counter() - began
     own.stop.set()
     own.source.interrupt()

@@ -80,11 +80,11 @@ class BackfillProgress:
 class SharedProgress(BackfillProgress):
     """The progress of a backfill that fills the view for all pipelines of its source."""
 
-    siblings: Callable[[], Collection[str]]  # names of the other pipelines
+    others: Callable[[], Collection[str]]  # names of the other pipelines
 
     def finish(self, end: int, kept_count: int | None) -> None:
-        """As BackfillProgress, with those siblings that were ready before the watermark."""
-        names = self.siblings()
+        """As BackfillProgress, with those others that were ready before the watermark."""
+        names = self.others()
         with self._ending(kept_count) as cursor:
             own = views.read(cursor, self.database, names=[self.view], pipeline_id=self.owner.id, lock=" FOR UPDATE")
             watermark = own[0].watermark_version or 0

@@ -31,6 +31,7 @@ from projectors.dead_letters import DeadLetters, Parking
 from projectors.derived.reading import DerivedReader, committed
 from projectors.look_ahead import LookAhead
 from projectors.observer import Observer
+from projectors.outcomes import DONE, Ended, Outcome
 from projectors.projection import Projected
 from projectors.stores import Sink
 from projectors.table_changes import TableChanges
@@ -100,9 +101,10 @@ class Pipeline(ABC):
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def run(self, offset: Position) -> None:
+    def run(self, offset: Position) -> Outcome:
         """From `offset` until stopped; a store that is away is waited for.
 
+        Returns DONE, or how the pipeline is to be taken again at once; nothing of the batch at hand was committed then.
         Raises FencedError when another owner took over, SourceError when the stream cannot be continued.
         """
         attempt = 0
@@ -117,7 +119,9 @@ class Pipeline(ABC):
                     self.vitals.oldest_waiting_us = 0
                 self._begin_again()
                 self._keep_up(begin)
-                return
+                return DONE
+            except Ended as ended:
+                return ended.outcome
             except StoreUnavailableError as error:
                 attempt = 0 if self.vitals.batch_count > batches_before else attempt + 1
                 self._wait_for_store(error, attempt)
@@ -125,6 +129,7 @@ class Pipeline(ABC):
                 with contextlib.suppress(ViewtailError):
                     self.offsets.settle()  # another server is judged by all that was applied
                 raise
+        return DONE
 
     @abstractmethod
     def _begin_again(self) -> None:

@@ -1,4 +1,4 @@
-"""What lasts as long as a process owns a pipeline: its fence, source, loop, the life of its views, their backfills."""
+"""What lasts as long as a process owns a pipeline: its fence, source, loop, the life of its views."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ import structlog
 
 from ingest import History, ReadableBack, Source
 from ingest.canonical import describe
-from ingest.canonical.chunks import CHUNK_BYTES, CanonicalRows, row_order
-from ingest.canonical.tables import row_estimates
 from offsets import OffsetStore, Owner, owners, pauses
-from offsets.backfills import SharedProgress
 from offsets.copies import Copy
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
 from offsets.views import GETS_NOTHING, State, ViewRecord, ViewStates
-from projectors import copies, log_fill
+from projectors import copies
 from projectors.asked_watermarks import PassedWatermarks
-from projectors.backfill import Backfill, BackfillVitals
 from projectors.binding import bind
 from projectors.catalog import Catalog
 from projectors.dead_letters import DeadLetters
 from projectors.declared import all_declared
 from projectors.derived.reading import DerivedReader
 from projectors.every_change import projections_for, with_forms
+from projectors.fills import from_topic
+from projectors.fills.filling import FillsVitals
+from projectors.fills.windows import Windows
 from projectors.pace import GivingWay
 from projectors.pipeline import GuardedPipeline, Pipeline
 from projectors.projection import NewestOnly, Projections, followed_tables
@@ -37,15 +36,13 @@ from projectors.proving.cascades import Cascades, followed_parents
 from projectors.proving.recent import RecentKeys
 from projectors.proving.view_lock import ViewLock
 from projectors.publishing import PublishingPipeline
-from projectors.siblings import Siblings
 from projectors.stores import Store, guarded, publisher
 from projectors.stores.registry import store_named
-from projectors.stream_fill import StreamFill, Windows
 from projectors.view_life import BackfillGate, FitsFrom, ViewLife
 from projectors.views import BoundView
 from projectors.watermarks import Watermarks
 from viewtail.changes.batches import Followed
-from viewtail.changes.errors import AnotherServerError, DeclarationError, ViewtailError
+from viewtail.changes.errors import DeclarationError, ViewtailError
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.positions import Position
 from viewtail.changes.tables import Table
@@ -70,10 +67,7 @@ class PipelineRun:
     copies: Mapping[str, Copy]  # by view, those that have a copy beside the live one
     recent: RecentKeys  # what a cleaner looks at first
     cascades: Cascades  # what a cleaner looks for, where the source does not log them
-    backfills: dict[str, BackfillVitals] = field(default_factory=dict)  # that are under way
-    backfill_error: str | None = None
-    another_server: AnotherServerError | None = None  # was met by a backfill
-    was_fenced: bool = False  # another process had taken it when it was closed
+    fills: FillsVitals = field(default_factory=FillsVitals)
     repaired_count: int = 0  # entities that the cleaner wrote again
     paused_views: Collection[str] = ()  # at the last look
     is_paused: bool = False  # an operator paused it, so it ends
@@ -115,60 +109,6 @@ class PipelineRun:
             return view
         return found
 
-    def row_estimates(self, views: Collection[str]) -> dict[str, int]:
-        """By view, about how many rows its table has."""
-        tables = {name: self.life.views[name].table for name in views}
-        with closing(self.pipeline.open_source()) as connection:
-            found = row_estimates(connection, {(table.schema, table.name) for table in tables.values()})
-        return {name: found.get((table.schema, table.name), 0) for name, table in tables.items()}
-
-    def backfill(self, name: str, session: Session, row_estimate: int = 0, chunk_bytes: int = CHUNK_BYTES) -> Backfill:
-        """A backfill of one view, with a sink of its own; `session` is the thread's that runs it."""
-        bound_at = time.monotonic()
-        view = self.life.views[name]
-        store, pipeline = store_named(self.identity.store), self.pipeline
-        sink, rows_session = pipeline.sink, session
-        if self.windows is None:
-            access = self.catalog.access(store)
-            sink, rows_session = store.for_backfill(access, view, self.identity.name, session)
-        vitals = self.backfills.setdefault(name, BackfillVitals(view=name))
-        vitals.row_estimate = row_estimate
-        gives_way = self.gives_way(view)
-        most_rows = self.catalog.servers.limits.chunk_rows
-        make: Callable[..., Backfill] = Backfill
-        if self.windows is not None:
-            make = partial(StreamFill, windows=self.windows)
-        return make(
-            view=view,
-            bound_at=bound_at,
-            life=self.life.on(session),
-            rows=CanonicalRows(
-                view.rows,
-                view.needed,
-                open_source=self.pipeline.open_source,
-                shows=self.pipeline.watermarks.is_visible,
-                stop=self.stop,
-                only=view.condition,
-                chunk_rows=most_rows if gives_way is None else min(most_rows, store.giving_way_rows),
-                chunk_bytes=chunk_bytes,
-            ),
-            projections=projections_for(store, [view], followed_tables([view])),
-            sink=sink,
-            progress=SharedProgress(
-                rows_session,
-                self.catalog.database,
-                self.owner,
-                name,
-                row_order(view.table),
-                siblings=lambda: {one.name for one in self.catalog.partitions(self.identity) if one != self.identity},
-            ),
-            dead_letters=self.pipeline.dead_letters.on(session),
-            watermarks=self.pipeline.watermarks,
-            stop=self.stop,
-            vitals=vitals,
-            gives_way=gives_way,
-        )
-
     def gives_way(self, view: BoundView) -> GivingWay | None:
         """A copy beside one that readers have, and that gets changes, is in no hurry as a rule; None for others."""
         if not view.is_beside or self.copies[view.view.id].is_hurried or not self.life.gets_changes(view.view.id):
@@ -186,20 +126,18 @@ class PipelineRun:
         self.paused_views = self.life.on(session).look_for_paused()
         self.pipeline.dead_letters.on(session).look_again()
 
-    def siblings(self) -> Siblings:
-        """The pipelines of the other parts of the source, which keep the same views."""
-        now = partial(self.pipeline.watermarks.now, self.stop)
-        return Siblings(self.identity, self.catalog.database, self.catalog.partitions, now)
-
-    def close(self) -> None:
+    def close(self) -> bool:
+        """Give the pipeline up; whether another process had taken it by then."""
+        was_fenced = False
         # One whose sessions were ended, since somebody else owns the pipeline, says so over a new one.
         for _ in range(2):
             with suppress(ViewtailError):
-                self.was_fenced = owners.gave_up(self.session, self.catalog.database, self.owner)
+                was_fenced = owners.gave_up(self.session, self.catalog.database, self.owner)
                 break
         self.pipeline.watermarks.close()
         self.pipeline.sink.close()
         self.session.close()
+        return was_fenced
 
 
 def open_run(
@@ -260,7 +198,7 @@ def open_run(
             observers=[recent, cascades] if is_cleaned else [],
         )
         offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
-        offset = log_fill.begin(pipeline.source, states, records, offset) or offset
+        offset = from_topic.begin(pipeline.source, states, records, offset) or offset
         on_failure.pop_all()
     return PipelineRun(
         catalog=catalog,
@@ -289,7 +227,7 @@ def _followed(store: Store, views: Sequence[BoundView], states: ViewStates) -> d
 
 def _records(source: Source, states: ViewStates, views: Sequence[BoundView]) -> dict[str, ViewRecord]:
     """The views' states, by id: those that changed are new, and others of the pipeline are kept no more."""
-    records = log_fill.refuse(source, states, states.sync(all_declared(views)))
+    records = from_topic.refuse(source, states, states.sync(all_declared(views)))
     states.retire_others(records)
     for record in records.values():
         if record.state is State.PAUSED:  # before this start; or it restarted for that, since a copy is beside

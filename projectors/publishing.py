@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from projectors import failpoints
+from projectors.fills.windows import Windows
 from projectors.pipeline import Pipeline
 from projectors.stores import Publisher
-from projectors.stream_fill import Windows
 from viewtail.changes.batches import Batch
 from viewtail.changes.positions import Position
 

@@ -30,8 +30,9 @@ from ingest.canonical.chunks import absent_keys, reading_of
 from offsets import OffsetStore
 from projectors.binding import bind, named_columns
 from projectors.dead_letters import DeadLetters
+from projectors.outcomes import End, Ended, Outcome
 from projectors.stores import GuardedSink, Sink, guarded, publisher
-from projectors.view_life import DescribeAgain, ViewLife
+from projectors.view_life import ViewLife
 from projectors.views import BoundView
 from viewtail.changes.batches import Row, TableChange, TableChangeKind
 from viewtail.changes.errors import (
@@ -80,11 +81,13 @@ class TableChanges:
     def _bind(self, view: BoundView, change: TableChange) -> BoundView:
         """To the table as it is now. Raises SourceError, DeclarationError or StoreError where that cannot be.
 
-        Raises DescribeAgain where the views of a store that keeps every change are to be bound to it by a new taking.
+        Raises Ended where the views of a store that keeps every change are to be bound to it as the pipeline is taken
+        again; nothing of the batch was committed.
         """
         now = self._bound_now(view)
         if publisher(self.sink) is not None and _is_keyed_alike(view, now) and not _is_alike(view, now):
-            raise DescribeAgain(f"{view.id}: {change.reason}")  # its changes are read in the form that they have
+            # Its changes are read in the form that they have.
+            raise Ended(Outcome(End.DESCRIBE_AGAIN, f"a table changed: {view.id}: {change.reason}"))
         _check_alike(view, now)
         if reading_of(view.table, view.needed) != reading_of(now.table, now.needed):
             with self.life.gate.binding(view.id):

@@ -19,6 +19,7 @@ import structlog
 from offsets.mysql import Session
 from offsets.views import KEPT, Event, State, ViewRecord, ViewStates
 from projectors.declared import declared
+from projectors.outcomes import End, Ended, Outcome, again
 from projectors.projection import Projections
 from projectors.stores import NOT_AS_DECLARED, Sink, guarded
 from projectors.stores.owners import TO_TAKE_OVER
@@ -28,28 +29,10 @@ from viewtail.changes.batches import Followed, Halt
 
 _log = structlog.get_logger("viewtail.pipeline")
 
+_WITHOUT_HALTED = "reading again without halted views"
 FitsFrom = MutableMapping[tuple[str, str], int]
 # Of a view: why its table as it is now cannot be kept in it; None where it can.
 Misfit = Callable[[View], str | None]
-
-
-class ReadAgain(Exception):
-    """The source stopped reading a table that other views can follow: it reads on without the columns of halted views.
-
-    `held_back`: views that were never backfilled; they wait until the changes from before their time are read.
-    Nothing of the batch was written.
-    """
-
-    def __init__(self, held_back: frozenset[str] = frozenset()) -> None:
-        super().__init__(", ".join(sorted(held_back)))
-        self.held_back = held_back
-
-
-class DescribeAgain(Exception):
-    """A table is another one than when its views were bound to it: the pipeline is taken again, with it as it is now.
-
-    Nothing of the batch was committed.
-    """
 
 
 class BackfillGate:
@@ -150,7 +133,12 @@ class ViewLife:
         return [record.name for record in records.values() if record.state is State.PAUSED]
 
     def cannot_read(self, halts: Iterable[Halt]) -> None:
-        """Halt the views that need what cannot be read exactly from here on. Raises ReadAgain for others."""
+        """Halt the views that need what cannot be read exactly from here on.
+
+        Raises Ended where other views can follow the table: the pipeline reads on without the columns of halted views,
+        and views that were never filled wait until the changes from before their time are read. Nothing of the batch
+        was written.
+        """
         is_for_others = False
         for halt in halts:
             of_table = self.projections.views_of(halt.followed)
@@ -162,7 +150,7 @@ class ViewLife:
             views = sorted(running.intersection(view.id for view in concerned))
             early = frozenset(name for name in views if self._is_before_its_backfill(name))
             if early and early != running:
-                raise ReadAgain(early)
+                raise Ended(Outcome(End.AGAIN, _WITHOUT_HALTED, held_back=self.held_back | early))
             is_for_others = is_for_others or len(views) < len(running)
             if early:
                 # Where an XA transaction holds the offset back, reading begins before this again.
@@ -175,7 +163,7 @@ class ViewLife:
                 else:
                     self.halt(name, halt.reason.replace("viewtail replay VIEW", f"viewtail replay {name}"))
         if is_for_others:
-            raise ReadAgain()
+            raise again(_WITHOUT_HALTED)
 
     def _is_before_its_backfill(self, view: str) -> bool:
         """Whether nothing of it was backfilled and its table fits it now, so that it can begin behind this.

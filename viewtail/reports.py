@@ -147,8 +147,8 @@ class Reporter:
             if trouble := own.source.progress.trouble or own.pipeline.trouble:
                 state, error = "retrying", trouble
             error = error or _held_back(*own.source.progress.prepared)
-            error = error or own.backfill_error or own.pipeline.watermarks.trouble
-        return {"state": state, "error": error or (own.backfill_error if own else None)}
+            error = error or own.fills.trouble or own.pipeline.watermarks.trouble
+        return {"state": state, "error": error or (own.fills.trouble if own else None)}
 
     def save(self, *, unless_owned: bool = False) -> None:
         """Into MySQL, for `status`; a failure here is no reason to stop. `unless_owned` is as of `save_report`."""
@@ -195,7 +195,7 @@ def _owned(own: PipelineRun) -> dict[str, Any]:
         "repaired": own.repaired_count,
         "backfills": [
             {"view": one.view, "rows": one.row_count, "about": one.row_estimate, "state": one.state}
-            for one in list(own.backfills.values())
+            for one in list(own.fills.under_way.values())
         ],
         "views": _views(own),
     }
@@ -207,7 +207,7 @@ def _views(own: PipelineRun) -> list[dict[str, Any]]:
     None where this process does not know, or nothing is proven.
     """
     parked = own.pipeline.dead_letters.counts()
-    under_way = dict(own.backfills)
+    under_way = dict(own.fills.under_way)
     found = []
     for name, state in sorted(own.life.seen.copy().items()):
         filled = {State.NEW: 0.0, State.FILLED: 1.0}.get(state)

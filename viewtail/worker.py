@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -19,12 +20,12 @@ import structlog
 from offsets import pauses
 from offsets.lease import Lease
 from offsets.mysql import Session
-from projectors.backfills import Backfills
 from projectors.catalog import Catalog, bound_to_what_fits, tables_of
 from projectors.copies import Mover
+from projectors.fills.runner import FillRunner
+from projectors.outcomes import End, Outcome
 from projectors.pipeline_run import PipelineRun, open_run
 from projectors.stores.registry import store_named
-from projectors.view_life import DescribeAgain, ReadAgain
 from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
@@ -196,15 +197,16 @@ class Worker:
         if own.taken_from is not None:
             self._presence.takeover_count += 1
             _log.warning("taken over from a process that had not given it up", process=own.taken_from)
-        backfills = Backfills(own)
-        threads = self._threads(catalog, own, backfills)
+        threads = self._threads(catalog, own)
+        fills = ThreadPoolExecutor(1, thread_name_prefix="backfill")
         self.reporter.own = own
         self._say_running()
         lease.look = partial(self._look, own, time.monotonic())
         for thread in threads:
             thread.start()
         try:
-            following = self._stream(catalog, own, backfills, ending)
+            filling = fills.submit(FillRunner(own).run)
+            streamed = self._stream(own, ending)
         finally:
             lease.look = lambda _: None
             own.pipeline.offsets.abandon()
@@ -212,22 +214,27 @@ class Worker:
             own.life.wake.set()
             for thread in threads:
                 thread.join()
+            fills.shutdown()
             self.reporter.own = None
-            own.close()
-            self._presence.fenced_count += own.was_fenced
-        if backfills.has_caught_up:
-            self._held_back = frozenset()
-        if own.another_server is not None and not self.stop.is_set():
-            raise own.another_server
-        if own.is_paused and following is None:  # resumed, it goes on from the offset with the views of that time
-            following = replace(catalog, views=own.bound_views())
-        return following
+            self._presence.fenced_count += own.close()
+        return self._following(catalog, own, streamed, filling.result())
 
-    def _threads(self, catalog: Catalog, own: PipelineRun, backfills: Backfills) -> list[threading.Thread]:
-        """What is done beside the stream, not begun yet."""
+    def _following(self, catalog: Catalog, own: PipelineRun, streamed: Outcome, filled: Outcome) -> Catalog | None:
+        """What to go on with by how the stream and the fillings ended; None: the tables are described again first."""
+        for outcome in (streamed, filled):
+            if outcome.held_back is not None:
+                self._held_back = outcome.held_back
+        if filled.end is End.ANOTHER_SERVER and not self.stop.is_set():
+            assert filled.error is not None
+            raise filled.error  # the pipeline restarts, and then goes on or halts
+        is_again = End.AGAIN in (streamed.end, filled.end) and streamed.end is not End.DESCRIBE_AGAIN
+        # A paused one goes on from the offset, when it is resumed, with the views of that time.
+        return replace(catalog, views=own.bound_views()) if is_again or own.is_paused else None
+
+    def _threads(self, catalog: Catalog, own: PipelineRun) -> list[threading.Thread]:
+        """What is done beside the stream and the fillings, not begun yet."""
         new = NewDeclarations(catalog=catalog, own=own, is_busy=partial(_is_behind, own))
         beside = {
-            "backfill": backfills.run,
             "cleaner": self._cleaner(catalog, own).run,
             "mover": self._mover(catalog, own).run,
             "new declarations": new.run,
@@ -242,22 +249,16 @@ class Worker:
             if not is_said:
                 self.reporter.save()
 
-    def _stream(self, catalog: Catalog, own: PipelineRun, backfills: Backfills, ending: Stop) -> Catalog | None:
-        """Apply changes until it ends; returns what to go on with where it is to be read again."""
-        try:
-            with ending.telling(own.source.interrupt), self.stop.telling(ending.set):
-                own.pipeline.run(own.offset)
+    def _stream(self, own: PipelineRun, ending: Stop) -> Outcome:
+        """Apply changes until it ends."""
+        with ending.telling(own.source.interrupt), self.stop.telling(ending.set):
+            outcome = own.pipeline.run(own.offset)
+        if outcome.end is End.DONE:
             own.pipeline.save_now()
             own.pipeline.offsets.close()
-            if backfills.is_taken_again and not self.stop.is_set():
-                return replace(catalog, views=own.bound_views())
-        except ReadAgain as error:
-            _log.info("reading again without halted views", also_without=sorted(error.held_back))
-            self._held_back |= error.held_back
-            return replace(catalog, views=own.bound_views())
-        except DescribeAgain as error:
-            _log.info("a table changed: its views are bound to it as it is now", table=str(error))
-        return None
+        else:
+            _log.info("the pipeline is taken again", why=outcome.why, held_back=sorted(outcome.held_back or ()))
+        return outcome
 
     def _look(self, own: PipelineRun, began_at: float, session: Session) -> None:
         """At each renewal of the lease."""
@@ -272,7 +273,7 @@ class Worker:
         chosen = self.settings.cleaner
 
         def is_busy() -> bool:
-            return _is_behind(own) or bool(own.backfills) or any(view.move for view in own.life.views.values())
+            return _is_behind(own) or bool(own.fills.under_way) or any(view.move for view in own.life.views.values())
 
         return Cleaner(catalog=catalog, own=own, share=chosen.share / 2, rest_s=chosen.rest_s, is_busy=is_busy)
 

@@ -18,8 +18,11 @@ import pytest
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from offsets.lease import Lease
-from projectors import backfill, projection
+from projectors import projection
 from projectors.catalog import Catalog
+from projectors.fills.guarded import GuardedFill
+from projectors.fills.opening import open_filling
+from projectors.outcomes import DONE
 from projectors.pipeline_run import open_run
 from projectors.projection import Projections
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
@@ -159,7 +162,7 @@ class Story:
             assert own.pipeline.watermarks.wait([own.pipeline.watermarks.write()], stop, 20) is not None
             session = self._catalog.session()
             for view in own.life.on(session).to_backfill() if fill else []:
-                own.backfill(view, session).run()
+                assert open_filling(own, view, session).run() == DONE
             session.close()
         finally:
             stop.set()
@@ -265,7 +268,7 @@ def _watermark_version_too_high(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_sweep(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(backfill.Backfill, "_sweep", lambda *of: None)
+    patch.setattr(GuardedFill, "sweep", lambda *of: False)
 
 
 def _offset_saved_ahead_of_a_lost_batch(patch: pytest.MonkeyPatch) -> None:

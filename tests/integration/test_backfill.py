@@ -15,8 +15,10 @@ import redis
 from ingest.canonical import chunks
 from ingest.canonical.chunks import CanonicalRows
 from offsets.backfills import BackfillProgress
-from projectors import backfill
-from projectors.backfills import SIDE_BY_SIDE, Backfills
+from projectors.fills import guarded
+from projectors.fills.filling import Filling
+from projectors.fills.runner import SIDE_BY_SIDE, FillRunner
+from projectors.outcomes import DONE, End, Outcome
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash
@@ -149,7 +151,7 @@ def test_changes_during_a_fill_win_over_the_rows_it_read_before(
             owner.pass_everything()
 
         Chunks(monkeypatch, changes)
-        owner.backfill(VIEWS[store].id, chunk_rows=10).run()
+        owner.fill(VIEWS[store].id, chunk_rows=10)
         assert owner.state(VIEWS[store].id) == "filled"
         assert shelf.shown(store) == shelf.in_table()
         assert {3, 13, 23, 15, 25}.isdisjoint(shelf.shown(store))
@@ -190,7 +192,7 @@ def test_changes_that_the_stream_brings_after_the_fill_read_their_rows_end_right
             return written[-1]
 
         monkeypatch.setattr(made.watermarks, "write", release_at_the_end)
-        made.run()
+        assert made.run() == DONE
         assert len(written) == 2
         assert shelf.shown(store) == shelf.in_table()
 
@@ -203,8 +205,7 @@ def test_a_view_that_is_paused_during_its_fill_gets_neither_rows_nor_changes(
     view = VIEWS[store].id
     with owned(deployed([VIEWS[store]], *servers(shelf)), store) as owner:
         Chunks(monkeypatch, lambda: owner.pause(view))
-        with pytest.raises(StopRequested):
-            owner.backfill(view, chunk_rows=10).run()
+        assert owner.backfill(view, chunk_rows=10).run().end is End.AGAIN
         owner.look()
         assert owner.own.paused_views == [view] and owner.to_fill() == []
         shelf.execute("UPDATE fill.item SET name = 'changed' WHERE id IN (1, 50)")
@@ -264,12 +265,11 @@ def test_a_statement_before_a_view_s_watermark_has_it_filled_under_another_takin
             return write()
 
         monkeypatch.setattr(made.watermarks, "write", lose_values_first)
-        with pytest.raises(StopRequested):
-            made.run()
+        assert made.run().end is End.AGAIN
         assert owner.state(view) == "new"
         assert owner.own.life.projections.is_halted(view) and owner.own.life.wake.is_set()
     with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
-        owner.backfill(view).run()
+        owner.fill(view)
         assert owner.state(view) == "filled"
         shelf.execute("UPDATE fill.item SET name = 'live' WHERE id = 3")
         owner.pass_everything()
@@ -288,10 +288,7 @@ def test_a_statement_that_halts_the_view_during_its_fill_leaves_it_halted(
             owner.pass_everything()
 
         Chunks(monkeypatch, lose_values)
-        try:
-            owner.backfill(view, chunk_rows=10).run()
-        except StopRequested:
-            pass
+        owner.backfill(view, chunk_rows=10).run()
         assert owner.state(view) == "halted"
 
 
@@ -316,7 +313,7 @@ def test_no_chunk_is_read_in_a_snapshot_older_than_its_watermark(shelf: Shelf, m
         fetch = chunks.fetch_rows
         monkeypatch.setattr(made.rows, "_shows", late)
         monkeypatch.setattr(chunks, "fetch_rows", lambda *given: read.append(len(looks)) or fetch(*given))
-        made.run()
+        assert made.run() == DONE
         assert looks[:4] == [False, False, False, True] and min(read) == 4
         assert shelf.shown("mysql") == {1: "n1", 2: "late", 3: "n3"}
 
@@ -347,7 +344,7 @@ def test_a_chunk_that_waited_too_long_is_read_again_and_never_written(
 ) -> None:
     shelf.add(30)
     read = CanonicalRows.after
-    ages = iter([0.0, backfill.CHUNK_AGE_LIMIT_S + 1])
+    ages = iter([0.0, guarded.CHUNK_AGE_LIMIT_S + 1])
 
     def old(chunks: Any, after: Any, version: int) -> Any:
         found = read(chunks, after, version)
@@ -359,15 +356,16 @@ def test_a_chunk_that_waited_too_long_is_read_again_and_never_written(
     written: list[Any] = []
     with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
         made = owner.backfill(VIEWS["mysql"].id, chunk_rows=10)
-        write = made.sink.write
+        sink = made.strategy.sink  # type: ignore[attr-defined]
+        write = sink.write
 
         def seen(writes: Any, upto: Any) -> Any:
             written.extend(found.writes[15,][1] for found in writes if (15,) in found.writes)
             return write(writes, upto)
 
         monkeypatch.setattr(CanonicalRows, "after", old)
-        monkeypatch.setattr(made.sink, "write", seen)
-        made.run()
+        monkeypatch.setattr(sink, "write", seen)
+        assert made.run() == DONE
         assert written == [("newer",)]
         owner.pass_everything()
         assert shelf.shown("mysql") == shelf.in_table()
@@ -432,12 +430,9 @@ def test_a_fill_interrupted_after_every_chunk_shows_every_row_once(
     with owned(deployed([IndexTable("ix_keyed", entity, value="v")], shelf.world.mysql), "mysql") as owner:
 
         def filled() -> bool:
-            try:
-                owner.backfill("mysql:ix_keyed", chunk_rows=2).run()
-                return True
-            except StopRequested:
-                assert len(counts) < 20, "it does not come to an end"
-                return False
+            outcome = owner.backfill("mysql:ix_keyed", chunk_rows=2).run()
+            assert outcome == DONE or (outcome.end is End.AGAIN and len(counts) < 20), "it does not come to an end"
+            return outcome == DONE
 
         while not filled():
             pass
@@ -455,7 +450,7 @@ def test_pages_of_a_composite_key_read_no_more_rows_than_they_hold(shelf: Shelf)
     view = IndexTable("ix_pair", Entity("fill.pair"), value="v")
     shelf.execute("TRUNCATE TABLE performance_schema.events_statements_summary_by_digest")
     with owned(deployed([view], shelf.world.mysql), "mysql") as owner:
-        owner.backfill(view.id, chunk_rows=500).run()
+        owner.fill(view.id, chunk_rows=500)
     ((pages, examined, sent),) = shelf.rows(
         "SELECT SUM(count_star), SUM(sum_rows_examined), SUM(sum_rows_sent) FROM "
         "performance_schema.events_statements_summary_by_digest "
@@ -638,7 +633,7 @@ def test_chunks_of_wide_rows_are_cut_by_bytes_and_none_is_left_out(
     with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
         made = owner.backfill("mysql:ix_item")
         made.rows.chunk_bytes = 40_000
-        made.run()
+        assert made.run() == DONE
     assert shelf.shown("mysql") == shelf.in_table()
     assert sum(sizes) == 3_000 and sizes[0] == 1_500 and max(sizes[1:]) < 1_500, sizes
 
@@ -651,14 +646,15 @@ def test_a_store_that_held_nothing_of_a_view_is_not_swept(store: str, shelf: She
     shelf.add(30)
     with owned(deployed([VIEWS[store]], *servers(shelf)), store) as owner:
         made, looks = owner.backfill(VIEWS[store].id, chunk_rows=10), []
-        keys_below = made.sink.keys_below
+        sink = made.strategy.sink  # type: ignore[attr-defined]
+        keys_below = sink.keys_below
 
         def looked(*of: Any) -> Any:
             looks.append(of)
             return keys_below(*of)
 
-        made.sink.keys_below = looked
-        made.run()
+        sink.keys_below = looked
+        assert made.run() == DONE
         assert len(looks) == 1, "it is looked for older keys before the first chunk, and not again"
         assert owner.state(VIEWS[store].id) == "filled" and shelf.shown(store) == shelf.in_table()
 
@@ -700,19 +696,19 @@ def test_many_small_views_are_backfilled_side_by_side_under_shared_watermarks(
             marks.append(1)
             return write()
 
-        run = backfill.Backfill.run
+        run = Filling.run
 
-        def together(made: backfill.Backfill) -> None:
+        def together(made: Filling) -> Outcome:
             running.acquire()
             most[0] = max(most[0], count - running._value)
             try:
-                run(made)
+                return run(made)
             finally:
                 running.release()
 
         monkeypatch.setattr(owner.own.pipeline.watermarks, "write", counted)
-        monkeypatch.setattr(backfill.Backfill, "run", together)
-        rounds = threading.Thread(target=Backfills(owner.own).run)
+        monkeypatch.setattr(Filling, "run", together)
+        rounds = threading.Thread(target=FillRunner(owner.own).run)
         rounds.start()
         filled = [view.id for view in views if view.name != "ix_small5"]
         wait_for("the others are filled", lambda: all(owner.state(view) == "filled" for view in filled))

@@ -9,13 +9,13 @@ import pytest
 
 from ingest.canonical.chunks import CanonicalRows
 from offsets.views import ViewStates
+from projectors.outcomes import End
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import Entity
 from stack import Server
 from tests.integration.test_backfill import STORES, VIEWS, Shelf, servers
 from tests.support.pipelines import deployed, owned
 from tests.support.world import World
-from viewtail.changes.errors import StopRequested
 
 PARTITIONED = (
     "CREATE TABLE fill.item (id INT PRIMARY KEY, name VARCHAR(60), other VARCHAR(60)) PARTITION BY RANGE (id) "
@@ -132,7 +132,7 @@ def test_rows_that_a_fill_read_before_a_truncate_do_not_stay(shelf: Shelf, monke
             return found
 
         monkeypatch.setattr(CanonicalRows, "after", amid)
-        owner.backfill(view.id, chunk_rows=50).run()
+        owner.fill(view.id, chunk_rows=50)
         assert owner.state(view.id) == "filled"
         assert shelf.shown("mysql") == shelf.in_table() == {999: "new"}
 
@@ -153,8 +153,7 @@ def test_a_watermark_before_a_replacement_begins_no_fill(shelf: Shelf, monkeypat
             return begin(self, *arguments)
 
         monkeypatch.setattr(ViewStates, "begin_backfill", amid)
-        with pytest.raises(StopRequested):
-            owner.backfill(view.id).run()
+        assert owner.backfill(view.id).run().end is End.AGAIN
         owner.fill_all()
         assert shelf.shown("mysql") == shelf.in_table() == {}
 

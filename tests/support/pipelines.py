@@ -9,8 +9,10 @@ from contextlib import contextmanager
 
 from offsets.lease import Lease
 from offsets.views import Event
-from projectors.backfill import Backfill
 from projectors.catalog import Catalog
+from projectors.fills.filling import Filling
+from projectors.fills.opening import open_filling
+from projectors.outcomes import DONE
 from projectors.pipeline_run import PipelineRun, open_run
 from projectors.views import View
 from stack import Server
@@ -56,18 +58,25 @@ class Owner:
     def to_fill(self) -> list[str]:
         return self.own.life.on(self._session).to_backfill()
 
-    def backfill(self, view: str, chunk_rows: int = 5000) -> Backfill:
-        found = self.own.backfill(view, self._session)
-        found.rows.chunk_rows = chunk_rows
-        return found
+    def backfill(self, view: str, chunk_rows: int = 5000) -> Filling:
+        filling = open_filling(self.own, view, self._session)
+        filling.rows.chunk_rows = chunk_rows
+        return filling
+
+    def fill(self, view: str, chunk_rows: int = 5000) -> None:
+        """Once, to its end; raises what kept it from that."""
+        outcome = self.backfill(view, chunk_rows).run()
+        if outcome.error is not None:
+            raise outcome.error
+        assert outcome == DONE
 
     def fill_all(self) -> None:
         for view in self.to_fill():
-            self.backfill(view).run()
+            self.fill(view)
 
     def fill_again(self, view: str, chunk_rows: int = 5000) -> None:
         self.own.life.states.move(Event.REPLAYED, [view])
-        self.backfill(view, chunk_rows).run()
+        self.fill(view, chunk_rows)
 
     def pause(self, view: str) -> None:
         """As an operator does; the process sees it at its next `look`."""

@@ -16,8 +16,8 @@ from projectors.stores.topics.views import Topic
 from projectors.views import Entity
 from tests.support.fake_publisher import Broker, FakePublisher
 from tests.support.fake_source import FakeSource
+from tests.unit.test_fill_windows import TABLE
 from tests.unit.test_pipeline import at
-from tests.unit.test_stream_fill import TABLE
 from viewtail.changes.batches import (
     INSERT,
     Batch,

@@ -13,8 +13,8 @@ from projectors.proving.changed_keys import LookBack, Looked
 from projectors.stores.topics.views import Topic
 from projectors.views import Entity
 from tests.unit.test_binlog_range import TimedFake
+from tests.unit.test_fill_windows import TABLE
 from tests.unit.test_pipeline import at
-from tests.unit.test_stream_fill import TABLE
 from viewtail.changes.batches import INSERT, Batch, RowChanges, Watermark
 from viewtail.changes.errors import HistoryGoneError
 from viewtail.changes.positions import Position

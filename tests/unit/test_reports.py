@@ -40,7 +40,8 @@ def test_long_lines_of_several_pipelines_in_one_pipe_stay_whole() -> None:
 def test_what_a_pipeline_waits_for_at_its_source_is_told(of_source: str | None, of_rows: str | None) -> None:
     progress = SimpleNamespace(trouble=of_source, prepared=(0, 0))
     pipeline = SimpleNamespace(trouble=of_rows, vitals=SimpleNamespace(state="running", error=None))
-    own: Any = SimpleNamespace(pipeline=pipeline, source=SimpleNamespace(progress=progress), backfill_error=None)
+    own: Any = SimpleNamespace(pipeline=pipeline, source=SimpleNamespace(progress=progress))
+    own.fills = SimpleNamespace(trouble=None)
     reports: Any = SimpleNamespace(state="running", _error=None)
     assert Reporter._state(reports, own) == {"state": "retrying", "error": of_source or of_rows}
 

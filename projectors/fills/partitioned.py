@@ -1,10 +1,10 @@
-"""Views that several pipelines keep, one a partition of their source: who fills them, and when they are filled.
+"""Views that several pipelines keep, one a partition of their source: the first partition's fills them for all.
 
-Each partition has changes of some of a view's keys, a backfill has rows of all. So the pipeline of the first partition
-leads: it backfills once for all. Before its watermark every other one must get the view's changes, or those between
-would be missing. So a sibling whose view is new waits until it is past a watermark of its own, and then says `filling`:
-that it is ready. The leader begins when all are, and its end makes those `filled` that were ready before its watermark.
-A view that is new again in any of them is backfilled again.
+Each partition has changes of some of a view's keys, a filling has rows of all. Before the watermark of the first
+partition's filling every other pipeline must get the view's changes, or those between would be missing. So a pipeline
+whose view is new waits until it is past a watermark of its own, and then marks the view as `filling`: it is ready. The
+first one begins when all are, and its end makes those `filled` that were ready before its watermark. A view that is new
+again in any of them is filled again.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from viewtail.changes.pipelines import PipelineId
 
 
 @dataclass(frozen=True, slots=True)
-class Siblings:
-    """The pipelines of a source and a store, seen from one of them.
+class PartitionedFill:
+    """Which views one of these pipelines fills.
 
     Args:
-        pipelines: asks how many parts the source has now.
+        partitions: asks for the pipelines of all partitions that the source has now.
         now: a version that the pipeline is past.
     """
 
     identity: PipelineId
     database: str
-    pipelines: Callable[[PipelineId], Sequence[PipelineId]]
+    partitions: Callable[[PipelineId], Sequence[PipelineId]]
     now: Callable[[], int]
 
-    def to_backfill(self, life: ViewLife, session: Session, mine: list[str]) -> list[str]:
-        """Of the views that need a backfill here, `mine`, those that this pipeline runs now."""
+    def views_to_fill(self, life: ViewLife, session: Session, mine: list[str]) -> list[str]:
+        """Of the views that are to be filled here, `mine`, those that this pipeline fills now."""
         if self.identity.partition:
-            self._say_ready(life, mine)
+            self._mark_ready(life, mine)
             return []
-        names = {one.name for one in self.pipelines(self.identity)} - {self.identity.name}
+        names = {one.name for one in self.partitions(self.identity)} - {self.identity.name}
         if not names:
             return mine
         records = self._records(session, names)
@@ -59,11 +59,11 @@ class Siblings:
 
     @staticmethod
     def _begin_again(life: ViewLife, views: Collection[str], records: Sequence[Keeper]) -> None:
-        """A view that is filled here, and not with a sibling, lacks what that one lost."""
+        """A view that is filled here, and not in another partition, lacks what that one lost."""
         lacking = {record.name for _, record in records if record.state in (State.NEW, State.BACKFILLING)}
         life.states.move(Event.LOST, sorted(lacking.intersection(views)))
 
-    def _say_ready(self, life: ViewLife, views: Sequence[str]) -> None:
+    def _mark_ready(self, life: ViewLife, views: Sequence[str]) -> None:
         records = life.states.read_all(views)
         new = [view for view in views if records[view].state is State.NEW and life.gets_changes(view)]
         if new:
@@ -72,5 +72,5 @@ class Siblings:
                 life.states.begin_backfill(view, version, 0, "")
 
     def _records(self, session: Session, names: Collection[str]) -> list[Keeper]:
-        with reading(session, "reading the views of sibling pipelines") as cursor:
+        with reading(session, "reading the views of the other partitions") as cursor:
             return keepers.read(cursor, self.database, of=names)

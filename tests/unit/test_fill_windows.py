@@ -12,12 +12,12 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from projectors import stream_fill
 from projectors.binding import bind
 from projectors.every_change import EveryChange
+from projectors.fills import windows
+from projectors.fills.windows import Window, Windows
 from projectors.projection import Projected, followed_tables
 from projectors.stores.topics.views import Topic
-from projectors.stream_fill import Window, Windows
 from projectors.views import BoundView, Entity
 from tests.support.fake_publisher import Broker, FakePublisher
 from tests.support.running import wait_for
@@ -253,7 +253,7 @@ def test_a_window_that_was_waited_for_in_vain_is_not_written_later(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The fill reads the chunk again, so its rows would come twice.
-    monkeypatch.setattr(stream_fill, "WRITE_AGAIN_AFTER_S", 0.0)
+    monkeypatch.setattr(windows, "WRITE_AGAIN_AFTER_S", 0.0)
     window = scene.windows.open(scene.view)
     scene.offer(window, "second", (1, "a", 0))
     assert not is_done(scene, window)
@@ -264,7 +264,7 @@ def test_a_window_that_was_waited_for_in_vain_is_not_written_later(
 def test_a_window_that_is_being_written_is_waited_for_however_long(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_fill, "WRITE_AGAIN_AFTER_S", 0.0)
+    monkeypatch.setattr(windows, "WRITE_AGAIN_AFTER_S", 0.0)
     window = scene.windows.open(scene.view)
     scene.offer(window, "second", (1, "a", 0))
     batch = scene.batch(marks=("second",))

@@ -15,10 +15,11 @@ import structlog
 from ingest import Source
 from offsets.backfills import BackfillProgress
 from offsets.views import State, ViewRecord, ViewStates
+from projectors.outcomes import DONE, STOPPED, End, Outcome
 from projectors.view_life import ViewLife
 from projectors.watermarks import Watermarks
 from viewtail.changes.batches import STREAM_END
-from viewtail.changes.errors import SourceError, StopRequested
+from viewtail.changes.errors import SourceError
 from viewtail.changes.positions import Position
 
 _log = structlog.get_logger("viewtail.backfill")
@@ -78,17 +79,17 @@ def finish(
     watermarks: Watermarks,
     progress: Callable[[str], BackfillProgress],
     stop: threading.Event,
-) -> bool:
-    """Wait until the views that are being filled are; False where the pipeline must begin again for new ones."""
+) -> Outcome:
+    """Wait until the views that are being filled are; the pipeline begins again where some are new."""
     records = life.states.read_all(views)
     if any(record.state is State.NEW for record in records.values()):
-        return False
+        return Outcome(End.DESCRIBE_AGAIN, f"new views: {', '.join(sorted(views))}")
     version = watermarks.wait([STREAM_END], stop, WAIT_S)
     if stop.is_set():
-        raise StopRequested
+        return STOPPED
     if version is None:
-        return True  # it is far behind, and looked at again
+        return DONE  # it is far behind, and looked at again
     for name in records:
         progress(name).finish(version, None)
         _log.info("view filled from the topic", view=name)
-    return True
+    return DONE

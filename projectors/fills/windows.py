@@ -1,36 +1,25 @@
-"""Fills a view whose store keeps every change, in the order of the stream, while the pipeline goes on.
+"""What a pipeline that appends every change, and the fillings of its views, share: rows that the pipeline writes.
 
-Nothing guards such a store, so no row may come behind a later change of its key. Rows are read in chunks, each between
-two watermarks: the pipeline notes the keys that change from before the first one on. At the second one it writes the
-rows of the chunk whose keys did not change: they are as they were read, and whatever changed was written as a change.
-How far this has come is durable in the same step as the rows, so a row is not written twice.
+From the moment when a filling opens a window, the pipeline notes the keys that change. At a watermark it writes those
+of the filling's rows whose keys did not change: they are as they were read, and whatever changed was written as a
+change. How far the filling has come is durable in the same step as the rows, so a row is not written twice.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
-from ingest.canonical.chunks import Chunk, row_order
-from offsets.fill_keys import key_from_text, key_text
-from offsets.views import ViewRecord
-from projectors import failpoints
-from projectors.backfill import Backfill
 from projectors.projection import Projected
 from projectors.stores import Publisher
 from projectors.views import BoundView
 from viewtail.changes.batches import Batch, Origin
 from viewtail.changes.errors import StopRequested
-from viewtail.changes.rendering import key_renderer, render_key
-from viewtail.changes.writes import KeptChange, Key, Parked, ViewWrites
-
-_log = structlog.get_logger("viewtail.backfill")
+from viewtail.changes.rendering import key_renderer
+from viewtail.changes.writes import Key, Parked, ViewWrites
 
 WAIT_S = 0.25
 WRITE_AGAIN_AFTER_S = 300.0
@@ -172,116 +161,3 @@ class Windows:
         """It is filled, or begins anew."""
         with self._changed:
             self._sink.fills.pop(view, None)
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class StreamFill(Backfill):
-    """A backfill whose rows the pipeline itself writes."""
-
-    windows: Windows
-
-    def close(self) -> None:
-        """The sink is the pipeline's."""
-
-    def run(self) -> None:
-        """As Backfill.run."""
-        view = self.view.id
-        watermark = self._now()
-        place = self.windows.place_of(view)
-        is_used = self.life.states.read(view).incarnation == place  # an earlier backfill was of this topic
-        record, is_resumed = self._begin(watermark, place)
-        assert record.watermark_version is not None
-        if not is_resumed:
-            self.windows.forget(view)
-        try:
-            last_key = self._fill(record)
-            if is_used:
-                self._delete_stale(record, last_key)
-        finally:
-            self.windows.close(view)
-            self.rows.close()
-        self.progress.finish(self._now(), self._kept_count)
-        self.windows.forget(view)
-        self.vitals.state = "filled"
-        _log.info("view backfilled", view=view, rows=self._kept_count)
-
-    def _fill(self, record: ViewRecord) -> Key | None:
-        """The key of the last row."""
-        after = self._last_key(record)
-        while True:
-            window = self.windows.open(self.view)
-            version = self._now()
-            chunk = self.rows.after(after, version)
-            if chunk is None:
-                return after
-            if self._is_written(window, chunk, self.projections.of_rows(self.view.id, chunk.rows, version), record):
-                after = chunk.last_key
-                if chunk.is_last:
-                    return after
-            if self.stop.is_set() or self.life.projections.is_halted(self.view.id):
-                raise StopRequested
-
-    def _is_written(self, window: Window, chunk: Chunk, projected: Projected, record: ViewRecord) -> bool:
-        """Have a chunk written, and keep how far that is for `status`; False: read it again."""
-        note = self._note(record, chunk.last_key)
-        with self.life.gate.open(self.view.id, chunk.read_at) as is_right:
-            if self.life.gate.is_bound_since(self.view.id, self.bound_at):
-                raise StopRequested
-            if not is_right:
-                return False
-            self.watermarks.write(before=lambda token: self.windows.offer(window, token, projected, note))
-        if not self.windows.wait(window, self.stop):
-            return False
-        self.vitals.row_count += len(chunk.rows)
-        self._kept_count += sum(len(found.changes) for found in projected.writes)
-        self.progress.save(chunk.last_key, self.vitals.row_count, self._kept_count)
-        failpoints.reach("after chunk")
-        return True
-
-    def _delete_stale(self, record: ViewRecord, last_key: Key | None) -> None:
-        """Deletes of keys that the topic has and the view no longer shows: their own deletes may have been missed."""
-        self.vitals.state = "sweeping"
-        numbers = itertools.count(1)
-        while not self._are_swept(record, last_key or (), numbers):
-            if self.stop.is_set() or self.life.projections.is_halted(self.view.id):
-                raise StopRequested
-
-    def _are_swept(self, record: ViewRecord, last_key: Key, numbers: Iterator[int]) -> bool:
-        """False where the pipeline began again before a page was written."""
-        since = self.windows.open(self.view)
-        self._now()  # what was being written when the window was opened is in the topic
-        for page in self.windows.keys(self.view.id):
-            if not self._is_swept(since, dict(page), self._note(record, last_key, next(numbers))):
-                return False
-            if self.stop.is_set():
-                raise StopRequested
-        return True
-
-    def _is_swept(self, since: Window, page: dict[Key, int], note: str) -> bool:
-        window = self.windows.open(self.view, since)
-        version = self._now()
-        rows = self.rows.having(self.view.key, list(page), version)
-        projected = self.projections.of_rows(self.view.id, rows, version)
-        shown = {key for found in projected.writes for key in found.writes}
-        parked = self.dead_letters.keys_of(self.view.id) | {letter.key for letter in projected.parked}
-        stale = [
-            KeptChange(key, stored | 1, "delete", None, None)
-            for key, stored in page.items()
-            if key not in shown and render_key(key, self.view.key) not in parked
-        ]
-        if not stale:
-            return not window.is_void
-        deletes = Projected([ViewWrites(self.view.id, None, stale)])
-        self.watermarks.write(before=lambda token: self.windows.offer(window, token, deletes, note))
-        return self.windows.wait(window, self.stop)
-
-    def _note(self, record: ViewRecord, last_key: Key, swept: int = 0) -> str:
-        """How far the filling is, for the topic; no two of one filling are the same."""
-        text = key_text(last_key, row_order(self.view.table), record.watermark_version or 0)
-        return f'{text[:-1]},"swept":{swept}}}' if swept else text
-
-    def _last_key(self, record: ViewRecord) -> tuple[Any, ...] | None:
-        """Where the topic itself says that this filling is; MySQL may be behind it."""
-        text = self.windows.fill_of(self.view.id)
-        key, order, of = key_from_text(text or None)
-        return key or None if of == record.watermark_version and order == row_order(self.view.table) else None

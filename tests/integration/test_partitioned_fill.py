@@ -15,14 +15,14 @@ from offsets.backfills import SharedProgress
 from offsets.mysql import MySQLOffsets, OwnSession
 from offsets.views import Event, State, ViewStates
 from projectors.declared import declared
-from projectors.siblings import Siblings
+from projectors.fills.partitioned import PartitionedFill
 from projectors.views import BoundView
 from stack import Server
 from tests.contract.sinks import RedisHashOne
 from viewtail.changes.pipelines import PipelineId
 from viewtail.servers.sessions import MySQLAddress, open_session
 
-DATABASE = "siblings"
+DATABASE = "partitions"
 
 
 @dataclass
@@ -61,7 +61,7 @@ class One:
         """What its backfills do at each look."""
         family = self._family
         life: Any = self.life
-        return Siblings(self.identity, DATABASE, lambda _: family.all, family.now).to_backfill(
+        return PartitionedFill(self.identity, DATABASE, lambda _: family.all, family.now).views_to_fill(
             life, self.session, life.to_backfill()
         )
 
@@ -73,7 +73,7 @@ class One:
         view = self._family.view.id
         self.life.states.begin_backfill(view, self._family.now(), 1, "")
         names = {one.name for one in self._family.all} - {self.identity.name}
-        return SharedProgress(self.session, DATABASE, self.owner, view, "id", siblings=lambda: names)
+        return SharedProgress(self.session, DATABASE, self.owner, view, "id", others=lambda: names)
 
     def fill(self) -> None:
         self.begin().finish(self._family.now(), 5)

@@ -1,0 +1,1 @@
+"""Filling views from their tables, or from their topic: begin with filling.py."""
