@@ -18,7 +18,7 @@ _OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={collation}"
 
 SCHEMA_VERSION = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`schema_version` (
-  `version` SMALLINT UNSIGNED NOT NULL COMMENT 'that viewtail\'s own tables came to',
+  `version` SMALLINT UNSIGNED NOT NULL COMMENT 'that all tables here came to',
   `since` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when they did',
   PRIMARY KEY (`version`)
 ) {_OPTIONS} COMMENT='viewtail: the form of its own tables; the largest version counts'

@@ -1,7 +1,7 @@
 -- viewtail's own tables as version 1 (viewtail 0.2.0) made them, with a row in each. Migrations begin here: it stays as it is.
 
 CREATE TABLE IF NOT EXISTS `schema_version` (
-  `version` SMALLINT UNSIGNED NOT NULL COMMENT 'that viewtail's own tables came to',
+  `version` SMALLINT UNSIGNED NOT NULL COMMENT 'that all tables here came to',
   `since` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when they did',
   PRIMARY KEY (`version`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin COMMENT='viewtail: the form of its own tables; the largest version counts';
