@@ -31,6 +31,7 @@ lint: venv
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/vulture
+	$(BIN)/python docs/lint.py
 
 # In processes side by side, each with servers of its own, file by file: most tests wait more than they work.
 WORKERS ?= 2

@@ -168,7 +168,7 @@ its own topics, 10 partitions a shard. {processes} projector processes, {first} 
    MySQL well below 1 MiB. Or give each deployment its own database server for offsets: a deployment is a views.py with
    its settings, and a shard, or a group of shards, can be one. Deployments know nothing of each other.
 2. **Partitions.** Take as many as the projectors that you will ever run for a topic, not more. Partitions cannot be
-   taken away, and a key stays where it is only while their number stays.
+   taken away, and a key stays where it is only while their number stays ([more of them](deployments.md#kafka-between)).
 3. **Statements while nothing happens.** They grow with partitions, not with rows. Above some thousand a second, split
    the deployment.
 4. **A tailer.** One binlog is read by one process; that is what keeps it in order. Its rate is in

@@ -23,7 +23,7 @@ import stack.redis
 from stack.server import Server
 from tests.support import slices
 from tests.support.indices import Indices
-from tests.support.promised import PAGE, PromisedTests, is_full
+from tests.support.promised import PAGES, PromisedTests, is_full
 from tests.support.small_disk import SmallDisk
 from tests.support.teardown import BoundedTeardown
 
@@ -58,7 +58,7 @@ def logs_for_the_report() -> Iterator[None]:
     logging.root.handlers = handlers  # a command that ran in this process has set its own
 
 
-PROMISED = PromisedTests(PAGE)
+PROMISED = PromisedTests(*PAGES)
 
 
 def pytest_configure(config: pytest.Config) -> None:

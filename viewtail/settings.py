@@ -109,7 +109,7 @@ class ServeSettings(Group):
     entities: str = Field(
         "entities:entities", pattern=_MODULE_ATTRIBUTE, description="MODULE:ATTRIBUTE of the entities"
     )
-    host: Name = Field("127.0.0.1", description="address to listen on; it asks nobody who they are")
+    host: Name = Field("127.0.0.1", description="address to listen on; it has no authentication")
     port: int = Field(8080, ge=0, le=65535, description="port to listen on; 0: any that is free")
     max_body_bytes: int = Field(1 << 20, ge=1024, le=4 << 20, description="largest request of a command")
     members: Annotated[tuple[Origin, ...], BeforeValidator(_split)] = Field(
@@ -420,7 +420,7 @@ def _why_unknown(name: str, known: Sequence[str]) -> str:
     """Of a variable that is no setting."""
     if members := [setting for setting in known if setting.startswith(f"{name}__")]:
         return f"is a group of settings: set its members, e.g. {members[0]}"
-    return f"is not a setting{nearest(name, [*known, _CONFIG]) or '; docs/operations.md lists them all'}"
+    return f"is not a setting{nearest(name, [*known, _CONFIG]) or '; docs/reference.md lists them all'}"
 
 
 def _known_beside(path: _Path) -> str:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bench.lines import table
-from bench.live import RATE, WARM_S
+from bench.live import RATE
 from bench.peers.course import Figures, Sizes
-from bench.peers.readers import CONNECT, DEBEZIUM, MAXWELL
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +32,7 @@ class Source:
 def section(sources: list[Source], sizes: Sizes, rounds: int, command: str) -> str:
     """Everything that was measured."""
     parts = "\n\n".join(_part(source, sizes) for source in sources)
-    text = TEXT.format(
-        command=command, rounds=rounds, parts=parts, rate=RATE, live_s=sizes.live_s, warm_s=WARM_S, killed=sizes.killed,
-        single=sizes.single, bulk=sizes.bulk, debezium=_settings(DEBEZIUM), connect=_settings(CONNECT),
-        maxwell=_settings(MAXWELL),
-    )  # fmt: skip
+    text = TEXT.format(command=command, rounds=rounds, parts=parts)
     return "\n".join(map(_folded, text.splitlines())) + "\n"
 
 
@@ -84,10 +79,6 @@ def _better(ours: float, theirs: float, is_more_better: bool) -> float | None:
     return ours / theirs if is_more_better else theirs / ours
 
 
-def _settings(settings: Mapping[str, str]) -> str:
-    return ", ".join(f"`{name}={value}`" for name, value in settings.items())
-
-
 TEXT = """## Beside Debezium and Maxwell
 
 You want to know how the tailer stands beside others that read a binlog into Kafka. The command:
@@ -103,26 +94,5 @@ committed, some milliseconds after it was sent. The others send without transact
 get a message twice. The commits are also most of the processor time while little happens. Maxwell's messages hold the
 row and few words about it; ours are Debezium's, several times as large.
 
-How it is measured:
-
-- All readers of a server read the same rows of the same binlog in the same run, by turns; another one is first in each
-  round. Only one of them runs at a time. The topics have 4 partitions.
-- A drain: {single:,} single-row transactions and {bulk:,} rows in transactions of 500 are written twice while no reader
-  runs. Then the reader starts and goes on where it left off. The first of each warms it, since a JVM is slow at first;
-  the second counts. The time is that from the last message before it to its own last, by the broker's clock
-  (`message.timestamp.type=LogAppendTime`). A consumer then checks that each row is in the topic once.
-- Live: the warm reader runs while {rate} single-row transactions a second are committed, {warm_s:g} s that do not count
-  and {live_s:g} s that do. The time is from the end of COMMIT until a plain consumer (confluent-kafka,
-  `isolation.level=read_committed`) has the message.
-- Processor time and memory are those of all processes of the reader. The memory is the sum of each one's largest.
-- A kill: {killed:,} rows in transactions of 500 wait. When half of them is in the topic, the reader's processes get
-  SIGKILL. It is started again, and a read_committed consumer counts the messages of each row.
-
-How the readers are set up. All have acks=all and lz4; the JVMs may take 1 GiB of heap:
-
-- viewtail: `viewtail run` with one `Topic`, and no setting besides addresses.
-- Debezium: Kafka Connect, standalone, with {connect}; the connector with {debezium}. Kafka Connect can write each row
-  once (`exactly.once.source.support`) in its distributed mode only, which is not measured here.
-- Maxwell: {maxwell}. It is the newest release that Maven has, of 2019, and reads no MySQL of today. So it has a table
-  of its own, with viewtail on the same MariaDB beside it.
+[bench/README.md](../bench/README.md) says how it is measured, and how the readers are set up.
 """

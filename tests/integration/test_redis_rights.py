@@ -29,7 +29,7 @@ views = [
 ]
 """
 KEYS = [pattern for word in ("named", "of", "aged", "ages", "large") for pattern in (f"~{word}:*", f"~{{{word}:*")]
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "deployments.md"
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,8 @@ def client(redis_server: Server) -> Iterator[Redis]:
 
 
 def documented() -> list[str]:
-    """The rights in docs/operations.md."""
-    (line,) = re.findall(r"ACL SETUSER viewtail on >PASSWORD (.*)", OPERATIONS.read_text())
+    """The rights in docs/deployments.md."""
+    (line,) = re.findall(r"ACL SETUSER viewtail on >PASSWORD (.*)", PAGE.read_text())
     return str(line).split()
 
 
@@ -83,7 +83,7 @@ def test_check_fails_where_a_redis_user_may_not_ask_whose_a_place_is(
     assert {one["what"] for one in failed} >= {"view redis:user, its place"}
     for one in failed:
         assert "not known whose its place is" in one["seen"] and lacks in one["seen"], one
-        assert "docs/operations.md" in one["seen"]
+        assert "docs/deployments.md" in one["seen"]
 
 
 def test_the_documented_rights_of_a_redis_user_suffice(run: Run, client: Redis, mysql_server: Server) -> None:

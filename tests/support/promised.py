@@ -1,4 +1,4 @@
-"""Fails a full run of the tests in which a test that docs/failures.md names was not run, or did not pass.
+"""Fails a full run of the tests in which a test that the pages of failures name was not run, or did not pass.
 
 That a test exists (tests/unit/test_docs.py looks) is not enough: a skipped or deselected one shows nothing. Only what
 `make test` leaves out (tests/support/slices.py) is for `make whole` to run. Where tests run side by side, the process
@@ -14,30 +14,33 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/failures.md"
-_NAMED = re.compile(r"`(tests/[\w/]+\.py::\w+)`")
+_DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = (_DOCS / "failures.md", _DOCS / "failures-views.md")
+_NAMED = re.compile(r"`((?:tests/[\w/]+\.py::)?test_\w+)`")
 _IS_FULL, _LEFT = "is_full", "left"  # what is told to workers, and by them
 
 
 def named_in(page: Path) -> frozenset[str]:
-    """The tests that a page names, as 'tests/FILE.py::test_name'."""
+    """The tests that a page names, as 'test_name', or as 'tests/FILE.py::test_name' where several have the name."""
     return frozenset(_NAMED.findall(page.read_text()))
 
 
-def missing_from(page: Path, passed: Iterable[str], failed: Iterable[str], left: Iterable[str]) -> list[str]:
-    """The tests that a page names of which no case passed, or any failed; given are the names of the cases.
+def missing_from(pages: Iterable[Path], passed: Iterable[str], failed: Iterable[str], left: Iterable[str]) -> list[str]:
+    """The tests that pages name of which no case passed, or any failed; given are the names of the cases.
 
     Not those that were `left` out, by the names of the tests.
     """
-    bare = [{case.partition("[")[0] for case in cases} for cases in (passed, failed)]
-    return sorted(named_in(page) - (bare[0] - bare[1]) - {*left})
+    ran, broken = ({case.partition("[")[0] for case in cases} for cases in (passed, failed))
+    fine = {*(ran - broken), *left}
+    fine |= {test.rpartition("::")[2] for test in fine}
+    return sorted(name for page in pages for name in named_in(page) - fine)
 
 
 class PromisedTests:
     """A pytest plugin. A run of chosen tests is not looked at."""
 
-    def __init__(self, page: Path) -> None:
-        self._page = page
+    def __init__(self, *pages: Path) -> None:
+        self._pages = pages
         self._passed: set[str] = set()
         self._failed: set[str] = set()
         self._left: set[str] = set()  # tests
@@ -69,10 +72,10 @@ class PromisedTests:
             return
         if exitstatus != pytest.ExitCode.OK or not is_full(session.config):
             return
-        missing = missing_from(self._page, self._passed, self._failed, self._left)
+        missing = missing_from(self._pages, self._passed, self._failed, self._left)
         if missing:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-            self._tell(session.config, f"{self._page.name} names tests that did not run and pass:", *missing)
+            self._tell(session.config, "docs/failures*.md name tests that did not run and pass:", *missing)
 
     def pytest_terminal_summary(self, config: pytest.Config) -> None:
         if self._left_count:

@@ -20,7 +20,7 @@ from stack.places import CHECKOUT
 
 PYPROJECT: dict[str, Any] = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
 PACKAGES: list[str] = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-PAGES = ("README.md", "docs/operations.md", "docs/servers.md", "docker-compose.yml")
+PAGES = ("README.md", "docs/deployments.md", "docs/servers.md", "docker-compose.yml")
 
 
 def context() -> list[str]:

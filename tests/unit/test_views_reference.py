@@ -25,7 +25,7 @@ DECLARATIONS = {
 MISTAKES = [
     (declaration, message)
     for body in SECTIONS.values()
-    for declaration, message in re.findall(r"^\| `(\w+\(.*\))` \| (.+?) \| .+ \|$", body, re.MULTILINE)
+    for declaration, message in re.findall(r"^\| `(\w+\(.*\))` \| (.+) \|$", body, re.MULTILINE)
 ]
 
 

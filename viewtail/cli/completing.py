@@ -1,4 +1,4 @@
-"""What a shell offers for the name of a view: those that views.py declares."""
+"""Completes the name of a view in a shell, from those that views.py declares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command ends: with an exit code, and with one message on stderr for every error."""
+"""Ends a command: it returns the exit code, and prints one message on stderr for every error."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def say(message: str) -> None:
 
 
 def _is_of_output(error: OSError) -> bool:
-    """Whether a full disk or a device that takes nothing is behind stdout."""
+    """Return True if stdout leads to a full disk or to a device that takes nothing."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG) and error.filename is None
 
 
 def _say_misuse(error: typer.exceptions.TyperException) -> None:
-    """What is wrong with the command line, and where its help is."""
+    """Print what is wrong with the command line, and where its help is."""
     message = error.format_message()
     if not message.strip():
         return  # nothing was given, and the help was printed
@@ -76,7 +76,7 @@ def _silence_stdout() -> None:
 
 
 def _unexpected(error: Exception) -> str:
-    """Where a fault of viewtail's own is. Its text stays out: nobody knows what it holds."""
+    """Return where a fault of viewtail's own is, without its text, which may hold row values."""
     frames = traceback.extract_tb(error.__traceback__)
     calls = " < ".join(frame.name for frame in reversed(frames[-4:]))
     return f"{type(error).__name__}{place_of(error)} ({calls}): a fault in viewtail; please report this line"

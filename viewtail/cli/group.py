@@ -31,7 +31,7 @@ class _Command(typer.core.TyperCommand):
 
 
 class Group(typer.core.TyperGroup):
-    """Whose own options are refused when they are empty."""
+    """A group of commands that refuses empty options of its own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _require_texts(self, ctx, args)
@@ -39,7 +39,7 @@ class Group(typer.core.TyperGroup):
 
 
 class Commands(typer.Typer):
-    """Of which each refuses an empty option."""
+    """Commands each of which refuses an empty option."""
 
     def command(self, *names: Any, **given: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:
         return super().command(*names, cls=_Command, **given)

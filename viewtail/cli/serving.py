@@ -21,8 +21,8 @@ def serve(context: typer.Context, host: Host = None, port: Port = None) -> int:
     """Serve commands to event-sourced entities, and their states, over HTTP until SIGTERM or Ctrl-C.
 
     POST /ENTITY/ID/COMMAND with an Idempotency-Key header, GET /ENTITY/ID, /openapi.json, /livez, /readyz. The entities
-    are those of entities.py. A stop answers what was accepted. The command asks nobody who they are: put a proxy that
-    does before it.
+    are those of entities.py. A stop answers what was accepted. The command has no authentication: put a proxy that
+    authenticates before it.
     """
     from viewtail.commands.serve import serve as command
 

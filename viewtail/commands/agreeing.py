@@ -8,7 +8,7 @@ from viewtail.changes.errors import MisuseError
 
 
 def agreed(question: str, *, is_yes: bool) -> bool:
-    """Whether the operator agrees. Raises MisuseError where nobody can be asked."""
+    """Ask the operator, and return True if they agree. Raises MisuseError where nobody can be asked."""
     if is_yes:
         return True
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

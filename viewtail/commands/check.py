@@ -49,7 +49,7 @@ def check(loaded: settings.Settings, *, as_json: bool) -> int:
 
 
 def _previous(loaded: settings.Settings, views: Sequence[View]) -> list[Finding]:
-    """What is declared for nothing."""
+    """Warn of each previous= that has no effect under the settings."""
     why, mend = "readers see the view change, and there is no way back", "VIEWTAIL_RUN__ON_CHANGE=beside"
     seen = "previous= has no effect while VIEWTAIL_RUN__ON_CHANGE is in_place"
     in_place = loaded.run.on_change == "in_place"
@@ -57,7 +57,7 @@ def _previous(loaded: settings.Settings, views: Sequence[View]) -> list[Finding]
 
 
 def _other_app(loaded: settings.Settings) -> list[Finding]:
-    """Whether somebody else uses the database of viewtail's own tables."""
+    """Warn if another app uses the database of viewtail's own tables."""
     catalog = Catalog(servers=loaded.servers())
     with suppress(ViewtailError):  # a server that is away is a finding already
         declared = {view.id for view in declarations.load(loaded.views)}

@@ -52,7 +52,7 @@ def check(loaded: Settings, file: Path, *, database: str | None, is_offline: boo
 
 @contextmanager
 def _of_source(loaded: Settings, views: Sequence[View], default: str) -> Iterator[Contract]:
-    """With the tables as they are now."""
+    """Yield the contract with the tables as the source has them now."""
     with closing(open_session(loaded.asked_with(QUESTION.once()).source_address(), role="source")) as connection:
         yield Contract(views, partial(describe, connection), default, folds_names(connection))
 
@@ -71,7 +71,7 @@ def _text(file: Path) -> str:
 
 
 def _only_schema(views: Sequence[View]) -> str:
-    """Of statements that name no database; '' where the views do not agree on one."""
+    """Return the database of statements that name none; '' where the views do not agree on one."""
     schemas = {view.entity.schema_and_table[0] for view in views}
     return schemas.pop() if len(schemas) == 1 else ""
 

@@ -89,7 +89,7 @@ def _toml(loaded: settings.Settings, source: str | None) -> str:
     """The settings file: what came from the environment stays there."""
     lines = [
         "# Settings of viewtail. The environment wins over this file: VIEWTAIL_SOURCE__URL is url under [source].",
-        "# docs/operations.md lists them all. A # @ / or : in a password is percent-encoded; or use password_file.",
+        "# docs/reference.md lists them all. A # @ / or : in a password is percent-encoded; or use password_file.",
         "",
         f"views = {_string(loaded.views)}",
     ]

@@ -1,4 +1,4 @@
-"""How records are printed: JSON for programs, a table for people. Versions are strings in JSON (2^53)."""
+"""Prints records: JSON for programs, a table for people. Versions are strings in JSON (2^53)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def beside(own: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-    """What viewtail knows of a record, before its content; with a _ where the content has the name itself."""
+    """Put what viewtail knows of a record before its content, with a _ where the content has that name too."""
     return {f"_{name}" if name in content else name: value for name, value in own.items()} | dict(content)
 
 

@@ -1,4 +1,4 @@
-"""How far a long command is: a bar with rate and estimate on a terminal, a plain line now and then otherwise."""
+"""Shows how far a long command is: a bar with rate and estimate on a terminal, a plain line now and then otherwise."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SAY_EVERY_S = 5.0
 
 
 class Say(Protocol):
-    """Told often; shows it now and then."""
+    """Is called often, and shows the progress now and then."""
 
     def __call__(self, done: int, total: int, more: str = "") -> None: ...
 
 
 @contextmanager
 def progress(title: str, unit: str) -> Iterator[Say]:
-    """On stderr. `total` may be an estimate, and 0 where there is none."""
+    """Show progress on stderr. `total` may be an estimate, and 0 where there is none."""
     if not sys.stderr.isatty():
         yield _Lines(title, unit)
         return

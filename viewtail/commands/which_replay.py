@@ -1,4 +1,4 @@
-"""Which replay is meant by what stands behind `viewtail replay`, and whether that goes together."""
+"""Decides which replay the arguments of `viewtail replay` ask for, and refuses those that do not go together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Work = Callable[[Settings], int]  # of one deployment; returns the exit code
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """As given on the command line."""
+    """The arguments of `viewtail replay`, as given on the command line."""
 
     views: Sequence[str]
     all_views: bool
@@ -34,12 +34,12 @@ class Asked:
 
     @property
     def is_of_one(self) -> bool:
-        """Whether one view is named, and nothing else."""
+        """True if exactly one view is named."""
         return len(self.views) == 1 and not self.all_views
 
 
 def work_of(asked: Asked) -> Work:
-    """What is to be done in each deployment. Raises MisuseError, BadParameter for what does not go together."""
+    """Return what each deployment is to do. Raises MisuseError, BadParameter for what does not go together."""
     if asked.into is not None:
         return _since(asked, asked.into)
     asked.selected.check()

@@ -39,7 +39,7 @@ class ViewStatus:
     state: State
     reason: str | None  # why it is halted, or paused
     filled_percent: float | None  # None when it cannot be told; 100 when filled
-    row_count: int  # filling: rows read; filled: rows that its last backfill wrote, see docs/operations.md
+    row_count: int  # filling: rows read; filled: rows that its last backfill wrote, see docs/reference.md
     row_estimate: int
     rows_per_second: float  # of the backfill
     eta_s: float | None

@@ -20,7 +20,7 @@ _DENIED = (exceptions.AuthenticationError, exceptions.AuthorizationError, except
 # redis-py cuts the word off the text for those that it has a class for; what a script may not do has words of its own.
 _SAYS_DENIED = re.compile(r"\b(NOAUTH|WRONGPASS|NOPERM)\b|ACL failure in script|The user executing the script")
 CHECK_RIGHTS = (
-    "Check user, password and permissions (ACL) of viewtail in Redis: docs/operations.md, Redis, has the ACL SETUSER"
+    "Check user, password and permissions (ACL) of viewtail in Redis: docs/deployments.md, Redis, has the ACL SETUSER"
 )
 
 
