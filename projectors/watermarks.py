@@ -25,7 +25,7 @@ from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.backfill")
 
-_WRITE_AGAIN_AFTER_S = 300.0  # the pipeline is as far behind as that, or could not read the watermark
+_WRITE_AGAIN_AFTER_S = 30.0  # one may have passed while its topic got no changes, or could not be read
 LOOK_AFTER_S = 15.0  # why one does not come
 _REMEMBERED = 1000
 _KEEP_SESSION_S = 5.0

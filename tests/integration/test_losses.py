@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import redis
 
-from projectors.binding import earlier_fingerprint
 from projectors.catalog import bound_to_what_fits
 from projectors.outcomes import STOPPED, End
 from projectors.stores.elasticsearch.views import SearchIndex
@@ -56,46 +55,6 @@ def test_a_view_taken_out_and_put_back_is_filled_again(shelf: Shelf) -> None:
         assert owner.to_fill() == [view.id], "the other one missed nothing"
         owner.fill_all()
         assert shelf.shown("mysql") == {2: "new", 3: "n3"}
-
-
-def test_tables_of_an_earlier_viewtail_get_what_they_lack_and_nothing_is_filled_again(shelf: Shelf) -> None:
-    shelf.add(3)
-    filled(shelf, [VIEWS["mysql"]], "mysql")
-    shelf.execute(
-        "ALTER TABLE viewtail.view DROP COLUMN declaration",
-        "ALTER TABLE viewtail.pipeline ADD epoch SMALLINT UNSIGNED NULL, ADD binlog_file VARCHAR(255) NULL, "
-        "ADD start_position BIGINT UNSIGNED NULL, ADD end_position BIGINT UNSIGNED NULL, ADD gtid VARCHAR(128) NULL",
-        "UPDATE viewtail.pipeline SET epoch = JSON_VALUE(position, '$.epoch'), "
-        "binlog_file = JSON_VALUE(position, '$.file'), start_position = JSON_VALUE(position, '$.start'), "
-        "end_position = JSON_VALUE(position, '$.end'), gtid = JSON_VALUE(position, '$.gtid')",
-        "ALTER TABLE viewtail.pipeline DROP COLUMN position",
-    )
-    with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
-        assert owner.to_fill() == []
-        shelf.execute("UPDATE fill.item SET name = 'new' WHERE id = 2")
-        owner.pass_everything()
-    assert shelf.rows("SELECT LENGTH(declaration) FROM viewtail.view") == [(64,)]
-    assert "gtid_base" in shelf.rows("SELECT position FROM viewtail.pipeline")[0][0]
-    assert shelf.shown("mysql")[2] == "new"
-
-
-def test_a_view_with_a_function_that_an_earlier_viewtail_filled_is_not_filled_again(shelf: Shelf) -> None:
-    """It took all columns of the table for used: the fingerprint of that is known while the table is as it was."""
-    shelf.add(3)
-    view = IndexTable("ix_item", ITEM, value="name", where=lambda row: row["id"] > 1)
-    filled(shelf, [view], "mysql")
-    (bound,) = deployed([view], *servers(shelf)).views
-    earlier = f"UPDATE viewtail.view SET fingerprint = '{earlier_fingerprint(bound)}'"
-    shelf.execute(earlier)
-    with owned(deployed([view], *servers(shelf)), "mysql") as owner:
-        assert owner.to_fill() == []
-        assert shelf.rows("SELECT fingerprint, state FROM viewtail.view") == [(bound.fingerprint, "filled")]
-    shelf.execute("ALTER TABLE fill.item ADD COLUMN more INT")
-    with owned(deployed([view], *servers(shelf)), "mysql") as owner:
-        assert owner.to_fill() == [], "the function does not look at that column"
-    shelf.execute("ALTER TABLE fill.item ADD COLUMN other_than_then INT", earlier)
-    with owned(deployed([view], *servers(shelf)), "mysql") as owner:
-        assert owner.to_fill() == [view.id], "what it was filled with is not known"
 
 
 def test_looking_for_new_views_spends_no_numbers(shelf: Shelf) -> None:

@@ -90,12 +90,10 @@ class FakeSink:
     def __init__(self, views: Sequence[BoundView], store: FakeStore | None = None) -> None:
         self.store = FakeStore() if store is None else store
         self.faults = Faults()
-        self.prepare_count = 0
         self._views = {view.id: view for view in views}
         self._is_connected = False
 
     def prepare(self, on_missing: OnMissing = ignored) -> dict[str, str]:
-        self.prepare_count += 1
         self._is_connected = True
         if self.store.witness is None:
             on_missing(frozenset(self._views))

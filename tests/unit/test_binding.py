@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from projectors.binding import bind, declaration_hash, earlier_fingerprint
+from projectors.binding import bind, declaration_hash
 from projectors.function_source import function_source
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
@@ -413,19 +413,6 @@ def function(tmp_path: Path, text: str, name: str = "f") -> Callable[[Mapping[st
     spec.loader.exec_module(module)
     found: Callable[[Mapping[str, Any]], Any] = getattr(module, name)
     return found
-
-
-def test_the_fingerprint_that_earlier_viewtails_stored_for_a_function_is_known(tmp_path: Path) -> None:
-    """Recorded before functions had columns of their own: it took in the types of all."""
-    is_old = function(tmp_path, "def is_old(row):\n    return row['age'] > 90\n", "is_old")
-    (view,) = bound(IndexTable("i", user, value="email", where=is_old))
-    assert (
-        earlier_fingerprint(view)
-        == "2bd5cb166376966bd85d35984883a754db8e19ec1a67deb2065f69c5fe2bb113"
-        != view.fingerprint
-    )
-    (plain,) = bound(IndexTable("i", user, value="email"))
-    assert earlier_fingerprint(plain) == plain.fingerprint
 
 
 SAME = [
