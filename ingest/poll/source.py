@@ -53,8 +53,8 @@ ROW_BYTES = 100  # of a row that waits to be written, beside its texts
 class _Marks:
     """The watermarks of one session: asked for more often while somebody waits for some."""
 
-    def __init__(self, table: str, connection: Connection) -> None:
-        self._table, self._connection = table, connection
+    def __init__(self, select: str, connection: Connection) -> None:
+        self._select, self._connection = select, connection
         self._asked = LastAnswer()
         self._new: dict[str, str] = {}
         self._asked_at = self._found_at = float("-inf")
@@ -67,10 +67,10 @@ class _Marks:
         return self._new
 
     def _ask(self, passed: Mapping[str, str]) -> dict[str, str]:
-        if not self._table:
+        if not self._select:
             return {}
         with _polling():
-            rows = self._asked.ask(self._connection, f"SELECT name, token FROM {self._table}")
+            rows = self._asked.ask(self._connection, self._select)
         return {name: token for name, token in rows if passed.get(name) != token}
 
 
