@@ -1,9 +1,8 @@
-"""The foreign keys that delete or change rows of some tables by themselves, as the server shows them now.
+"""Reads the foreign keys that delete or change rows of a table by themselves, as the server has them now.
 
-Their columns are in information_schema, their rules are read from SHOW CREATE TABLE: MariaDB keeps
-information_schema.referential_constraints from a user who may only SELECT, and answers as if there were none. It opens
-no session and decides no transaction.
-"""
+Their columns are in information_schema, their rules are read from SHOW CREATE TABLE: MariaDB hides
+information_schema.referential_constraints from a user who may only SELECT, and answers as if there were none. This
+module opens no session and decides no transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _NOT_THERE = (ER.BAD_DB_ERROR, ER.NO_SUCH_TABLE)
 
 
 def cascading_keys(connection: Connection, schema: str, name: str) -> list[ForeignKey]:
-    """Those of one table; none of one that is not there, or of which the user may see nothing."""
+    """The cascading keys of one table; empty if the table does not exist, or the user may not see it."""
     of_key: dict[str, list[tuple[str, ...]]] = {}
     try:
         # A plain cursor: the caller's session may give rows in another form.
@@ -41,12 +40,12 @@ def cascading_keys(connection: Connection, schema: str, name: str) -> list[Forei
             created = _created(cursor, schema, name) if of_key else ""
     except pymysql.err.MySQLError as error:
         raise source_error(error, connection) from None
-    found = [_foreign_key(created, (schema, name), key, rows) for key, rows in of_key.items()]
-    return [key for key in found if key.on_delete in _CHANGE_ROWS or key.on_update in _CHANGE_ROWS]
+    keys = [_foreign_key(created, (schema, name), key, rows) for key, rows in of_key.items()]
+    return [key for key in keys if key.on_delete in _CHANGE_ROWS or key.on_update in _CHANGE_ROWS]
 
 
 def _created(cursor: pymysql.cursors.Cursor, schema: str, name: str) -> str:
-    """The table's CREATE TABLE; '' where the user may not see it whole."""
+    """The table's CREATE TABLE; '' if the user may not see all of it."""
     try:
         cursor.execute(f"SHOW CREATE TABLE {quote(schema, name)}")
         return str((cursor.fetchone() or ("", ""))[1])
@@ -61,9 +60,9 @@ def _foreign_key(created: str, table: tuple[str, str], name: str, rows: Sequence
     parent = schemas[0], tables[0]
     of = f"(?:{_written(parent[0])}[.])?{_written(parent[1])}"
     clause = f"CONSTRAINT {_written(name)} FOREIGN KEY {_list(columns)} REFERENCES {of} {_list(referenced)}{_RULES}"
-    found = re.search(clause, created)
-    # Where the statement does not say it, each rule may be one that changes rows: to look for that harms nobody.
-    on_delete, on_update = (found["on_delete"], found["on_update"]) if found else ("CASCADE", "CASCADE")
+    match = re.search(clause, created)
+    # If the statement does not show the rules, assume that they change rows: a needless check does no harm.
+    on_delete, on_update = (match["on_delete"], match["on_update"]) if match else ("CASCADE", "CASCADE")
     return ForeignKey(
         name=name,
         table=table,
@@ -80,18 +79,19 @@ def _list(names: Sequence[str]) -> str:
 
 
 def _written(name: str) -> str:
-    """A pattern of a name as the statement has it: MariaDB does not double the backticks of a key's parts."""
+    """A pattern for a name in the statement: MariaDB does not double the backticks in a key's parts."""
     return f"`(?:{re.escape(name)}|{re.escape(name.replace('`', '``'))})`"
 
 
 def cascading_ancestry(connection: Connection, tables: list[tuple[str, str]]) -> list[ForeignKey]:
-    """Those of some tables, of the tables that they refer to, and so on: a cascade goes through all of them."""
-    found: list[ForeignKey] = []
+    """The cascading keys of some tables, of the tables that they refer to, and so on: a cascade goes through all of
+    them."""
+    all_keys: list[ForeignKey] = []
     known = set(tables)
     waiting = list(tables)
     while waiting:
         keys = cascading_keys(connection, *waiting.pop())
-        found += keys
+        all_keys += keys
         waiting += dict.fromkeys(key.parent for key in keys if key.parent not in known)
         known.update(key.parent for key in keys)
-    return found
+    return all_keys

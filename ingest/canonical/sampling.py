@@ -24,27 +24,27 @@ def sampled(connection: Connection, table: Table, names: Sequence[str], count: i
     """At most `count` different rows that meet the condition `only`, with the columns of these names."""
     if table.parts:
         a_table = -(-count // len(table.parts))
-        return [row for one in table.each for row in sampled(connection, one, names, a_table, only)][:count]
+        return [row for part in table.each for row in sampled(connection, part, names, a_table, only)][:count]
     by_name = {column.name: column for column in table.columns}
     columns = [by_name[name] for name in names]
     paging = [by_name[name] for name in table.paging_key]
     selected = f"SELECT {select_list(columns)} FROM {quote(table.schema, table.name)}"
     every = where_all(only)
-    found: dict[str, Row] = {}
+    rows_by_text: dict[str, Row] = {}
 
     def read(behind: str) -> None:
         for row in fetch_rows(connection, f"{selected} {behind}", columns):
-            found[repr(row)] = row
+            rows_by_text[repr(row)] = row
 
     read(f"{every} {_in_order(paging, 'ASC')} LIMIT {count + 1:d}")
-    if len(found) > count:
-        found.clear()
+    if len(rows_by_text) > count:
+        rows_by_text.clear()
         for behind in _behind(connection, table, paging, count, only):
             read(behind)
-            if len(found) >= count:
+            if len(rows_by_text) >= count:
                 break
     connection.commit()
-    return list(found.values())[:count]
+    return list(rows_by_text.values())[:count]
 
 
 def _behind(connection: Connection, table: Table, paging: Sequence[Column], count: int, only: str) -> Iterator[str]:

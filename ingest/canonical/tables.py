@@ -1,7 +1,6 @@
-"""What a canonical table looks like: its columns and keys, as information_schema shows them now.
+"""Describes a canonical table: its columns and keys, as information_schema shows them now.
 
-It opens no session and decides no transaction.
-"""
+It opens no session and decides no transaction."""
 
 from __future__ import annotations
 
@@ -65,14 +64,14 @@ class Descriptions:
         """Raises DeclarationError when there is no such table, when the user may not see it, and for a view."""
         if (parts := self._parts.get((schema, name))) is not None:
             return self._of_pattern(schema, name, parts)
-        found, whole = _of(self._tables, schema, name, self._asked), full_name(schema, name)
+        described, whole = _of(self._tables, schema, name, self._asked), full_name(schema, name)
         columns = _of(self._columns, schema, name, self._asked)
-        if not columns or not found:
+        if not columns or not described:
             raise DeclarationError(
                 f"table {whole} does not exist, or the user {self._user} may not see it: check the name, "
                 f"or GRANT SELECT ON {quote(schema, name)} to that user"
             )
-        schema, name, kind = found[0]
+        schema, name, kind = described[0]
         if kind not in ("BASE TABLE", "SYSTEM VERSIONED"):
             raise DeclarationError(
                 f"{whole} is no base table but a {str(kind).lower()}: its changes are not in the binlog. "
@@ -131,14 +130,14 @@ def parts_of(connection: Connection, schema: str, pattern: str) -> list[str]:
         raise source_error(error, connection) from None
 
 
-def _difference(one: Table, other: Table) -> str | None:
-    for before, now in zip_longest(one.columns, other.columns):
+def _difference(first: Table, second: Table) -> str | None:
+    for before, now in zip_longest(first.columns, second.columns):
         if before != now:
             at = before or now
             assert at is not None
             here, there = (f"{c.name} {c.declared}" if c else "nothing" for c in (before, now))
             return f"where one has {here}, the other has {there}" if here != there else f"column {at.name} differs"
-    if one.primary_key != other.primary_key:
+    if first.primary_key != second.primary_key:
         return "it has another primary key"
     return None
 
@@ -165,7 +164,7 @@ _ByTable = dict[tuple[str, str], list[Any]]
 
 def _by_table(connection: Connection, tables: _Names, of: str, columns: str, order: str) -> _ByTable:
     """Rows of one of information_schema's tables, each with schema and table name first."""
-    found: _ByTable = {}
+    by_table: _ByTable = {}
     sql = (
         f"SELECT table_schema, table_name, {columns} FROM information_schema.{of} "
         f"WHERE table_schema IN %s AND table_name IN %s ORDER BY {order}"
@@ -176,31 +175,31 @@ def _by_table(connection: Connection, tables: _Names, of: str, columns: str, ord
             for group in facts_of(connection).lookups(tables) if tables else ():
                 cursor.execute(sql, (sorted({schema for schema, _ in group}), sorted({name for _, name in group})))
                 for row in cursor.fetchall():
-                    found.setdefault((row[0], row[1]), []).append(row)
+                    by_table.setdefault((row[0], row[1]), []).append(row)
     except pymysql.err.MySQLError as error:
         raise source_error(error, connection) from None
-    return found
+    return by_table
 
 
-def _of(found: _ByTable, schema: str, name: str, asked: _Names) -> list[Any]:
+def _of(by_table: _ByTable, schema: str, name: str, asked: _Names) -> list[Any]:
     """The rows of a table. The server may call it otherwise in case, unless that is another one that was asked for."""
-    if (schema, name) in found:
-        return found[schema, name]
-    others = {key: rows for key, rows in found.items() if key not in asked}
+    if (schema, name) in by_table:
+        return by_table[schema, name]
+    others = {key: rows for key, rows in by_table.items() if key not in asked}
     lower = (schema.lower(), name.lower())
     return next((rows for (one, other), rows in others.items() if (one.lower(), other.lower()) == lower), [])
 
 
 def _row_end(columns: Sequence[Any], table: str) -> str:
     """The column that ends a row's validity: a declared one, or else MariaDB's hidden one."""
-    found = next((row for row in columns if str(row[11]).upper() == "ROW END"), None)
-    if found is not None and found[3] != "timestamp":
+    column = next((row for row in columns if str(row[11]).upper() == "ROW END"), None)
+    if column is not None and column[3] != "timestamp":
         raise DeclarationError(
             f"{table} is system-versioned by transaction numbers, and MariaDB writes the changes of such a table into "
             "the binlog as statements, which do not say what rows they changed. Let its period be one of TIMESTAMP(6) "
             "columns"
         )
-    return "row_end" if found is None else str(found[2])
+    return "row_end" if column is None else str(column[2])
 
 
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`")  # both servers print each column of an expression so
@@ -233,7 +232,7 @@ def _column(row: Sequence[Any]) -> Column:
 
 
 def _length(kind: Kind, data_type: str, length: int | None, precision: int | None) -> int:
-    """What the type has in parentheses, in characters, bytes or bits, where it bounds the values."""
+    """The length in the type's parentheses, in characters, bytes or bits, if it limits the values."""
     if kind is Kind.INTEGER:
         return int(precision or 0) if data_type == "bit" else 0
     return int(length or 0) if kind not in (Kind.ENUM, Kind.SET, Kind.JSON) else 0
@@ -271,7 +270,7 @@ def _labels(declared: str) -> tuple[str, ...]:
     """COLUMN_TYPE quotes as append_unescaped (sql/sql_show.cc) does: '' for ', and backslashes for \\ NUL \\n \\r."""
     unescaped = {None: "'", "0": "\0", "n": "\n", "r": "\r"}
     quoted = re.findall(r"'((?:[^'\\]|''|\\.)*)'", declared, re.DOTALL)
-    return tuple(re.sub(r"(?s)''|\\(.)", lambda found: unescaped.get(found[1], found[1]), label) for label in quoted)
+    return tuple(re.sub(r"(?s)''|\\(.)", lambda match: unescaped.get(match[1], match[1]), label) for label in quoted)
 
 
 def is_denied(connection: Connection, schema: str, name: str, columns: Iterable[str]) -> bool:
@@ -286,7 +285,7 @@ def is_denied(connection: Connection, schema: str, name: str, columns: Iterable[
 
 
 def row_estimates(connection: Connection, tables: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """By (schema, table): about how many rows there are, as the server's statistics say."""
+    """The approximate number of rows by (schema, table), from the server's statistics."""
     patterns = {table: parts_of(connection, *table) for table in tables if is_pattern(table[1])}
     asked = {*tables, *((schema, part) for (schema, _), parts in patterns.items() for part in parts)}
     counts = {

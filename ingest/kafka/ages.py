@@ -1,4 +1,4 @@
-"""How old the first message behind a position is, for partitions whose readers do not say how far behind they are."""
+"""The age of the first message behind a position, for partitions whose readers do not report their lag."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _LITTLE = {"fetch.message.max.bytes": 1 << 14, "queued.max.messages.kbytes": 1 <
 
 
 def ages(client: Mapping[str, Any], positions: Mapping[str, KafkaPosition], within_s: float) -> dict[str, float]:
-    """By name, in seconds, of those whose message came in time; the others are at their end, or lost what follows."""
+    """By name, the age in seconds of the first message; names without one in time are at their end, or lost what
+    follows."""
     names = {(at.topic, at.partition): name for name, at in positions.items()}
-    found: dict[str, float] = {}
+    ages_s: dict[str, float] = {}
     deadline = time.monotonic() + within_s
     with closing(Consumer({**client, **CONSUMER, **_LITTLE})) as consumer:
         try:
@@ -29,7 +30,7 @@ def ages(client: Mapping[str, Any], positions: Mapping[str, KafkaPosition], with
                 message: Any = consumer.poll(left_s)
                 name = None if message is None else names.pop((message.topic(), message.partition()), None)
                 if name is not None and message.error() is None:
-                    found[name] = max(0.0, time.time() - committed_us(message) / 1e6)
+                    ages_s[name] = max(0.0, time.time() - committed_us(message) / 1e6)
         except KafkaException as error:
             raise failed(error, "reading what waits", SOURCE) from None
-    return found
+    return ages_s

@@ -1,4 +1,4 @@
-"""What the Kafka source needs: the topics and their progress, and the server with the canonical rows."""
+"""Checks what the Kafka source needs: the topics and their progress, and the server with the canonical rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _URL = "VIEWTAIL_SOURCE__CANONICAL_URL"
 
 
 def checks(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Iterator[Finding]:
-    """Every finding; a server that does not answer is one. `topics` are those of the tables of views."""
+    """All findings; an unreachable server is one. `topics` are those of the views' tables."""
     yield from _of_broker(access, topics)
     source, primary, database = access.address(), access.primary(), access.section.database
     is_read = access.section.fill_from == "table"
@@ -47,9 +47,9 @@ def _of_broker(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> I
         yield fail(_WHERE, "reachable", once(error), "no change can be read", mend)
         return
     yield ok(_WHERE, "reachable", "yes")
-    for one in idle(list(topics), access.section.topics):
+    for entry in idle(list(topics), access.section.topics):
         why, mend = "no view has a row of such a table", "correct it in VIEWTAIL_SOURCE__TOPICS, or leave it out"
-        yield warn(_WHERE, f"VIEWTAIL_SOURCE__TOPICS {one}", "of no view's table", why, mend)
+        yield warn(_WHERE, f"VIEWTAIL_SOURCE__TOPICS {entry}", "of no view's table", why, mend)
     for (schema, table), topic in topics.items():
         count = partitions.get(topic)
         seen = _ABSENT if count is None else f"{counted(count, 'partitions')}, changes of {full_name(schema, table)}"
@@ -66,7 +66,7 @@ def _of_broker(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> I
 
 
 def _fillable(broker: Broker, topic: str, partitions: int) -> Finding:
-    """Whether new views can be filled from a topic: its rows are all there."""
+    """Check that new views can be filled from a topic: all its rows must be there."""
     what = f"topic {topic} fills views"
     try:
         topic_id = broker.id_of(topic)

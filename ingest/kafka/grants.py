@@ -1,4 +1,4 @@
-"""What the users of a Kafka source must be allowed: at the brokers, and on the server with the canonical rows."""
+"""The rights that the users of a Kafka source need: on the brokers, and on the server with the canonical rows."""
 
 from __future__ import annotations
 

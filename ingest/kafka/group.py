@@ -1,9 +1,8 @@
-"""The consumer group: which partitions this process reads, as its members share them out among themselves.
+"""The consumer group: its members share the partitions out, and so decide which partitions this process reads.
 
-It is for membership alone. No message is fetched through it and no offset is taken from it: its partitions are paused,
-and each has a consumer of its own (source.py) that begins at viewtail's offset in MySQL. What is committed to the group
-is for tools that show lag.
-"""
+The group is only for membership. No message is fetched through it and no offset is taken from it: its partitions are
+paused, and each has a consumer of its own (source.py) that begins at viewtail's offset in MySQL. Offsets are committed
+to the group only for tools that show lag."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ _log = structlog.get_logger("viewtail.source")
 
 Parts = Sequence[tuple[str, int]]  # (topic, partition)
 _POLL_S = 0.2
-_LOOK_EVERY_S = 5.0  # whether trouble is over; and offsets are told then
+_LOOK_EVERY_S = 5.0  # how often it checks whether trouble is over, and commits offsets
 _ANSWER_WITHIN_S = 1.0
 # The user's options of librdkafka may differ.
 _PACE = {
-    # A member that died or hangs is left behind after the first; the others hear of it at their next heartbeat.
+    # A member that died or hangs is removed after the first; the others learn of it at their next heartbeat.
     "session.timeout.ms": 6_000,
     "heartbeat.interval.ms": 1_000,
-    "topic.metadata.refresh.interval.ms": 5_000,  # so soon a new topic, or a new partition, is known
+    "topic.metadata.refresh.interval.ms": 5_000,  # a new topic or partition is known within this time
 }
 _MEMBER = {
     "partition.assignment.strategy": "cooperative-sticky",
@@ -43,14 +42,13 @@ _MEMBER = {
 
 
 class Group:
-    """A member of a group. `run` is a thread's.
+    """A member of a group. A thread calls `run`.
 
     Args:
-        name: what this member calls itself: its client.id, see sharing.py.
+        name: this member's client.id, see sharing.py.
         taken: called in that thread with partitions that are this member's from now on.
-        given_up: with those that are not any more; returns when they are stopped, or soon.
-        others: the members of other deployments, as the broker says it.
-    """
+        given_up: called with partitions that it loses; returns when their reading has stopped, or soon.
+        others: returns the members of other deployments, as the broker reports them."""
 
     def __init__(
         self,
@@ -64,17 +62,16 @@ class Group:
     ) -> None:
         self.settings = {**_PACE, **client, **_MEMBER, "client.id": name, "group.id": group}
         self._name, self._group, self._others = name, group, others
-        self._is_look_due = False  # whether others came with the last assignment
+        self._is_look_due = False  # whether the members must be checked after an assignment
         self._topics = list(topics)
         self._taken, self._given_up = taken, given_up
-        self.trouble: str | None = None  # why nothing is heard of the group
+        self.trouble: str | None = None  # why the group cannot be reached
         self.rebalance_count = 0
 
     def run(self, stop: threading.Event, positions: Callable[[], Sequence[Any]]) -> None:
-        """Be a member until `stop` is set; `positions` are those that the partitions have come to.
+        """Be a member until `stop` is set; `positions` returns the positions of the partitions' readers.
 
-        Raises SourceError where the broker refuses this member, or another deployment is in the group.
-        """
+        Raises SourceError if the broker refuses this member, or another deployment is in the group."""
         self._require_own(lambda _: True)
         consumer = Consumer({**self.settings, "error_cb": self._heard})
         try:
@@ -98,29 +95,30 @@ class Group:
         self._is_look_due = True
         if not partitions:
             return
-        parts = [TopicPartition(one.topic, one.partition, OFFSET_END) for one in partitions]
+        parts = [TopicPartition(partition.topic, partition.partition, OFFSET_END) for partition in partitions]
         consumer.incremental_assign(parts)
         consumer.pause(parts)
-        self._taken([(one.topic, one.partition) for one in partitions])
+        self._taken([(partition.topic, partition.partition) for partition in partitions])
 
     def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._given_up([(one.topic, one.partition) for one in partitions])
+        self._given_up([(partition.topic, partition.partition) for partition in partitions])
         consumer.incremental_unassign(partitions)
 
     def _look_for_others(self) -> None:
-        """Whoever came later was refused. Of two that came at once one goes, and the broker shares out again."""
+        """Check for other deployments after an assignment. Of two that joined at once, one leaves, and the broker
+        rebalances."""
         if self._is_look_due:
             self._is_look_due = not self._require_own(lambda other: not is_before(self._name, other))
 
     def _require_own(self, is_to_go_for: Callable[[GroupMember], bool]) -> bool:
-        """Raises SourceError where this member is to go for one of another deployment; False: nobody could be asked."""
+        """Raise SourceError if this member must leave for another deployment's; False if they could not be read."""
         try:
-            others = [one for one in self._others() if is_to_go_for(one)]
-        except SourceUnavailableError as error:  # the group is told so too
+            others = [member for member in self._others() if is_to_go_for(member)]
+        except SourceUnavailableError as error:  # the group reports the same trouble
             _log.debug("members of the group not known", error=str(error))
             return False
         if others:
-            raise SourceError(shared_with(self._group, (f"{one.client} at {one.host}" for one in others)))
+            raise SourceError(shared_with(self._group, (f"{member.client} at {member.host}" for member in others)))
         return True
 
     def _look_at(self, message: Any) -> None:
@@ -136,7 +134,7 @@ class Group:
         _log.debug("group", error=self.trouble)
 
     def _look_again(self, consumer: Consumer) -> None:
-        """Whether trouble is over: the client tells when it begins."""
+        """Check whether trouble is over: the client reports only its beginning."""
         if self.trouble is None:
             return
         try:
@@ -149,12 +147,14 @@ class Group:
 
     @staticmethod
     def _commit(consumer: Consumer, positions: Sequence[Any]) -> None:
-        """For people to see; what fails is not told to anybody."""
-        found = [one for one in positions if isinstance(one, KafkaPosition)]
-        if not found:
+        """Commit offsets to the group for people to see; a failure is only logged."""
+        own_positions = [position for position in positions if isinstance(position, KafkaPosition)]
+        if not own_positions:
             return
         try:
-            offsets = [TopicPartition(one.topic, one.partition, one.offset) for one in found]
+            offsets = [
+                TopicPartition(position.topic, position.partition, position.offset) for position in own_positions
+            ]
             consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException as error:
             _log.debug("offsets not committed to the group", error=str(error))

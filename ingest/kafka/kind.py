@@ -1,4 +1,4 @@
-"""All that is known of Kafka as a kind of source: its settings, the parts of it, present history, checks and grants."""
+"""Everything about Kafka as a kind of source: settings, partitions, present history, checks and grants."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from viewtail.changes.tables import ForeignKey
 from viewtail.servers.kafka import KAFKA
 from viewtail.servers.sessions import Connection, open_session
 
-if TYPE_CHECKING:  # who reads no topic does not load the client
+if TYPE_CHECKING:  # the client is loaded only when a topic is read
     from ingest.kafka.place import Place
     from ingest.kafka.progress import ProgressFeed
     from ingest.kafka.source import KafkaSource
     from viewtail.servers.brokers import Broker
 
 
-ANSWER_WITHIN_S = 2.5  # where a person waits, who can be told that the broker does not answer
+ANSWER_WITHIN_S = 2.5  # for commands: a person waits, and can be told that the broker does not answer
 
 
 def _group(access: SourceAccess, store: str) -> str:
@@ -38,7 +38,7 @@ def _group(access: SourceAccess, store: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KafkaHistory:
-    """The topic of that name as it is now, and the number that viewtail gave it."""
+    """The topic that has the name now, and the epoch that viewtail gave it."""
 
     access: SourceAccess
     place: Place
@@ -73,15 +73,15 @@ class KafkaHistory:
         )
 
     def unlogged_keys(self, tables: Tables) -> Sequence[ForeignKey]:
-        return ()  # what the topic is fed from is not known
+        return ()  # the database behind the topic is not known
 
     def open_session(self) -> Connection:
-        """On the server with the canonical rows. Whether it is the one that the topic is fed from nobody can tell."""
+        """Open a session on the server with the canonical rows. Whether the topic is fed from it cannot be checked."""
         return open_session(self.access.address(), role="source")
 
 
 class KafkaKind(SourceKind):
-    """Topics with the changes of tables, a partition a pipeline."""
+    """Topics with the changes of tables; each partition is one pipeline."""
 
     section = KafkaSourceSettings
     address = KAFKA
@@ -90,7 +90,7 @@ class KafkaKind(SourceKind):
     has_rows = False
 
     def __init__(self) -> None:
-        # By address, one of each in a process.
+        # By address: one of each per process.
         self._feeds: dict[str, ProgressFeed] = {}
         self._brokers: dict[tuple[str, float], Broker] = {}
         self._lock = threading.Lock()
@@ -146,40 +146,45 @@ class KafkaKind(SourceKind):
             topics,
             taken,
             given_up,
-            others=lambda: [one for one in broker.members_of([group])[group] if is_of_another(access.deployment, one)],
+            others=lambda: [
+                member for member in broker.members_of([group])[group] if is_of_another(access.deployment, member)
+            ],
         )
 
     def sharers(self, access: SourceAccess, stores: Sequence[str]) -> Sequence[Sharer]:
         from ingest.kafka.sharing import is_of_another, process_in
 
         groups = {_group(access, store): store for store in stores}
-        found = self._broker(access, ANSWER_WITHIN_S).members_of(list(groups)) if groups else {}
+        members_of = self._broker(access, ANSWER_WITHIN_S).members_of(list(groups)) if groups else {}
         return [
             Sharer(
                 store=groups[group],
-                process=process_in(one.client),
-                client=f"{one.client} at {one.host}",
-                parts=one.parts,
-                is_of_another=is_of_another(access.deployment, one),
+                process=process_in(member.client),
+                client=f"{member.client} at {member.host}",
+                parts=member.parts,
+                is_of_another=is_of_another(access.deployment, member),
             )
-            for group, members in found.items()
-            for one in members
+            for group, members in members_of.items()
+            for member in members
         ]
 
     def waiting(self, access: SourceAccess, positions: Mapping[str, Position]) -> dict[str, int]:
-        at = {name: found for name, found in positions.items() if isinstance(found, KafkaPosition)}
+        at = {name: position for name, position in positions.items() if isinstance(position, KafkaPosition)}
         broker = self._broker(access, ANSWER_WITHIN_S)
         there = broker.partitions() if at else {}
-        present = {name: found for name, found in at.items() if found.partition < there.get(found.topic, 0)}
+        present = {name: position for name, position in at.items() if position.partition < there.get(position.topic, 0)}
         if not present:
             return {}
-        ends = broker.ends([(found.topic, found.partition) for found in present.values()])
-        return {name: max(0, ends[found.topic, found.partition] - found.offset) for name, found in present.items()}
+        ends = broker.ends([(position.topic, position.partition) for position in present.values()])
+        return {
+            name: max(0, ends[position.topic, position.partition] - position.offset)
+            for name, position in present.items()
+        }
 
     def ages(self, access: SourceAccess, positions: Mapping[str, Position]) -> dict[str, float]:
         from ingest.kafka.ages import ages
 
-        at = {name: found for name, found in positions.items() if isinstance(found, KafkaPosition)}
+        at = {name: position for name, position in positions.items() if isinstance(position, KafkaPosition)}
         return ages(access.section.client(), at, ANSWER_WITHIN_S) if at else {}
 
     def why_missing(self, access: SourceAccess, watermark: str) -> str | None:
@@ -203,10 +208,10 @@ class KafkaKind(SourceKind):
         client: dict[str, Any] = access.section.client()
         which = client["bootstrap.servers"], within_s
         with self._lock:
-            found = self._brokers.get(which)
-            if found is None:
-                found = self._brokers[which] = Broker(client, SOURCE, within_s)
-            return found
+            broker = self._brokers.get(which)
+            if broker is None:
+                broker = self._brokers[which] = Broker(client, SOURCE, within_s)
+            return broker
 
     def _feed(self, access: SourceAccess) -> ProgressFeed:
         from ingest.kafka.progress import ProgressFeed

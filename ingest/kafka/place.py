@@ -1,4 +1,4 @@
-"""Which partition of which topic it is, and whether a position is one that reading can go on from."""
+"""A partition of a particular topic, and the checks whether reading can continue from a position in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEW_HISTORY = "Stop the projectors, then have every view backfilled: viewtail re
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A partition, of the topic that had that name when this was made."""
+    """A partition of the topic that had this name when the object was made."""
 
     broker: Broker
     topic: str
@@ -28,11 +28,11 @@ class Place:
         return self.broker.ends([(self.topic, self.partition)])[self.topic, self.partition]
 
     def firsts(self) -> dict[int, int]:
-        """By partition, of the whole topic: the offset of the first message that is kept."""
+        """By partition, the offset of the first message that is still kept, for the whole topic."""
         return self.broker.first_offsets(self.topic)
 
     def check(self, after: KafkaPosition) -> None:
-        """Raises HistoryGoneError where what follows a position is not there any more."""
+        """Raise HistoryGoneError if messages behind a position are no longer there."""
         self.check_is_of_this(after)
         self.check_is_there()
         first = self.firsts()[self.partition]
@@ -46,10 +46,9 @@ class Place:
             )
 
     def check_is_there(self) -> None:
-        """Raises HistoryGoneError where another topic has the name now, whose offsets only look like those of this.
+        """Raise HistoryGoneError if another topic has the name now: its offsets mean something else.
 
-        SourceUnavailableError where none has it.
-        """
+        Raises SourceUnavailableError if no topic has the name."""
         try:
             now = self.broker.id_of(self.topic)
         except SourceUnavailableError:
@@ -63,7 +62,7 @@ class Place:
             raise self._made_again(self.topic_id, now)
 
     def check_is_of_this(self, position: KafkaPosition) -> None:
-        """Raises HistoryGoneError for a place in another topic of that name."""
+        """Raise HistoryGoneError if a position is in another topic of this name."""
         if position.topic_id != self.topic_id:
             raise self._made_again(position.topic_id, self.topic_id)
 
@@ -74,23 +73,22 @@ class Place:
         )
 
     def check_deletes(self, shown: int) -> None:
-        """Raises HistoryGoneError where compaction may have taken deletes away that are not shown: from `shown` on."""
+        """Raise HistoryGoneError if compaction may have removed deletes behind `shown`, the offset that views show."""
         kept_ms = self._deletes_kept_ms()
         if kept_ms is None:
             return
         since = self.broker.first_since(self.topic, self.partition, time.time_ns() // 1_000_000 - kept_ms)
-        if since - shown > 1:  # one that is left is the end of a transaction
+        if since - shown > 1:  # a single offset is the end of a transaction
             raise HistoryGoneError(
                 f"partition {self.partition} of topic {self.topic} was read up to offset {shown}, and not since "
                 f"its delete.retention.ms ({kept_ms // 1000} s) ago: compaction may have taken deletes away"
             )
 
     def check_filling(self, at: KafkaPosition, now_ms: int) -> None:
-        """Raises HistoryGoneError where views that are being filled may have missed deletes.
+        """Raise HistoryGoneError if views that are being filled may have missed deletes.
 
-        Compaction keeps a tombstone for delete.retention.ms behind the pass that took away what the tombstone deletes:
-        whoever read that comes to the tombstone within that time, or perhaps to none.
-        """
+        Compaction keeps a tombstone for delete.retention.ms after the pass that removed the values before it. A reader
+        that read those values must reach the tombstone within that time, or may find none."""
         kept_ms = self._deletes_kept_ms() if at.filling_since_ms else None
         took_ms = now_ms - at.filling_since_ms
         if kept_ms is not None and took_ms > kept_ms:
@@ -101,19 +99,19 @@ class Place:
             )
 
     def is_compacted(self) -> bool:
-        """Whether Kafka takes messages away that a newer one of their key follows."""
+        """Whether Kafka removes messages that are followed by a newer one of their key."""
         return "compact" in self._config().get(_POLICY, "")
 
     def _config(self) -> dict[str, str]:
         return self.broker.config([self.topic])[self.topic]
 
     def _deletes_kept_ms(self) -> int | None:
-        """None where nothing is compacted."""
+        """How long tombstones are kept; None if the topic is not compacted."""
         config = self._config()
         return int(config.get("delete.retention.ms", _DAY_MS)) if "compact" in config.get(_POLICY, "") else None
 
     def beginning(self) -> int:
-        """The offset to fill views from. Raises SourceError where retention took some of their rows away."""
+        """The offset to fill views from. Raises SourceError if retention removed some of their rows."""
         first = self.firsts()[self.partition]
         policy = self._config().get(_POLICY, "")
         if first and set(policy.split(",")) != {"compact"}:
@@ -127,7 +125,7 @@ class Place:
         return first
 
     def gone(self, offset: int, first: int | None = None) -> HistoryGoneError:
-        """The error of a place that the broker has not kept."""
+        """The error for an offset that the broker has not kept."""
         self.check_is_there()
         first = self.firsts()[self.partition] if first is None else first
         return HistoryGoneError(

@@ -1,8 +1,7 @@
-"""How far topics are published: read from the topic of positions, once a process, for all partitions that it reads.
+"""How far topics are published: read from the topic of positions, once per process for all its partitions.
 
-A partition without messages says nothing of the time that passes. Progress does: once a reader has come to the end that
-it names, everything up to its version was read, and the watermarks that it names are passed.
-"""
+A partition without messages does not show that time passes. Progress does: once a reader has reached the end that a
+progress record names, it has read everything up to the record's version, and passed the record's watermarks."""
 
 from __future__ import annotations
 
@@ -25,16 +24,16 @@ from viewtail.servers.consuming import CONSUMER, waiting
 
 _log = structlog.get_logger("viewtail.source")
 
-_LOOK_BACK = 1_000  # so many records from the end, where the newest progress of every tailer is as a rule
-_KEPT = 200  # records of progress, for readers that begin
-_MOST_WAITING = 1_000  # for one reader, which is far behind then
+_LOOK_BACK = 1_000  # records before the end, which usually include the newest progress of every tailer
+_KEPT = 200  # progress records for new readers
+_MOST_WAITING = 1_000  # for one reader; with more it is far behind
 _POLL_S = 0.1
 _TRY_AGAIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What a reader knows once it has come to an offset of its partition."""
+    """What a reader knows after it has reached an offset of its partition."""
 
     end: int
     version: int
@@ -43,11 +42,11 @@ class Passed:
 
 @dataclass(slots=True, eq=False)
 class Ahead:
-    """The progress that one reader has not come to yet: the feed appends, the reader takes."""
+    """The progress that one reader has not reached yet: the feed appends it, and the reader takes it."""
 
     topic: str
     partition: int
-    is_silent: bool = False  # nobody publishes changes into the topic now
+    is_silent: bool = False  # the tailer publishes no changes into the topic now
     _waiting: deque[Passed] = field(default_factory=deque)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -59,7 +58,7 @@ class Ahead:
         self.expect(ends[self.partition], progress.watermarks, progress.version)
 
     def expect(self, end: int, watermarks: Mapping[str, int], version: int = 1) -> None:
-        """At that offset these watermarks are passed, and everything up to that version."""
+        """At offset `end` these watermarks are passed, and everything up to that version is read."""
         with self._lock:
             self._waiting.append(Passed(end, version, watermarks))
             if len(self._waiting) > _MOST_WAITING:
@@ -68,7 +67,7 @@ class Ahead:
                 self._waiting.appendleft(Passed(second.end, second.version, both))
 
     def take(self, offset: int) -> tuple[int, list[Watermark]] | None:
-        """The version reached at an offset, and the watermarks that are passed there; None where nothing new is."""
+        """The version reached at an offset, and the watermarks passed there; None if there is nothing new."""
         if not self._waiting:
             return None
         version, marks = 0, []
@@ -81,7 +80,7 @@ class Ahead:
 
 
 class ProgressFeed:
-    """Reads the topic of positions of one cluster while anybody follows it. Thread-safe."""
+    """Reads the topic of positions of one cluster while readers follow it. Thread-safe."""
 
     def __init__(self, client: Mapping[str, Any]) -> None:
         self._client = client
@@ -91,7 +90,7 @@ class ProgressFeed:
         self._thread: threading.Thread | None = None
 
     def follow(self, topic: str, partition: int) -> Ahead:
-        """Until `leave`: what becomes known of that partition, from a while ago on."""
+        """Collect the progress of a partition until `leave`, including recent records."""
         ahead = Ahead(topic, partition)
         with self._lock:
             for progress in self._recent:
@@ -107,7 +106,7 @@ class ProgressFeed:
             self._readers.discard(ahead)
 
     def _is_followed(self) -> bool:
-        """False ends the thread: whoever follows next starts another one."""
+        """Whether there are readers. False ends the thread, and the next reader starts another one."""
         with self._lock:
             if not self._readers:
                 self._thread = None
@@ -115,7 +114,7 @@ class ProgressFeed:
             return bool(self._readers)
 
     def _run(self) -> None:
-        said = ""  # where only other programs write topics there is no topic of positions, for good
+        said = ""  # if only other programs write topics, there never is a topic of positions
         while self._is_followed():
             try:
                 with closing(Consumer({**self._client, **CONSUMER})) as consumer:

@@ -1,4 +1,4 @@
-"""The settings of a source that is Kafka."""
+"""The settings of a Kafka source."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from viewtail.servers.login import OWN_DATABASE, MySQLUrl, Name
 
 
 def _listed(given: Any) -> Any:
-    """A text is a list with commas."""
-    found = [one.strip() for one in given.split(",") if one.strip()] if isinstance(given, str) else given
-    for one in found if isinstance(found, list | tuple) else ():
-        check_form(str(one))
-    return found
+    """Split a text at its commas, and check each entry."""
+    entries = [entry.strip() for entry in given.split(",") if entry.strip()] if isinstance(given, str) else given
+    for entry in entries if isinstance(entries, list | tuple) else ():
+        check_form(str(entry))
+    return entries
 
 
 Topics = Annotated[tuple[str, ...], BeforeValidator(_listed)]

@@ -1,4 +1,4 @@
-"""Which topic holds the changes of which table, and which groups share them out: the settings `topics`, `group`."""
+"""Which topic has the changes of which table, and the names of consumer groups: the settings `topics` and `group`."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from viewtail.changes.tables import full_name, names_of
 
 
 def topics_of(tables: Tables, given: Iterable[str]) -> Mapping[tuple[str, str], str]:
-    """By table: its topic.
+    """The topic of each table.
 
-    Of `given`, 'schema.table=topic' names a table's topic. A topic alone is that of the table whose full name it has,
-    or ends with behind a dot, as Debezium calls them: 'prefix.schema.table'. Other tables have the topic of their name.
-    """
-    named = dict(_named(_normal(one)) for one in given if "=" in one)
-    alone = [one for one in given if "=" not in one]
+    In `given`, 'schema.table=topic' names a table's topic. An entry without '=' is the topic of the table whose full
+    name it has, or ends with behind a dot, as Debezium names them: 'prefix.schema.table'. Other tables have the topic
+    of their own name."""
+    named = dict(_named(_normal(entry)) for entry in given if "=" in entry)
+    alone = [entry for entry in given if "=" not in entry]
     return {table: _topic_of(table, named, alone) for table in tables}
 
 
 def idle(tables: Tables, given: Iterable[str]) -> list[str]:
-    """Of `given`, what names the topic of none of these tables."""
+    """The entries of `given` that name no topic of these tables."""
     used = set(topics_of(tables, given).items())
-    pairs = {one for (schema, table), topic in used for one in (topic, f"{full_name(schema, table)}={topic}")}
-    return [one for one in given if _normal(one) not in pairs]
+    pairs = {name for (schema, table), topic in used for name in (topic, f"{full_name(schema, table)}={topic}")}
+    return [entry for entry in given if _normal(entry) not in pairs]
 
 
 def groups_of(access: SourceAccess) -> str:
-    """What the names of a deployment's consumer groups begin with; behind it comes the store."""
+    """The prefix of a deployment's consumer groups, which the name of the store follows."""
     return f"{access.section.group or f'viewtail.{access.own_database}'}."
 
 
 def check_form(given: str) -> None:
-    """Raises ValueError for what cannot be an entry."""
+    """Raise ValueError for an entry of another form."""
     table, is_named, topic = given.rpartition("=")
     if not topic or (is_named and (not table or "=" in table)):
         raise ValueError(f"{given!r}: write TOPIC or SCHEMA.TABLE=TOPIC")
@@ -44,7 +44,7 @@ def _named(given: str) -> tuple[str, str]:
 
 
 def _normal(given: str) -> str:
-    """With the table's name as viewtail writes it: in backticks where that is needed."""
+    """The entry with the table's name as viewtail writes it: in backticks if it needs them."""
     table, is_named, topic = given.rpartition("=")
     names = names_of(table)
     return f"{full_name(*names)}={topic}" if is_named and names is not None else given

@@ -1,4 +1,4 @@
-"""Whether viewtail writes a topic, as its messages tell: with progress beside it, and a version in each header."""
+"""Finds out whether viewtail writes a topic: its messages have a version in a header."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from viewtail.changes.published import VERSION_HEADER
 from viewtail.servers.brokers import ASK_WITHIN_S, SOURCE, failed
 from viewtail.servers.consuming import CONSUMER
 
-_QUICK = {"fetch.wait.max.ms": 10}  # an end is told when a broker has waited so long for more
+_QUICK = {"fetch.wait.max.ms": 10}  # a broker reports the end after it has waited this long for more
 
 
 def is_foreign(client: Mapping[str, Any], topic: str, firsts: Mapping[int, int]) -> bool | None:
     """Whether another program writes the topic; None while it has no message.
 
-    `firsts` has the first offset of each partition.
-    """
+    `firsts` has the first offset of each partition."""
     with closing(Consumer({**client, **CONSUMER, **_QUICK})) as consumer:
         try:
             consumer.assign([TopicPartition(topic, number, first) for number, first in firsts.items()])

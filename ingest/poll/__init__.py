@@ -1,1 +1,1 @@
-"""The polling source: reads tables whose rows are only ever added, in the order of their ids, and misses none."""
+"""The polling source: reads tables to which rows are only added, in the order of their ids, and misses none."""

@@ -1,4 +1,4 @@
-"""What polling needs of its server: rights, locks that can be read, and tables whose ids rise."""
+"""Checks what polling needs of its server: rights, readable locks, and tables whose ids rise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CHANNELS = "SELECT CHANNEL_NAME FROM performance_schema.replication_connection_
 
 
 def checks(access: SourceAccess, tables: Tables, orders: Orders) -> Iterator[Finding]:
-    """Every finding; a server that does not answer is one."""
+    """All findings; an unreachable server is one."""
     address = access.address()
     ask = partial(_of_server, address=address, tables=tables, orders=orders, wait_s=access.section.poll_wait_s)
     yield from findings(_WHERE, address, "source", _URL, ask)
@@ -43,7 +43,7 @@ def _of_server(
         is_missing = bool(held.missing(("SELECT",), schema, table if is_one else None))
         yield _select(address, schema, table, is_missing)
         if is_one and is_missing:
-            continue  # nor does information_schema tell its columns
+            continue  # information_schema does not show its columns either
         for name in [table] if is_one else parts_of(connection, schema, table):
             yield _ids(connection, schema, name, orders.get((schema, table), ()))
     yield _is_primary(connection)
@@ -51,7 +51,7 @@ def _of_server(
 
 
 def _select(address: MySQLAddress, schema: str, table: str, is_missing: bool) -> Finding:
-    """Whether the user may read a table, or where a pattern stands for several, all of the schema."""
+    """Check SELECT on a table, or on the whole schema if a pattern stands for several tables."""
     if is_pattern(table):
         what, of, why = full_name(schema, "*"), on_database(schema), _UNSEEN
     else:
@@ -61,7 +61,7 @@ def _select(address: MySQLAddress, schema: str, table: str, is_missing: bool) ->
 
 
 def check_sees_all(connection: Connection, schema: str, tables: str) -> None:
-    """Raises SourceError where a table of a schema may be there that the user does not see."""
+    """Raise SourceError if the user may not see all tables of the schema."""
     try:
         missing = Privileges.of(connection).missing(("SELECT",), schema)
     except pymysql.err.MySQLError as error:
@@ -74,37 +74,37 @@ def check_sees_all(connection: Connection, schema: str, tables: str) -> None:
 
 def _ids(connection: Connection, schema: str, table: str, orders: Collection[str]) -> Finding:
     what = f"ids of {full_name(schema, table)}"
-    found = auto_increment(connection, schema, table)
+    column = auto_increment(connection, schema, table)
     why = "a row that is given a lower id than others later would be missed"
-    if found is None:
+    if column is None:
         mend = "poll tables with an AUTO_INCREMENT column: Entity(..., order='COLUMN'); or tail the binlog"
         return fail(_WHERE, what, "no AUTO_INCREMENT column", why, mend)
     said = sorted(orders)
-    seen = f"AUTO_INCREMENT {found}" + (f", and views.py says order={', '.join(map(repr, said))}" if said else "")
+    seen = f"AUTO_INCREMENT {column}" + (f", and views.py says order={', '.join(map(repr, said))}" if said else "")
     if not said:
         seen += ", and no entity says order="
-    mend = f"Entity({full_name(schema, table)!r}, ..., order={found!r})"
-    return expect(said == [found], _WHERE, what, seen, why, mend)
+    mend = f"Entity({full_name(schema, table)!r}, ..., order={column!r})"
+    return expect(said == [column], _WHERE, what, seen, why, mend)
 
 
 def _is_primary(connection: Connection) -> Finding:
-    """On a replica rows are written by its applier, and who has got an id on the primary it does not show."""
+    """Warn about a replica: its applier writes the rows, and it does not know who got an id on the primary."""
     what, mend = "is no replica", "set VIEWTAIL_SOURCE__URL to its primary"
     why = "rows reach it in another order than that of their ids, and nothing there says which are still to come"
-    found = is_replica(connection)
-    if found is None:
+    is_fed = is_replica(connection)
+    if is_fed is None:
         is_mariadb = facts_of(connection).name == MARIADB
         mend = "GRANT REPLICA MONITOR ON *.*, or know it" if is_mariadb else "GRANT SELECT ON performance_schema.*"
         return warn(_WHERE, what, "not known: the user may not ask", why, mend)
-    return expect(not found, _WHERE, what, "a replica" if found else "none", why, mend)
+    return expect(not is_fed, _WHERE, what, "a replica" if is_fed else "none", why, mend)
 
 
 def is_replica(connection: Connection) -> bool | None:
-    """Whether others write the server's rows, as its primary or as members of its group; None: the user may not ask."""
+    """Whether the server's rows come from a primary or from group members; None if the user may not ask."""
     is_mariadb = facts_of(connection).name == MARIADB
     try:
         with connection.cursor() as cursor:
-            # MySQL tells it to who may read metadata locks, and has members of a group there too.
+            # In MySQL a user who may read metadata locks can read this table, which also lists group members.
             cursor.execute("SHOW REPLICA STATUS" if is_mariadb else _CHANNELS)
             if cursor.fetchone() is not None:
                 return True

@@ -1,4 +1,4 @@
-"""Which ids of a table were read: all up to one, and runs of those above it."""
+"""Keeps which ids of a table were read: all up to one, and runs of those above it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 
 class Ids:
-    """A set of positive integers that is nearly all of 1..N.
+    """A set of positive integers that has nearly all of 1..N.
 
-    `passed` is the largest id up to which nothing is missing any more: each was read, or will never be there.
-    """
+    `passed` is the largest id up to which nothing is missing any more: each was read, or will never exist."""
 
     __slots__ = ("_highs", "_lows", "passed")
 
     def __init__(self, passed: int = 0, runs: Iterable[tuple[int, int]] = ()) -> None:
         self.passed = passed
-        # Of each run above `passed`, the first and the last id; apart from each other, and in order.
+        # The first and last ids of the runs above `passed`; the runs are in order and do not touch.
         self._lows: list[int] = []
         self._highs: list[int] = []
         for low, high in runs:
@@ -24,7 +23,7 @@ class Ids:
 
     @property
     def top(self) -> int:
-        """The largest id that was read, or passed."""
+        """The largest id that was read or passed."""
         return self._highs[-1] if self._highs else self.passed
 
     @property
@@ -38,11 +37,12 @@ class Ids:
         return at >= 0 and number <= self._highs[at]
 
     def add(self, numbers: Sequence[int]) -> None:
-        """Those that were read now, in order, each once; none of them is in the set."""
+        """Add ids that were just read, in order, each once; none of them is in the set yet."""
         at = 0
         while at < len(numbers):
             begin = at
-            # A stretch without a gap is as long as its numbers are apart: looked for by halves, since most are long.
+            # In a run without a gap, distance and difference are equal; it is found by halving, since most runs are
+            # long.
             step = len(numbers) - at
             while step:
                 if at + step < len(numbers) and numbers[at + step] - numbers[begin] == at + step - begin:
@@ -68,14 +68,14 @@ class Ids:
             self._highs.insert(at, high)
 
     def gaps(self) -> Iterator[tuple[int, int]]:
-        """What is missing between `passed` and `top`, first and last id of each gap, in order."""
+        """What is missing between `passed` and `top`: the first and last id of each gap, in order."""
         before = self.passed
         for low, high in zip(self._lows, self._highs, strict=True):
             yield before + 1, low - 1
             before = high
 
     def pass_up_to(self, number: int) -> None:
-        """Nothing can come any more up to this id."""
+        """Note that nothing can come any more up to this id."""
         if number <= self.passed:
             return
         at = bisect_right(self._lows, number)

@@ -1,4 +1,4 @@
-"""A place in the polling of tables, as a position of a source."""
+"""A position in the polling of tables."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from viewtail.changes.errors import HistoryGoneError
 from viewtail.changes.positions import Position
 from viewtail.changes.tables import Table, matches, names_of
 
-_BITS = 53  # of the number of a batch; the epoch is above
-MOST_RUNS = 2_000  # of a table that a position names; what is above them is read again
+_BITS = 53  # for the batch number; the epoch is above
+MOST_RUNS = 2_000  # runs per table in a position; ids above them are read again
 
 
 @dataclass(frozen=True, slots=True)
 class PollPosition:
-    """Behind a batch: of each table, which ids were delivered.
+    """Behind a batch: for each table, which ids were delivered.
 
     Args:
-        batch: how many batches there were in this epoch.
-        tables: by 'schema.table', the id up to which all is delivered, and runs above it.
-    """
+        batch: the number of batches in this epoch.
+        tables: by 'schema.table', the id up to which everything is delivered, and runs above it."""
 
     epoch: int
     batch: int
@@ -36,28 +35,28 @@ class PollPosition:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """As a Position's."""
+        """See Position."""
         return (self.version,)
 
     def ids(self, table: str) -> Ids | None:
-        """Those of a table that were delivered; None: its reading has not begun."""
-        found = self.tables.get(table)
-        return None if found is None else Ids(*found)
+        """The delivered ids of a table; None if its reading has not begun."""
+        delivered = self.tables.get(table)
+        return None if delivered is None else Ids(*delivered)
 
     def of_pattern(self, table: Table) -> list[str]:
-        """The tables whose reading has begun that match a pattern, by 'schema.table'."""
+        """The tables, by 'schema.table', that match a pattern and whose reading has begun."""
         named = ((whole, names_of(whole) or ("", "")) for whole in self.tables)
         return [whole for whole, (schema, name) in named if schema == table.schema and matches(table.name, name)]
 
     def behind(self, read: Mapping[str, Ids]) -> PollPosition:
-        """The place behind the next batch, when these ids are delivered."""
+        """The position behind the next batch, in which these ids are delivered."""
         tables = {**self.tables}
         for name, ids in read.items():
             tables[name] = (ids.passed, tuple(ids.runs[:MOST_RUNS]))
         return PollPosition(self.epoch, self.batch + 1, tables)
 
     def without(self, tables: Collection[str]) -> PollPosition:
-        """The same, with the reading of these tables to begin anew."""
+        """The position without these tables: their reading starts again."""
         return replace(self, tables={name: ids for name, ids in self.tables.items() if name not in tables})
 
     def details(self) -> dict[str, str]:
@@ -70,13 +69,13 @@ class PollPosition:
     @classmethod
     def from_text(cls, text: str | bytes) -> PollPosition:
         """The inverse of `to_text`; raises ValueError on anything else."""
-        found = orjson.loads(text)
+        parsed = orjson.loads(text)
         try:
             tables = {
                 str(name): (int(passed), tuple((int(low), int(high)) for low, high in runs))
-                for name, (passed, runs) in found["polled"].items()
+                for name, (passed, runs) in parsed["polled"].items()
             }
-            return cls(int(found["epoch"]), int(found["batch"]), tables)
+            return cls(int(parsed["epoch"]), int(parsed["batch"]), tables)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not the text of a position: {error!r}") from None
 
@@ -88,7 +87,7 @@ BEFORE_ALL = PollPosition(0, 0)
 
 
 def own(position: Position) -> PollPosition:
-    """A position that polling gave, as such. Raises HistoryGoneError for one of another way in."""
+    """The position as a PollPosition. Raises HistoryGoneError for a position in the binlog."""
     if not isinstance(position, PollPosition):
         raise HistoryGoneError(
             f"{position} is a place in the binlog, and this source is polled. To go on from there by polling: viewtail "

@@ -1,4 +1,4 @@
-"""Settings of a source that is polled: [source] with mode = "poll"."""
+"""Settings of a polled source: [source] with mode = "poll"."""
 
 from __future__ import annotations
 

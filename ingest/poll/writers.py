@@ -1,15 +1,15 @@
-"""Who may still bring rows with lower ids than some that are there: the transactions that hold the table's lock.
+"""Finds the transactions that may still bring rows with lower ids: they hold the table's metadata lock.
 
-A row's id is given out before its transaction ends, so a lower id may appear after a higher one. Whoever has been given
-an id of a table holds a metadata lock on it from before that until behind its COMMIT is visible. So once the holders of
-a moment have let go, all ids that were given out by then are there, or never will be.
+A row's id is assigned before its transaction ends, so a lower id may appear after a higher one. A session that has got
+an id of a table holds a metadata lock on it from before that until after its COMMIT is visible. So once the holders of
+a moment have released the lock, all ids that were assigned by then are there, or never will be.
 
-Measured (tests/integration/test_poll_source.py): MySQL lists the locks of prepared XA transactions too, also when
-their session is gone or the server was started again. MariaDB does not: there every such transaction counts as one.
+Measured (tests/integration/test_poll_source.py): MySQL lists the locks of prepared XA transactions too, even if their
+session is gone or the server was restarted. MariaDB does not: there every such transaction counts as a holder.
 
-A holder is a session. MySQL also tells which transaction of it holds the lock, so that one that begins the next at once
-is not taken for the same. Where nobody tells, such a session has let go once it is seen without a lock.
-"""
+A holder is a session. MySQL also shows which of its transactions holds the lock, so that a session that begins the next
+one at once is not taken for the same holder. If the server does not show that, such a session counts as ended once it
+is seen without a lock."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from viewtail.changes.errors import SourceError
 from viewtail.servers.facts import MARIADB, ServerFacts
 from viewtail.servers.sessions import TEMPORARY_NUMBERS, Connection, number_of
 
-# Who only reads brings no rows. Anything else counts, known or not.
+# These locks are for reading, which brings no rows. Every other lock counts, known or not.
 _READS = "('SHARED', 'SHARED_HIGH_PRIO', 'SHARED_READ', 'SHARED_READ_ONLY')"
-# Events of a session are numbered, its transactions and the taking of its locks alike. A lock with a lower number than
-# the transaction was taken before it: it is that of a prepared one, which has another lock than while it was written.
+# A session's events are numbered, its transactions as well as its lock requests. A lock with a lower number than the
+# transaction is older: it belongs to a prepared transaction, which has another lock than while it was written.
 _MYSQL = (
     "SELECT l.OWNER_THREAD_ID, IF(t.XID_FORMAT_ID IS NULL AND l.OWNER_EVENT_ID >= t.EVENT_ID, t.EVENT_ID, NULL) "
     "FROM performance_schema.metadata_locks l "
@@ -60,14 +60,14 @@ _IS_OFF = (
 TICK_S = 0.25
 
 
-# By session whose transaction is open, and may have ids of a table, which one that is; None where nobody tells.
+# By session: its open transaction, which may have ids of a table; None if the server does not show which one.
 Open: TypeAlias = Mapping[Hashable, Hashable | None]
 
 
 def still_open(before: Open, now: Open) -> Open:
-    """Who of an earlier answer may not have ended by a later one.
+    """The sessions of an earlier answer that may not have ended by a later one.
 
-    Of whom it is not told in both which transaction it is, may have begun another one meanwhile; then it takes longer.
+    If either answer lacks a session's transaction, it may have begun another one meanwhile, and waiting takes longer.
     """
     return {
         session: transaction
@@ -77,21 +77,21 @@ def still_open(before: Open, now: Open) -> Open:
 
 
 class Writers(Protocol):
-    """Who has a transaction open."""
+    """Lists open transactions."""
 
     def now(self, connection: Connection, schema: str, table: str) -> Open:
-        """Raises SourceError, SourceUnavailableError."""
+        """The open transactions that may have ids of the table. Raises SourceError, SourceUnavailableError."""
 
 
 class MySQLWriters:
-    """By performance_schema."""
+    """Reads them from performance_schema."""
 
     def now(self, connection: Connection, schema: str, table: str) -> Open:
         rows = _asked(connection, _MYSQL, (schema, table))
         if _asked(connection, _MYSQL_IS_ON) != [(1,)]:
             raise SourceError(f"who may still bring a row cannot be told any more: {_IS_OFF}")
         for name, lost in _asked(connection, _MYSQL_LOST):
-            if lost not in ("0", 0):  # text, as SHOW STATUS has it
+            if lost not in ("0", 0):  # SHOW STATUS returns text
                 setting = "metadata_locks" if "metadata" in str(name) else "thread_instances"
                 raise SourceError(
                     f"the source does not list every metadata lock ({name} is {lost}): who holds one that it left out "
@@ -106,40 +106,38 @@ class MySQLWriters:
 
 @dataclass(slots=True)
 class MariaDBWriters:
-    """By the plugin METADATA_LOCK_INFO, and XA RECOVER.
+    """Reads them from the plugin METADATA_LOCK_INFO and XA RECOVER.
 
-    A prepared transaction whose session has gone has no lock there, and which tables it changed nobody says: while
-    there is one, nobody is known to have ended.
-    """
+    A prepared transaction whose session is gone has no lock there, and its tables are not shown: while there is one, no
+    holder counts as ended."""
 
     _before: dict[tuple[str, str], Open] = field(default_factory=dict, init=False)
 
     def now(self, connection: Connection, schema: str, table: str) -> Open:
-        found: dict[Hashable, None] = dict.fromkeys(_asked(connection, _MARIADB, (schema, table)))
-        if _asked(connection, "XA RECOVER"):  # after the locks: what has let go of them by preparing is in it
-            found |= dict.fromkeys([*self._before.get((schema, table), ()), "a prepared transaction"])
-        self._before[schema, table] = found
-        return found
+        holders: dict[Hashable, None] = dict.fromkeys(_asked(connection, _MARIADB, (schema, table)))
+        if _asked(connection, "XA RECOVER"):  # after the locks: it lists transactions that released theirs by preparing
+            holders |= dict.fromkeys([*self._before.get((schema, table), ()), "a prepared transaction"])
+        self._before[schema, table] = holders
+        return holders
 
 
 @dataclass(slots=True)
 class BoundedWait:
-    """Where nobody says who is there: a writer that lets go after so long, whoever it is.
+    """Assumes that every writer ends within a time limit, for servers that do not show their writers.
 
-    A row whose transaction took longer is missed.
-    """
+    A row whose transaction takes longer is missed."""
 
     wait_s: float
 
     def now(self, connection: Connection, schema: str, table: str) -> Open:
-        tick_s = max(TICK_S, self.wait_s / 20)  # looks within one are one, so that a long wait keeps few
+        tick_s = max(TICK_S, self.wait_s / 20)  # looks within one tick are merged, so that a long wait keeps few
         now = time.monotonic()
         first, last = int((now - self.wait_s) / tick_s) + 1, int(now / tick_s) + 1
-        return dict.fromkeys(range(first, last + 1))  # the moments of which something may still be open
+        return dict.fromkeys(range(first, last + 1))  # the ticks from which a transaction may still be open
 
 
 def why_unreadable(connection: Connection, facts: ServerFacts) -> str | None:
-    """Why the locks cannot be read, and what to do; None: they can."""
+    """Why the locks cannot be read, and what to do; None if they can."""
     is_mariadb = facts.name == MARIADB
     try:
         with connection.cursor() as cursor:
@@ -160,7 +158,7 @@ def why_unreadable(connection: Connection, facts: ServerFacts) -> str | None:
 
 
 def writers_of(facts: ServerFacts) -> Writers:
-    """How a server says who they are."""
+    """The Writers for this kind of server."""
     return MariaDBWriters() if facts.name == MARIADB else MySQLWriters()
 
 

@@ -1,4 +1,4 @@
-"""The stores there are. A new one is a folder beside this file and one line in STORES."""
+"""The list of stores. A new store is a folder beside this file and one line in STORES."""
 
 from __future__ import annotations
 

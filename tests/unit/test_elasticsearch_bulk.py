@@ -13,7 +13,7 @@ import pytest
 from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig
 from elasticsearch import ApiError
 
-from projectors.stores.elasticsearch.bulk import Chunk, Replacement, deliver, describe, replace, split
+from projectors.stores.elasticsearch.bulk import BulkChunk, Replacement, deliver, describe, replace, split
 from projectors.stores.elasticsearch.documents import Unfit, encoder, id_of, key_of
 from projectors.stores.elasticsearch.requests import Refused
 from projectors.stores.elasticsearch.rules import problems, surprises
@@ -82,12 +82,12 @@ def whole(status: int, kind: str = "", reason: str = "", if_any: str = "") -> An
     return answer
 
 
-def chunk(*ids: str) -> Chunk:
+def chunk(*ids: str) -> BulkChunk:
     lines = [orjson.dumps({"index": {"_id": one}}) + b"\n{}" for one in ids]
-    return Chunk([VIEW] * len(ids), [((one,), Write(7, ())) for one in ids], lines)
+    return BulkChunk([VIEW] * len(ids), [((one,), Write(7, ())) for one in ids], lines)
 
 
-def sent(client: Client, what: Chunk) -> tuple[list[tuple[str, str]], list[float]]:
+def sent(client: Client, what: BulkChunk) -> tuple[list[tuple[str, str]], list[float]]:
     """(key, reason) of the refused, and the pauses that were made."""
     pauses: list[float] = []
     refused = deliver(client, what, pauses.append)  # type: ignore[arg-type]

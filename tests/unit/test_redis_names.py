@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from projectors.stores.redis import names as names_module
-from projectors.stores.redis.names import Names, total_of
+from projectors.stores.redis.names import WrittenNames, total_of
 
 
 def names_of(numbers: range | list[int]) -> list[str]:
@@ -19,18 +19,18 @@ def pages_of(names: list[str]) -> list[bytes]:
     return [msgpack.packb(names[start : start + 500]) for start in range(0, len(names), 500)]
 
 
-def written_of(numbers: range | list[int]) -> Names:
-    written, names = Names(), names_of(numbers)
+def written_of(numbers: range | list[int]) -> WrittenNames:
+    written, names = WrittenNames(), names_of(numbers)
     for start in range(0, len(names), 100):
         written.add(list(map(hash, names[start : start + 100])))
     return written
 
 
-def missing_in(written: Names, pages: list[bytes]) -> list[str]:
+def missing_in(written: WrittenNames, pages: list[bytes]) -> list[str]:
     return [name for some in written.missing_from(pages) for name in some]
 
 
-def missing(written: Names, present: list[str]) -> list[str]:
+def missing(written: WrittenNames, present: list[str]) -> list[str]:
     return missing_in(written, pages_of(present))
 
 

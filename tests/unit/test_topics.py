@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from projectors.binding import bind
-from projectors.stores.topics.admin import Present, config_of, contradictions
+from projectors.stores.topics.admin import PresentTopic, config_of, contradictions
 from projectors.stores.topics.store import KAFKA, KafkaSettings
 from projectors.stores.topics.views import Topic
 from projectors.views import Entity, View
@@ -180,7 +180,7 @@ def test_the_settings_of_a_topic_are_texts_as_kafka_has_them() -> None:
 
 
 def test_a_topic_that_contradicts_its_declaration_is_told_apart_in_each_particular() -> None:
-    present = Present(id="1", partitions=2, config={"cleanup.policy": "compact,delete", "retention.ms": "5"})
+    present = PresentTopic(id="1", partitions=2, config={"cleanup.policy": "compact,delete", "retention.ms": "5"})
     assert list(contradictions(Topic("a", USER, config={"cleanup.policy": "delete,compact"}), present)) == []
     declared = Topic("a", USER, partitions=3, config={"retention.ms": 6, "no.such": 1})
     assert list(contradictions(declared, present)) == [

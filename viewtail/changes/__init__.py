@@ -1,4 +1,3 @@
-"""What flows: tables, columns, changes, versions, positions, values and their rendering.
+"""The data that flows: tables, columns, changes, versions, positions, values and their rendering.
 
-The lowest package: it imports none of the others and talks to no server.
-"""
+This is the lowest package: it imports none of the others and talks to no server."""

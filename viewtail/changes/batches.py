@@ -1,8 +1,7 @@
-"""What a source hands to a pipeline: whole committed transactions, in order.
+"""The batches that a source hands to a pipeline: whole committed transactions, in order.
 
-Rows are plain tuples here, and only here and downstream of here: the values of `Followed.columns`, in
-that order, in the forms that docs/types.md lists.
-"""
+Rows are plain tuples from here on downstream, and nowhere else: the values of `Followed.columns`, in that order, in the
+forms that docs/types.md lists."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ DELETE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forms:
-    """What rows may have in the form that their table had when they changed, where that is another than it has now."""
+    """The other form that rows may have: the table's form when they changed, if it differs from the present one."""
 
     fixed: frozenset[str]  # columns that must be as they are described
     former: tuple[Column, ...] = ()  # as an earlier description had them: rows from before may have these too
@@ -43,12 +42,12 @@ class Followed:
 
     @property
     def described(self) -> Followed:
-        """What is followed, whatever form rows have."""
+        """The table as it is described now, whatever form the rows have."""
         return self if self.of is None else self.of
 
 
 class Origin(NamedTuple):
-    """Where a change comes from, as its source says it to people and to other systems; nothing is decided by it."""
+    """Where a change comes from, as its source reports it, for people and other systems; no decision depends on it."""
 
     committed_us: int = 0  # when its transaction was committed, microseconds since 1970; 0: not known
     gtid: str | None = None
@@ -114,10 +113,9 @@ def pairs(kind: int, rows: list[Row]) -> Iterable[tuple[Row | None, Row | None]]
 
 
 class Halt(NamedTuple):
-    """From here on a table cannot be read exactly: those of its views halt that need one of the columns.
+    """A table that cannot be read exactly from here on: those of its views halt that need one of the columns.
 
-    The source reads no more of the table. Views that do not halt need a reader that follows it without these columns.
-    """
+    The source stops reading the table. Views that do not halt need a reader that follows it without these columns."""
 
     followed: Followed
     version: int
@@ -130,7 +128,7 @@ class Halt(NamedTuple):
 
 
 class TableChangeKind(Enum):
-    """What a statement did to the rows of a table without a row event for each."""
+    """The effect on a table's rows of a statement that has no row events."""
 
     EMPTIED = "emptied"  # all are gone
     THINNED = "thinned"  # some are gone; the statement does not say which

@@ -45,12 +45,12 @@ def decoder(codec: str) -> Decode:
         elif len(given) > MAX_BODY_BYTES:
             raise BodyRefusedError(f"it is larger than {MAX_BODY_BYTES:,} bytes")
         try:
-            found = load(given)
+            body = load(given)
         except (RecursionError, MemoryError):
             raise BodyRefusedError("it is nested too deep, or too large") from None
-        if type(found) is not dict:
-            raise BodyRefusedError(f"it holds {_kind(found)}, not an object (a dict)")
-        return found
+        if type(body) is not dict:
+            raise BodyRefusedError(f"it holds {_kind(body)}, not an object (a dict)")
+        return body
 
     return decode
 
@@ -72,10 +72,10 @@ def _decompressed(given: bytes | str) -> bytes:
     return data
 
 
-def _kind(found: Any) -> str:
-    if found is None:
+def _kind(value: Any) -> str:
+    if value is None:
         return "null"
-    if isinstance(found, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple | set | frozenset):
         return "a list"
     return "a single value"
 
@@ -83,10 +83,10 @@ def _kind(found: Any) -> str:
 def _of_json() -> Callable[[bytes | str], Any]:
     def load(data: bytes | str) -> Any:
         try:
-            found = orjson.loads(data)
+            body = orjson.loads(data)
             # orjson makes floats of integers that no 64 bits hold.
             is_long = _LONG_NUMBER.search(data) if isinstance(data, str) else _LONG_NUMBER_IN_BYTES.search(data)
-            return found if is_long is None else json.loads(data, parse_constant=_no_constant)
+            return body if is_long is None else json.loads(data, parse_constant=_no_constant)
         except ValueError:
             raise BodyRefusedError("it is no JSON, or nested too deep") from None
 

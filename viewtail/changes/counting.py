@@ -13,8 +13,8 @@ def counted(count: int, nouns: str, verb: str = "") -> str:
         nouns: in the plural; the last word of several is the noun.
         verb: in the plural.
     """
-    found = f"{count:,} {_singular(nouns) if count == 1 else nouns}"
-    return f"{found} {agreeing(count, verb)}" if verb else found
+    text = f"{count:,} {_singular(nouns) if count == 1 else nouns}"
+    return f"{text} {agreeing(count, verb)}" if verb else text
 
 
 def agreeing(count: int, verb: str) -> str:
@@ -23,5 +23,5 @@ def agreeing(count: int, verb: str) -> str:
 
 
 def _singular(nouns: str) -> str:
-    plural, singular = next(one for one in _SINGULAR_ENDINGS if nouns.endswith(one[0]))
+    plural, singular = next(endings for endings in _SINGULAR_ENDINGS if nouns.endswith(endings[0]))
     return nouns.removesuffix(plural) + singular

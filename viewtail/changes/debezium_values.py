@@ -1,9 +1,8 @@
-"""One value of a message that Debezium's MySQL connector wrote, as the Python value of docs/types.md.
+"""Reads one value of a message that Debezium's MySQL connector wrote, as the Python value of docs/types.md.
 
-For each column a function. It reads the connector's default form, and the decimal, binary and time modes that
-viewtail's form has. It refuses what the column cannot hold, and what Debezium may have lost on the way
-(`LostValueError`). No text of an error holds a value. docs/servers.md lists what is lost, seen or unseen.
-"""
+There is a function for each column. It reads the connector's default form, and the decimal, binary and time modes of
+viewtail's own form. It refuses what the column cannot hold, and what Debezium may have lost on the way
+(`LostValueError`). No error text contains a value. docs/servers.md lists what is lost, seen or unseen."""
 
 from __future__ import annotations
 
@@ -32,12 +31,12 @@ from viewtail.changes.tables import Column, Kind
 
 
 class LostValueError(Exception):
-    """What the column held cannot be told from it any more. The message completes 'column NAME ...'."""
+    """The column's value cannot be recovered from the message. The text completes 'column NAME ...'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """What is known of the connector that wrote a message, beside the message's payload."""
+    """What is known about the connector that wrote a message, besides the payload."""
 
     is_snapshot: bool = False  # the row was read with a SELECT
     # The row's field of each column, where the message carries its schema.
@@ -53,12 +52,12 @@ def debezium(column: Column, writer: Writer) -> Read:
     read = own(column) if make is None else make(column, field, writer)
     lost = _lost_values(column, read, field, writer)
 
-    def read_value(found: Any) -> Any:
-        if found is None:
+    def read_value(parsed: Any) -> Any:
+        if parsed is None:
             if column.is_nullable:
                 return None
             raise LostValueError("is null, and the column is NOT NULL")
-        value = read(found)
+        value = read(parsed)
         if lost and value in lost:
             raise LostValueError(lost[value])
         return value
@@ -139,18 +138,18 @@ def _debezium_integer(column: Column, _field: Schema | None, _writer: Writer) ->
     if is_bit(column):
         return read
     if is_year(column):  # YEAR 0 is 1900 in rows from the binlog
-        return lambda found: 0 if found == 1900 else read(found)
+        return lambda parsed: 0 if parsed == 1900 else read(parsed)
     if column.declared.lower().startswith("tinyint(1)"):  # Debezium read BOOL in the table's definition
-        return lambda found: int(found) if found.__class__ is bool else read(found)
+        return lambda parsed: int(parsed) if parsed.__class__ is bool else read(parsed)
     if integers_of(column)[1] < 1 << 63:
         return read
 
-    def read_unsigned(found: Any) -> int:
-        if found.__class__ is str:  # bigint.unsigned.handling.mode=precise
-            found = int.from_bytes(bytes_of(found), "big", signed=True)
-        elif found.__class__ is int and -(1 << 63) <= found < 0:
-            found += 1 << 64  # as Java's long has it
-        return int(read(found))
+    def read_unsigned(parsed: Any) -> int:
+        if parsed.__class__ is str:  # bigint.unsigned.handling.mode=precise
+            parsed = int.from_bytes(bytes_of(parsed), "big", signed=True)
+        elif parsed.__class__ is int and -(1 << 63) <= parsed < 0:
+            parsed += 1 << 64  # as Java's long has it
+        return int(read(parsed))
 
     return read_unsigned
 
@@ -159,35 +158,35 @@ def _debezium_decimal(column: Column, field: Schema | None, _writer: Writer) -> 
     read, unscaled = own(column), _unscaled(column)
     is_exact_in_double = column.precision <= _DOUBLE_DIGITS
 
-    def read_number(found: Any) -> Decimal:
-        """Of decimal.handling.mode=double, or of the converter's decimal.format=NUMERIC."""
-        if found.__class__ is not int and found.__class__ is not float:
+    def read_number(number: Any) -> Decimal:
+        """Read a number of decimal.handling.mode=double, or of the converter's decimal.format=NUMERIC."""
+        if number.__class__ is not int and number.__class__ is not float:
             raise TypeError
-        if not is_exact_in_double and found.__class__ is float:
+        if not is_exact_in_double and number.__class__ is float:
             raise LostValueError("holds a number that is not exact: set decimal.handling.mode=string for the connector")
-        value = Decimal(read(f"{Decimal(repr(found)):.{column.scale}f}"))
-        return value if value == Decimal(repr(found)) else refuse()
+        value = Decimal(read(f"{Decimal(repr(number)):.{column.scale}f}"))
+        return value if value == Decimal(repr(number)) else refuse()
 
-    def read_decimal(found: Any) -> Decimal:
-        if found.__class__ is not str:
-            return read_number(found)
+    def read_decimal(parsed: Any) -> Decimal:
+        if parsed.__class__ is not str:
+            return read_number(parsed)
         if field is not None:
             is_unscaled = field.get("name") == _CONNECT_DECIMAL
         elif column.scale:
-            is_unscaled = "." not in found
+            is_unscaled = "." not in parsed
         else:
-            return _told_apart(found, read, unscaled)
-        return Decimal(unscaled(found) if is_unscaled else read(found))
+            return _told_apart(parsed, read, unscaled)
+        return Decimal(unscaled(parsed) if is_unscaled else read(parsed))
 
     return read_decimal
 
 
-def _told_apart(found: str, read: Read, unscaled: Read) -> Decimal:
+def _told_apart(text: str, read: Read, unscaled: Read) -> Decimal:
     """Digits may be a number, and bytes in base64 that are another: of a column without digits after the point."""
     meanings = []
     for attempt in (read, unscaled):
         try:
-            meanings.append(attempt(found))
+            meanings.append(attempt(text))
         except NOT_TAKEN:
             pass
     if len(meanings) > 1 and meanings[0] != meanings[1]:
@@ -202,8 +201,8 @@ def _unscaled(column: Column) -> Read:
     """Reads org.apache.kafka.connect.data.Decimal: the unscaled number, big-endian, in as few bytes as can be."""
     most = 10**column.precision
 
-    def read(found: Any) -> Decimal:
-        raw = bytes_of(found)
+    def read(parsed: Any) -> Decimal:
+        raw = bytes_of(parsed)
         value = int.from_bytes(raw, "big", signed=True)
         if not -most < value < most or len(raw) != (value + (value < 0)).bit_length() // 8 + 1:
             raise ValueError
@@ -228,8 +227,8 @@ def _debezium_text(column: Column, _field: Schema | None, _writer: Writer) -> Re
     if column.charset in _UNICODE:
         return read
 
-    def read_text(found: Any) -> str:
-        value = str(read(found))
+    def read_text(parsed: Any) -> str:
+        value = str(read(parsed))
         if "\ufffd" in value:
             raise LostValueError("holds a character that Debezium could not read")
         return value
@@ -252,14 +251,14 @@ def _shown_labels(column: Column, writer: Writer) -> dict[str, str]:
 def _debezium_date(column: Column, _field: Schema | None, _writer: Writer) -> Read:
     read = own(column)
 
-    def read_date(found: Any) -> str:
-        return date.fromordinal(_EPOCH_DAY + found).isoformat() if found.__class__ is int else str(read(found))
+    def read_date(parsed: Any) -> str:
+        return date.fromordinal(_EPOCH_DAY + parsed).isoformat() if parsed.__class__ is int else str(read(parsed))
 
     return read_date
 
 
 def _micros(column: Column, field: Schema | None, default: str) -> Callable[[int], int]:
-    """What turns a time as a number into microseconds, by the name of its schema."""
+    """The function that converts a time, as a number, to microseconds; the name of its schema says the unit."""
     name = default if field is None else str(field.get("name", "")).rpartition(".")[2]
     times, over = next((unit for start, unit in _UNITS.items() if name.startswith(start)), (1000, 1))
     step = 10 ** (6 - column.scale)
@@ -274,10 +273,10 @@ def _micros(column: Column, field: Schema | None, default: str) -> Callable[[int
 def _debezium_time(column: Column, field: Schema | None, _writer: Writer) -> Read:
     read, micros = own(column), _micros(column, field, "MicroTime")
 
-    def read_time(found: Any) -> str:
-        if found.__class__ is not int:
-            return str(read(found))
-        value = micros(found)
+    def read_time(parsed: Any) -> str:
+        if parsed.__class__ is not int:
+            return str(read(parsed))
+        value = micros(parsed)
         seconds, fraction = divmod(abs(value), 1_000_000)
         minutes, second = divmod(seconds, 60)
         hour, minute = divmod(minutes, 60)
@@ -293,10 +292,10 @@ def _debezium_datetime(column: Column, field: Schema | None, _writer: Writer) ->
     read = own(column)
     micros = _micros(column, field, "Timestamp" if column.scale <= _MILLIS else "MicroTimestamp")
 
-    def read_datetime(found: Any) -> str:
-        if found.__class__ is not int:
-            return str(read(found))
-        moment = _EPOCH + timedelta(microseconds=micros(found))
+    def read_datetime(parsed: Any) -> str:
+        if parsed.__class__ is not int:
+            return str(read(parsed))
+        moment = _EPOCH + timedelta(microseconds=micros(parsed))
         return moment.isoformat(" ", "microseconds")[: 20 + column.scale if column.scale else 19]
 
     return read_datetime
@@ -305,8 +304,8 @@ def _debezium_datetime(column: Column, field: Schema | None, _writer: Writer) ->
 def _debezium_timestamp(column: Column, _field: Schema | None, _writer: Writer) -> Read:
     read, epoch, zero = own(column), _epoch(column), _zero(column)
 
-    def read_timestamp(found: Any) -> str:
-        value = str(read(found))
+    def read_timestamp(parsed: Any) -> str:
+        value = str(read(parsed))
         return zero if value == epoch else value  # no TIMESTAMP is that early
 
     return read_timestamp

@@ -28,7 +28,7 @@ def json_schemas(
 
 
 def json_schema(column: Column) -> Schema:
-    """Of a column's value in a row."""
+    """The JSON Schema of a column's value in a row."""
     schema = _COLUMNS[column.kind](column)
     return {"anyOf": [schema, {"type": "null"}]} if column.is_nullable else schema
 

@@ -35,7 +35,7 @@ class RunReader:
         self._frames: dict[_Frame, tuple[int, int]] = {}  # the kind and version of their messages
 
     def read_all(self, values: Sequence[bytes]) -> list[Change]:
-        """As the reader gives them, neighbours of one kind and version as one. Raises MalformedEnvelopeError."""
+        """Read all values; neighbouring changes of one kind and version are joined. Raises MalformedEnvelopeError."""
         try:
             return [*self._runs(values)]
         except NOT_TAKEN:
@@ -71,12 +71,12 @@ class RunReader:
                 raise ValueError
             middle, behind, tail_bytes = value[at : row + _BEHIND_ROW], len(value) - at, len(tail)
             images.append(value[:at])
-        found = orjson.loads(b"[" + b"},".join(images) + b"}]")
-        if len(found) != len(values):
+        parsed = orjson.loads(b"[" + b"},".join(images) + b"}]")
+        if len(parsed) != len(values):
             raise ValueError
-        ends = [*begins[1:], len(found)]
+        ends = [*begins[1:], len(parsed)]
         return [
-            RowChanges(self._followed, kind, version, self._rows(kind, found[begin:end]))
+            RowChanges(self._followed, kind, version, self._rows(kind, parsed[begin:end]))
             for (kind, version), begin, end in zip(abouts, begins, ends, strict=True)
         ]
 
@@ -92,25 +92,25 @@ class RunReader:
             self._frames[frame] = about
         return about
 
-    def _rows(self, kind: int, found: list[dict[str, Any]]) -> list[Row]:
+    def _rows(self, kind: int, changes: list[dict[str, Any]]) -> list[Row]:
         """Raises one of NOT_TAKEN where an image is not of that kind of change."""
         row = self._reader.own_row
         if kind == UPDATE:
-            return [row(one[image]) for one in found for image in ("before", "after")]
+            return [row(change[image]) for change in changes for image in ("before", "after")]
         there, none = (_after, _before) if kind == INSERT else (_before, _after)
-        if set(map(none, found)) != {None}:
+        if set(map(none, changes)) != {None}:
             raise ValueError
-        return list(map(row, map(there, found)))
+        return list(map(row, map(there, changes)))
 
 
 def joined(changes: Sequence[Any]) -> list[Any]:
     """Neighbours of one kind and version as one; what is refused stays alone."""
-    found: list[Any] = []
+    joined_changes: list[Any] = []
     for (kind, version), run in groupby(changes, _kind_and_version):
         of_run = list(run)
-        refused = [one for one in of_run if one.__class__ is not RowChanges]
-        rows = [row for one in of_run if one.__class__ is RowChanges for row in one[3]]
+        refused = [change for change in of_run if change.__class__ is not RowChanges]
+        rows = [row for change in of_run if change.__class__ is RowChanges for row in change[3]]
         if rows:
-            found.append(RowChanges(of_run[0][0], kind, version, rows))
-        found += refused
-    return found
+            joined_changes.append(RowChanges(of_run[0][0], kind, version, rows))
+        joined_changes += refused
+    return joined_changes

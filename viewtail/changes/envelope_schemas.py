@@ -20,13 +20,13 @@ Schema: TypeAlias = dict[str, Any]
 
 
 def key_schema(table: Table, key: Sequence[Column], name: str) -> Schema:
-    """Of a message's key, as Kafka Connect's JSON converter writes it."""
+    """The schema of a message's key, as Kafka Connect's JSON converter writes it."""
     fields = [connect_schema(column, is_key=True) for column in key]
     return {"type": "struct", "fields": fields, "optional": False, "name": f"{name}.{table.full_name}.Key"}
 
 
 def value_schema(table: Table, columns: Sequence[Column], name: str) -> Schema:
-    """Of a message's value, as Kafka Connect's JSON converter writes it; columns' defaults are left out."""
+    """The schema of a message's value, as Kafka Connect's JSON converter writes it, without columns' defaults."""
     row = {
         "type": "struct",
         "fields": [connect_schema(column) for column in columns],

@@ -25,7 +25,7 @@ class MisuseError(ViewtailError):
 
 
 class UnknownNameError(MisuseError):
-    """Nothing has that name in this deployment; another one of the same program may know it."""
+    """This deployment has nothing of that name; another deployment of the same program may know it."""
 
 
 class SettingsError(MisuseError):
@@ -123,5 +123,5 @@ def place_of(error: BaseException, *, beside: str = "") -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """'; did you mean X?' for the known name that is closest to one that is not known, or ''."""
     by_folded = {candidate.casefold(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
-    return f"; did you mean {by_folded[found[0]]}?" if found else ""
+    closest = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
+    return f"; did you mean {by_folded[closest[0]]}?" if closest else ""

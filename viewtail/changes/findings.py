@@ -1,4 +1,4 @@
-"""What a check of a server found: one line a requirement. Each source and store brings its own checks."""
+"""The findings of checks: one per requirement. Each source and store brings its own checks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Level(Enum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARN = "warn"  # it works, but something may go wrong one day

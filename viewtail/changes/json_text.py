@@ -24,7 +24,8 @@ def quoted(text: str) -> str:
 
 
 def double_text(value: float) -> str:
-    """As MySQL prints a JSON double: the shortest digits that read back equal, '.0' where nothing says "double"."""
+    """A JSON double as MySQL prints it: the shortest digits that read back equal, with '.0' if it would look like an
+    integer."""
     shown = repr(value)
     if 1e-4 <= abs(value) < 1e15:  # Python writes these alike
         return shown
@@ -57,8 +58,8 @@ def retold(text: str) -> str:
     return _TOKENS.sub(_retold, text)
 
 
-def _retold(found: re.Match[str]) -> str:
-    string, number, mark = found.groups()
+def _retold(match: re.Match[str]) -> str:
+    string, number, mark = match.groups()
     if string:
         return quoted(orjson.loads(string)) if "\\" in string else string
     return _number(number) if number else _MARKS.get(mark, mark) if mark else ""

@@ -1,4 +1,4 @@
-"""Which pipeline it is: the source that it reads, the part of it, and the store that it writes."""
+"""Identifies a pipeline: the source that it reads, the part of the source, and the store that it writes."""
 
 from __future__ import annotations
 

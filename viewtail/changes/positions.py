@@ -18,7 +18,7 @@ class Position(Protocol):
 
     @property
     def version(self) -> int:
-        """Of the newest change up to here; never falls along the stream."""
+        """The version of the newest change up to here; it never decreases along the stream."""
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -28,7 +28,7 @@ class Position(Protocol):
         """One line, for offsets and witnesses; the source's `ReadPosition` is the inverse."""
 
     def details(self) -> Mapping[str, str]:
-        """What people may look for besides, by name."""
+        """Other facts that people may search for, by name."""
 
 
 ReadPosition: TypeAlias = "Callable[[str | bytes], Position]"  # raises ValueError for what is no position's text

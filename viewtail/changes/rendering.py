@@ -1,9 +1,8 @@
-"""How a value looks: in keys, JSON documents, Elasticsearch documents, user functions' rows.
+"""Renders values: in keys, JSON documents, Elasticsearch documents, and the rows that users' functions get.
 
-The one place that renders values; docs/types.md is its table. Everything here is pure and takes values in the
-canonical form that `Kind` lists, never None: a NULL is the caller's business (an absent field, a JSON null).
-What is called for each row comes in two steps, a function of the column that gives the function of the value.
-"""
+Values are rendered only here; docs/types.md is the table. Everything here is pure and takes values in the canonical
+form that `Kind` lists, never None: the caller handles NULL (an absent field, a JSON null). What is called for each row
+comes in two steps: a function of the column returns the function of the value."""
 
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ def in_a_line(rendered: str) -> str:
 
 def out_of_a_line(text: str) -> str:
     """The rendered key that `in_a_line` made `text` of; one that it left as it was stays so."""
-    return re.sub("%0([9AaDd])", lambda found: _DECODED[f"0{found[1].upper()}"], text)
+    return re.sub("%0([9AaDd])", lambda match: _DECODED[f"0{match[1].upper()}"], text)
 
 
 def parse_key(text: str, columns: Sequence[Column]) -> Key:
@@ -85,10 +84,9 @@ def parse_key(text: str, columns: Sequence[Column]) -> Key:
 
 
 def integer_parser(column: Column) -> Callable[[str], Key | None]:
-    """What gives the key of that column alone, a whole number, that is rendered as a text; None where none is.
+    """The function that parses a rendered key of one integer column; it returns None if the text is not one.
 
-    As `parse_key` and `render_key` say, in a fraction of the time.
-    """
+    It agrees with `parse_key` and `render_key`, in a fraction of the time."""
     least = 0 if column.is_unsigned else 1 - 10**20  # of 20 digits
 
     def parse(text: str) -> Key | None:
@@ -118,19 +116,19 @@ def _parse_part(part: str, column: Column, text: str) -> Any:
 
 
 def _match(pattern: str, text: str) -> re.Match[str]:
-    found = re.fullmatch(pattern, text)
-    if found is None:
+    match = re.fullmatch(pattern, text)
+    if match is None:
         raise ValueError
-    return found
+    return match
 
 
 def _with_fraction(pattern: str, text: str, column: Column) -> str:
     """The first group, then as many digits after the point as the column has; the second group may have fewer."""
-    found = _match(pattern, text)
-    digits = found[2] or ""
+    match = _match(pattern, text)
+    digits = match[2] or ""
     if len(digits) > column.scale:
         raise ValueError
-    return f"{found[1]}.{digits.ljust(column.scale, '0')}" if column.scale else found[1]
+    return f"{match[1]}.{digits.ljust(column.scale, '0')}" if column.scale else match[1]
 
 
 def _parse_integer(part: str, column: Column) -> int:
@@ -153,7 +151,7 @@ def _parse_bytes(part: str, column: Column) -> bytes:
 
 
 def _parse_text(part: str, _column: Column) -> str:
-    return re.sub("%(.{0,2})", lambda found: _DECODED[found[1].upper()], part, flags=re.DOTALL)
+    return re.sub("%(.{0,2})", lambda match: _DECODED[match[1].upper()], part, flags=re.DOTALL)
 
 
 def _parse_label(part: str, column: Column) -> str:
@@ -207,7 +205,7 @@ _PARTS: dict[Kind, tuple[str, Callable[[str, Column], Any]]] = {
 
 
 def json_value(column: Column) -> Convert | None:
-    """What turns a value into one that orjson writes as docs/types.md says; None when it already is one."""
+    """The function that converts a value for orjson, as docs/types.md says; None if no conversion is needed."""
     if column.kind is Kind.DECIMAL:
         return _plain
     if column.kind is Kind.JSON:
@@ -223,10 +221,9 @@ def _base64(raw: bytes) -> str:
 
 
 def row_value(column: Column) -> Convert | None:
-    """What turns a value into what a user's function sees; None when it is the same.
+    """The function that converts a value for a user's function; None if no conversion is needed.
 
-    JSON columns are parsed: dict, list, str, int, float, bool or None (a JSON null). Other values are as they are.
-    """
+    JSON columns are parsed: dict, list, str, int, float, bool or None (a JSON null). Other values stay as they are."""
     return orjson.loads if column.kind is Kind.JSON else None
 
 
@@ -282,10 +279,9 @@ def search_mapping(column: Column) -> dict[str, Any]:
 
 
 def search_value(column: Column) -> Convert | None:
-    """What turns a value into one for a search document, which orjson can write; None when it already is one.
+    """The function that converts a value for a search document, for orjson; None if no conversion is needed.
 
-    The function may give None: Elasticsearch has no place for dates with zero parts or days that never were.
-    """
+    The function may return None: Elasticsearch cannot hold dates with zero parts, or dates that do not exist."""
     return _SEARCH_VALUES.get(column.kind) or json_value(column)
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Repeats:
-    """Of one thing that is waited for.
+    """Limits how often the reason of one wait is repeated.
 
     Args:
-        every_s: how often the same reason is said again.
-    """
+        every_s: seconds after which the same reason is given again."""
 
     every_s: float
     _said: str | None = field(default=None, init=False)

@@ -1,6 +1,6 @@
-"""What follows from an error: one table, asked wherever something is tried again.
+"""The reaction to each error: one table, used wherever something is retried.
 
-Nothing is given up by itself: what halts is looked at again now and then, too, so that it goes on once it is mended.
+viewtail never gives up by itself: it also retries what is halted from time to time, and continues once it is repaired.
 """
 
 from __future__ import annotations
@@ -41,5 +41,5 @@ PROCESS_ENDED = Reaction("restarting", 0.5, 10.0)
 
 
 def reaction_to(error: ViewtailError) -> Reaction:
-    """What follows from an error."""
+    """The reaction to an error."""
     return next(REACTIONS[kind] for kind in type(error).__mro__ if kind in REACTIONS)

@@ -114,10 +114,10 @@ def full_name(schema: str, table: str) -> str:
 
 def names_of(text: str) -> tuple[str, str] | None:
     """Schema and table of 'schema.table', where each may be in backticks; None where the text is not in that form."""
-    found = _FULL_NAME.fullmatch(text)
-    if found is None:
+    match = _FULL_NAME.fullmatch(text)
+    if match is None:
         return None
-    schema, table = (name[1:-1].replace("``", "`") if name[0] == "`" else name for name in found.groups())
+    schema, table = (name[1:-1].replace("``", "`") if name[0] == "`" else name for name in match.groups())
     return (schema, table) if schema and table else None
 
 
@@ -137,10 +137,9 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def unlike(before: Column, now: Column) -> str | None:
-    """What makes a column's values others than they were described as; None where they mean the same.
+    """Why a column's values are not as they were described; None if they mean the same.
 
-    A wider integer or text, a label added at the end, another supported character set do not count.
-    """
+    A wider integer or text, a label added at the end, or another supported character set is no difference."""
     if now.kind is not before.kind:
         return f"it was {before.declared} and is now {now.declared}"
     if now.kind is Kind.INTEGER and now.is_unsigned != before.is_unsigned:

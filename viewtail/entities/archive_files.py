@@ -73,7 +73,7 @@ def write(path: Path, table: str, events: Sequence[FiledEvent], reached: Callabl
 
 
 def read(path: Path, sha256: str) -> list[FiledEvent]:
-    """All events of a file, in its order. Raises StoreError where it is away or damaged."""
+    """Read all events of a file, in its order. Raises StoreError if it is missing or damaged."""
     with _told(path, "read"):
         packed = path.read_bytes()
     if hashlib.sha256(packed).hexdigest() != sha256:
@@ -92,7 +92,7 @@ def read(path: Path, sha256: str) -> list[FiledEvent]:
 
 
 class _Last:
-    """What the file has that was asked for last. A process unpacks one file at a time, and not one twice in a row."""
+    """The content of the file that was read last: a process unpacks one file at a time, and not twice in a row."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -117,7 +117,7 @@ def state_in(path: Path, sha256: str, event_id: int) -> str | None:
 
 
 def remove(path: Path) -> None:
-    """What a killed command left of a file that nobody recorded."""
+    """Delete what an interrupted command left of a file that was not recorded."""
     with _told(path, "removed"):
         path.with_name(path.name + ".part").unlink(missing_ok=True)
         path.unlink(missing_ok=True)

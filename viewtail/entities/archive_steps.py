@@ -1,8 +1,7 @@
-"""What archiving and bringing back share: which tables it can be done to, and the steps in which it is done.
+"""The steps that archiving and restoring share, and the checks which tables they work for.
 
-Each step is a small transaction. It locks the row that names the archive table, so that no two of them move events at
-once, whoever runs them.
-"""
+Each step is a small transaction. It locks the row that names the archive table, so that no two commands move events at
+once, whoever runs them."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from viewtail.servers.sessions import Connection, mend_of_denial, number_of, quo
 
 T = TypeVar("T")
 
-EVENTS_AT_ONCE = 500  # of a transaction
+EVENTS_AT_ONCE = 500  # in one transaction
 BYTES_AT_ONCE = 16 << 20
 COLUMNS = FiledEvent._fields
 _TRIES = 10
@@ -48,13 +47,12 @@ class Listed:
 
 @dataclass(eq=False, kw_only=True)
 class ArchiveSteps:
-    """Over one session on the table's server.
+    """Moves events over one session on the table's server.
 
     Args:
         connection: READ COMMITTED, autocommit off.
-        pace: is told of every event.
-        say: how many events were moved by now.
-    """
+        pace: limits the rate of moved events.
+        say: reports how many events were moved so far."""
 
     connection: Connection
     table: EventTable
@@ -98,7 +96,7 @@ class ArchiveSteps:
             self._check_dependents(schema, name)
 
     def _check_dependents(self, schema: str, name: str) -> None:
-        """What a moved row would take along unseen."""
+        """Refuse a table with triggers or foreign keys, which moving a row would set off."""
         if Privileges.of(self.connection).missing(["TRIGGER"], schema, name):
             raise StoreError(
                 f"whether {self.table.name} has triggers cannot be seen, and they would fire for each event that is "
@@ -137,12 +135,12 @@ class ArchiveSteps:
     def known_archive(self) -> EventTable | None:
         """The archive table, where the table was archived before."""
         with self.asking():
-            found = Archive(self.table).events(self.connection)
+            archive = Archive(self.table).events(self.connection)
             self.connection.rollback()
-        return found
+        return archive
 
     def open_archive(self) -> None:
-        """For bringing events back. Raises MisuseError where nothing was archived."""
+        """Find the archive to restore events from. Raises MisuseError if nothing was archived."""
         if (known := self.known_archive()) is None:
             raise MisuseError(f"{self.table.name} was never archived")
         self.archive = known
@@ -163,14 +161,15 @@ class ArchiveSteps:
     # --- Steps ---
 
     def step(self, work: Callable[[], T]) -> T:
-        """In a transaction of its own, alone among all that move events of the table; again after a lock wait."""
+        """Run `work` in a transaction of its own, alone among the commands that move the table's events; retry on lock
+        waits."""
         for left in reversed(range(_TRIES)):
             with self.asking():
                 try:
                     self.rows(f"SELECT id FROM {places_of(self.table)} WHERE kind = '{TABLE}' FOR UPDATE")
-                    found = work()
+                    result = work()
                     self.connection.commit()
-                    return found
+                    return result
                 except pymysql.err.MySQLError as error:
                     if number_of(error) not in _LOCKED or not left:
                         raise
@@ -189,7 +188,7 @@ class ArchiveSteps:
         return count
 
     def check_stop(self) -> None:
-        """Between two steps."""
+        """Raise StopRequested if the command is to stop; called between two steps."""
         if self.stop.is_set():
             raise StopRequested
 
@@ -239,7 +238,7 @@ class ArchiveSteps:
         return {row[0]: FiledEvent(*row) for row in rows}
 
     def delete(self, table: EventTable, ids: Sequence[int]) -> None:
-        """All of them, or StoreUnavailableError."""
+        """Delete all these events; raises StoreUnavailableError if some are gone."""
         if self.execute(f"DELETE FROM {table.quoted} WHERE event_id IN %s", ids) != len(ids):
             raise StoreUnavailableError(f"{table.name}: somebody else deletes events. Nothing was moved; try again")
 
@@ -257,13 +256,13 @@ class ArchiveSteps:
             ) from None
 
     def rows(self, statement: str, *values: object) -> list[Any]:
-        """Of a query."""
+        """The rows of a query."""
         with self.connection.cursor() as cursor:
             cursor.execute(statement, values)
             return list(cursor.fetchall())
 
     def execute(self, statement: str, *values: object) -> int:
-        """How many rows it found."""
+        """Run a statement and return the number of affected rows."""
         with self.connection.cursor() as cursor:
             return int(cursor.execute(statement, values))
 
@@ -272,23 +271,23 @@ def first_of(events: Sequence[Listed], most: int, most_bytes: int) -> list[Liste
     """The first of them: as many as one transaction may move, and at least one."""
     cut: list[Listed] = []
     size = 0
-    for one in events[:most]:
-        size += one.size
+    for event in events[:most]:
+        size += event.size
         if cut and size > most_bytes:
             break
-        cut.append(one)
+        cut.append(event)
     return cut
 
 
 def slices(events: Sequence[FiledEvent]) -> Iterator[list[FiledEvent]]:
-    """As many as one transaction may move, one after another."""
+    """Split events into lists that one transaction each may move."""
     now: list[FiledEvent] = []
     size = 0
-    for one in events:
-        size += one.size
+    for event in events:
+        size += event.size
         if now and (len(now) == EVENTS_AT_ONCE or size > BYTES_AT_ONCE):
             yield now
-            now, size = [], one.size
-        now.append(one)
+            now, size = [], event.size
+        now.append(event)
     if now:
         yield now

@@ -1,9 +1,8 @@
-"""Where the archived events of a table are, so that whoever handles commands still finds them.
+"""Finds the archived events of a table, so that workers still find the answers of their commands.
 
-Two tables stand beside one that was archived. TABLE_archived_in names the archive table, for good, since workers
-remember it; and the files, each with its checksum. The archive table has a row for every archived event, so that its
-command keeps its answer. Where events went into files, their states are there alone, and the row names the file.
-"""
+An archived table has two tables beside it. TABLE_archived_in names the archive table, for good, since workers remember
+it; and the files, each with its checksum. The archive table has a row for every archived event, so that its command
+keeps its answer. If events went into files, their states are only there, and the row names the file."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def places_ddl(table: EventTable) -> str:
 
 @dataclass(eq=False)
 class Archive:
-    """What readers need of the archive of a table; on any session of the table's server."""
+    """Finds archived events of a table for readers, over any session on the table's server."""
 
     table: EventTable
     _events: EventTable | None = None
@@ -92,7 +91,7 @@ class Archive:
             return True
 
     def recorded(self, connection: Connection, commands: Sequence[Command]) -> dict[tuple[str, str], Recorded]:
-        """By entity and command id, those of the commands whose events are archived."""
+        """The commands whose events are archived, by entity and command id."""
         if not commands or (events := self.events(connection)) is None:
             return {}
         return events.recorded(connection, commands)
@@ -106,10 +105,10 @@ class Archive:
                 f"SELECT event_id, state, {IN_FILE} FROM {events.quoted} WHERE entity_id = %s AND version = %s",
                 (entity_id, version),
             )
-            found = cursor.fetchone()
-        if found is None:
+            row = cursor.fetchone()
+        if row is None:
             return None
-        event_id, state, number = found
+        event_id, state, number = row
         if number is not None:
             state = self._filed(connection, event_id, number)
         return version, state.encode(), version
@@ -129,7 +128,7 @@ class Archive:
 
 
 def file_of(connection: Connection, table: EventTable, number: int) -> tuple[Path, str]:
-    """Where a file is, and its checksum."""
+    """The path of a file, and its checksum."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT place, sha256 FROM {places_of(table)} WHERE id = %s", (number,))
         row: Any = cursor.fetchone()
@@ -139,7 +138,7 @@ def file_of(connection: Connection, table: EventTable, number: int) -> tuple[Pat
 
 
 def archived_rows(primary: MySQLAddress, table: Table) -> Archived | None:
-    """Where archived events of a table of event-sourced entities are; None for any other table, and where none are."""
+    """Where a table's archived events are; None if it is no table of event-sourced entities, or has none."""
     if not {"event_id", "entity_id", "command_id"} <= {column.name for column in table.columns}:
         return None
     archive = Archive(EventTable(table.full_name))

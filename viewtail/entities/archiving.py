@@ -51,7 +51,7 @@ class _Old(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Of the table, as it was in one transaction."""
+    """A range of the table, as one transaction saw it."""
 
     old: list[_Old]  # by entity and version
     bounds: dict[str, tuple[int, int]]  # by entity, the versions of its oldest and its newest event in the table
@@ -68,9 +68,11 @@ class Archiving(ArchiveSteps):
     def cutoff(self, seconds: int) -> str:
         """The time that is so long ago, as the server has it, in UTC."""
         with self.asking():
-            found = value_of(self.connection, "SELECT CAST(CURRENT_TIMESTAMP(6) - INTERVAL %s SECOND AS CHAR)", seconds)
+            moment = value_of(
+                self.connection, "SELECT CAST(CURRENT_TIMESTAMP(6) - INTERVAL %s SECOND AS CHAR)", seconds
+            )
             self.connection.rollback()
-        return str(found)
+        return str(moment)
 
     def prepare(self, into: str | None) -> None:
         """Make the archive table, and the table that says where it is. `into`: 'schema.table'."""
@@ -108,7 +110,7 @@ class Archiving(ArchiveSteps):
             self.connection.commit()
 
     def about(self, cutoff: str) -> int:
-        """How many events are older, but for the newest of each entity. A few of them may have to stay."""
+        """About how many events are older and not the newest of their entity. A few of them may have to stay."""
         count = 0
         for begin, end in self._stretches():
             with self.asking():
@@ -137,7 +139,7 @@ class Archiving(ArchiveSteps):
     def _move(self, begin: int, end: int, cutoff: str) -> int:
         stretch = self._read(begin, end, cutoff, "TRUE")
         chosen = _movable(stretch, {})
-        ids = [one.event_id for one in first_of(chosen, EVENTS_AT_ONCE, BYTES_AT_ONCE)]
+        ids = [listed.event_id for listed in first_of(chosen, EVENTS_AT_ONCE, BYTES_AT_ONCE)]
         if not ids:
             self.held += _stays(stretch)
             return 0
@@ -161,7 +163,7 @@ class Archiving(ArchiveSteps):
             *(begin, end, cutoff),
         )
         old = [_Old(Listed(*row[:4]), bool(row[4])) for row in rows]
-        return _Stretch(old, self._bounds({one.event.entity_id for one in old}))
+        return _Stretch(old, self._bounds({old_row.event.entity_id for old_row in old}))
 
     def _bounds(self, entities: Iterable[str]) -> dict[str, tuple[int, int]]:
         if not (named := list(entities)):
@@ -175,8 +177,8 @@ class Archiving(ArchiveSteps):
 
     def _lock(self, ids: Sequence[int]) -> None:
         """So that what is copied is what is deleted."""
-        found = self.rows(f"SELECT event_id FROM {self.table.quoted} WHERE event_id IN %s FOR UPDATE", ids)
-        if len(found) != len(ids):
+        locked = self.rows(f"SELECT event_id FROM {self.table.quoted} WHERE event_id IN %s FOR UPDATE", ids)
+        if len(locked) != len(ids):
             raise StoreUnavailableError(
                 f"{self.table.name}: somebody else deletes events. Nothing was moved; try again"
             )
@@ -242,14 +244,14 @@ class Archiving(ArchiveSteps):
             while chosen:
                 now = first_of(chosen, EVENTS_AT_ONCE, BYTES_AT_ONCE)
                 chosen = chosen[len(now) :]
-                found = self.step(partial(self.texts, self.table, [one.event_id for one in now]))
-                events += [found[one.event_id] for one in now if one.event_id in found]
-                size += sum(one.size for one in now)
+                by_id = self.step(partial(self.texts, self.table, [event.event_id for event in now]))
+                events += [by_id[event.event_id] for event in now if event.event_id in by_id]
+                size += sum(event.size for event in now)
                 if len(events) >= EVENTS_A_FILE or size >= BYTES_A_FILE:
                     yield events
                     events, size = [], 0
                     # What was moved is told by the table itself: `coming` stays as small as a file.
-                    coming = {one.entity_id: coming[one.entity_id] for one in chosen}
+                    coming = {event.entity_id: coming[event.entity_id] for event in chosen}
         if events:
             yield events
 
@@ -298,13 +300,13 @@ class Archiving(ArchiveSteps):
         self.step(partial(self.execute, f"UPDATE {places_of(self.table)} SET state = '{WHOLE}' WHERE id = %s", number))
 
     def _move_filed(self, events: Sequence[FiledEvent], number: int, cutoff: str) -> int:
-        ids = [one.event_id for one in events]
+        ids = [event.event_id for event in events]
         self.rows(f"SELECT event_id FROM {self.table.quoted} WHERE event_id IN %s FOR UPDATE", ids)
         there = self.texts(self.table, ids)
-        same = [one for one in events if there.get(one.event_id) == one and one.committed_at < cutoff]
-        old = [_Old(Listed(one.event_id, one.entity_id, one.version, one.size), True) for one in same]
-        stretch = _Stretch(old, self._bounds({one.entity_id for one in same}))
-        moved = [one.event_id for one in _movable(stretch, {})]
+        same = [event for event in events if there.get(event.event_id) == event and event.committed_at < cutoff]
+        old = [_Old(Listed(event.event_id, event.entity_id, event.version, event.size), True) for event in same]
+        stretch = _Stretch(old, self._bounds({event.entity_id for event in same}))
+        moved = [event.event_id for event in _movable(stretch, {})]
         if moved:
             kept = ", ".join(quote(column) for column in COLUMNS if column != "state")
             with self.naming_duplicates(self.archive, moved):
@@ -324,10 +326,9 @@ class Archiving(ArchiveSteps):
 
 
 def _movable(stretch: _Stretch, coming: dict[str, int]) -> list[Listed]:
-    """Of each entity the oldest events, up to one that is not old enough, and not its newest.
+    """The events to move: each entity's oldest ones, up to one that is too recent, and never its newest.
 
-    `coming`, by entity, is the version that comes next where earlier ones are about to be moved; it is brought up.
-    """
+    `coming` has, by entity, the next version to move after the events that are about to be moved; it is updated."""
     chosen = []
     for event, is_exact in stretch.old:
         first, newest = stretch.bounds[event.entity_id]
@@ -339,5 +340,5 @@ def _movable(stretch: _Stretch, coming: dict[str, int]) -> list[Listed]:
 
 
 def _stays(stretch: _Stretch) -> int:
-    """How many of them are not the newest of their entity."""
+    """How many of the old events are not the newest of their entity."""
     return sum(event.version < stretch.bounds[event.entity_id][1] for event, _ in stretch.old)

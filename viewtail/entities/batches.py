@@ -85,15 +85,14 @@ class _UnderWay:
 
 @dataclass(eq=False, kw_only=True)
 class Batches:
-    """Of one thread, over two sessions of its own; the second is opened once batches follow each other.
+    """Handles the batches of one thread, over two sessions of its own; the second is opened once batches overlap.
 
     Args:
-        open_session: to the table's server, autocommit off.
+        open_session: opens a session on the table's server, autocommit off.
         look: called before a handler, with the command's place, and with None before anything is written or waited
             for; may raise GivenUpError, or the ViewtailError that is the command's outcome.
         tell: gets the outcomes of commands that were given to `handle`, in order.
-        pushes: told around a COMMIT what it writes.
-    """
+        pushes: told around a COMMIT what it writes."""
 
     table: EventTable
     handlers: Mapping[str, Handler]
@@ -136,7 +135,7 @@ class Batches:
     @property
     def under_way_count(self) -> int:
         """Commands whose events were sent, and whose outcomes were not told."""
-        return sum(len(one.batch.outcomes) for one in self._under_way)
+        return sum(len(pending.batch.outcomes) for pending in self._under_way)
 
     def go_on(self) -> None:
         """Do what can be done without waiting. Raises GivenUpError."""
@@ -212,8 +211,8 @@ class Batches:
     def _known(self, entities: set[str]) -> dict[str, Newest]:
         """The newest events of these, as the last batches left them."""
         known = self._remembered.of(entities)
-        for one in self._under_way:
-            left = one.batch.states
+        for pending in self._under_way:
+            left = pending.batch.states
             known |= {entity: left[entity] for entity in entities if entity in left}
         return known
 
@@ -259,11 +258,11 @@ class Batches:
     def _recorded(
         self, connection: Connection, commands: Sequence[Command], states: Mapping[str, Newest]
     ) -> dict[tuple[str, str], Recorded]:
-        """By entity and command id, those of the commands that were handled before."""
+        """The commands among these that were handled before, by entity and command id."""
         if not commands:
             return {}
         recorded = self.table.recorded(connection, commands)
-        missing = [one for one in commands if (one.entity_id, one.command_id) not in recorded]
+        missing = [command for command in commands if (command.entity_id, command.command_id) not in recorded]
         return recorded | self.archive.recorded(connection, of_archived(missing, states))
 
     def _land(self, flight: Flight, *, asked: bool, is_first_time: bool) -> bool:
@@ -278,29 +277,29 @@ class Batches:
 
     def _session(self, which: int) -> Connection:
         """Raises PyMySQL's error where it was lost."""
-        found = self._sessions[which]
-        if found is None or not found.open:
+        session = self._sessions[which]
+        if session is None or not session.open:
             raise pymysql.err.InterfaceError(0, "the session was lost")
-        return found
+        return session
 
     def _open_session(self, which: int) -> Connection:
-        found = self._sessions[which]
-        if found is None or not found.open:
+        session = self._sessions[which]
+        if session is None or not session.open:
             self._remembered = Remembered()  # the server may be another one
-            found = self.open_session()
-            read_in_one_snapshot(found)
-            self._sessions[which] = found
-        return found
+            session = self.open_session()
+            read_in_one_snapshot(session)
+            self._sessions[which] = session
+        return session
 
     def _close_sessions(self) -> None:
         for which in range(len(self._sessions)):
             self._close_session(which)
 
     def _close_session(self, which: int) -> None:
-        found, self._sessions[which] = self._sessions[which], None
-        if found is not None and found.open:
+        session, self._sessions[which] = self._sessions[which], None
+        if session is not None and session.open:
             with suppress(pymysql.err.MySQLError):
-                found.close()
+                session.close()
 
     def _check_was_first(self, connection: Connection, batch: Batch, others: set[str]) -> None:
         """Whether what was assumed of entities is so. Raises StoreUnavailableError.
@@ -335,7 +334,7 @@ class Batches:
             self._end_all_but(1)
 
     def _between(self) -> Callable[[], None]:
-        """To be called between two handlers."""
+        """The function to call between two handlers: it advances the other batches from time to time."""
         last = time.monotonic()
 
         def look() -> None:
@@ -365,16 +364,16 @@ class Batches:
         if count:
             self.look(None)
         while self._under_way and len(self._under_way) == count:
-            one = self._under_way[0]
+            pending = self._under_way[0]
             try:
-                while waits or one.flight.has_answer():
-                    one.is_committing = next(one.steps)
-                    if one.is_committing and waits:
+                while waits or pending.flight.has_answer():
+                    pending.is_committing = next(pending.steps)
+                    if pending.is_committing and waits:
                         return
                 return
             except StopIteration:
                 self._under_way.popleft()
-                self.tell(one.batch.outcomes)
+                self.tell(pending.batch.outcomes)
             except _MET as error:
                 self._try_all_again(error)
                 raise _CameOutOtherwiseError from None
@@ -384,17 +383,19 @@ class Batches:
         all_of_it = [*self._under_way]
         self._under_way.clear()
         self._roll_back_session(all_of_it[0].which)  # the other may wait for its locks
-        for one in all_of_it[1:]:
+        for pending in all_of_it[1:]:
             with suppress(pymysql.err.MySQLError):
-                landed(one.flight)
-            one.steps.close()
-        for one in all_of_it:
-            commands = one.batch.commands[: len(one.batch.outcomes)]
+                landed(pending.flight)
+            pending.steps.close()
+        for pending in all_of_it:
+            commands = pending.batch.commands[: len(pending.batch.outcomes)]
             outcomes: list[Outcome] = []
-            if one is all_of_it[0]:
-                outcomes = self._tried_again(error, commands, one.until, one.batch.first, one.batch.is_looked_up)
+            if pending is all_of_it[0]:
+                outcomes = self._tried_again(
+                    error, commands, pending.until, pending.batch.first, pending.batch.is_looked_up
+                )
             while (done := len(outcomes)) < len(commands):
-                outcomes += self.commit(commands[done:], one.until, one.batch.first + done)
+                outcomes += self.commit(commands[done:], pending.until, pending.batch.first + done)
             self.tell(outcomes)
 
     # -- trying again ---------------------------------------------------------------------------------------------
@@ -402,7 +403,7 @@ class Batches:
     def _tried_again(
         self, error: Exception, commands: Sequence[Command], until: float, first: int, looks_up: bool
     ) -> list[Outcome]:
-        """Behind an error that a batch met."""
+        """Retry a batch after an error; returns the outcomes of its commands."""
         pause_s = _FIRST_PAUSE_S
         while True:
             if isinstance(error, _HandledBeforeError):
@@ -475,10 +476,10 @@ class Batches:
             self._roll_back_session(which)
 
     def _roll_back_session(self, which: int) -> None:
-        found = self._sessions[which]
-        if found is not None and found.open:
+        session = self._sessions[which]
+        if session is not None and session.open:
             try:
-                found.rollback()
+                session.rollback()
             except pymysql.err.MySQLError:
                 self._close_session(which)
 

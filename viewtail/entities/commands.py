@@ -1,9 +1,8 @@
-"""What a command is, how a handler answers it, and the errors that its caller gets.
+"""Commands, the answers of handlers, and the errors that callers get.
 
 A handler is a plain function of the entity's state and the request. It returns the response and the new state, or
-raises `Refusal`, which writes nothing. All four are JSON: what is written is what the next handler and every caller of
-the same command get, so an answer is the same the first time and ever after.
-"""
+raises `Refusal`, which writes nothing. All four are JSON: the next handler, and every caller of the same command, get
+what was written, so an answer is the same the first time and ever after."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""What a handler declares of its request: the type hint of its second argument, as pydantic reads it.
+"""The request that a handler declares: the type hint of its second argument, as pydantic reads it.
 
     class Deposit(BaseModel):
         amount: int
 
     def deposit(state, request: Deposit): ...
 
-A request that does not fit is refused by the fields before the handler is called. Without a hint, or with one that
-every JSON object fits (dict, Any), the handler gets the request as it came.
-"""
+A request that does not fit is refused, naming the fields, before the handler is called. Without a hint, or with one
+that every JSON object fits (dict, Any), the handler gets the request as it came."""
 
 from __future__ import annotations
 
@@ -47,25 +46,28 @@ class Declared:
             ) from None
 
     def read(self, request: bytes, command: str) -> Any:
-        """What the handler gets of a request in JSON. Raises InvalidRequestError.
+        """Parse a request in JSON to what the handler gets. Raises InvalidRequestError.
 
-        Strictly: text is no number, and no number is text. What JSON has no type for (dates, decimals) is text there.
+        Parsing is strict: text is no number, and a number is no text. Types that JSON lacks (dates, decimals) are text.
         """
         try:
             return self._adapter.validate_json(request, strict=True)
         except self._invalid as error:
-            found = error.errors(include_url=False, include_context=False, include_input=False)
-        named = [f"{'.'.join(map(str, one['loc'])) or 'the request'}: {one['msg']}" for one in found[:_MOST_FIELDS]]
-        more = f"; and {len(found) - _MOST_FIELDS} more" if len(found) > _MOST_FIELDS else ""
+            errors = error.errors(include_url=False, include_context=False, include_input=False)
+        named = [
+            f"{'.'.join(map(str, problem['loc'])) or 'the request'}: {problem['msg']}"
+            for problem in errors[:_MOST_FIELDS]
+        ]
+        more = f"; and {len(errors) - _MOST_FIELDS} more" if len(errors) > _MOST_FIELDS else ""
         raise InvalidRequestError(f"the request of {command} is not valid. {'; '.join(named)}{more}")
 
     def schema(self, ref_template: str) -> dict[str, Any]:
-        """Its JSON Schema; `ref_template` says where those of its parts, its $defs, will be."""
+        """The request's JSON Schema; `ref_template` says where the schemas of its parts, its $defs, will be."""
         return self._adapter.json_schema(ref_template=ref_template)
 
 
 def declared(handler: Callable[..., Any]) -> Declared | None:
-    """What it declares; None where it takes any request. Raises MisuseError for a hint that cannot be read."""
+    """The request that a handler declares; None if it takes any. Raises MisuseError for a hint that cannot be read."""
     try:
         return _remembered(handler)
     except TypeError:  # an object that has no hash
@@ -74,7 +76,9 @@ def declared(handler: Callable[..., Any]) -> Declared | None:
 
 def _declared(handler: Callable[..., Any]) -> Declared | None:
     hint = _hint(handler)
-    return None if any(hint is one or hint == one for one in _OPEN) else Declared(hint, _name(handler))
+    return (
+        None if any(hint is open_hint or hint == open_hint for open_hint in _OPEN) else Declared(hint, _name(handler))
+    )
 
 
 _remembered = lru_cache(maxsize=4096)(_declared)
@@ -91,7 +95,11 @@ def _hint(handler: Callable[..., Any]) -> Any:
         arguments = list(inspect.signature(handler).parameters.values())
     except (TypeError, ValueError):  # of a function in C
         return None
-    places = [one for one in arguments if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    places = [
+        argument
+        for argument in arguments
+        if argument.kind in (argument.POSITIONAL_ONLY, argument.POSITIONAL_OR_KEYWORD)
+    ]
     if len(places) < 2 or places[1].annotation is inspect.Parameter.empty:
         return None
     hint = places[1].annotation

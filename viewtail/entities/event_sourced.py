@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class State(NamedTuple):
-    """Of an entity, after its event of this version."""
+    """An entity's state after its event of this version."""
 
     state: Any
     version: int
@@ -65,7 +65,7 @@ class EventSourced:
         self._settings = settings
 
     def with_settings(self, settings: Settings) -> EventSourced:
-        """The same with these settings, unless it was declared with its own."""
+        """The same entities with these settings, unless they were declared with their own."""
         return self if self._settings is not None else EventSourced(self.table.name, self.handlers, settings=settings)
 
     def create(self) -> bool:
@@ -110,23 +110,22 @@ class EventSourced:
         )
 
     def state(self, entity_id: str, *, version: int | None = None) -> State | None:
-        """As it is, or was at a version; None where the entity has no events, or none of that version.
+        """The entity's state now, or at a version; None if it has no events, or none of that version.
 
-        Raises StoreUnavailableError, SettingsError, and StoreError: also for an event in a file that is not here.
-        """
+        Raises StoreUnavailableError, SettingsError, and StoreError: also for an event in a file that is not here."""
         with closing(self._open(QUESTION)()) as connection:
             try:
                 read_in_one_snapshot(connection)
                 if version is None:
-                    found = self.table.newest(connection, [entity_id]).get(entity_id)
+                    event = self.table.newest(connection, [entity_id]).get(entity_id)
                 else:
-                    found = self.table.at(connection, entity_id, version)
-                    found = found or Archive(self.table).at(connection, entity_id, version)
+                    event = self.table.at(connection, entity_id, version)
+                    event = event or Archive(self.table).at(connection, entity_id, version)
             except pymysql.err.MySQLError as error:
                 raise self._error(error) from None
-        if found is None:
+        if event is None:
             return None
-        at, state, _ = found
+        at, state, _ = event
         return State(orjson.loads(state), at)
 
     def _error(self, error: pymysql.err.MySQLError) -> ViewtailError:

@@ -21,7 +21,7 @@ from viewtail.servers.facts import ServerFacts
 from viewtail.servers.pipelined import Flight
 from viewtail.servers.sessions import NO_RIGHTS, Connection, number_of, quote
 
-BYTES_A_STATEMENT = 1 << 20  # of JSON, and one event more: below any server's max_allowed_packet
+BYTES_A_STATEMENT = 1 << 20  # of JSON, plus one event: below any server's max_allowed_packet
 NOT_AS_MADE = frozenset({1049, 1054, 1146})  # MySQL's numbers: no such database, column, table
 NO_TABLE = 1146
 NOT_TO_BE_ASKED = NO_RIGHTS | {NO_TABLE}
@@ -38,7 +38,7 @@ Newest: TypeAlias = tuple[int, bytes, int]
 
 
 class Recorded(NamedTuple):
-    """What a command did, when it was handled; an Event says so too."""
+    """The effect of a command when it was handled; an Event has the same fields."""
 
     version: int
     name: str
@@ -47,7 +47,7 @@ class Recorded(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What is to be written for a command."""
+    """The event to write for a command."""
 
     command: Command
     version: int
@@ -81,13 +81,13 @@ class EventTable:
     @property
     def schema_and_table(self) -> tuple[str, str]:
         """'bank.account' -> ('bank', 'account')"""
-        found = names_of(self.name)
-        assert found is not None
-        return found
+        names = names_of(self.name)
+        assert names is not None
+        return names
 
     @property
     def quoted(self) -> str:
-        """For statements."""
+        """The table's name for SQL statements."""
         return quote(*self.schema_and_table)
 
     def ddl(self, facts: ServerFacts) -> str:
@@ -100,7 +100,7 @@ class EventTable:
             "  version BIGINT UNSIGNED NOT NULL COMMENT '1 for the first event of an entity, without gaps',\n"
             f"  command_id VARCHAR({MOST_COMMAND_ID}) {text} COMMENT 'chosen by who sent it',\n"
             f"  command_name VARCHAR({MOST_NAME}) {text},\n"
-            # As they came: MySQL's JSON gives some numbers back as their neighbours.
+            # Stored as text: MySQL's JSON type changes some numbers to their neighbours.
             "  request LONGTEXT CHARACTER SET utf8mb4 NOT NULL CHECK (JSON_VALID(request)),\n"
             "  response LONGTEXT CHARACTER SET utf8mb4 NOT NULL\n"
             "    COMMENT 'what the command was answered, the first time and ever after' CHECK (JSON_VALID(response)),\n"
@@ -137,16 +137,16 @@ class EventTable:
 
     def at(self, connection: Connection, entity_id: str, version: int) -> Newest | None:
         """The state that an entity had at a version; None where no such event is in the table."""
-        for found, state in _rows(
+        for at_version, state in _rows(
             connection,
             f"SELECT version, state FROM {self.quoted} WHERE entity_id = %s AND version = %s",
             [entity_id, version],
         ):
-            return found, state.encode(), found
+            return at_version, state.encode(), at_version
         return None
 
     def recorded(self, connection: Connection, commands: Sequence[Command]) -> dict[tuple[str, str], Recorded]:
-        """By entity and command id, those of the commands that were handled."""
+        """The commands among these that were handled, by entity and command id."""
         # Of a thousand a join takes a third of the time that the server needs for as many conditions. Where of two
         # collations one is binary, both servers compare in that.
         text = f"VARCHAR({MOST_COMMAND_ID}) CHARACTER SET utf8mb4 PATH"
@@ -167,7 +167,7 @@ class EventTable:
         """Whether each of these entities has its event of this version."""
         if not versions:
             return True
-        found = _rows(
+        counts = _rows(
             connection,
             f"SELECT COUNT(*) FROM JSON_TABLE(%s, '$[*]' COLUMNS (entity_id VARCHAR({MOST_ENTITY_ID}) "
             "CHARACTER SET utf8mb4 PATH '$[0]', version BIGINT UNSIGNED PATH '$[1]')) n "
@@ -175,7 +175,7 @@ class EventTable:
             "ON e.entity_id = n.entity_id AND e.version = n.version",
             [orjson.dumps([*versions.items()]).decode()],
         )
-        return bool(found == [(len(versions),)])
+        return bool(counts == [(len(versions),)])
 
     def last(self, connection: Connection, entity_ids: Collection[str]) -> dict[str, int]:
         """The version of the newest event of each of these that has one."""
@@ -240,7 +240,7 @@ def _literals(event: Event) -> bytes:
 
 
 def read_in_one_snapshot(connection: Connection) -> None:
-    """All that a transaction reads is of one moment: an event that is archived meanwhile is in one of both places."""
+    """Read everything in the transaction as of one moment, so that an event archived meanwhile is found once."""
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 

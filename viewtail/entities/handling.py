@@ -18,8 +18,8 @@ from viewtail.entities.event_table import NOTHING, Event, Newest, Recorded
 
 Outcome: TypeAlias = "Answer | ViewtailError"
 
-MOST_BYTES = 8 << 20  # of an event
-BATCH_BYTES = 16 << 20  # of events: a transaction ends behind the one that comes to it
+MOST_BYTES = 8 << 20  # the maximum size of one event
+BATCH_BYTES = 16 << 20  # of events: a transaction ends with the event that reaches it
 NO_EVENTS: Newest = (0, NOTHING, 1)
 
 
@@ -54,11 +54,10 @@ class Batch:
     def call(
         self, handlers: Mapping[str, Handler], look: Callable[[int], None], between: Callable[[], None] = lambda: None
     ) -> None:
-        """Of all commands, or of the first ones whose events come to BATCH_BYTES.
+        """Call the handlers of all commands, or of the first ones until their events reach BATCH_BYTES.
 
-        `look`: called before a handler with its command's place; it may raise the ViewtailError that is
-        the outcome. `between`: called behind each.
-        """
+        `look` is called before a handler with its command's place; it may raise the ViewtailError that is the outcome.
+        `between` is called after each handler."""
         byte_count, began = 0, time.monotonic()
         for at, command in enumerate(self.commands, self.first):
             count = len(self.events)
@@ -75,13 +74,13 @@ class Batch:
         return {event.command.entity_id: event.version for event in self.events}
 
     def in_vain(self) -> list[Command]:
-        """Those that write nothing, and of which nobody knows whether they were handled before."""
+        """The commands that write nothing, and may have been handled before."""
         if self.is_looked_up or len(self.events) == len(self.outcomes):
             return []
         return [
-            one
-            for one, outcome in zip(self.commands, self.outcomes, strict=False)
-            if not isinstance(outcome, Answer) and (one.entity_id, one.command_id) not in self.recorded
+            command
+            for command, outcome in zip(self.commands, self.outcomes, strict=False)
+            if not isinstance(outcome, Answer) and (command.entity_id, command.command_id) not in self.recorded
         ]
 
     def _one(self, at: int, command: Command, handlers: Mapping[str, Handler], look: Callable[[int], None]) -> Outcome:
@@ -110,8 +109,8 @@ class Batch:
 
 
 def of_archived(commands: Sequence[Command], states: Mapping[str, Newest]) -> list[Command]:
-    """Those of entities with archived events."""
-    return [one for one in commands if states.get(one.entity_id, NO_EVENTS)[2] > 1]
+    """The commands of entities that have archived events."""
+    return [command for command in commands if states.get(command.entity_id, NO_EVENTS)[2] > 1]
 
 
 def _again(command: Command, known: Recorded | Event) -> Outcome:

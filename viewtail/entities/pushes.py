@@ -1,4 +1,4 @@
-"""Which views show at once what a worker has committed: those of its table with `push=True`, in the settings' views."""
+"""The views that show a worker's commits at once: views of its table with `push=True`, in the settings' views."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ _log = structlog.get_logger("viewtail.push")
 
 
 class Pushing(Protocol):
-    """To the views of one store."""
+    """Pushes to the views of one store."""
 
     def announce(self, newest: Mapping[str, int]) -> None:
-        """By entity the newest version that is about to be committed. Never waits and never raises."""
+        """Announce, by entity, the newest version that is about to be committed. Never waits and never raises."""
 
     def hand(self, newest: Mapping[str, int]) -> None:
-        """The same once it was committed."""
+        """Hand over, by entity, the newest version that was committed. Never waits and never raises."""
 
     def close(self) -> None:
         """Push what waits."""
 
 
 class Pushes:
-    """Of one worker."""
+    """The pushing of one worker, to all stores."""
 
     def __init__(self, pushing: Sequence[Pushing] = ()) -> None:
         self._pushing = pushing
 
     def announce(self, newest: Mapping[str, int]) -> None:
-        """By entity the newest version that is about to be committed."""
-        for one in self._pushing:
-            one.announce(newest)
+        """Announce, by entity, the newest version that is about to be committed."""
+        for pushing in self._pushing:
+            pushing.announce(newest)
 
     def hand(self, newest: Mapping[str, int]) -> None:
-        """The same once it was committed."""
-        for one in self._pushing:
-            one.hand(newest)
+        """Hand over, by entity, the newest version that was committed."""
+        for pushing in self._pushing:
+            pushing.hand(newest)
 
     def close(self) -> None:
         for one in self._pushing:
@@ -55,10 +55,9 @@ class Pushes:
 
 
 def pushes_of(table: EventTable, settings: Settings) -> Pushes:
-    """To the views of a table that ask for it; to none where the views cannot be loaded, which is told in the log.
+    """The pushing to a table's views that ask for it. If the views cannot be loaded, it logs that and pushes to none.
 
-    A program that names no views, where none are, has none.
-    """
+    A program without views, that names none in its settings either, pushes to none."""
     if "views" not in settings.model_fields_set and not (Path("views.py").exists() or Path("views").is_dir()):
         return Pushes()
     try:
@@ -75,7 +74,7 @@ def pushes_of(table: EventTable, settings: Settings) -> Pushes:
     committed, deploy_now = Committed(table=table.quoted, key=KEY, version=VERSION), partial(deploy, settings)
     stores = dict.fromkeys(view.store for view in views)
     return Pushes(
-        [Pusher(store, committed, [one for one in views if one.store == store], deploy_now) for store in stores]
+        [Pusher(store, committed, [bound for bound in views if bound.store == store], deploy_now) for store in stores]
     )
 
 

@@ -19,7 +19,7 @@ _BYTES_AN_ENTITY = 512  # about what one takes, beside its state
 
 @dataclass(eq=False, slots=True)
 class Remembered:
-    """Of one lane; whoever opens a session begins with none."""
+    """The newest events that one lane remembers; a new session begins with none."""
 
     _newest: dict[str, Newest] = field(default_factory=dict)
     _bytes: int = 0
@@ -32,27 +32,27 @@ class Remembered:
         return time.monotonic() >= self._from
 
     def of(self, entity_ids: Iterable[str]) -> dict[str, Newest]:
-        """What is known of these."""
+        """What is remembered of these entities."""
         if time.monotonic() > self._until:
             self._drop()
         known = self._newest
         return {entity: known[entity] for entity in entity_ids if entity in known}
 
     def keep(self, newest: Mapping[str, Newest]) -> None:
-        """What a batch left, that is committed."""
+        """Remember the newest events of a batch that was committed."""
         if not self.is_worth_it:
             return
         self._until = time.monotonic() + FOR_S
         kept = self._newest
-        for entity, one in newest.items():
+        for entity, event in newest.items():
             before = kept.pop(entity, None)  # the last ones are forgotten last
-            self._bytes += _size(one) - (0 if before is None else _size(before))
-            kept[entity] = one
+            self._bytes += _size(event) - (0 if before is None else _size(before))
+            kept[entity] = event
         while self._bytes > MOST_BYTES:
             self._bytes -= _size(kept.pop(next(iter(kept))))
 
     def forget(self) -> None:
-        """It was not so any more: while others write the same entities, nothing is worth remembering."""
+        """Forget everything, because it was outdated: while others write these entities, remembering does not pay."""
         self._drop()
         self._from = time.monotonic() + FOR_S
 

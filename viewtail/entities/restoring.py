@@ -30,16 +30,16 @@ from viewtail.servers.sessions import quote
 
 @dataclass(eq=False, kw_only=True)
 class Restoring(ArchiveSteps):
-    """Of one entity, of all of them, or of one file."""
+    """Restores the archived events of one entity, of all entities, or of one file."""
 
     def archived(self, entity: str | None) -> int:
-        """How many events are archived, of one entity or of all."""
+        """The number of archived events, of one entity or of all."""
         where, values = _of(entity)
         rows = self.step(partial(self.rows, f"SELECT COUNT(*) FROM {self.archive.quoted} WHERE {where}", *values))
         return int(rows[0][0])
 
     def archived_in(self, path: Path) -> int:
-        """How many events are archived in a file."""
+        """The number of events that are archived in a file."""
         where = f"SELECT COUNT(*) FROM {self.archive.quoted} WHERE {IN_FILE} = %s"
         return int(self.step(partial(self.rows, where, self._number_of(path)))[0][0])
 
@@ -93,26 +93,26 @@ class Restoring(ArchiveSteps):
             archive_files.read(*file_of(self.connection, self.table, number))
         for number in numbers:
             events = archive_files.read(*file_of(self.connection, self.table, number))
-            wanted = [one for one in events if entity in (None, one.entity_id)]
-            wanted.sort(key=lambda one: one.version, reverse=True)
+            wanted = [event for event in events if entity in (None, event.entity_id)]
+            wanted.sort(key=lambda event: event.version, reverse=True)
             for now in slices(wanted):
                 self.paced(partial(self._restored_filed, now, number))
                 failpoints.reach("after restore")
 
     def _restored_filed(self, events: Sequence[FiledEvent], number: int) -> int:
-        found = self.rows(
+        rows = self.rows(
             f"SELECT event_id FROM {self.archive.quoted} WHERE {IN_FILE} = %s AND event_id IN %s FOR UPDATE",
-            *(number, [one.event_id for one in events]),
+            *(number, [event.event_id for event in events]),
         )
-        archived = {event_id for (event_id,) in found}
+        archived = {event_id for (event_id,) in rows}
         if not archived:
             return 0
         there = self.texts(self.table, archived)
-        self._refuse([one.event_id for one in events if there.get(one.event_id, one) != one])
-        missing = [one for one in events if one.event_id in archived - there.keys()]
+        self._refuse([event.event_id for event in events if there.get(event.event_id, event) != event])
+        missing = [event for event in events if event.event_id in archived - there.keys()]
         if missing:
             columns, marks = ", ".join(map(quote, COLUMNS)), ", ".join(["%s"] * len(COLUMNS))
-            ids = [one.event_id for one in missing]
+            ids = [event.event_id for event in missing]
             with self.naming_duplicates(self.table, ids), self.connection.cursor() as cursor:
                 cursor.executemany(f"INSERT INTO {self.table.quoted} ({columns}) VALUES ({marks})", missing)
         failpoints.reach("in restore")
@@ -129,7 +129,7 @@ class Restoring(ArchiveSteps):
             f"ORDER BY entity_id DESC, version DESC LIMIT {EVENTS_AT_ONCE} FOR UPDATE",
             *values,
         )
-        ids = [one.event_id for one in first_of([Listed(*row) for row in rows], EVENTS_AT_ONCE, BYTES_AT_ONCE)]
+        ids = [event.event_id for event in first_of([Listed(*row) for row in rows], EVENTS_AT_ONCE, BYTES_AT_ONCE)]
         if not ids:
             return 0
         equal = " AND ".join(f"l.{quote(column)} <=> a.{quote(column)}" for column in self.columns)

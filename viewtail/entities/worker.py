@@ -42,11 +42,11 @@ from viewtail.servers.sessions import Connection
 _log = structlog.get_logger("viewtail.commands")
 
 LANES = 2  # measured: with three they wait for each other more than for the server
-MOST_COMMANDS = 1_000  # of a transaction
+MOST_COMMANDS = 1_000  # in one transaction
 FEW_COMMANDS = 32  # are not divided into two batches
 HANGS_AFTER_S = 10.0
 PATIENCE_S = 30.0
-MOST_WAITING_BYTES = 64 << 20  # of requests, and _BYTES_A_COMMAND for each
+MOST_WAITING_BYTES = 64 << 20  # of requests, plus _BYTES_A_COMMAND for each
 MOST_HUNG = 20  # threads in handlers that were given up
 _LOOK_EVERY_S = 0.001  # for more commands and for the server's answer, while a batch is under way
 _BYTES_A_COMMAND = 1 << 10  # about what a command without a request takes
@@ -61,16 +61,16 @@ class _Asked:
     until: float  # by the monotonic clock: its caller hears by then
     size: int  # bytes
     is_told: bool = False
-    is_hung: bool = False  # its handler was given up; what is left is to look whether it was handled before
+    is_hung: bool = False  # its handler was given up; only check whether it was handled before
 
 
 @dataclass(eq=False)
 class _Turn:
-    """Of one thread: the commands that it took, and the one whose handler it is in."""
+    """The work of one thread: the commands that it took, and the one whose handler is running."""
 
-    taken: list[_Asked] = field(default_factory=list)  # that no outcome is known of
-    told_count: int = 0  # of those before: the place of the first one taken
-    called: tuple[int, float] | None = None  # the place of the command whose handler is called, and since when
+    taken: list[_Asked] = field(default_factory=list)  # commands without an outcome yet
+    told_count: int = 0  # the number of earlier commands: the place of the first one taken
+    called: tuple[int, float] | None = None  # the place of the command whose handler is running, and since when
     is_given_up: bool = False
     batches: Batches | None = None
 
@@ -79,7 +79,7 @@ class _Turn:
 class _Lane:
     """Commands of some entities, and the thread that handles them."""
 
-    change: threading.Condition  # of the worker's one lock
+    change: threading.Condition  # on the worker's only lock
     waiting: deque[_Asked] = field(default_factory=deque)
     most: int = MOST_COMMANDS  # fewer while their events are large
     callers: float = 0  # about how many there are: so many commands waited or were taken at once a moment ago
@@ -89,7 +89,7 @@ class _Lane:
     def next_count(self) -> int:
         """Commands that the next batch takes: half of what there is, so that the other half is its next one."""
         if self.waiting and self.waiting[0].is_hung:
-            return 1  # it is told soon
+            return 1  # it gets its outcome soon
         self.callers = max(len(self.waiting) + len(self.turn.taken), 0.9 * self.callers)
         part = ceil(self.callers / 2)
         return min(len(self.waiting), self.most, max(part, FEW_COMMANDS))
@@ -145,7 +145,7 @@ class CommandWorker:
         return future
 
     async def answer(self, command: Command) -> Answer:
-        """The same for coroutines, of which all that a batch has answers for are woken together."""
+        """The same for coroutines; those that one batch answers are woken together."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._take(command, future)
         return await future
@@ -153,18 +153,18 @@ class CommandWorker:
     def _take(self, command: Command, future: Future[Answer] | asyncio.Future[Answer]) -> None:
         """Settle the future one day. It is of this thread, or of its event loop."""
         size = len(command.request_text) + _BYTES_A_COMMAND
-        one = _Asked(command, future, time.monotonic() + self._patience_s, size)
+        asked = _Asked(command, future, time.monotonic() + self._patience_s, size)
         lane = self._lanes[hash(command.entity_id) % LANES]
         with self._lock:
-            error = self._why_not_taken(one)
+            error = self._why_not_taken(asked)
             if error is None:
-                lane.waiting.append(one)
-                self._waiting_bytes += one.size
+                lane.waiting.append(asked)
+                self._waiting_bytes += asked.size
                 lane.change.notify()
         if error is not None:
             future.set_exception(error)  # on the thread that asks
 
-    def _why_not_taken(self, one: _Asked) -> ViewtailError | None:
+    def _why_not_taken(self, asked: _Asked) -> ViewtailError | None:
         if self._is_closed:
             return WorkerEndedError("the worker is closed")
         if len(self._hung) >= MOST_HUNG:
@@ -174,7 +174,7 @@ class CommandWorker:
                 f"{self._table.name}: {len(self._hung)} handlers hang and keep a thread each, so no command is taken. "
                 "Restart the process; the log names the commands"
             )
-        if self._waiting_bytes and self._waiting_bytes + one.size > self._most_waiting_bytes:
+        if self._waiting_bytes and self._waiting_bytes + asked.size > self._most_waiting_bytes:
             return WorkerBusyError(
                 f"{self._table.name}: {counted(self.waiting_count, 'commands', 'wait')} already; this one was not "
                 "taken. Send it again, later"
@@ -191,7 +191,7 @@ class CommandWorker:
                 lane.waiting.clear()
                 lane.change.notify_all()
             self._waiting_bytes = 0
-        self._tell((one, WorkerEndedError("the worker was closed")) for one in left)
+        self._tell((asked, WorkerEndedError("the worker was closed")) for asked in left)
         self._watch.join()
         self._pushes.close()
 
@@ -242,9 +242,9 @@ class CommandWorker:
             with self._lock:
                 turn.called = None
         else:  # for each command: without the lock, for which other threads would be waited for
-            one = turn.taken[at - turn.told_count]
-            if one.is_hung:
-                raise self._hung_error(one.command)
+            asked = turn.taken[at - turn.told_count]
+            if asked.is_hung:
+                raise self._hung_error(asked.command)
             turn.called = at, time.monotonic()
         if turn.is_given_up:
             raise GivenUpError
@@ -278,15 +278,15 @@ class CommandWorker:
                 lane.change.wait(_LOOK_EVERY_S if turn.taken else None)
             some = [lane.waiting.popleft() for _ in range(lane.next_count())]
             turn.taken += some
-            self._waiting_bytes -= sum(one.size for one in some)
+            self._waiting_bytes -= sum(asked.size for asked in some)
             return some
 
     def _handle(self, lane: _Lane, turn: _Turn, batches: Batches, some: Sequence[_Asked]) -> None:
-        until = max(one.until for one in some)  # the watch tells those who come before it
+        until = max(asked.until for asked in some)  # the watch tells those who come before it
         before = len(turn.taken) - len(some)
-        done = batches.handle([one.command for one in some], until, turn.told_count + before)
+        done = batches.handle([asked.command for asked in some], until, turn.told_count + before)
         with self._lock:
-            # Where events are large, a batch is cut off; later ones read and handle fewer commands, too.
+            # A batch of large events is cut off; later batches then read and handle fewer commands.
             if rest := len(some) - done:
                 turn.taken = turn.taken[:-rest]
                 self._put_back(lane, some[done:])
@@ -295,22 +295,22 @@ class CommandWorker:
     def _put_back(self, lane: _Lane, some: Sequence[_Asked]) -> None:
         """Before all others."""
         lane.waiting.extendleft(reversed(some))
-        self._waiting_bytes += sum(one.size for one in some)
+        self._waiting_bytes += sum(asked.size for asked in some)
 
     def _tell(self, told: Iterable[tuple[_Asked, Outcome]]) -> None:
-        """Each caller once; the coroutines of a loop together, since waking it takes longer than telling one."""
+        """Give each caller its outcome once; a loop's coroutines together, since waking a loop takes long."""
         with self._lock:
-            new = [(one, outcome) for one, outcome in told if not one.is_told]
-            for one, _ in new:
-                one.is_told = True
+            new = [(asked, outcome) for asked, outcome in told if not asked.is_told]
+            for asked, _ in new:
+                asked.is_told = True
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Answer], Outcome]]] = {}
-        for one, outcome in new:
-            if isinstance(one.future, asyncio.Future):
-                by_loop.setdefault(one.future.get_loop(), []).append((one.future, outcome))
-            elif one.future.set_running_or_notify_cancel():  # its caller wants it still
-                _settle(one.future, outcome)
+        for asked, outcome in new:
+            if isinstance(asked.future, asyncio.Future):
+                by_loop.setdefault(asked.future.get_loop(), []).append((asked.future, outcome))
+            elif asked.future.set_running_or_notify_cancel():  # its caller still waits
+                _settle(asked.future, outcome)
         for loop, some in by_loop.items():
-            with suppress(RuntimeError):  # it is closed, and nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
                 loop.call_soon_threadsafe(_settle_all, some)
 
     # -- the watch ------------------------------------------------------------------------------------------------
@@ -332,12 +332,12 @@ class CommandWorker:
             hung = turn.taken[called[0] - turn.told_count]
             hung.is_hung = True
             # It writes nothing, so its order does not matter.
-            self._put_back(lane, [hung, *(one for one in turn.taken if one is not hung)])
+            self._put_back(lane, [hung, *(asked for asked in turn.taken if asked is not hung)])
             self._hung.append(lane.thread)
             self._start(lane)
         _log.warning("a handler hangs, and is given up", command=hung.command.name)
         if turn.batches is not None:
-            turn.batches.close()  # its thread writes nothing any more, and may never end
+            turn.batches.close()  # its thread writes nothing more, and may never end
 
     def _hung_error(self, command: Command) -> HandlerHungError:
         return HandlerHungError(
@@ -345,17 +345,19 @@ class CommandWorker:
         )
 
     def _tell_who_waited_too_long(self) -> None:
-        """Behind slow handlers; or in a batch whose thread waits for bytes of a server that says nothing."""
+        """Answer callers that waited too long, behind slow handlers or in a batch whose server says nothing."""
         late: list[_Asked] = []
         with self._lock:
             now = time.monotonic()
             for lane in self._lanes:
-                late += [one for one in (*lane.turn.taken, *lane.waiting) if one.until < now and not one.is_told]
-                if any(one.until < now for one in lane.waiting):
-                    lane.waiting = deque(one for one in lane.waiting if now <= one.until)
-            self._waiting_bytes = sum(one.size for lane in self._lanes for one in lane.waiting)
+                late += [
+                    asked for asked in (*lane.turn.taken, *lane.waiting) if asked.until < now and not asked.is_told
+                ]
+                if any(asked.until < now for asked in lane.waiting):
+                    lane.waiting = deque(asked for asked in lane.waiting if now <= asked.until)
+            self._waiting_bytes = sum(asked.size for lane in self._lanes for asked in lane.waiting)
         silent = self._silent(f"no answer within {self._patience_s:g} s. ")
-        self._tell((one, silent) for one in late)
+        self._tell((asked, silent) for asked in late)
 
     def _silent(self, what: str = "") -> StoreUnavailableError:
         return StoreUnavailableError(
@@ -364,7 +366,7 @@ class CommandWorker:
 
 
 def _settle_all(told: Sequence[tuple[asyncio.Future[Answer], Outcome]]) -> None:
-    """On the thread of their loop."""
+    """Settle these futures; runs on the thread of their loop."""
     for future, outcome in told:
         if not future.done():  # a caller that was cancelled does not want it any more
             _settle(future, outcome)

@@ -1,9 +1,8 @@
-"""Bulk requests: sending them, and looking at what became of each item.
+"""Sends bulk requests, and checks the result of each item.
 
-A bulk answers 200 whatever happened to its items. 409 is a superseded write, which is fine; 429 and 5xx are sent
-again, just those; 400 is a document that the index refuses, for the dead letters; a whole request that is refused is
-halved until the document is found that it is about.
-"""
+A bulk request answers 200 whatever happened to its items. 409 is a superseded write, which is fine; items with 429 and
+5xx are sent again; 400 is a document that the index refuses, which becomes a dead letter; if a whole request is
+refused, it is halved until the document at fault is found."""
 
 from __future__ import annotations
 
@@ -24,24 +23,24 @@ from projectors.views import BoundView
 from viewtail.changes.errors import RETRIES, StoreError, StoreUnavailableError, ViewtailError
 from viewtail.changes.writes import Parked
 
-# Without require_alias a bulk creates an index that is gone, and one without mapping and filter.
+# Without require_alias a bulk request would create a deleted index again, without mapping and filter.
 _ERROR = "items.*.error"
 _TARGET = f"/_bulk?require_alias=true&filter_path=items.*.status,{_ERROR}.type,{_ERROR}.reason,{_ERROR}.caused_by"
 _DOING = "writing"
 _FINE = frozenset({200, 201, 409})
-_PAUSES_S = (0.05, 0.2, 0.8, 2.0)  # between tries of what the server was too busy for
+_PAUSES_S = (0.05, 0.2, 0.8, 2.0)  # between tries while the server is too busy
 
 _FIELD = re.compile(r'field(?:=| )["\[]([^"\]]{1,200})["\]]')
 _INTRODUCED = re.compile(r"introduction of \[([\w.\- ]{1,100})\]")
 
 
 @dataclass(slots=True)
-class Chunk:
-    """Items of one bulk request; parallel lists."""
+class BulkChunk:
+    """The items of one bulk request, as parallel lists."""
 
     views: list[BoundView]
     items: list[Item]
-    lines: list[bytes]  # two in each item's
+    lines: list[bytes]  # each holds an item's two lines
 
     def __len__(self) -> int:
         return len(self.items)
@@ -54,28 +53,27 @@ class Chunk:
     def body(self) -> bytes:
         return b"\n".join(self.lines) + b"\n"
 
-    def only(self, places: Sequence[int]) -> Chunk:
+    def only(self, places: Sequence[int]) -> BulkChunk:
         lines = [self.lines[at] for at in places]
-        return Chunk([self.views[at] for at in places], [self.items[at] for at in places], lines)
+        return BulkChunk([self.views[at] for at in places], [self.items[at] for at in places], lines)
 
-    def halves(self) -> tuple[Chunk, Chunk]:
+    def halves(self) -> tuple[BulkChunk, BulkChunk]:
         middle = len(self) // 2
         return self.only(range(middle)), self.only(range(middle, len(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What deletes a document, and what is written in its place: in one request, so that readers miss it for no time.
+    """The delete of a document and its new write, in one request, so that readers do not miss it for a moment.
 
-    One of the two may be missing.
-    """
+    One of the two may be missing."""
 
-    delete: Sequence[bytes]  # a line
-    write: Sequence[bytes]  # its two lines in one
+    delete: Sequence[bytes]  # none, or one line
+    write: Sequence[bytes]  # none, or an item's two lines in one
 
     @property
     def count(self) -> int:
-        """Of a bulk request's items."""
+        """How many items of a bulk request it takes."""
         return bool(self.delete) + bool(self.write)
 
     @property
@@ -83,11 +81,10 @@ class Replacement:
         return sum(map(len, self.delete)) + sum(map(len, self.write))
 
 
-def deliver(client: Elasticsearch, chunk: Chunk, pause: Callable[[float], Any] = time.sleep) -> list[Parked]:
-    """Send until each item is acknowledged or refused for good; returns the latter.
+def deliver(client: Elasticsearch, chunk: BulkChunk, pause: Callable[[float], Any] = time.sleep) -> list[Parked]:
+    """Send until each item is acknowledged or refused for good; returns the refused ones.
 
-    Raises StoreUnavailableError, StoreError.
-    """
+    Raises StoreUnavailableError, StoreError."""
     refused: list[Parked] = []
 
     def attempt() -> ViewtailError | None:
@@ -106,11 +103,10 @@ def deliver(client: Elasticsearch, chunk: Chunk, pause: Callable[[float], Any] =
 def replace(
     client: Elasticsearch, replacements: Sequence[Replacement], pause: Callable[[float], Any] = time.sleep
 ) -> None:
-    """Send until each is done, or is no more what it was about.
+    """Send until each replacement is done, or its document is no longer the one to delete.
 
-    What an index or a proxy refuses of a document is not told: `deliver`, which must follow, is told it as well.
-    Raises StoreUnavailableError, StoreError; and Refused where not even a delete alone is taken.
-    """
+    It does not report documents that an index or a proxy refuses: `deliver` must follow, and reports them. Raises
+    StoreUnavailableError, StoreError; and Refused if even a single delete is refused."""
 
     def attempt() -> ViewtailError | None:
         nonlocal replacements
@@ -127,7 +123,11 @@ def replace(
             replace(client, replacements[:middle], pause)
             replace(client, replacements[middle:], pause)
         elif replacements[0].write:
-            replace(client, [Replacement(one.delete, ()) for one in replacements if one.delete], pause)
+            replace(
+                client,
+                [Replacement(replacement.delete, ()) for replacement in replacements if replacement.delete],
+                pause,
+            )
         else:
             raise
 
@@ -135,28 +135,30 @@ def replace(
 def _ask_replaced(
     client: Elasticsearch, replacements: Sequence[Replacement]
 ) -> tuple[list[Replacement], ViewtailError | None]:
-    """Those to be sent again, and why. A second delete does no harm: it names the document that it is about."""
+    """The replacements to send again, and the error that says why. Repeating a delete is safe: it names a version."""
     waiting: list[Replacement] = []
     busy: ViewtailError | None = None
-    lines = list(chain.from_iterable((*one.delete, *one.write) for one in replacements))
+    lines = list(chain.from_iterable((*replacement.delete, *replacement.write) for replacement in replacements))
     if not lines:
         return waiting, busy
-    answers = iter(ask_bulk(client, _TARGET, b"\n".join(lines) + b"\n", sum(one.count for one in replacements)))
-    for one in replacements:
-        # 409: something else is there by now; 400: told by `deliver`
-        said = [answer for answer in islice(answers, one.count) if answer["status"] not in (*_FINE, 400, 404)]
+    answers = iter(
+        ask_bulk(client, _TARGET, b"\n".join(lines) + b"\n", sum(replacement.count for replacement in replacements))
+    )
+    for replacement in replacements:
+        # 409: another version is stored by now; 400: `deliver` reports it
+        said = [answer for answer in islice(answers, replacement.count) if answer["status"] not in (*_FINE, 400, 404)]
         errors = [(answer, error) for answer in said if (error := failure_of(answer)) is not None]
         for answer, error in errors:
             if not _is_busy(answer):
                 raise error
             busy = error
         if errors:
-            waiting.append(one)
+            waiting.append(replacement)
     return waiting, busy
 
 
 def _insist(attempt: Callable[[], ViewtailError | None], pause: Callable[[float], Any]) -> None:
-    """Try until the server is no longer too busy, which an attempt returns or raises; raises that after a few tries."""
+    """Repeat while the server is too busy, which an attempt returns or raises; after a few tries raise that error."""
     for pause_s in (*_PAUSES_S, None):
         try:
             busy = attempt()
@@ -170,11 +172,11 @@ def _insist(attempt: Callable[[], ViewtailError | None], pause: Callable[[float]
 
 
 def ask_bulk(client: Elasticsearch, target: str, body: bytes, count: int) -> list[dict[str, Any]]:
-    """What is said of each of the `count` items: 'status', and 'error' where there is one."""
+    """The answers for the `count` items, each with 'status', and 'error' if there is one."""
     answer = send(client, _DOING, "POST", target, body, NDJSON)
     try:
-        found = [next(iter(item.values())) for item in answer["items"]]
-        is_whole = len(found) == count and all(isinstance(item["status"], int) for item in found)
+        answers = [next(iter(item.values())) for item in answer["items"]]
+        is_whole = len(answers) == count and all(isinstance(item["status"], int) for item in answers)
     except (KeyError, TypeError, AttributeError, StopIteration):
         is_whole = False
     if not is_whole:
@@ -182,11 +184,11 @@ def ask_bulk(client: Elasticsearch, target: str, body: bytes, count: int) -> lis
             f"Elasticsearch: the answer to a bulk request does not say what became of each of its {count} items. "
             f"{RETRIES}; does a proxy between them cut answers short?"
         )
-    return found
+    return answers
 
 
 def failure_of(answer: dict[str, Any]) -> ViewtailError | None:
-    """The error behind an item's answer; None when it is about the document."""
+    """The error behind an item's answer; None if the answer is about the document."""
     kind, reason = _error(answer)
     if kind == INDEX_GONE:
         return StoreUnavailableError(
@@ -200,8 +202,10 @@ def failure_of(answer: dict[str, Any]) -> ViewtailError | None:
     return trouble(answer["status"], kind, reason, _DOING)
 
 
-def _sort(chunk: Chunk, answers: list[dict[str, Any]], refused: list[Parked]) -> tuple[list[int], ViewtailError | None]:
-    """The places of the items to be sent again, and why; the refused ones go to `refused`."""
+def _sort(
+    chunk: BulkChunk, answers: list[dict[str, Any]], refused: list[Parked]
+) -> tuple[list[int], ViewtailError | None]:
+    """The positions of the items to send again, and the error that says why; refused items are added to `refused`."""
     waiting: list[int] = []
     busy: ViewtailError | None = None
     if _FINE.issuperset([answer["status"] for answer in answers]):
@@ -228,15 +232,15 @@ def _is_busy(answer: dict[str, Any]) -> bool:
     return (status == 429 or status >= 500) and _error(answer)[0] != "cluster_block_exception"
 
 
-def _narrow(client: Elasticsearch, chunk: Chunk, refused: Refused, pause: Callable[[float], Any]) -> list[Parked]:
-    """A whole request was refused: too long (413), or one of its documents makes it unreadable (400)."""
+def _narrow(client: Elasticsearch, chunk: BulkChunk, refused: Refused, pause: Callable[[float], Any]) -> list[Parked]:
+    """Handle a refused request: it is too long (413), or one of its documents makes it unreadable (400)."""
     if refused.status not in (400, 413):
         raise StoreError(
             f"Elasticsearch: {_DOING} failed: {refused.status} {refused.kind}. Is a proxy in between, or something "
             "else at this address? Check VIEWTAIL_ELASTICSEARCH__URL"
         ) from None
     if len(chunk) > 1:
-        return [one for half in chunk.halves() for one in deliver(client, half, pause)]
+        return [letter for half in chunk.halves() for letter in deliver(client, half, pause)]
     reason = f"Elasticsearch refused it: {refused.status} {refused.kind}".rstrip()
     if refused.status == 413:
         reason = f"its {chunk.byte_count} bytes are more than Elasticsearch takes (http.max_content_length)"
@@ -244,18 +248,17 @@ def _narrow(client: Elasticsearch, chunk: Chunk, refused: Refused, pause: Callab
 
 
 def describe(kind: str, reasons: Sequence[str], fields: Container[str]) -> str:
-    """Error type, field, one of `fields`, and the limit that was met.
+    """Describe an error by its type, the field (if it is one of `fields`), and the limit that was exceeded.
 
-    Elasticsearch's own words quote the value, and call it a field, too.
+    Elasticsearch's own text is left out: it quotes the value, and may call it a field.
 
     Args:
-        reasons: that of the error, and those of what caused it.
-    """
+        reasons: those of the error and of its causes."""
     reason = reasons[0]
     said = f"Elasticsearch refused the document: {kind}"
     if kind == "strict_dynamic_mapping_exception":
-        found = _INTRODUCED.search(reason)
-        name = f" {found[1]}" if found else ""
+        match = _INTRODUCED.search(reason)
+        name = f" {match[1]}" if match else ""
         return f"{said}: a field{name} that the view does not declare; add it to its fields"
     name = next((name for name in _FIELD.findall(reason) if name.split(".")[0] in fields), "")
     said += f" in field {name}" if name else ""
@@ -272,16 +275,16 @@ def _error(answer: dict[str, Any]) -> tuple[str, str]:
 
 
 def _causes(answer: dict[str, Any]) -> tuple[str, ...]:
-    """The reasons of what caused an item's error, the outermost first."""
-    found: list[str] = []
+    """The reasons of the causes of an item's error, the outermost first."""
+    reasons: list[str] = []
     cause = answer.get("error")
     while isinstance(cause, dict) and isinstance(cause := cause.get("caused_by"), dict):
-        found.append(str(cause.get("reason", "")))
-    return tuple(found)
+        reasons.append(str(cause.get("reason", "")))
+    return tuple(reasons)
 
 
-def split(chunk: Chunk, max_bytes: int) -> Iterator[Chunk]:
-    """The chunk in pieces of at most `max_bytes`, a single item aside."""
+def split(chunk: BulkChunk, max_bytes: int) -> Iterator[BulkChunk]:
+    """Split the chunk into pieces of at most `max_bytes`; a single larger item stays whole."""
     if len(chunk) <= 1 or chunk.byte_count <= max_bytes:
         yield chunk
         return

@@ -1,4 +1,4 @@
-"""What the Elasticsearch cluster must be like to hold search views."""
+"""Checks that the Elasticsearch cluster is fit to hold search views."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ _WHERE = "elasticsearch"
 
 
 def checks(connect: Callable[[], Elasticsearch], certificate: Path | None) -> Iterator[Finding]:
-    """Reachable, version where it can be told, health, disk flags, rights. The client's errors become findings.
+    """Check the connection, the version if it can be read, health, disk flags and rights; errors become findings.
 
-    `certificate`: the client's own.
-    """
+    `certificate` is the client's own."""
     with closing(connect()) as client:
         try:
             health = client.cluster.health().body
@@ -57,10 +56,10 @@ def _version(client: Elasticsearch) -> Iterator[Finding]:
 
 def _disk(client: Elasticsearch) -> Iterator[Finding]:
     try:
-        found = client.indices.get_settings(name="index.blocks.*", expand_wildcards="all").body
+        indices = client.indices.get_settings(name="index.blocks.*", expand_wildcards="all").body
     except (ApiError, TransportError):
         return
-    flagged = [name for name, settings in found.items() if "read_only_allow_delete" in str(settings)]
+    flagged = [name for name, settings in indices.items() if "read_only_allow_delete" in str(settings)]
     blocked = [name for name in flagged if not name.startswith(".")]
     seen = f"write-blocked: {', '.join(blocked[:5])}" if blocked else "no index is write-blocked"
     why = "a node's disk passed the flood-stage watermark, so these indices take no writes"

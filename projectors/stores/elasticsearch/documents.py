@@ -1,11 +1,9 @@
-"""From writes to the lines of a bulk request, by code generated for each view.
+"""Converts writes to the lines of a bulk request, by code that is generated for each view.
 
 A document holds the declared fields; a NULL is an absent field, which Elasticsearch treats as it treats null and which
-keeps documents small. A tombstone is the flag alone. The version is Elasticsearch's own (external versioning), and is
-the guard (external_gte where equal versions apply as well). The id is the rendered key; the empty key, which
-Elasticsearch takes no document for, has an id that no other key can have, since rendered keys hold no braces. So has
-the witness.
-"""
+keeps documents small. A tombstone has only the flag. The version is Elasticsearch's own (external versioning), and is
+the guard (external_gte if equal versions apply as well). The id is the rendered key. Elasticsearch accepts no empty id,
+so the empty key has an id that no other key can have, since rendered keys contain no braces. So has the witness."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from typing import Any
 import orjson
 
 from projectors.stores import Item, Unfit, takes_equal_versions
-from projectors.stores.elasticsearch.index import DELETED, Names
+from projectors.stores.elasticsearch.index import DELETED, IndexNames
 from projectors.stores.elasticsearch.rules import MAX_ID_BYTES, RESERVED
 from projectors.views import BoundView
 from viewtail.changes.errors import MisuseError
@@ -24,7 +22,7 @@ from viewtail.changes.rendering import integer_parser, key_renderer, parse_key, 
 from viewtail.changes.tables import Kind
 from viewtail.changes.writes import Key
 
-Encode = Callable[[Sequence[Item]], list[bytes]]  # of each item its two lines: what is to be done, and the document
+Encode = Callable[[Sequence[Item]], list[bytes]]  # returns for each item its two lines: the action and the document
 
 WITNESS_ID = "{viewtail:witness}"  # no key is rendered with a brace
 _EMPTY_ID = "{}"
@@ -37,47 +35,46 @@ def witness_id(pipeline: str) -> str:
 
 
 def id_of(view: BoundView) -> Callable[[Key], str]:
-    """What gives a key's _id."""
+    """The function from a key to its _id."""
     render = key_renderer(view.key)
     return lambda key: render(key) or _EMPTY_ID
 
 
 def key_of(view: BoundView) -> Callable[[str], Key | None]:
-    """What gives the key of an _id; None when viewtail did not write it."""
+    """The function from an _id to its key; it returns None if viewtail did not write the document."""
     if _is_integer(view):
         return integer_parser(view.key[0])
     identity_of = id_of(view)
 
     def key(identity: str) -> Key | None:
         try:
-            found = parse_key("" if identity == _EMPTY_ID else identity, view.key)
+            parsed = parse_key("" if identity == _EMPTY_ID else identity, view.key)
         except MisuseError:
             return None
-        return found if identity_of(found) == identity else None  # 007 is no key
+        return parsed if identity_of(parsed) == identity else None  # an _id such as 007 is no rendered key
 
     return key
 
 
 def document_of(view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
-    """The document where this was written."""
+    """The document that readers find after this write."""
     if isinstance(values, bytes):
         made: dict[str, Any] = orjson.loads(values)
         return made
-    found = {}
+    fields = {}
     for column, value in zip(view.values, values, strict=True):
         convert = search_value(column)
-        found[column.name] = value if value is None or convert is None else convert(value)
-    written: dict[str, Any] = orjson.loads(orjson.dumps(_present(found)))
+        fields[column.name] = value if value is None or convert is None else convert(value)
+    written: dict[str, Any] = orjson.loads(orjson.dumps(_present(fields)))
     return written
 
 
 def encoder(view: BoundView) -> Encode:
-    """items -> two lines each, with a line end between them. Raises Unfit, ValueError or TypeError for what cannot be.
+    """The function from items to their two lines each, joined by a line end. It raises Unfit, ValueError or TypeError.
 
-    The two are one object: what orjson returns keeps 4 KiB, however little is in it, until it is copied.
-    """
+    The two lines are one object, since what orjson returns keeps 4 KiB, however short it is, until it is copied."""
     names: dict[str, Any] = {
-        "head": f'{{"index":{{"_index":{_quoted(Names(view).write_alias)},"_id":',
+        "head": f'{{"index":{{"_index":{_quoted(IndexNames(view).write_alias)},"_id":',
         "identity": _identity(view),
         "dumps": orjson.dumps,
         "one_line": _one_line,
@@ -110,7 +107,7 @@ def encode(items):
 
 
 def document_in(lines: bytes) -> bytes:
-    """The second of an item's two lines."""
+    """The second of an item's two lines: the document."""
     return lines.partition(b"\n")[2]
 
 
@@ -148,7 +145,7 @@ def _document_lines(view: BoundView, names: dict[str, Any]) -> str:
     missing = " or ".join(f"{name} is None" for name in variables)
     lines.insert(0, f"{''.join(f'{name}, ' for name in variables)}= values")
     lines.append(f"document = dumps(present({document})) if {missing} else dumps({document})")
-    # A JSON column's text goes in as it is; MariaDB keeps the line ends that were in it.
+    # A JSON column's text is inserted unchanged, and MariaDB keeps the line ends in it.
     has_json = any(column.kind is Kind.JSON for column in view.values)
     lines.append("add(action + one_line(document))" if has_json else "add(action + document)")
     return "\n".join("        " + line for line in lines)
@@ -165,7 +162,7 @@ def _made_document(document: bytes) -> bytes:
 
 
 def _one_line(document: bytes) -> bytes:
-    """Line ends stand only between the tokens of JSON (in its strings they are escaped), and end a bulk's line."""
+    """Replace line ends, which would end the bulk's line; they stand only between JSON tokens (strings escape them)."""
     return document.replace(b"\n", b" ") if b"\n" in document else document
 
 

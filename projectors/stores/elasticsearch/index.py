@@ -1,11 +1,10 @@
-"""The index behind a SearchIndex view: its names, its mapping, and making the server agree with the declaration.
+"""The index behind a SearchIndex view: its names, its mapping, and how it is brought to agree with the declaration.
 
 A view `city` has the index `viewtail-city` (a second copy `viewtail.2-city`, and so on) and two aliases. Readers use
 `city`, which hides tombstones and leads to the live copy. viewtail writes through `viewtail.write-city`, with
-require_alias: an alias goes with its index, so a bulk request can never create an index without mapping and filter
-after somebody deleted it. An index or alias of these names that viewtail did not make is left alone, and so is one of
-another deployment: whose an index is stands in its mapping (`_meta.viewtail.owner`), from the step that creates it.
-"""
+require_alias: an alias is deleted with its index, so a bulk request can never create an index without mapping and
+filter after somebody deleted it. viewtail leaves an index or alias of these names alone if it did not create it, or if
+it belongs to another deployment: the index's mapping names the owner (`_meta.viewtail.owner`) from its creation on."""
 
 from __future__ import annotations
 
@@ -40,9 +39,9 @@ _OWN_FIELDS: dict[str, Any] = {
 _SETTINGS = {
     # One shard is one failure unit, and has one witness.
     "number_of_shards": 1,
-    # No copy on a single node, where one could never be placed and the cluster would stay yellow; else one.
+    # No replica on a single node, where it could never be allocated and the cluster would stay yellow; otherwise one.
     "auto_expand_replicas": "0-1",
-    # Acknowledged means on disk, whatever an index template of the cluster says.
+    # Acknowledged must mean on disk, whatever an index template of the cluster says.
     "translog": {"durability": "request"},
 }
 _LACKING = re.compile(r"(?:mapper|No handler for) type \[(\w+)\] declared on field")
@@ -51,27 +50,27 @@ _ABOUT_THE_MAPPING = frozenset(
 )
 
 
-class Names:
-    """What a view is called in Elasticsearch; rules.py has refused one whose name cannot be an index's."""
+class IndexNames:
+    """The names of a view in Elasticsearch; rules.py has refused a view whose name cannot be an index's."""
 
     def __init__(self, view: BoundView) -> None:
         name = view.view.name
         number = "" if view.copy == 1 else f".{view.copy}"
         self.label = f"SearchIndex({name!r})"  # for messages
         self.index = f"viewtail{number}-{name}"
-        self.alias = name  # for readers, of the live copy
+        self.alias = name  # readers use it; it leads to the live copy
         self.write_alias = f"viewtail.write{number}-{name}"
         self.reads = self.write_alias if view.is_beside else self.alias  # where this copy is read
         self.check = f"viewtail.check-{name}"  # an index that exists for a moment, to try a mapping
 
 
 def path(name: str) -> str:
-    """A name as a part of a request's address."""
+    """A name as part of a request's path."""
     return "/" + quote(name, safe="")
 
 
 def mapping_of(view: BoundView) -> tuple[dict[str, Any], frozenset[str]]:
-    """The mapping of a view's fields, and those of them whose mapping was derived from the column's type."""
+    """The mapping of a view's fields, and the fields whose mapping was derived from the column's type."""
     declared = view.view
     assert isinstance(declared, SearchIndex)
     given = declared.mapping
@@ -88,18 +87,17 @@ def _digest(properties: dict[str, Any]) -> str:
 
 
 def make_ready(client: Elasticsearch, view: BoundView, claimant: Claimant | None = None) -> None:
-    """Create the index and its aliases, or change those that exist to what is declared.
+    """Create the index and its aliases, or change existing ones to match the declaration.
 
     Raises PlaceRefusedError or DeclarationError for this view alone, StoreError or StoreUnavailableError for what
-    concerns them all; somebody else's index is not touched. It is claimed for `claimant`.
-    """
+    affects all views. It does not touch another owner's index. It claims the index for `claimant`."""
     index = _Index(client, view, claimant)
     try:
         index.make_ready()
     except Refused as refused:
         said = f"{refused.status} {refused.kind}: {refused.reason[:500]}"
         if refused.status == 404 or refused.kind == "validation_exception":
-            # Somebody deleted it meanwhile, or the cluster has no room for another shard.
+            # Somebody deleted the index meanwhile, or the cluster has no room for another shard.
             raise StoreUnavailableError(
                 f"{index.names.label}: no index can be created or changed now: {said} {RETRIES}"
             ) from None
@@ -109,21 +107,20 @@ def make_ready(client: Elasticsearch, view: BoundView, claimant: Claimant | None
 
 
 def replaced_fields(client: Elasticsearch, view: BoundView) -> list[str]:
-    """The fields whose mapping the index of a view cannot take in place, so that `make_ready` would replace the index.
+    """The fields whose mapping cannot be changed in the view's index, so that `make_ready` would replace the index.
 
-    Nothing is written. Raises StoreError, StoreUnavailableError.
-    """
-    index = Names(view).index
+    Writes nothing. Raises StoreError, StoreUnavailableError."""
+    index = IndexNames(view).index
     try:
-        found = ask(client, "looking at a mapping", "GET", f"{path(index)}/_mapping?ignore_unavailable=true")
+        indices = ask(client, "looking at a mapping", "GET", f"{path(index)}/_mapping?ignore_unavailable=true")
     except Refused:
         return []
-    mappings = found.get(index, {}).get("mappings", {})
+    mappings = indices.get(index, {}).get("mappings", {})
     wanted, derived = mapping_of(view)
     if mappings.get("_meta", {}).get("viewtail", {}).get("mapping") == _digest(wanted):
         return []
     present = mappings.get("properties", {})
-    for name in derived:  # where the server lacked a type, it took what serves instead
+    for name in derived:  # if the server lacked a type, the index has the substitute
         instead = OPTIONAL_FIELD_TYPES.get(wanted[name].get("type", ""))
         if instead is not None and present.get(name, {}).get("type") == instead["type"]:
             wanted[name] = instead
@@ -135,15 +132,15 @@ _FIXED = ("type", "analyzer", "index", "doc_values", "store", "normalizer", "for
 
 
 def _is_fixed(present: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Whether mappings of a field differ in what Elasticsearch does not change in an index (its manual, "Mapping")."""
+    """Whether mappings of a field differ in what Elasticsearch cannot change in an index (its manual, "Mapping")."""
     if "properties" in present or "properties" in wanted:
         own, new = present.get("properties", {}), wanted.get("properties", {})
-        return any(name in own and _is_fixed(own[name], one) for name, one in new.items())
+        return any(name in own and _is_fixed(own[name], mapping) for name, mapping in new.items())
     return any(str(present.get(name)).lower() != str(wanted.get(name)).lower() for name in _FIXED)
 
 
 class _ThereAlreadyError(StoreUnavailableError):
-    """The index to be created is there."""
+    """The index to be created exists already."""
 
 
 class _Index:
@@ -152,7 +149,7 @@ class _Index:
     def __init__(self, client: Elasticsearch, view: BoundView, claimant: Claimant | None) -> None:
         self._client = client
         self._claimant = claimant
-        self.names = Names(view)
+        self.names = IndexNames(view)
         self._properties, self._derived = mapping_of(view)
         digest = _digest(self._properties)
         self._meta: dict[str, Any] = {"view": view.view.id, "fingerprint": view.fingerprint, "mapping": digest}
@@ -167,27 +164,27 @@ class _Index:
         try:
             self._create(self.names.index, self._aliases)
         except _ThereAlreadyError:
-            # A slow server creates an index that it was asked for before, and whose answer nobody waited for.
+            # A slow server may have created it for an earlier request that timed out.
             if not self._is_there():
                 raise
 
     def _is_there(self) -> bool:
-        """Whether the view has an index, which is adapted then."""
+        """Whether the view's index exists; adapts it if so."""
         index = self.names.index
         wanted = ",".join(path(name)[1:] for name in (index, *self._aliases))
         try:
-            found = ask(self._client, "looking at indices", "GET", f"/{wanted}?ignore_unavailable=true")
+            indices = ask(self._client, "looking at indices", "GET", f"/{wanted}?ignore_unavailable=true")
         except Refused as refused:
             if refused.status != 404:
                 raise
-            found = {}
-        self._require_ours(found)
-        if index in found:
-            self._adapt(found[index])
-        return index in found
+            indices = {}
+        self._require_ours(indices)
+        if index in indices:
+            self._adapt(indices[index])
+        return index in indices
 
-    def _require_ours(self, found: dict[str, Any]) -> None:
-        for index, content in found.items():
+    def _require_ours(self, indices: dict[str, Any]) -> None:
+        for index, content in indices.items():
             meta = mark_in(content)
             if meta.get("view") == self._meta["view"]:
                 self._require_owned(index, meta)
@@ -207,7 +204,7 @@ class _Index:
         owner, view = PlaceOwner.of_json(meta.get("owner")), self._meta["view"]
         if self._claimant is None:
             if owner is not None:
-                self._meta["owner"] = meta["owner"]  # it stays what it is
+                self._meta["owner"] = meta["owner"]  # the recorded owner stays
             return
         if why := why_refused(self._claimant, view, {index: meta}):
             raise PlaceRefusedError(why)
@@ -215,7 +212,7 @@ class _Index:
             self._meta["owner"] = meta["owner"]
 
     def _adapt(self, content: dict[str, Any]) -> None:
-        """Add new fields; where a field changed, create the index again: its view is backfilled in any case."""
+        """Add new fields; if a field changed, create the index again, since its view is backfilled in any case."""
         index = self.names.index
         if content["mappings"]["_meta"]["viewtail"] != self._meta:
             try:
@@ -232,7 +229,7 @@ class _Index:
             ask(self._client, f"adding aliases to {index}", "POST", "/_aliases", {"actions": actions})
 
     def _replace(self, refused: Refused) -> None:
-        """Delete and create. A trial index takes the mapping first: a mistake in views.py must not cost the view."""
+        """Delete and create the index, after a trial index took the mapping: a mistake must not cost the view."""
         self._delete(self.names.check)
         try:
             self._create(self.names.check, {})
@@ -261,7 +258,7 @@ class _Index:
             raise
 
     def _put(self, doing: str, target: str, body: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """Send the mapping, with what serves instead of field types that this server lacks."""
+        """Send the mapping; replaces field types that this server lacks by their substitutes."""
         mappings = {
             "dynamic": "strict",
             "_meta": {"viewtail": self._meta},
@@ -271,8 +268,8 @@ class _Index:
             ask(self._client, doing, "PUT", target, body(mappings))
             return
         except Refused as refused:
-            found = _LACKING.search(refused.reason)
-            kind = found[1] if found else ""
+            match = _LACKING.search(refused.reason)
+            kind = match[1] if match else ""
             lacking = [name for name in self._derived if self._properties[name].get("type") == kind]
             if kind not in OPTIONAL_FIELD_TYPES or not lacking:
                 raise
@@ -287,33 +284,32 @@ class _Index:
         self._put(doing, target, body)
 
     def _delete(self, index: str) -> None:
-        """Nothing where it is gone already."""
+        """Delete an index; does nothing if it is gone already."""
         ask(self._client, f"deleting index {index}", "DELETE", f"{path(index)}?ignore_unavailable=true")
 
 
 def mark_in(content: dict[str, Any]) -> dict[str, Any]:
-    """What viewtail noted in an index that it made; empty for others."""
+    """What viewtail recorded in an index that it created; empty for other indices."""
     meta = content.get("mappings", {}).get("_meta") or {}
     mark = meta.get("viewtail")
     return mark if isinstance(mark, dict) else {}
 
 
-OURS = "viewtail-*,viewtail.*"  # as viewtail calls indices, and may look at them
+OURS = "viewtail-*,viewtail.*"  # viewtail's index names, which it may read
 
 
 def marks(client: Elasticsearch, views: Collection[str]) -> dict[str, dict[str, Any]]:
-    """By name, the indices that viewtail made for one of these views (ids), and what it noted: of all copies.
+    """The indices that viewtail created for these views (ids), of all copies: by name, what it recorded in each.
 
-    Raises Refused.
-    """
+    Raises Refused."""
     options = "expand_wildcards=all&filter_path=*.mappings._meta"
-    found = ask(client, "looking whose indices are", "GET", f"/{quote(OURS, safe=',')}/_mapping?{options}")
-    noted = {index: mark_in(content) for index, content in found.items()}
+    indices = ask(client, "looking whose indices are", "GET", f"/{quote(OURS, safe=',')}/_mapping?{options}")
+    noted = {index: mark_in(content) for index, content in indices.items()}
     return {index: mark for index, mark in noted.items() if mark.get("view") in views}
 
 
 def why_refused(claimant: Claimant | None, view: str, noted: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Why the claimant does not get a view's indices, by what is noted in each; None: it does."""
+    """Why the claimant does not get a view's indices, by what is recorded in each; None if it does."""
     for index, mark in noted.items():
         place = f"the Elasticsearch index {index}"
         owners, is_released = _whose(claimant, mark)
@@ -325,19 +321,19 @@ def why_refused(claimant: Claimant | None, view: str, noted: Mapping[str, Mappin
 
 
 def why_stays(claimant: Claimant | None, view: str, mark: Mapping[str, Any]) -> str | None:
-    """Why an index of the view, with that mark, stays when the view is forgotten; None: it is the claimant's."""
+    """Why an index with that mark stays when the view is forgotten; None if it is the claimant's."""
     owners, is_released = _whose(claimant, mark)
     return why_not_dropped(view, claimant=claimant, owners=owners, is_released=is_released)
 
 
 def of_others(claimant: Claimant | None, noted: Mapping[str, Mapping[str, Any]]) -> list[PlaceOwner]:
-    """The other deployments among the owners of these indices."""
-    found = [owner for mark in noted.values() for owner in _whose(claimant, mark)[0]]
-    return [one for one in found if claimant is None or not claimant.is_owner(one)]
+    """The other deployments that own some of these indices."""
+    owners = [owner for mark in noted.values() for owner in _whose(claimant, mark)[0]]
+    return [candidate for candidate in owners if claimant is None or not claimant.is_owner(candidate)]
 
 
 def _whose(claimant: Claimant | None, mark: Mapping[str, Any]) -> tuple[list[PlaceOwner], bool]:
-    """The owner that is noted, and whether the claimant gave the index up."""
+    """The recorded owner, and whether the claimant gave the index up."""
     owner = PlaceOwner.of_json(mark.get("owner"))
     is_released = claimant is not None and mark.get("released_by") == claimant.id
     return [] if owner is None else [owner], is_released

@@ -1,7 +1,6 @@
-"""What leaves Elasticsearch: the index of a view that nobody declares any more, and one entity's values.
+"""Removes data from Elasticsearch: the index of a view that is no longer declared. Finds what is left of one entity.
 
-An index is a view's by its mark, `_meta.viewtail.view`, whatever it is called; its aliases go with it.
-"""
+An index is a view's by its mark, `_meta.viewtail.view`, whatever its name; its aliases are deleted with it."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from urllib.parse import quote
 from elasticsearch import Elasticsearch
 
 from projectors.stores.elasticsearch.documents import id_of
-from projectors.stores.elasticsearch.index import DELETED, OURS, Names, mark_in, path, why_stays
+from projectors.stores.elasticsearch.index import DELETED, OURS, IndexNames, mark_in, path, why_stays
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
 from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
 from projectors.stores.owners import Claimant
@@ -23,10 +22,10 @@ from viewtail.changes.writes import Key
 
 
 class SearchLeftover(Leftover):
-    """Each index with the view's mark."""
+    """All indices with the view's mark."""
 
     def __init__(self, client: Elasticsearch, view: str, retired: Retired, claimant: Claimant | None = None) -> None:
-        """`claimant`: whose indices are dropped, and nobody else's."""
+        """Only indices of the deployment `claimant` are dropped."""
         self._client, self._view, self._retired, self._claimant = client, view, retired, claimant
 
     def look(self) -> Found:
@@ -57,12 +56,12 @@ class SearchLeftover(Leftover):
         self._client.close()
 
     def _indices(self) -> dict[str, Any]:
-        """By name; closed and hidden ones too."""
+        """The indices by name, closed and hidden ones too."""
         wanted = "features=aliases,mappings&expand_wildcards=all&filter_path=*.mappings._meta,*.aliases"
         return self._ask("looking at indices", "GET", f"/{quote(OURS, safe=',')}?{wanted}")
 
     def _why_not(self, index: str, content: dict[str, Any]) -> str | None:
-        """Why an index stays; '' where that is plain, None: it is this deployment's index of the view."""
+        """Why an index stays; '' if that needs no reason, None if it is this deployment's index of the view."""
         if self._has_mark(content):
             return why_stays(self._claimant, self._view, mark_in(content))
         if index == f"viewtail-{self._retired.name}":
@@ -82,25 +81,27 @@ class SearchLeftover(Leftover):
 
 
 class SearchTraces(Traces):
-    """A document an entity; a tombstone has a version and a flag alone."""
+    """Finds the document of an entity; a tombstone has only a version and a flag."""
 
     def __init__(self, client: Elasticsearch, view: BoundView) -> None:
-        self._client, self._names, self._id_of = client, Names(view), id_of(view)
+        self._client, self._names, self._id_of = client, IndexNames(view), id_of(view)
 
     def of(self, key: Key) -> list[Trace]:
         identity = self._id_of(key)
         place = f"Elasticsearch document {identity} of the index {self._names.index}"
         target = f"{path(self._names.index)}/_doc/{quote(identity, safe='')}"
         try:
-            found = ask(self._client, "reading", "GET", target)
+            document = ask(self._client, "reading", "GET", target)
         except Refused as refused:
             if refused.status == 404 and refused.kind in ("", INDEX_GONE):
                 return [Trace(place=place, holds=Holds.NOTHING)]
             raise StoreError(f"{self._names.label}: reading failed: {refused.status} {refused.kind}") from None
-        is_deleted = found["_source"] == {DELETED: True}
+        is_deleted = document["_source"] == {DELETED: True}
         holds, stays = (Holds.TOMBSTONE, _IN_SEGMENTS) if is_deleted else (Holds.VALUES, "")
         return [
-            Trace(place=place, holds=holds, version=int(found["_version"]), stays=stays, until=_UNTIL if stays else "")
+            Trace(
+                place=place, holds=holds, version=int(document["_version"]), stays=stays, until=_UNTIL if stays else ""
+            )
         ]
 
     def close(self) -> None:

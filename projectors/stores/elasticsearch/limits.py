@@ -1,7 +1,6 @@
-"""Which limit of Elasticsearch a document met, and what to do, in words without the value.
+"""Which limit of Elasticsearch a document exceeded, and what to do, in words without the value.
 
-Elasticsearch says it in its reasons, which quote values; from those only numbers and types of a fixed place are taken.
-"""
+Elasticsearch's reasons say it, but quote values; only numbers and types at a fixed place are taken from them."""
 
 from __future__ import annotations
 
@@ -60,10 +59,9 @@ _PATTERNS = [(re.compile(_AT + pattern, re.DOTALL), limit) for pattern, limit in
 
 
 def limit_met(reasons: Sequence[str]) -> str:
-    """The limit and what to do; '' where none is known.
+    """The limit and what to do; '' if no limit is recognised.
 
     Args:
-        reasons: as Elasticsearch gives them, of the error and of what caused it.
-    """
-    found = ((pattern.match(reason), limit) for reason in reasons for pattern, limit in _PATTERNS)
-    return next((limit.format(*match.groups()) for match, limit in found if match is not None), "")
+        reasons: Elasticsearch's reasons, of the error and of its causes."""
+    matches = ((pattern.match(reason), limit) for reason in reasons for pattern, limit in _PATTERNS)
+    return next((limit.format(*match.groups()) for match, limit in matches if match is not None), "")

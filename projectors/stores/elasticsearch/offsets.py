@@ -1,8 +1,7 @@
-"""The offset of a pipeline whose store's witness trails behind: it never goes ahead of that.
+"""The offset of a pipeline whose store's witness lags behind: the offset never passes the witness.
 
-A store that has less than the offset says has lost something, and recovery treats it so. A process that was killed
-between two moves of the witness has lost nothing.
-"""
+Recovery treats a store that has less than the offset says as one that lost data. A process that was killed between two
+moves of the witness has lost nothing, so the offset must wait for the witness."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ from viewtail.changes.positions import Position
 
 
 class FollowingOffsets:
-    """An OffsetStore that saves what `sink` wrote when its witness has moved there, and everything else at once."""
+    """An OffsetStore that saves what `sink` wrote once the witness has moved there, and everything else at once."""
 
     def __init__(self, offsets: OffsetStore, sink: ElasticsearchSink) -> None:
         self._offsets = offsets
         self._sink = sink
-        self._late: Position | None = None  # the witness has not come there
+        self._late: Position | None = None  # the witness has not reached it
 
     def take(self) -> Taken:
         self._late = None
@@ -32,7 +31,7 @@ class FollowingOffsets:
             self._offsets.save(position)
 
     def settle(self) -> None:
-        """Move the witness, and save where that is; nothing where the store had to be prepared again meanwhile."""
+        """Move the witness, and save the offset if it arrived; nothing if the store was prepared again meanwhile."""
         late, self._late = self._late, None
         if late is not None:
             if self._sink.unkept is not None:
@@ -45,12 +44,12 @@ class FollowingOffsets:
         try:
             self._sink.settle()
         except ViewtailError:
-            self._sink.unkept = None  # at an end nobody waits for a second try
+            self._sink.unkept = None  # during a shutdown nobody waits for a second try
             raise
 
     def confirm(self) -> None:
         if self._late is not None and self._sink.unkept is not None:
-            self._sink.settle()  # where it fails, the sink keeps what is late when it is prepared again
+            self._sink.settle()  # if it fails, the sink moves the witness when it is prepared again
         self.settle()
         self._offsets.confirm()
 
@@ -58,7 +57,7 @@ class FollowingOffsets:
         self._offsets.save_rows()
 
     def close(self) -> None:
-        with suppress(ViewtailError):  # the offset stays where it is: a little more is read again
+        with suppress(ViewtailError):  # the offset stays: a few more changes are read again
             self.settle()
         self._offsets.close()
 

@@ -1,4 +1,4 @@
-"""Whose the indices of search views are, for who asks or decides that."""
+"""The owners of the indices of search views, for callers that ask or decide about them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from viewtail.changes.errors import StoreError
 
 
 class SearchPlaces(Places):
-    """What stands in the mappings of a view's indices, of all copies."""
+    """Reads and changes the owners in the mappings of a view's indices, of all copies."""
 
     def __init__(self, client: Elasticsearch, claimant: Claimant | None) -> None:
         self._client, self._claimant = client, claimant
@@ -23,8 +23,8 @@ class SearchPlaces(Places):
         return of_others(self._claimant, self._marks(view.view.id))
 
     def own(self, view: BoundView) -> PlaceOwner | None:
-        found = [PlaceOwner.of_json(mark.get("owner")) for mark in self._marks(view.view.id).values()]
-        return next((one for one in found if self._is_ours(one)), None)
+        owners = [PlaceOwner.of_json(mark.get("owner")) for mark in self._marks(view.view.id).values()]
+        return next((owner for owner in owners if self._is_ours(owner)), None)
 
     def refusal(self, view: BoundView) -> str | None:
         return why_refused(self._claimant, view.view.id, self._marks(view.view.id))
@@ -37,7 +37,7 @@ class SearchPlaces(Places):
             self._note(index, {**left, "owner": owner})
 
     def clear(self, view: BoundView) -> None:
-        """Every index of the view goes, and the one that is to be filled comes again."""
+        """Delete every index of the view, and create the one that will be filled."""
         for index in self._marks(view.view.id):
             self._ask("deleting an index", "DELETE", f"{path(index)}?ignore_unavailable=true")
         make_ready(self._client, view, self._claimant)

@@ -1,13 +1,11 @@
-"""Reading a SearchIndex view: documents by key, all of them in pages, and search results.
+"""Reads a SearchIndex view: documents by key, all documents in pages, and search results.
 
 `rows` sees each acknowledged write at once (realtime). `search` sees it after the index's refresh interval: a second,
 or for an index that nobody searched for 30 s, at the search that follows. Both go through the alias; the filter that
-hides tombstones does not apply to a get by id, so `rows` looks at the flag.
+hides tombstones does not apply to a get by id, so `rows` checks the flag.
 
-To get many documents by id takes Elasticsearch several times as long as to search for the same ids (3 to 5 times,
-measured with 9.2). So `unequal` searches first, in an index that was refreshed a moment ago, and gets only those that
-are not as they should be.
-"""
+Getting many documents by id takes Elasticsearch 3 to 5 times as long as searching for the same ids (measured with 9.2).
+So `unequal` searches first, in an index that was just refreshed, and gets only the documents that differ."""
 
 from __future__ import annotations
 
@@ -33,31 +31,31 @@ from projectors.stores import (
     ViewReader,
 )
 from projectors.stores.elasticsearch.documents import document_in, encoder, id_of, key_of
-from projectors.stores.elasticsearch.index import DELETED, PRESENT, Names, mapping_of, path
+from projectors.stores.elasticsearch.index import DELETED, PRESENT, IndexNames, mapping_of, path
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
 from projectors.views import BoundView
 from viewtail.changes.errors import RETRIES, MisuseError, StoreError, StoreUnavailableError, ViewtailError
 from viewtail.changes.writes import Key, Write
 
-MAX_HITS = 10_000  # index.max_result_window, which viewtail leaves as it is
+MAX_HITS = 10_000  # index.max_result_window, which viewtail does not change
 LONGEST_QUERY = 10_000  # characters
 KEYS_A_PAGE = 1_000
-IDS_A_PAGE = 3_000  # of a sweep without the documents
-SEARCHED_FROM = 500  # keys; fewer are got at once, as they are now
+IDS_A_PAGE = 3_000  # in a sweep that reads no documents
+SEARCHED_FROM = 500  # keys; fewer are fetched by id, without a search
 KEYS_A_SEARCH = 3_000
 REFRESHED_FOR_S = 5.0
 _KEEP_ALIVE = "5m"  # between two pages of keys
-_Found = tuple[Key, dict[str, Any] | None]  # a document, as _mget and _search give it
+_Found = tuple[Key, dict[str, Any] | None]  # a document as _mget and _search return it
 _TEXTUAL = ("text", "match_only_text", "keyword", "constant_keyword", "wildcard", "search_as_you_type")
 
 
 class DocumentReader(ViewReader):
-    """One view, over a client of the reader's own."""
+    """Reads one view, over a client of its own."""
 
     def __init__(self, client: Elasticsearch, view: BoundView) -> None:
         self.view, self.foreign = view, []
         self._client = client
-        self._names = Names(view)
+        self._names = IndexNames(view)
         self._id_of = id_of(view)
         self._encode = encoder(view)
         self._refreshed_at = -inf
@@ -69,7 +67,7 @@ class DocumentReader(ViewReader):
         return {key: _held(doc) for page in self._documents(keys) for key, doc in page if doc is not None}
 
     def unequal(self, wanted: Mapping[Key, Write]) -> list[Key]:
-        """A document that is byte by byte as it would be written is compared no further."""
+        """Compare byte by byte first; a document that is the same that way is compared no further."""
         if len(wanted) >= SEARCHED_FROM:
             self._refresh()
             pages = self._ahead(list(wanted), KEYS_A_SEARCH, self._searched_page)
@@ -82,24 +80,24 @@ class DocumentReader(ViewReader):
         ]
 
     def _otherwise(self, page: list[_Found], wanted: Mapping[Key, Write]) -> list[_Found]:
-        """Those of a page that are not as they would be written, byte by byte, or newer."""
+        """The documents of a page that differ byte by byte from what would be written, or are newer."""
         writes = [wanted[key] for key, _ in page]
         try:
             lines = self._encode([(key, write) for (key, _), write in zip(page, writes, strict=True)])
-        except (Unfit, ValueError, TypeError):  # one of them cannot be written
+        except (Unfit, ValueError, TypeError):  # one document cannot be written
             return page
         three = zip(page, writes, lines, strict=True)
-        return [found for found, write, line in three if not _is_same(found[1], write, document_in(line))]
+        return [pair for pair, write, line in three if not _is_same(pair[1], write, document_in(line))]
 
     def _documents(self, keys: Sequence[Key]) -> Iterator[list[_Found]]:
-        """The document of each key, a tombstone too; None where the store has nothing."""
+        """The document of each key, tombstones too; None if the store has none."""
         return self._ahead(keys, KEYS_A_PAGE, self._page)
 
     @staticmethod
     def _ahead(
         keys: Sequence[Key], count: int, ask_for: Callable[[Sequence[Key]], list[_Found]]
     ) -> Iterator[list[_Found]]:
-        """A page is asked for in a thread while the one before it is looked at; one alone is not."""
+        """Request each page in a thread while the caller handles the one before it; a single page needs no thread."""
         pages = [keys[start : start + count] for start in range(0, len(keys), count)]
         if len(pages) <= 1:
             yield from map(ask_for, pages)
@@ -107,25 +105,25 @@ class DocumentReader(ViewReader):
         with ThreadPoolExecutor(1, thread_name_prefix="documents") as ahead:
             asked = ahead.submit(ask_for, pages[0])
             for following in pages[1:]:
-                found = asked.result()
+                page = asked.result()
                 asked = ahead.submit(ask_for, following)
-                yield found
+                yield page
             yield asked.result()
 
     def _refresh(self) -> None:
-        """What was written until now can be searched; unless it could a moment ago."""
+        """Make everything written so far searchable, unless that was done a moment ago."""
         now = time.monotonic()
         if now - self._refreshed_at > REFRESHED_FOR_S:
             self._asked("refreshing", f"{path(self._names.reads)}/_refresh", None)
             self._refreshed_at = now
 
     def _searched_page(self, keys: Sequence[Key]) -> list[_Found]:
-        """The document of each key as a search shows it; None for what it does not show, such as tombstones."""
+        """The document of each key as a search shows it; None for what a search hides, such as tombstones."""
         ids = [self._id_of(key) for key in keys]
         body = {"query": {"ids": {"values": ids}}, "size": len(ids), "sort": ["_doc"]}
         body |= {"version": True, "track_total_hits": False}
-        found = self._asked("reading", f"{path(self._names.reads)}/_search", body)
-        hits = {hit["_id"]: hit for hit in found["hits"]["hits"]}
+        answer = self._asked("reading", f"{path(self._names.reads)}/_search", body)
+        hits = {hit["_id"]: hit for hit in answer["hits"]["hits"]}
         return [(key, hits.get(id_)) for key, id_ in zip(keys, ids, strict=True)]
 
     def _asked(self, doing: str, target: str, body: dict[str, Any] | None) -> Any:
@@ -149,7 +147,7 @@ class DocumentReader(ViewReader):
         return _form(orjson.loads(document_in(lines)))
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
-        """As they were when the first page was read, in no order that means anything."""
+        """Pages as of the first page, in no particular order."""
         for page in present_documents(self._client, self.view, self._names.reads, has_source=True):
             yield [StoredRow(key, hit["_version"], hit["_source"]) for key, hit in page]
 
@@ -163,9 +161,8 @@ class DocumentReader(ViewReader):
         """The documents that match `query`, a simple_query_string: words, "phrases", prefix*, -without, this | that.
 
         Every word must be found, each in any of `fields` (name or name^boost; by default all text and keyword fields).
-        Pages count from 1. Raises MisuseError too, for a query of more than LONGEST_QUERY characters without asking:
-        a node may be busy for a minute before it refuses a hundred thousand words.
-        """
+        Pages count from 1. Raises MisuseError too, for a query of more than LONGEST_QUERY characters without asking: a
+        node may be busy for a minute before it refuses a hundred thousand words."""
         _check_page(page, size)
         if len(query) > LONGEST_QUERY:
             raise MisuseError(f"a query of {len(query):,} characters; the longest may have {LONGEST_QUERY:,}")
@@ -173,7 +170,7 @@ class DocumentReader(ViewReader):
         wanted = {"from": (page - 1) * size, "size": size, "version": True, "track_total_hits": True}
         body = {"query": {"simple_query_string": words}, **wanted}
         try:
-            found = ask(self._client, "searching", "POST", f"{path(self._names.reads)}/_search", body)
+            answer = ask(self._client, "searching", "POST", f"{path(self._names.reads)}/_search", body)
         except Refused as refused:
             if refused.status == 400:
                 why = f"Elasticsearch cannot search for that: {refused.reason[:300]}"
@@ -181,9 +178,9 @@ class DocumentReader(ViewReader):
             raise self._not_there(refused) from None
         hits = [
             Hit(id=hit["_id"], score=hit["_score"], version=int(hit["_version"]), document=hit["_source"])
-            for hit in found["hits"]["hits"]
+            for hit in answer["hits"]["hits"]
         ]
-        return SearchPage(total=int(found["hits"]["total"]["value"]), took_ms=int(found["took"]), hits=hits)
+        return SearchPage(total=int(answer["hits"]["total"]["value"]), took_ms=int(answer["took"]), hits=hits)
 
     def close(self) -> None:
         self._client.close()
@@ -191,13 +188,13 @@ class DocumentReader(ViewReader):
     def _row(self, key: Key) -> StoredRow | None:
         target = f"{path(self._names.reads)}/_doc/{quote(self._id_of(key), safe='')}"
         try:
-            found = ask(self._client, "reading", "GET", target)
+            hit = ask(self._client, "reading", "GET", target)
         except Refused as refused:
             if refused.status == 404 and not refused.kind:
                 return None
             raise self._not_there(refused) from None
-        document = found["_source"]
-        return None if document.get(DELETED) else StoredRow(key, int(found["_version"]), document)
+        document = hit["_source"]
+        return None if document.get(DELETED) else StoredRow(key, int(hit["_version"]), document)
 
     def _searched(self, fields: Sequence[str] | None) -> list[str]:
         properties, _ = mapping_of(self.view)
@@ -232,12 +229,12 @@ def _held(doc: dict[str, Any]) -> Held:
 
 
 def _form(document: dict[str, Any]) -> Any:
-    """As text: 1, 1.0 and true are three values there."""
+    """The document as text: 1, 1.0 and true are three values there."""
     return _dumped(document, orjson.OPT_SORT_KEYS)
 
 
 def _dumped(document: dict[str, Any], option: int = 0) -> Any:
-    """UNREADABLE where viewtail cannot have written it: a number of more than 64 bits."""
+    """The document as JSON; UNREADABLE if viewtail cannot have written it, because a number has more than 64 bits."""
     try:
         return orjson.dumps(document, option=option)
     except TypeError:
@@ -245,13 +242,13 @@ def _dumped(document: dict[str, Any], option: int = 0) -> Any:
 
 
 def last_sequence_number(client: Elasticsearch, name: str) -> int:
-    """Of the documents of the index that are there: each shard numbers its writes. -1: none is there."""
+    """The largest sequence number among the index's documents (each shard numbers its writes); -1 if it has none."""
     ask(client, "refreshing", "POST", f"{path(name)}/_refresh")
     largest = {"size": 0, "track_total_hits": False, "aggs": {"last": {"max": {"field": "_seq_no"}}}}
-    found = ask(client, "reading sequence numbers", "POST", f"{path(name)}/_search", largest)
-    if found["timed_out"] or found["_shards"]["failed"]:
+    answer = ask(client, "reading sequence numbers", "POST", f"{path(name)}/_search", largest)
+    if answer["timed_out"] or answer["_shards"]["failed"]:
         raise StoreUnavailableError(f"Elasticsearch: a shard did not answer; {RETRIES}")
-    last = found["aggregations"]["last"]["value"]
+    last = answer["aggregations"]["last"]["value"]
     return -1 if last is None else int(last)
 
 
@@ -264,11 +261,10 @@ def present_documents(
     foreign: list[str] | None = None,
     written_upto: int | None = None,
 ) -> Iterator[list[tuple[Key, dict[str, Any]]]]:
-    """(key, hit) of every document that is no tombstone, a page at a time, as they were at the first page.
+    """Pages of (key, hit) of every document that is not a tombstone, as of the first page.
 
-    `name` is that of the index, or of an alias of it. The first ids that are no keys go to `foreign`. With
-    `written_upto`, documents that were written behind that sequence number are left out.
-    """
+    `name` is the index, or an alias of it. The first ids that are not keys are added to `foreign`. With `written_upto`,
+    documents that were written after that sequence number are left out."""
     index, key = path(name), key_of(view)
     point = None
     try:
@@ -282,20 +278,20 @@ def present_documents(
         body |= {"sort": [{"_shard_doc": "asc"}], "size": size}
         while True:
             body["pit"] = {"id": point, "keep_alive": _KEEP_ALIVE}
-            found = ask(client, "sweeping", "POST", "/_search", body)
-            hits = found["hits"]["hits"]
-            point = found.get("pit_id", point)
-            if found["timed_out"] or found["_shards"]["failed"]:
+            answer = ask(client, "sweeping", "POST", "/_search", body)
+            hits = answer["hits"]["hits"]
+            point = answer.get("pit_id", point)
+            if answer["timed_out"] or answer["_shards"]["failed"]:
                 raise StoreUnavailableError(f"Elasticsearch: a sweep's page is not whole; {RETRIES}")
             page = [(key(hit["_id"]), hit) for hit in hits]
             if foreign is not None:
-                foreign += [hit["_id"] for one, hit in page if one is None][: MOST_FOREIGN - len(foreign)]
-            yield [(one, hit) for one, hit in page if one is not None]
+                foreign += [hit["_id"] for parsed, hit in page if parsed is None][: MOST_FOREIGN - len(foreign)]
+            yield [(parsed, hit) for parsed, hit in page if parsed is not None]
             if len(hits) < size:
                 return
             body["search_after"] = hits[-1]["sort"]
     except Refused as refused:
-        # Gone in between: the index, or the point in time after a long pause or a restart.
+        # The index was deleted meanwhile, or the point in time ended after a long pause or a restart.
         raise StoreUnavailableError(
             f"Elasticsearch: sweeping {view.id} failed: {refused.status} {refused.kind}. {RETRIES}"
         ) from None
@@ -308,7 +304,7 @@ def _close_point(client: Elasticsearch, point: str) -> None:
     try:
         ask(client, "ending a sweep", "DELETE", "/_pit", {"id": point})
     except (ViewtailError, Refused):
-        pass  # it ends by itself after _KEEP_ALIVE
+        pass  # it expires by itself after _KEEP_ALIVE
 
 
 def _check_page(page: int, size: int) -> None:

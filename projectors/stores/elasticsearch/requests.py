@@ -1,9 +1,8 @@
-"""Every request to Elasticsearch, and the one table from its answers to viewtail's errors.
+"""Sends every request to Elasticsearch, and maps its answers to viewtail's errors in one table.
 
-A request that was understood and refused for what it says (400, 404, 413) raises `Refused`; the caller knows what that
-means. Everything else is a ViewtailError made here. Documents never get into a message: Elasticsearch quotes values in
-the reasons that it gives for documents, so bulk.py cuts those.
-"""
+A request that was understood and refused for its content (400, 404, 413) raises `Refused`; the caller knows what that
+means. Everything else becomes a ViewtailError here. Documents never get into a message: Elasticsearch quotes values in
+the reasons that it gives for documents, so bulk.py cuts those."""
 
 from __future__ import annotations
 
@@ -26,21 +25,21 @@ _RETRYABLE = frozenset({408, 429, 502, 503, 504})
 
 
 class Refused(Exception):
-    """An answer that concerns this very request: 400, 404, 409, 413 and their like."""
+    """An answer about the content of this request: 400, 404, 409, 413 and the like."""
 
     def __init__(self, status: int, kind: str, reason: str) -> None:
         super().__init__(f"{status} {kind}")
         self.status = status
-        self.kind = kind  # Elasticsearch's error type; '' when it gave none
-        self.reason = reason  # its words, which may quote what the request said
+        self.kind = kind  # Elasticsearch's error type; '' if it gave none
+        self.reason = reason  # its text, which may quote the request
 
 
 class OverloadedError(StoreUnavailableError):
-    """The server is up but takes no more just now."""
+    """The server is up but accepts no more at the moment."""
 
 
 class _Serializer(CompatibilityModeJsonSerializer):
-    """Reads answers with orjson, which takes a third of the time; what it refuses (a lone surrogate), as before."""
+    """Reads answers with orjson, in a third of the time; falls back for what orjson refuses (a lone surrogate)."""
 
     def json_loads(self, data: bytes) -> Any:
         try:
@@ -55,10 +54,10 @@ SERIALIZER = _Serializer()
 def ask(
     client: Elasticsearch, doing: str, method: str, target: str, body: Any = None, content: str = JSON
 ) -> dict[str, Any]:
-    """The parsed answer. `doing` is for messages: 'writing', 'creating index x'."""
+    """Send a request and return the parsed answer. `doing` is for messages: 'writing', 'creating index x'."""
     answer = send(client, doing, method, target, body, content)
     if not isinstance(answer, dict):
-        # Elasticsearch answers nothing else: it is a proxy's page, or an answer whose head was cut short.
+        # Elasticsearch only answers with objects: this is a proxy's page, or an answer whose head was cut off.
         raise StoreUnavailableError(
             f"Elasticsearch: {doing} failed: the answer is not a JSON object. {RETRIES}; does a "
             "proxy between them answer in its place, or cut answers short?"
@@ -67,7 +66,7 @@ def ask(
 
 
 def send(client: Elasticsearch, doing: str, method: str, target: str, body: Any = None, content: str = JSON) -> Any:
-    """The same for a caller that judges itself whether the answer is whole."""
+    """The same as `ask`, for a caller that checks itself whether the answer is complete."""
     headers = {"accept": JSON} if body is None else {"accept": JSON, "content-type": content}
     try:
         return client.perform_request(method, target, headers=headers, body=body).body
@@ -85,7 +84,7 @@ def send(client: Elasticsearch, doing: str, method: str, target: str, body: Any 
 
 
 def trouble(status: int, kind: str, reason: str, doing: str) -> ViewtailError | None:
-    """The error of a refused request, or of one item of a bulk; None when it is about the document or the request."""
+    """The error for a refused request, or for one item of a bulk; None if it is about the document or the request."""
     said = f"Elasticsearch: {doing} failed: {status} {kind}".rstrip()
     if kind == "cluster_block_exception":
         return StoreUnavailableError(_blocked(reason))
@@ -106,7 +105,7 @@ def trouble(status: int, kind: str, reason: str, doing: str) -> ViewtailError | 
 
 
 def _blocked(reason: str) -> str:
-    # Words about the index and the block, never about a document.
+    # The reason is about the index and the block, never about a document.
     said = f"Elasticsearch refuses writes: {reason[:300]}"
     if "flood-stage" in reason:
         return (
@@ -123,7 +122,7 @@ def _cause(body: Any) -> tuple[str, str]:
     error = body.get("error") if isinstance(body, dict) else None
     if isinstance(error, dict):
         causes = error.get("root_cause")
-        # A search says 'all shards failed', and why underneath.
+        # A search says 'all shards failed', and has the cause in root_cause.
         is_sum = error.get("type") == "search_phase_execution_exception"
         cause = causes[0] if is_sum and causes else error
         return str(cause.get("type", "")), str(cause.get("reason", ""))
@@ -131,13 +130,13 @@ def _cause(body: Any) -> tuple[str, str]:
 
 
 def place_of(client: Elasticsearch) -> str:
-    """'Elasticsearch at HOST:PORT'."""
+    """The server as text: 'Elasticsearch at HOST:PORT'."""
     node = next(iter(client.transport.node_pool.all())).config
     return f"Elasticsearch at {node.host}:{node.port}"
 
 
 def why_silent(client: Elasticsearch, error: TransportError, certificate: Path | None = None) -> str:
-    """What the client said of a connection that failed, and what to do. `certificate`: the client's own."""
+    """What the client said about the failed connection, and what to do. `certificate` is the client's own."""
     config, said = next(iter(client.transport.node_pool.all())).config, str(error.message)
     if mend := why_refused(said, certificate) or why_ended(said, certificate):
         return mend
@@ -152,6 +151,6 @@ def why_silent(client: Elasticsearch, error: TransportError, certificate: Path |
 
 
 def short(error: TransportError) -> str:
-    """The kind of failure; a SerializationError's own words would quote the answer."""
+    """The kind of failure; the text of a SerializationError is left out, because it would quote the answer."""
     said = str(error.message) if type(error).__name__ != "SerializationError" else "the answer is not JSON"
     return f"{type(error).__name__}: {said[:200]}"

@@ -11,8 +11,8 @@ from viewtail.changes.errors import nearest
 from viewtail.changes.tables import Column, Kind
 
 MAX_ID_BYTES = 512
-MAX_INDEX_NAME_BYTES = 200  # of Elasticsearch's 255: viewtail's own names put something before it
-RESERVED = "viewtail_"  # no field of a view starts with it
+MAX_INDEX_NAME_BYTES = 200  # Elasticsearch allows 255, and viewtail's names have prefixes
+RESERVED = "viewtail_"  # no field of a view may start with it
 _OWN_NAMES = ("viewtail-", "viewtail.")  # of indices and aliases
 
 _RANGES = {  # of whole numbers
@@ -49,11 +49,11 @@ _ALLOWED: dict[Kind, tuple[str, ...]] = {
 }
 _BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _FORBIDDEN_IN_NAMES = '\\/*?"<>| ,#:'
-_BYTES_A_CHARACTER = {"ascii": 1, "latin1": 3, "utf8mb3": 3, "utf8": 3}  # in UTF-8; utf8mb4 has 4
+_BYTES_A_CHARACTER = {"ascii": 1, "latin1": 3, "utf8mb3": 3, "utf8": 3}  # in UTF-8; utf8mb4 has 4 bytes
 
 
 def problems(view: BoundView) -> Iterator[str]:
-    """Everything about a SearchIndex that cannot work, a sentence each."""
+    """Everything about a SearchIndex that cannot work, one sentence each."""
     declared = view.view
     assert isinstance(declared, SearchIndex)
     yield from _name_problems(declared.name)
@@ -66,7 +66,7 @@ def problems(view: BoundView) -> Iterator[str]:
 
 
 def surprises(view: BoundView) -> Iterator[tuple[str, str, str]]:
-    """Columns of bytes whose base64 would be indexed as a text: what, why, and what to do."""
+    """Columns of bytes whose base64 would be indexed as text: (what it is, why that matters, what to do)."""
     declared = view.view
     assert isinstance(declared, SearchIndex)
     for column in view.values:
@@ -84,8 +84,11 @@ def surprises(view: BoundView) -> Iterator[tuple[str, str, str]]:
 
 
 def _text_types(mapping: Mapping[str, Any]) -> list[str]:
-    """The types of a field and of its multi-fields by which a text is indexed."""
-    own = [mapping.get("type", ""), *(one.get("type", "") for one in mapping.get("fields", {}).values())]
+    """The types of a field and its multi-fields that index text."""
+    own = [
+        mapping.get("type", ""),
+        *(multi_field.get("type", "") for multi_field in mapping.get("fields", {}).values()),
+    ]
     return [kind for kind in own if kind in _TEXTS]
 
 
@@ -161,7 +164,7 @@ def _id_problems(key: Sequence[Column]) -> Iterator[str]:
 
 
 def _id_bytes(column: Column) -> int:
-    """The longest a key column's rendered value can be, in UTF-8, percent-encoding not counted."""
+    """The maximum length of a key column's rendered value in UTF-8, without percent-encoding."""
     if column.kind is Kind.TEXT:
         return column.length * _BYTES_A_CHARACTER.get(column.charset or "", 4)
     if column.kind is Kind.BYTES:

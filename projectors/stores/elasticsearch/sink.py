@@ -37,9 +37,9 @@ from projectors.stores import (
     nothing,
     parked,
 )
-from projectors.stores.elasticsearch.bulk import Chunk, Replacement, ask_bulk, deliver, failure_of, replace, split
+from projectors.stores.elasticsearch.bulk import BulkChunk, Replacement, ask_bulk, deliver, failure_of, replace, split
 from projectors.stores.elasticsearch.documents import Encode, encoder, id_of, witness_id
-from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of, marks, path
+from projectors.stores.elasticsearch.index import DELETED, POSITION, IndexNames, make_ready, mapping_of, marks, path
 from projectors.stores.elasticsearch.reading import last_sequence_number, present_documents
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.stores.owners import LOOK_EVERY_S, Claimant, Claiming, PlaceOwner, taken_from_us
@@ -137,7 +137,7 @@ class ElasticsearchSink(GuardedSink):
         """Those of these views whose indices are another deployment's."""
         if self._claimant is None or not views:
             return []
-        names = {Names(self._views[name]).index: name for name in views}
+        names = {IndexNames(self._views[name]).index: name for name in views}
         with _unrefused("looking whose indices are"):
             found = marks(client, {self._views[name].view.id for name in views})
         owners = {
@@ -175,7 +175,7 @@ class ElasticsearchSink(GuardedSink):
         """Whether it has no index, or one without a witness. `prepare` would make the index first."""
         if self._client is None:
             self._client = self._open()
-        target = f"{path(Names(self._views[view]).index)}/_doc/{quote(self._witness_id, safe='')}"
+        target = f"{path(IndexNames(self._views[view]).index)}/_doc/{quote(self._witness_id, safe='')}"
         with _unrefused("reading the witness"):
             return not _is_there(self._client, target)
 
@@ -203,12 +203,12 @@ class ElasticsearchSink(GuardedSink):
     def mark_writes(self, view: str) -> int | None:
         """The largest sequence number among all shards' documents."""
         with _unrefused("reading sequence numbers"):
-            return last_sequence_number(self._living(), Names(self._views[view]).index)
+            return last_sequence_number(self._living(), IndexNames(self._views[view]).index)
 
     def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) below `version`, as they were when the first page was read."""
         bound = self._views[view]
-        name = Names(bound).index
+        name = IndexNames(bound).index
         for page in present_documents(self._living(), bound, name, has_source=False, written_upto=since):
             yield [(key, hit["_version"]) for key, hit in page if hit["_version"] < version]
 
@@ -219,7 +219,7 @@ class ElasticsearchSink(GuardedSink):
     @contextmanager
     def _without_memory(self, client: Elasticsearch, views: Collection[str]) -> Iterator[None]:
         """An index remembers the version of what is deleted for a minute. A negative time has it forget at once."""
-        indices = [path(Names(self._views[view]).index) for view in views]
+        indices = [path(IndexNames(self._views[view]).index) for view in views]
         with _unrefused("taking documents away"):
             try:
                 for index in indices:
@@ -234,7 +234,7 @@ class ElasticsearchSink(GuardedSink):
     ) -> None:
         """Delete documents that are as they were found, and write each again behind that, as far as it can be."""
         bound, encode = self._views[view], self._encoders[view]
-        alias, identity = Names(bound).write_alias, id_of(bound)
+        alias, identity = IndexNames(bound).write_alias, id_of(bound)
         waiting: list[Replacement] = []
         byte_count = 0
         for key, held in found.items():
@@ -284,9 +284,9 @@ class ElasticsearchSink(GuardedSink):
             self._is_ready = False
             client.close()
 
-    def _chunks(self, writes: Sequence[ViewWrites], letters: list[Parked]) -> Iterator[Chunk]:
+    def _chunks(self, writes: Sequence[ViewWrites], letters: list[Parked]) -> Iterator[BulkChunk]:
         """Bulk requests of ROWS_A_REQUEST items, over several views where they have few."""
-        chunk = Chunk([], [], [])
+        chunk = BulkChunk([], [], [])
         for of_view in writes:
             items = list(of_view.writes.items())
             start = 0
@@ -296,11 +296,11 @@ class ElasticsearchSink(GuardedSink):
                 self._add(chunk, self._views[of_view.view], part, letters)
                 if len(chunk) >= ROWS_A_REQUEST:
                     yield from split(chunk, BYTES_A_REQUEST)
-                    chunk = Chunk([], [], [])
+                    chunk = BulkChunk([], [], [])
         if len(chunk):
             yield from split(chunk, BYTES_A_REQUEST)
 
-    def _add(self, chunk: Chunk, view: BoundView, items: list[Item], letters: list[Parked]) -> None:
+    def _add(self, chunk: BulkChunk, view: BoundView, items: list[Item], letters: list[Parked]) -> None:
         """Those that can be written; the others are parked."""
         try:
             chunk.lines += self._encoders[view.id](items)
@@ -315,7 +315,7 @@ class ElasticsearchSink(GuardedSink):
         chunk.views += [view] * len(items)
         chunk.items += items
 
-    def _send(self, client: Elasticsearch, chunks: Iterator[Chunk]) -> list[Parked]:
+    def _send(self, client: Elasticsearch, chunks: Iterator[BulkChunk]) -> list[Parked]:
         """All chunks; one alone from this thread, several side by side. Returns when none is under way any more."""
         first, second = next(chunks, None), next(chunks, None)
         if first is None:
@@ -368,7 +368,7 @@ class ElasticsearchSink(GuardedSink):
 
     def _witness_lines(self, view: str, upto: Position) -> tuple[bytes, bytes]:
         mark = self._marks[view]
-        place: dict[str, Any] = {"_index": Names(self._views[view]).write_alias, "_id": self._witness_id}
+        place: dict[str, Any] = {"_index": IndexNames(self._views[view]).write_alias, "_id": self._witness_id}
         if mark is None:
             action = {"create": place}
         else:
@@ -376,7 +376,7 @@ class ElasticsearchSink(GuardedSink):
         return orjson.dumps(action), orjson.dumps({DELETED: True, POSITION: upto.to_text()})
 
     def _read_marks(self, client: Elasticsearch) -> None:
-        docs = [{"_index": Names(self._views[name]).index, "_id": self._witness_id} for name in self._encoders]
+        docs = [{"_index": IndexNames(self._views[name]).index, "_id": self._witness_id} for name in self._encoders]
         if not docs:
             self._marks = {}
             return

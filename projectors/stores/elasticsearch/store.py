@@ -1,4 +1,4 @@
-"""All that is known about search views: the store called `elasticsearch`, and its settings [elasticsearch]."""
+"""Everything about search views as a store: it is called `elasticsearch`, and its settings are [elasticsearch]."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class ElasticsearchSettings(Server):
         return self
 
     def key(self) -> str | None:
-        """The API key, if one is given."""
+        """The API key; None if none is given."""
         if self.api_key_file is not None:
             return secret_of(self.api_key_file)
         return None if self.api_key is None else self.api_key.get_secret_value()
 
     def client(self) -> Elasticsearch:
-        """A client that does not retry by itself: the sink does, and looks at each item's answer."""
+        """A client that does not retry by itself: the sink retries, and checks each item's answer."""
         from elasticsearch import Elasticsearch
 
         from projectors.stores.elasticsearch.requests import SERIALIZER
@@ -94,7 +94,7 @@ class ElasticsearchSettings(Server):
 
 
 class ElasticsearchStore(Store):
-    """A document per entity."""
+    """Keeps a document per entity."""
 
     name = "elasticsearch"
     title = "Elasticsearch"
@@ -123,7 +123,7 @@ class ElasticsearchStore(Store):
     def with_offsets(
         self, access: Access, views: Sequence[BoundView], pipeline: str
     ) -> tuple[ElasticsearchSink, OffsetStore]:
-        """The offset follows the sink's witness."""
+        """Let the offset follow the sink's witness."""
         from projectors.stores.elasticsearch.offsets import FollowingOffsets
 
         sink = self.sink(access, views, pipeline)

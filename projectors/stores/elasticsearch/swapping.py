@@ -1,4 +1,4 @@
-"""Swaps two copies of a view: one request moves the alias that readers use from one index to the other."""
+"""Swaps two copies of a view: one request moves the readers' alias from one index to the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from elasticsearch import Elasticsearch
 
 from projectors.stores import Swapping
-from projectors.stores.elasticsearch.index import PRESENT, Names, marks, of_others, path
+from projectors.stores.elasticsearch.index import PRESENT, IndexNames, marks, of_others, path
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.stores.owners import Claiming, taken_over
 from projectors.views import BoundView
@@ -17,32 +17,32 @@ from viewtail.changes.errors import StoreError
 
 
 class AliasSwapping(Swapping):
-    """Over a client of its own."""
+    """Swaps copies over a client of its own."""
 
     def __init__(self, client: Elasticsearch, claiming: Claiming = lambda: None) -> None:
-        """`claiming`: says whose both copies are; where another deployment has their indices by now, they stay."""
+        """`claiming` returns the deployment that owns both copies; indices that another deployment owns by now stay."""
         self._client = client
         self._claiming = claiming
 
     def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
-        """What was acknowledged is searchable before the alias moves."""
-        names, new = Names(live), Names(beside)
+        """Refresh the index, so that everything acknowledged is searchable, then move the alias."""
+        names, new = IndexNames(live), IndexNames(beside)
         with _told(live):
             self._require_ours(live, marks(self._client, {live.view.id}))
             ask(self._client, "refreshing", "POST", f"{path(new.index)}/_refresh")
             actions = [{"remove": {"index": index, "alias": names.alias}} for index in self._with(names.alias)]
             add = {"add": {"index": new.index, "alias": names.alias, "filter": PRESENT}}
-            others = [one for one in actions if one["remove"]["index"] != new.index]
+            others = [action for action in actions if action["remove"]["index"] != new.index]
             ask(self._client, "moving the alias", "POST", "/_aliases", {"actions": [*others, add]})
         return True
 
     def is_swapped(self, live: BoundView, beside: BoundView) -> bool:
         with _told(live):
-            return self._with(Names(live).alias) == [Names(beside).index]
+            return self._with(IndexNames(live).alias) == [IndexNames(beside).index]
 
     def drop(self, live: BoundView, beside: BoundView) -> None:
-        """Delete its index, and its alias with it."""
-        index = Names(beside).index
+        """Delete the index of `beside`, and its alias with it."""
+        index = IndexNames(beside).index
         with _told(beside):
             noted = marks(self._client, {beside.view.id})
             self._require_ours(beside, {name: mark for name, mark in noted.items() if name == index})
@@ -52,16 +52,16 @@ class AliasSwapping(Swapping):
         self._client.close()
 
     def _require_ours(self, view: BoundView, noted: Mapping[str, Mapping[str, Any]]) -> None:
-        """Raises StoreError where another deployment has one of these indices of the view."""
+        """Raise StoreError if another deployment owns one of these indices of the view."""
         if others := of_others(self._claiming(), noted):
-            raise StoreError(taken_over(f"{Names(view).label}: the index {', '.join(sorted(noted))}", others))
+            raise StoreError(taken_over(f"{IndexNames(view).label}: the index {', '.join(sorted(noted))}", others))
 
     def _with(self, alias: str) -> list[str]:
         """The indices that an alias leads to."""
-        found: dict[str, Any] = ask(
+        indices: dict[str, Any] = ask(
             self._client, "looking at an alias", "GET", f"{path(alias)}?ignore_unavailable=true"
         )
-        return sorted(found)
+        return sorted(indices)
 
 
 @contextmanager
@@ -70,4 +70,4 @@ def _told(view: BoundView) -> Iterator[None]:
         yield
     except Refused as refused:
         said = f"{refused.status} {refused.kind}: {refused.reason[:300]}"
-        raise StoreError(f"{Names(view).label}: its copies cannot be swapped or dropped: {said}") from None
+        raise StoreError(f"{IndexNames(view).label}: its copies cannot be swapped or dropped: {said}") from None

@@ -22,7 +22,7 @@ class SearchIndex(View):
     store: ClassVar[str] = "elasticsearch"
 
     fields: tuple[str, ...]
-    mapping: Mapping[str, Mapping[str, Any]]  # of the fields whose mapping the user gave
+    mapping: Mapping[str, Mapping[str, Any]]  # only of fields whose mapping the user gave
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class SearchIndex(View):
         return {"document": self.document, "mapping": mapping, "fields": self.fields}
 
     def refuses(self, document: Mapping[str, Any]) -> str | None:
-        """The index is strict."""
+        """Name a field that the strict index does not declare."""
         declared = {field.split(".")[0] for field in self.fields}
         unknown = sorted({name.split(".")[0] for name in document} - declared)
         if not unknown:

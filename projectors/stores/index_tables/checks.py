@@ -1,4 +1,4 @@
-"""What the MySQL server of index tables and offsets must be like. Everything is read, nothing is changed."""
+"""Checks the MySQL server of index tables and offsets. Reads only, changes nothing."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _WHERE = "mysql"
 
 
 def checks(address: MySQLAddress, database: str, *, has_views: bool) -> list[Finding]:
-    """Reachable, version, the database, and rights in it; `has_views`: not only viewtail's own tables are there."""
+    """Check the connection, the version, the database and the rights in it; `has_views`: index tables are kept there
+    too."""
     variable = "VIEWTAIL_MYSQL__URL, or VIEWTAIL_SOURCE__URL"
     return findings(_WHERE, address, "store", variable, lambda session: _asked(session, address, database, has_views))
 
 
 def rights_to_swap(address: MySQLAddress) -> list[str]:
-    """What a swap of index tables wants beyond what is needed, as comments: it is for the operator to choose."""
+    """The optional right that a swap of index tables uses, as comments: the operator decides."""
     return [f"-- Optional, {_TO_SWAP}:", f"-- {_grant_process(address)}"]
 
 

@@ -1,7 +1,6 @@
-"""The columns of an index table whose values a function makes (`of=`): their types, and the values that fit them.
+"""The columns of an index table whose values a function computes (`of=`): their types, and which values fit them.
 
-A value is taken as it is, as one of a list is (elements.py), or refused: nothing is cut, rounded or padded.
-"""
+A value is stored unchanged, as an element of a list is (elements.py), or refused: nothing is cut, rounded or padded."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ _MOMENT = re.compile(r"datetime(?:\s*\(\s*([0-6])\s*\))?")
 
 
 def value_column(name: str, declared: str) -> Column | None:
-    """A column of a type as users write it; None where no index table has such a type."""
+    """The column for a type as users write it; None if index tables do not have that type."""
     text = declared.strip().lower()
     column: Column | None = elements.element_column(name, declared)
     more: dict[str, Any] = {"name": name, "is_nullable": True}
@@ -39,21 +38,20 @@ def value_column(name: str, declared: str) -> Column | None:
         return Column(kind=Kind.DOUBLE, declared="double", **more)
     if text == "date":
         return Column(kind=Kind.DATE, declared="date", **more)
-    if found := _MOMENT.fullmatch(text):
-        scale = int(found[1] or 0)
+    if match := _MOMENT.fullmatch(text):
+        scale = int(match[1] or 0)
         return Column(kind=Kind.DATETIME, declared=f"datetime({scale})" if scale else "datetime", scale=scale, **more)
-    if (found := _BYTES.fullmatch(text)) and 1 <= int(found[2]) <= MAX_BYTES:
-        length = int(found[2])
-        return Column(kind=Kind.BYTES, declared=f"{found[1]}({length})", length=length, **more)
+    if (match := _BYTES.fullmatch(text)) and 1 <= int(match[2]) <= MAX_BYTES:
+        length = int(match[2])
+        return Column(kind=Kind.BYTES, declared=f"{match[1]}({length})", length=length, **more)
     return None
 
 
 def values_of(made: Any, columns: Sequence[Column]) -> tuple[Any, ...]:
-    """What a function made of a row, as the values of the columns.
+    """Convert what a function returned for a row to the values of the columns.
 
-    Of one column its value. Of several a dict by their names, where one that is not there is None, or a tuple in their
-    order. None is NULL, in each of them. Raises Unfit.
-    """
+    For one column it returns the value. For several it returns a dict by column name, where an absent name means None,
+    or a tuple in column order. None is NULL. Raises Unfit."""
     if len(columns) == 1:
         return (_fitting(made, columns[0]),)
     if made is None:
@@ -66,28 +64,32 @@ def values_of(made: Any, columns: Sequence[Column]) -> tuple[Any, ...]:
         raise Unfit(f"a dict or a tuple of {len(columns)} values was expected, and not {elements.kind_of(made)}")
     if len(made) != len(columns):
         raise Unfit(f"it has {counted(len(made), 'values')}, and the view has {len(columns)} columns")
-    return tuple([_fitting(one, column) for one, column in zip(made, columns, strict=True)])
+    return tuple([_fitting(value, column) for value, column in zip(made, columns, strict=True)])
 
 
 def list_of(made: Any, column: Column) -> tuple[str | None]:
-    """What a function made, a list or None, as the JSON that a column would hold. Raises Unfit."""
+    """Convert what a function returned, a list or None, to the JSON that a list column would hold. Raises Unfit."""
     if made is None:
         return (None,)
     if not isinstance(made, list | tuple | set | frozenset):
         raise Unfit(f"a list was expected, and not {elements.kind_of(made)}")
-    found = f"[{', '.join(_json_texts(made))}]"
-    elements.elements(found, column)
-    return (found,)
+    text = f"[{', '.join(_json_texts(made))}]"
+    elements.elements(text, column)
+    return (text,)
 
 
 def _json_texts(made: Any) -> Iterator[str]:
-    for number, one in enumerate(made, 1):
-        if isinstance(one, Decimal) and one.is_finite() and abs(one.adjusted()) < 100:
-            yield f"{one:f}"
-        elif one is None or isinstance(one, bool | int | str) or (isinstance(one, float) and isfinite(one)):
-            yield json.dumps(one)
+    for number, element in enumerate(made, 1):
+        if isinstance(element, Decimal) and element.is_finite() and abs(element.adjusted()) < 100:
+            yield f"{element:f}"
+        elif (
+            element is None
+            or isinstance(element, bool | int | str)
+            or (isinstance(element, float) and isfinite(element))
+        ):
+            yield json.dumps(element)
         else:
-            raise Unfit(f"value {number} of the list is {elements.kind_of(one)} that no list has")
+            raise Unfit(f"value {number} of the list is {elements.kind_of(element)} that no list has")
 
 
 def _fitting(given: Any, column: Column) -> Any:
@@ -98,8 +100,10 @@ def _fitting(given: Any, column: Column) -> Any:
         return _FITTING[column.kind](given, column, what)
     if isinstance(given, float | Decimal):
         _check_finite(given, column, what)
-        given = Decimal(repr(given)) if isinstance(given, float) else given  # as it was written
-    elif column.declared == elements.BOOLEAN and type(given) is int and given in (0, 1):  # as a row has it
+        given = Decimal(repr(given)) if isinstance(given, float) else given  # the decimal as written
+    elif (
+        column.declared == elements.BOOLEAN and type(given) is int and given in (0, 1)
+    ):  # a row has a BOOLEAN as 0 or 1
         return given
     return elements.fitting(given, column, what)
 

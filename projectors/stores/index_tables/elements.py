@@ -1,8 +1,8 @@
-"""What an index table has of a list: its values in the declared type, each once and in one order.
+"""The elements of a list that an index table stores: values of the declared type, each once, sorted.
 
-A value is taken as it is: a text is a text, a number is a number, true and false are the values of a BOOLEAN. What is
-not of the type, or does not fit it, refuses the whole list: an index that lacks some of an entity's values would lie.
-"""
+A value is stored unchanged: a text stays a text, a number a number, true and false are the values of a BOOLEAN. A value
+that is not of the type, or does not fit it, refuses the whole list: an index that lacks some of an entity's values
+would be wrong."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "inte
 _TEXT = re.compile(r"varchar\s*\(\s*(\d+)\s*\)")
 _DECIMAL = re.compile(r"(?:decimal|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _INTEGER = re.compile(r"(tinyint|smallint|mediumint|int|integer|bigint)(\s+unsigned)?")
-BOOLEAN = "tinyint(1)"  # as servers print it
+BOOLEAN = "tinyint(1)"  # as servers print the type
 _EXACT = Context(prec=100)  # a DECIMAL has at most 65 digits
 
 
 def element_column(name: str, declared: str) -> Column | None:
-    """The column that holds one value of a list, of a type as users write it; None where viewtail has no such type."""
+    """The column for one element of a list, of a type as users write it; None if viewtail does not have that type."""
     text = declared.strip().lower()
-    if (found := _TEXT.fullmatch(text)) and 1 <= int(found[1]) <= MAX_CHARACTERS:
-        length = int(found[1])
+    if (match := _TEXT.fullmatch(text)) and 1 <= int(match[1]) <= MAX_CHARACTERS:
+        length = int(match[1])
         return _column(name, Kind.TEXT, f"varchar({length})", charset="utf8mb4", length=length)
-    if found := _INTEGER.fullmatch(text):
-        type_ = "int" if found[1] == "integer" else found[1]
-        is_unsigned = found[2] is not None
+    if match := _INTEGER.fullmatch(text):
+        type_ = "int" if match[1] == "integer" else match[1]
+        is_unsigned = match[2] is not None
         return _column(name, Kind.INTEGER, type_ + " unsigned" * is_unsigned, is_unsigned=is_unsigned)
-    if found := _DECIMAL.fullmatch(text):
-        precision, scale = int(found[1]), int(found[2] or 0)
+    if match := _DECIMAL.fullmatch(text):
+        precision, scale = int(match[1]), int(match[2] or 0)
         if 1 <= precision <= 65 and scale <= min(30, precision):
             return _column(name, Kind.DECIMAL, f"decimal({precision},{scale})", precision=precision, scale=scale)
     if text in ("boolean", "bool", BOOLEAN):
@@ -52,31 +52,30 @@ def _column(name: str, kind: Kind, declared: str, **more: Any) -> Column:
 
 
 def elements(text: str | None, column: Column) -> tuple[Any, ...]:
-    """The values of a JSON list, each once, in their order; none of a NULL, a JSON null or an empty list.
+    """The elements of a JSON list, each once, sorted; empty for a NULL, a JSON null or an empty list.
 
-    Raises Unfit for what is no list of values of the column's type.
-    """
+    Raises Unfit if the text is not a list of values of the column's type."""
     if text is None:
         return ()
-    found = _parsed(text)
-    if found is None:
+    parsed = _parsed(text)
+    if parsed is None:
         return ()
-    if not isinstance(found, list):
-        raise Unfit(f"column {column.name} holds {kind_of(found)}, not a list")
-    values = {fitting(one, column, f"value {number} of its list") for number, one in enumerate(found, 1)}
+    if not isinstance(parsed, list):
+        raise Unfit(f"column {column.name} holds {kind_of(parsed)}, not a list")
+    values = {fitting(element, column, f"value {number} of its list") for number, element in enumerate(parsed, 1)}
     return tuple(sorted(values))
 
 
 def packed(values: Sequence[Any]) -> str | None:
-    """A list of such values as JSON that the server reads them from; None for an empty one."""
+    """A list of elements as the JSON that the server parses; None for an empty one."""
     if not values:
         return None
-    return orjson.dumps([f"{one:f}" if isinstance(one, Decimal) else one for one in values]).decode()
+    return orjson.dumps([f"{value:f}" if isinstance(value, Decimal) else value for value in values]).decode()
 
 
 def _parsed(text: str) -> Any:
     try:
-        # Numbers as they are written: what comes of a float may be another one.
+        # Decimal keeps numbers as they are written; a float could change them.
         return json.loads(text, parse_float=Decimal, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise Unfit("its list is no JSON") from None
@@ -87,7 +86,7 @@ def _no_constant(_: str) -> Any:
 
 
 def fitting(given: Any, column: Column, what: str) -> Any:
-    """A value of a list, in the form of the column's values. Raises Unfit, which calls it `what`."""
+    """One element of a list, converted to the column's form. Raises Unfit, whose message calls the element `what`."""
     if column.kind is Kind.TEXT and isinstance(given, str):
         if len(given) > column.length:
             raise too_much(what, column, f"has {len(given)} characters")
@@ -106,7 +105,7 @@ def fitting(given: Any, column: Column, what: str) -> Any:
 def _integer(given: int | Decimal, column: Column, what: str) -> int:
     bits = _INTEGER_BITS[column.declared.split()[0]]
     least, most = (0, 1 << bits) if column.is_unsigned else (-1 << bits - 1, 1 << bits - 1)
-    if not least <= given < most:  # first: one of a large exponent has as many digits
+    if not least <= given < most:  # checked first: int() of a large exponent would make as many digits
         raise too_much(what, column, "is outside the range")
     if given != int(given):
         raise too_much(what, column, "is no whole number")
@@ -124,12 +123,12 @@ def _decimal(given: int | Decimal, column: Column, what: str) -> Decimal:
 
 
 def too_much(what: str, column: Column, why: str) -> Unfit:
-    """A value of the right kind that the column's type has no room for."""
+    """The error for a value of the right kind that the column's type has no room for."""
     return Unfit(f"{what} {why}, and the view's values are {column.type_name}")
 
 
 def kind_of(given: Any) -> str:
-    """What a value is, for people, without the value."""
+    """The kind of a value, for people, without the value."""
     if given is None:
         return "null"
     if isinstance(given, bool):

@@ -1,4 +1,4 @@
-"""What leaves MySQL: the index table of a view that nobody declares any more, and one entity's values."""
+"""Removes data from MySQL: the index table of a view that is no longer declared. Finds what is left of one entity."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ import pymysql
 from projectors.stores.index_tables import places
 from projectors.stores.index_tables.lists import SUFFIX, is_of_entities
 from projectors.stores.index_tables.sink import DDL_WAIT_S
-from projectors.stores.index_tables.table import INDEX, MARK, VERSION, Present, name_beside, present_tables, table_name
+from projectors.stores.index_tables.table import (
+    INDEX,
+    MARK,
+    VERSION,
+    PresentTable,
+    name_beside,
+    present_tables,
+    table_name,
+)
 from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
 from projectors.views import BoundView
 from viewtail.changes.counting import counted
@@ -21,13 +29,13 @@ from viewtail.servers.facts import facts_of
 from viewtail.servers.literals import one_of, selected
 from viewtail.servers.sessions import Connection, lacks_rights, number_of, quote, value_of
 
-_COUNTED = 1_000_000  # rows; more of them are not worth the wait
+_COUNTED = 1_000_000  # rows; counting more is not worth the wait
 _LOCK_WAIT = 1205
 _TABLE_MISSING = (1049, 1051, 1146)
 
 
 class IndexTableLeftover(Leftover):
-    """One table, or the two of a view over a list, and those of its copies. They go in one statement."""
+    """The tables of a retired view and its copies: one, or two for a view over a list. One statement drops them all."""
 
     def __init__(self, open_: Callable[[], Connection], database: str, retired: Retired) -> None:
         self._open, self._database, self._retired = open_, database, retired
@@ -58,7 +66,7 @@ class IndexTableLeftover(Leftover):
             connection.close()
 
     def _tables(self) -> tuple[list[str], list[str]]:
-        """The names of those that are leftovers; and what stays, and why."""
+        """The names of the tables to drop, and a line for each table that stays, with the reason."""
         names = [*self._first, *self._second]
         with self._mapped("looking for the table") as connection:
             present = present_tables(connection, facts_of(connection), self._database, names)
@@ -72,7 +80,7 @@ class IndexTableLeftover(Leftover):
                     ours.append(name)
         for name in self._second:
             second = present.get(name)
-            # A view of that name is another view, whether it stays or was retired too.
+            # If a view has that name, the table is that view's, whether the view remains or was retired too.
             if second is not None and is_of_entities(second) and name.casefold() not in others:
                 ours.append(name)
         return ours, left
@@ -93,10 +101,9 @@ class IndexTableLeftover(Leftover):
 
 
 class IndexTableTraces(Traces):
-    """A row an entity; its values are NULL in a tombstone, and where the entity has none.
+    """Finds the row of an entity; its values are NULL in a tombstone, and if the entity has none.
 
-    A view over a list has besides a table with a row for each value, and none for an entity that has no value.
-    """
+    A view over a list has a second table with one row per value, and none for an entity without values."""
 
     def __init__(self, connection: Connection, database: str, view: BoundView) -> None:
         self._connection, self._database, self._view = connection, database, view
@@ -111,17 +118,17 @@ class IndexTableTraces(Traces):
         place = f"table {quote(self._database, name)}"
         if not rows:
             return Trace(place=place, holds=Holds.NOTHING)
-        version, *found = rows[0]
-        has_values = any(value is not None for value in found)
+        version, *row_values = rows[0]
+        has_values = any(value is not None for value in row_values)
         return Trace(place=place, holds=Holds.VALUES if has_values else Holds.TOMBSTONE, version=version)
 
     def _values(self, name: str, key: Key, version: int | None) -> Trace:
-        """A write of the entity's row makes these follow, so its version is theirs."""
+        """Find the rows that follow from the entity's row; they are written with it, so they have its version."""
         holds = Holds.VALUES if self._rows(name, [], key) else Holds.NOTHING
         return Trace(place=f"table {quote(self._database, name)}", holds=holds, version=version)
 
     def _rows(self, name: str, columns: Sequence[str], key: Key) -> list[tuple[Any, ...]]:
-        """These columns of the rows of an entity; none where there is no such table."""
+        """These columns of an entity's rows; empty if the table does not exist."""
         of_key = self._view.key
         shown = ", ".join([*map(selected, of_key), *map(quote, columns)])
         try:
@@ -137,8 +144,8 @@ class IndexTableTraces(Traces):
         self._connection.close()
 
 
-def _why_not(present: Present) -> str:
-    """Why viewtail did not make a table, as a view's first one; '' where it did."""
+def _why_not(present: PresentTable) -> str:
+    """Why this table cannot be a view's first table that viewtail made; '' if it can."""
     if not present.comment.startswith(MARK):
         return f"was not made by viewtail (its comment does not begin with '{MARK}')"
     index = frozenset(present.indexes.get(INDEX, ()))
@@ -153,7 +160,7 @@ def _other(view: str | None) -> str:
 
 
 class _NoTable(StoreError):
-    """There is no such table."""
+    """The table does not exist."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Reading an index table over a list: keys by value, and what it has of an entity, from its two tables in one step."""
+"""Reads an index table over a list: keys by value, and the values of an entity, from both tables in one statement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from viewtail.servers.sessions import Connection, quote
 
 
 class ListReader(IndexTableReader):
-    """Content is the values of an entity, each once and in order."""
+    """Reads a view over a list. The content of a row is the entity's values, each once, sorted."""
 
     def __init__(self, connection: Connection, database: str, view: BoundView) -> None:
         super().__init__(connection, database, view)
@@ -26,8 +26,8 @@ class ListReader(IndexTableReader):
         (self._element,) = self._values.values
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
-        found, name = self.held(keys), self._element.name
-        shown = [(key, held) for key in keys if (held := found.get(key, NOTHING_HELD)).content is not None]
+        by_key, name = self.held(keys), self._element.name
+        shown = [(key, held) for key in keys if (held := by_key.get(key, NOTHING_HELD)).content is not None]
         return [StoredRow(key, held.version or 0, {name: list(held.content)}) for key, held in shown]
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
@@ -37,10 +37,10 @@ class ListReader(IndexTableReader):
         return self._keys_behind(None)
 
     def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
-        found: dict[Key, Held] = {}
+        by_key: dict[Key, Held] = {}
         for start in range(0, len(keys), KEYS_A_QUERY):
-            found.update(self._held(keys[start : start + KEYS_A_QUERY]))
-        return found
+            by_key.update(self._held(keys[start : start + KEYS_A_QUERY]))
+        return by_key
 
     def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
         assert isinstance(values, tuple)
@@ -48,7 +48,7 @@ class ListReader(IndexTableReader):
 
     @property
     def has_order(self) -> bool:
-        """What `between` would give is compared with the values of a row, which are a list in another form."""
+        """False: `between` would return the values, but callers compare with a row, whose list has another form."""
         return False
 
     def keys_with(self, values: Sequence[Any], limit: int) -> list[Key]:
@@ -64,12 +64,12 @@ class ListReader(IndexTableReader):
         width = len(self.view.key)
         columns, name = ", ".join(map(selected, self.view.key)), quote(self._element.name)
         wanted = one_of(self.view.key, keys)
-        # One statement, so both tables are as of one moment.
+        # One statement reads both tables as of the same moment.
         rows = self._ask(
             f"SELECT {columns}, {VERSION}, {name}, NULL FROM {self._table(self._entities)} WHERE {wanted} UNION ALL "
             f"SELECT {columns}, NULL, NULL, {name} FROM {self._table(self._values)} WHERE {wanted}"
         )
-        # Where the other table has a NULL, MariaDB makes a DECIMAL of a large integer.
+        # MariaDB returns a large integer as DECIMAL, because the other half of the UNION has a NULL there.
         as_stored = int if self._element.kind is Kind.INTEGER else _as_it_is
         versions: dict[Key, tuple[int, str | None]] = {}
         values: dict[Key, list[Any]] = {}

@@ -1,9 +1,9 @@
-"""Writes of an index table over a list: the guarded upsert of versions and lists, and behind it the rows that follow.
+"""Writes an index table over a list: the guarded upsert of versions and lists, then the rows that follow from the
+lists.
 
-All is sent before the first answer is read, so the server decides: it makes an entity's rows of the list that it has
-behind the upsert, whether that is the new one or stays the one of a newer write. The row of the version is locked then,
-so two writers of an entity do not meet.
-"""
+All statements are sent before the first answer is read, so the server decides: it makes an entity's rows from the list
+that is stored after the upsert, whether that is the new one or a newer write's. The row of the version is locked by
+then, so two writers of one entity do not interfere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from viewtail.servers.sessions import Connection, quote
 
 
 class ListUpsert(Upsert):
-    """The statements of one view on one connection."""
+    """The statements that write one view on one connection."""
 
     is_alone = False
 
@@ -33,15 +33,15 @@ class ListUpsert(Upsert):
         self._following: dict[int, tuple[Prepared, ...]] = {}
 
     def make_ready(self, connection: Connection, rows: int) -> None:
-        """All sizes: how many of the rows can be packed turns out when nothing can be prepared any more."""
-        for size in [one for one in self._statements if one <= rows]:
+        """Prepare all block sizes: how many rows can be packed is known only when nothing can be prepared any more."""
+        for size in [block for block in self._statements if block <= rows]:
             super().make_ready(connection, size)
             prepared = self._following.get(size)
             if prepared is None or prepared[0].connection is not connection:
                 self._following[size] = tuple(Prepared(connection, statement) for statement in self._follow[size])
 
     def executions(self, items: list[Item]) -> Iterator[tuple[list[Item], bytes | None]]:
-        """Three statements a block: the upsert, and two that make the rows follow."""
+        """Yield three statements per block: the upsert, and two that replace the rows that follow from it."""
         rows, fitting = [], []
         for item in items:
             try:
@@ -69,12 +69,12 @@ class ListUpsert(Upsert):
     def forget(self) -> None:
         super().forget()
         for prepared in self._following.values():
-            for one in prepared:
-                one.close()
+            for statement in prepared:
+                statement.close()
         self._following = {}
 
     def _row(self, item: Item) -> Any:
-        """What is written of it to the table of versions and lists."""
+        """The item as it is written to the table of versions and lists."""
         key, (version, values) = item
         if values is None:
             return item
@@ -83,10 +83,10 @@ class ListUpsert(Upsert):
 
 
 def _follow(shape: ListShape, size: int) -> tuple[str, str]:
-    """The statements that make the rows of so many entities those of their lists."""
+    """The two statements that replace the rows of `size` entities by those of their lists."""
     table, entities, key = shape.values.table, shape.entities.table, shape.view.key
     (value,) = shape.values.value_names
-    (definition,) = (one for one in shape.values.columns if one.name == value)
+    (definition,) = (value_column for value_column in shape.values.columns if value_column.name == value)
     keys = [quote(column.name) for column in key]
     type_, collation, _ = definition.shape
     text = f" CHARACTER SET utf8mb4 COLLATE {collation}" if collation else ""
@@ -103,7 +103,7 @@ def _follow(shape: ListShape, size: int) -> tuple[str, str]:
 
 
 def _one_of(of: str, key: Sequence[Column], size: int) -> str:
-    """The condition for so many keys; a list of row constructors is not a range to every server."""
+    """The condition for `size` keys; not every server reads a list of row constructors as a range."""
     names = [f"{of}{quote(column.name)}" for column in key]
     if len(names) == 1:
         return f"{names[0]} IN ({', '.join('?' * size)})"

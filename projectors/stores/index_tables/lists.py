@@ -1,10 +1,9 @@
-"""The two tables of an index table over a list (`each=`), and how they become one.
+"""The two tables of an index table over a list (`each=`), and how they are brought into shape.
 
-`NAME` has a row for each value of an entity, and nothing else: readers find keys by value, as in any index table.
-`NAME__version` has a row for each entity, with its version and its list. The guard is there, the same as that of other
-index tables. What `NAME` has of an entity always follows from that list: in the transaction of a write its rows leave,
-and those of the list that is there now come. A write that is not newer leaves the list as it is, and so the rows.
-"""
+`NAME` has one row for each value of an entity, and nothing else: readers find keys by value, as in any index table.
+`NAME__version` has one row for each entity, with its version and its list. It has the same guard as other index tables.
+The rows of an entity in `NAME` always follow from that list: the transaction of a write deletes them and inserts those
+of the list that is stored then. A write that is not newer leaves the list, and so the rows, as they are."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from projectors.stores.index_tables.table import (
     INDEX,
     MARK,
     IndexTableShape,
-    Present,
+    PresentTable,
     RowsDoNotFitError,
     table_name,
 )
@@ -33,7 +32,7 @@ MAX_NAME_LENGTH = 64 - len(SUFFIX)
 
 
 def element_of(view: BoundView) -> Column | None:
-    """The column that one value of a view's list is in; None for a view that shows columns as they are."""
+    """The column of one value of a view's list; None for a view that shows columns as they are."""
     declared = view.view
     if not isinstance(declared, IndexTable) or declared.each is None:
         return None
@@ -41,17 +40,17 @@ def element_of(view: BoundView) -> Column | None:
 
 
 def second_name(view: BoundView, *, is_beside: bool | None = None) -> str:
-    """What the table of versions and lists is called, whether or not the view has one as it is declared now."""
+    """The name that the table of versions and lists has, whether or not the view has one as it is declared now."""
     return table_name(_second(view), is_beside=is_beside)
 
 
-def is_of_entities(present: Present) -> bool:
-    """Whether a table has the versions and lists of entities."""
+def is_of_entities(present: PresentTable) -> bool:
+    """Whether a table is one of versions and lists."""
     return present.comment.startswith(MARK) and present.has_version and INDEX not in present.indexes
 
 
 def entities_of(view: BoundView) -> BoundView:
-    """The table of versions and lists, as a view with a row for each entity."""
+    """The table of versions and lists, as a view with one row per entity."""
     column = Column(name=view.values[0].name, kind=Kind.TEXT, declared="longtext", is_nullable=True, charset="utf8mb4")
     return replace(_second(view), values=(column,))
 
@@ -63,14 +62,14 @@ def _second(view: BoundView) -> BoundView:
 
 
 def values_of(view: BoundView) -> BoundView:
-    """The table of values, as a view of them."""
+    """The table of values, as a view with one row per value."""
     element = element_of(view)
     assert element is not None
     return replace(view, values=(element,))
 
 
 class _Entities(IndexTableShape):
-    """Rows of (key, list, version)."""
+    """The table with rows of (key, list, version)."""
 
     def _lay_out(self) -> None:
         super()._lay_out()
@@ -81,20 +80,26 @@ class _Entities(IndexTableShape):
 
 
 class _Values(IndexTableShape):
-    """Rows of (key, value)."""
+    """The table with rows of (key, value)."""
 
     def _lay_out(self) -> None:
-        self._values = [replace(one, shape=one.shape._replace(is_nullable=False)) for one in self._values]
+        self._values = [
+            replace(definition, shape=definition.shape._replace(is_nullable=False)) for definition in self._values
+        ]
         self.columns = [*self._key, *self._values]
         self.primary = (*self.key_names, *self.value_names)
         self._indexed = [*self._values, *self._key]
 
 
 class ListShape:
-    """Both tables of one view, beside those that exist. Raises DeclarationError for a view that can have none."""
+    """Both tables of one view, compared with those that exist. Raises DeclarationError if the view can have none."""
 
     def __init__(
-        self, database: str, view: BoundView, collation: str = COLLATION, present: Mapping[str, Present] | None = None
+        self,
+        database: str,
+        view: BoundView,
+        collation: str = COLLATION,
+        present: Mapping[str, PresentTable] | None = None,
     ) -> None:
         self.view = view
         _check(view)
@@ -106,37 +111,37 @@ class ListShape:
 
     @property
     def is_there(self) -> bool:
-        return all(one.is_there for one in self._both)
+        return all(shape.is_there for shape in self._both)
 
     @property
     def is_whole(self) -> bool:
-        return all(one.is_whole for one in self._both)
+        return all(shape.is_whole for shape in self._both)
 
     @property
     def to_come(self) -> str:
-        """As of `IndexTableShape`."""
-        return next(filter(None, (one.to_come for one in self._both)), "")
+        """See `IndexTableShape.to_come`."""
+        return next(filter(None, (shape.to_come for shape in self._both)), "")
 
     def make_ready(self, connection: Connection) -> None:
-        """`ensure`; where values do not fit any more both tables begin empty, since the view is backfilled anyway."""
+        """Run `ensure`; if values do not fit any more, empty both tables, since the view is backfilled anyway."""
         try:
             self.ensure(connection)
         except RowsDoNotFitError:
             self._begin_again(connection)
 
     def ensure(self, connection: Connection) -> None:
-        """Create the tables, or bring them into shape. Raises PlaceRefusedError for one that is not viewtail's."""
-        for one in self._both:
-            one.check_own()
+        """Create the tables, or bring them into shape. Raises PlaceRefusedError for a table that is not viewtail's."""
+        for shape in self._both:
+            shape.check_own()
         if self.entities.is_there != self.values.is_there:
-            self._begin_again(connection)  # rows of the one say nothing without the other's
+            self._begin_again(connection)  # one table's rows mean nothing without the other's
             return
-        for one in self._both:
-            one.ensure(connection)
+        for shape in self._both:
+            shape.ensure(connection)
 
     def _begin_again(self, connection: Connection) -> None:
-        for one in self._both:
-            one.create_anew(connection)
+        for shape in self._both:
+            shape.create_anew(connection)
 
 
 def _check(view: BoundView) -> None:

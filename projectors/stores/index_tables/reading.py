@@ -1,4 +1,4 @@
-"""Reading an index table: keys by value, rows by key, and its rows in pages of keys."""
+"""Reads an index table: keys by value, rows by key, and all rows in pages of keys."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from viewtail.changes.writes import Key
 from viewtail.servers.literals import beyond, literal, one_of, selected, up_to
 from viewtail.servers.sessions import Connection, mend_of_denial, number_of, quote
 
-ROWS_A_PAGE = 20_000  # looked at by one query
+ROWS_A_PAGE = 20_000  # examined by one query
 KEYS_A_QUERY = 500
 
 _TEXTS = (Kind.TEXT, Kind.ENUM, Kind.SET)
-# Of key columns whose values both tables put in one order, whatever their collations are.
+# Kinds of key columns that both tables sort alike, whatever their collations are.
 _ORDERED = frozenset({Kind.INTEGER, Kind.BYTES, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.DECIMAL})
 
 
 class IndexTableReader(ViewReader):
-    """One index table, on a session of the reader's own."""
+    """Reads one index table, on a session of its own."""
 
     def __init__(self, connection: Connection, database: str, view: BoundView) -> None:
         self.view, self.foreign = view, []
@@ -36,11 +36,11 @@ class IndexTableReader(ViewReader):
         self._stored = stored_columns(view)
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
-        found: dict[Key, StoredRow] = {}
+        by_key: dict[Key, StoredRow] = {}
         for start in range(0, len(keys), KEYS_A_QUERY):
             wanted = one_of(self.view.key, keys[start : start + KEYS_A_QUERY])
-            found.update((row.key, row) for row in self._read([wanted]))
-        return [found[key] for key in keys if key in found]
+            by_key.update((row.key, row) for row in self._read([wanted]))
+        return [by_key[key] for key in keys if key in by_key]
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         while True:
@@ -52,14 +52,14 @@ class IndexTableReader(ViewReader):
             after = page[-1].key
 
     def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
-        found: dict[Key, Held] = {}
+        by_key: dict[Key, Held] = {}
         width = len(self.view.key)
         for start in range(0, len(keys), KEYS_A_QUERY):
             wanted = one_of(self.view.key, keys[start : start + KEYS_A_QUERY])
             for row in self._fetched([wanted]):
                 version, content = row[-1], row[width:-1]
-                found[row[:width]] = Held(version, _shown(content), mark=version)
-        return found
+                by_key[row[:width]] = Held(version, _shown(content), mark=version)
+        return by_key
 
     def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
         assert isinstance(values, tuple)
@@ -96,7 +96,7 @@ class IndexTableReader(ViewReader):
     def _fetched(
         self, conditions: Sequence[str], columns: Sequence[Column] | None = None, limit: str = ""
     ) -> list[tuple[Any, ...]]:
-        """By the reader of canonical rows, which is faster; by default all columns, and the version."""
+        """Read rows with the reader of canonical rows, which is faster; by default all columns and the version."""
         columns = self._stored if columns is None else columns
         statement = f"SELECT {select_list(columns)} {_from(self._database, self.view, conditions)}{limit}"
         try:
@@ -111,7 +111,7 @@ class IndexTableReader(ViewReader):
             raise StoreError(f"view {self.view.id}: {error}") from None
 
     def keys_with(self, values: Sequence[Any], limit: int) -> list[Key]:
-        """Read from the index alone; nothing is found by NULL alone."""
+        """Read keys from the index alone; values that are all NULL find nothing."""
         if all(value is None for value in values):
             return []
         pairs = zip(self.view.values, values, strict=False)
@@ -123,7 +123,7 @@ class IndexTableReader(ViewReader):
         self._connection.close()
 
     def _read(self, conditions: Sequence[str], limit: str = "") -> list[StoredRow]:
-        """Rows that are shown: one whose values are all NULL may be a tombstone."""
+        """Read the rows that are shown: a row whose values are all NULL may be a tombstone."""
         columns = ", ".join(map(selected, (*self.view.key, *self.view.values)))
         rows = self._ask(f"SELECT {VERSION}, {columns} {_from(self._database, self.view, conditions)}{limit}")
         names = [column.name for column in self.view.values]
@@ -138,11 +138,11 @@ class IndexTableReader(ViewReader):
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute(query)
-                found = list(cursor.fetchall())
+                rows = list(cursor.fetchall())
             self._connection.commit()  # an open transaction would hold up the next ALTER TABLE
         except pymysql.err.MySQLError as error:
             raise self._failure(error) from None
-        return found
+        return rows
 
     def _failure(self, error: pymysql.err.MySQLError) -> StoreError | StoreUnavailableError:
         name, number = self.view.id, number_of(error)
@@ -156,25 +156,25 @@ class IndexTableReader(ViewReader):
 
 
 def stored_columns(view: BoundView) -> list[Column]:
-    """Key, values and version, as its table has them."""
+    """Key, value and version columns, as the index table has them."""
     version = Column(name=VERSION, kind=Kind.INTEGER, declared="bigint unsigned", is_nullable=False, is_unsigned=True)
     return [*map(_as_stored, (*view.key, *view.values)), version]
 
 
 def _as_stored(column: Column) -> Column:
-    """A column of the table as its index table has it: texts are in utf8mb4 there, labels are texts."""
+    """A column of the source table as the index table has it: texts are in utf8mb4 there, labels are texts."""
     if column.kind not in _TEXTS:
         return column
     return replace(column, kind=Kind.TEXT, charset="utf8mb4", declared="varchar(1)")
 
 
 def _shown(values: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """A row whose values are all NULL shows nothing: it may be a tombstone."""
+    """The values; None if all are NULL, since such a row shows nothing and may be a tombstone."""
     return None if all(value is None for value in values) else values
 
 
 def present_columns(connection: Connection, database: str, view: BoundView) -> dict[str, str]:
-    """The columns of its table, and what each is declared as; none where there is no table."""
+    """The columns of the view's table with their declared types; empty if there is no table."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT column_name, column_type FROM information_schema.columns "
@@ -185,7 +185,7 @@ def present_columns(connection: Connection, database: str, view: BoundView) -> d
 
 
 def stale_keys(database: str, view: BoundView, after: Key | None, version: int) -> str:
-    """SELECT of (key..., version) of what is shown and older, among the next ROWS_A_PAGE rows after a key."""
+    """The SELECT of (key..., version) of older rows that are shown, among the next ROWS_A_PAGE rows after a key."""
     names = [f"k{at}" for at in range(len(view.key))]
     keys = ", ".join(f"{selected(column)} AS {name}" for column, name in zip(view.key, names, strict=True))
     page = f"SELECT {keys}, {VERSION} AS v, {has_values(view)} AS is_shown {_behind(database, view, after)}"
@@ -193,7 +193,7 @@ def stale_keys(database: str, view: BoundView, after: Key | None, version: int) 
 
 
 def end_of_page(database: str, view: BoundView, after: Key | None) -> str:
-    """SELECT of the key that ends the page after a key; no row when the table ends before it."""
+    """The SELECT of the last key of the page after a key; it finds no row if the table ends before that."""
     keys = ", ".join(map(selected, view.key))
     return f"SELECT {keys} {_behind(database, view, after)} LIMIT 1 OFFSET {ROWS_A_PAGE - 1}"
 
@@ -209,5 +209,5 @@ def _from(database: str, view: BoundView, conditions: Sequence[str]) -> str:
 
 
 def has_values(view: BoundView) -> str:
-    """The condition for rows that show something."""
+    """The SQL condition for rows that show something."""
     return " OR ".join(f"{quote(column.name)} IS NOT NULL" for column in view.values)

@@ -1,9 +1,8 @@
-"""RENAME TABLE that keeps readers waiting for a moment only.
+"""Runs RENAME TABLE so that readers wait only for a moment.
 
-RENAME waits for every transaction that has read the tables, and whoever reads them next waits behind it. So it is tried
-when nobody is in the way, as far as the server shows that (performance_schema.metadata_locks), and given up after some
-hundredths of a second: readers that came meanwhile are let through before the next attempt.
-"""
+RENAME waits for every transaction that has read the tables, and new readers queue behind it. So viewtail tries it when
+nobody holds the tables, as far as the server shows that (performance_schema.metadata_locks), and gives up after some
+hundredths of a second: readers that came meanwhile proceed before the next attempt."""
 
 from __future__ import annotations
 
@@ -18,10 +17,10 @@ import structlog
 from viewtail.changes.errors import StoreError, ViewtailError
 from viewtail.servers.sessions import Connection, mend_of_denial, number_of, quote, value_of
 
-# How long an attempt keeps readers waiting: the first ones only where a short read is in the way.
+# How long each attempt may keep readers waiting; the first ones succeed only if no longer read is in the way.
 WAITS_S = (0.01, 0.02, 0.03, 0.05, 0.05, 0.05, 0.05, 0.05)
 PAUSE_S = 0.15  # between two attempts
-FREE_WITHIN_S = 2.0  # a transaction that lasts longer is not waited for
+FREE_WITHIN_S = 2.0  # the longest wait for open transactions
 LOOK_EVERY_S = 0.02
 
 _log = structlog.get_logger("viewtail.rebuild")
@@ -35,16 +34,19 @@ _SHOWS_LOCKS = (
 
 
 class Renaming:
-    """Of tables of one database; `open_` opens sessions."""
+    """Renames tables of one database; `open_` opens sessions."""
 
     def __init__(self, open_: Callable[[], Connection], database: str) -> None:
         self._open = open_
         self._database = database
 
     def rename(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """In one statement. Raises StoreError while a transaction that does not end has read one of the tables."""
-        tables = [one for one, _ in pairs]
-        statement = f"RENAME TABLE {', '.join(f'{self._named(one)} TO {self._named(to)}' for one, to in pairs)}"
+        """Rename all pairs in one statement. Raises StoreError if a transaction that has read one of the tables does
+        not end."""
+        tables = [old_name for old_name, _ in pairs]
+        statement = (
+            f"RENAME TABLE {', '.join(f'{self._named(old_name)} TO {self._named(to)}' for old_name, to in pairs)}"
+        )
         with closing(self._open()) as watching:
             watching.autocommit(True)
             shows = self._shows_locks(watching)
@@ -58,7 +60,8 @@ class Renaming:
         raise StoreError(self._in_the_way(tables, sessions))
 
     def _wait_until_free(self, watching: Connection, tables: Sequence[str]) -> None:
-        """Until every session that has read them was seen without: those that came later are no longer than that."""
+        """Wait until each session that holds the tables now has been seen without them; later sessions do not prolong
+        it."""
         deadline = time.monotonic() + FREE_WITHIN_S
         left = self._holders(watching, tables)
         while left:
@@ -68,7 +71,7 @@ class Renaming:
             left &= self._holders(watching, tables)
 
     def _holders(self, watching: Connection, tables: Sequence[str]) -> frozenset[int]:
-        """Sessions that have the tables in a transaction or a statement."""
+        """Sessions that hold the tables in a transaction or a statement."""
         with watching.cursor() as cursor:
             cursor.execute(
                 "SELECT DISTINCT t.processlist_id FROM performance_schema.metadata_locks l "
@@ -88,11 +91,12 @@ class Renaming:
             return False
 
     def _renamed(self, watching: Connection, statement: str, wait_s: float) -> bool:
-        """False where it had to wait. Another session ends the wait: lock_wait_timeout counts whole seconds."""
-        # A session for each: an order to end a statement that came late would meet the next one.
+        """Try the RENAME; False if it had to wait. Another session ends the wait: lock_wait_timeout counts whole
+        seconds."""
+        # Each attempt has a session of its own: a late KILL QUERY would otherwise hit the next attempt.
         with closing(self._open()) as renaming:
             renaming.autocommit(True)
-            renaming.query("SET SESSION lock_wait_timeout = 1")  # should the other session not come
+            renaming.query("SET SESSION lock_wait_timeout = 1")  # if the other session fails
             session, is_over = value_of(renaming, "SELECT CONNECTION_ID()"), threading.Event()
             ending = threading.Thread(target=_end, args=(watching, session, is_over, wait_s), daemon=True)
             ending.start()
@@ -126,7 +130,7 @@ class Renaming:
 
 
 def _end(watching: Connection, session: int, is_over: threading.Event, after_s: float) -> None:
-    """End its statement. Again where it came before that had begun: then it has no effect."""
+    """Kill the session's statement after a delay, repeatedly: a KILL before the statement began has no effect."""
     while not is_over.wait(after_s):
         with suppress(pymysql.err.MySQLError, ViewtailError):
             watching.query(f"KILL QUERY {session:d}")

@@ -1,13 +1,12 @@
-"""A row that comes alone, in each of its views: committed by itself, on a session of its own, the offset later.
+"""Writes a row that comes alone, in each of its views: commits it at once, on a session of its own, the offset later.
 
 A busy pipeline commits many rows with their offset. At low rates a batch is one row, and moving the offset with each
-would be most of the work: one more statement, one more round trip, a larger transaction, more binlog. So that a stale
-owner still writes nothing, each statement has a version to write only where it finds the owner's fence, under a lock.
-What a restart reads again because the offset came later, the guard makes harmless; so it does what was committed where
-another statement of the row failed, and the caller writes all of it again.
+would be most of the work: one more statement, one more round trip, a larger transaction, more binlog. To keep a fenced
+owner from writing, each statement gets its version to write only if it finds the owner's fence, under a lock. After a
+restart the rows behind the late offset are read again; the guard makes that harmless. It does the same when some
+statements of a row were committed and another one failed: the caller then writes all of them again.
 
-This is a shortcut and decides nothing: whatever is out of the ordinary is left to the sink's usual way.
-"""
+This is a shortcut and decides nothing: the sink's usual way handles whatever is out of the ordinary."""
 
 from __future__ import annotations
 
@@ -23,12 +22,12 @@ from viewtail.changes.errors import ViewtailError
 from viewtail.servers.pipelined import Flight, Prepared
 from viewtail.servers.sessions import Connection
 
-MOST_VIEWS = 4  # with a row each; then a transaction with the offset costs little more
-REOPEN_AFTER_S = 5.0  # a session that broke, or could not be had, is not asked for with every row
+MOST_VIEWS = 4  # one row each; with more views a transaction with the offset costs little more
+REOPEN_AFTER_S = 5.0  # so that a broken session is not reopened for every row
 
 
 class SingleRows:
-    """Not thread-safe; a pipeline's sink has one."""
+    """Writes single rows with the owner's fence. Not thread-safe; a pipeline's sink has one."""
 
     def __init__(self, open_: Callable[[], Connection]) -> None:
         self._open = open_
@@ -37,7 +36,7 @@ class SingleRows:
         self._closed_at = -REOPEN_AFTER_S
 
     def write(self, rows: Sequence[tuple[Upsert, Item]], owner: Owner) -> bool:
-        """Whether all are durable. If not, the caller writes them in the usual way."""
+        """Write the rows; True if all are durable. Otherwise the caller writes them in the usual way."""
         try:
             connection = self._living()
             if connection is None:
@@ -49,8 +48,8 @@ class SingleRows:
             flight = Flight(connection)
             if len(packed) > 1:  # each commit waits for the disk
                 flight.send(b"BEGIN")
-            for one in packed:
-                flight.execute(one)
+            for execution in packed:
+                flight.execute(execution)
             if len(packed) > 1:
                 flight.send(b"COMMIT")
             answers = flight.land()

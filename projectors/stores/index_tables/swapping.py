@@ -1,12 +1,11 @@
-"""Swaps the tables of two copies of a view: one RENAME TABLE, which waits for no reader for long.
+"""Swaps the tables of two copies of a view with one RENAME TABLE, which delays readers only briefly.
 
 A copy of a view over a list has two tables, so up to four names change at once, and readers find both tables of one
-copy or of the other. Which tables a copy has is asked of the server: when a declaration gets `each=`, or loses it, the
-two copies are not alike.
+copy or of the other. viewtail asks the server which tables a copy has: the two copies differ when a declaration gets or
+loses `each=`.
 
-A transaction whose snapshot is older than the end of the backfill would find the new table empty or half filled, though
-it is whole by now (measured: it is given no error). So such transactions are waited for; to see them takes PROCESS.
-"""
+A transaction whose snapshot is older than the end of the backfill would find the new table empty or half filled, and
+gets no error (measured). So the swap waits for such transactions; it needs PROCESS to see them."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ _log = structlog.get_logger("viewtail.rebuild")
 
 
 class TableSwapping(Swapping):
-    """Over sessions of its own, in the database of the index tables."""
+    """Swaps tables on sessions of its own, in the database of the index tables."""
 
     def __init__(self, connection_factory: Callable[[], Connection], database: str) -> None:
         self._open = connection_factory
@@ -41,7 +40,7 @@ class TableSwapping(Swapping):
         self._connection: Connection | None = None
 
     def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
-        """The names of the live tables are those of the other copy's tables from now on."""
+        """Give the live tables' names to the tables of `beside`."""
         first = table_name(live), table_name(live, is_beside=True), table_name(beside)
         second = second_name(live), second_name(live, is_beside=True), second_name(beside)
         with self._mapped(live):
@@ -51,7 +50,7 @@ class TableSwapping(Swapping):
             if first[2] not in present:
                 raise StoreError(f"{self._named(first[2])} is gone: somebody dropped it. viewtail fills it again")
             self._wait_for_snapshots(beside)
-            ours = {*present} - {name for name in second if not present.get(name)}  # what another view has stays
+            ours = {*present} - {name for name in second if not present.get(name)}  # another view's table stays
             pairs = self._pairs(present, ours, [first, second])
             Renaming(self._open, self._database).rename(pairs)
             return True
@@ -62,7 +61,7 @@ class TableSwapping(Swapping):
             return _is_swapped(names, self._present(*names))
 
     def drop(self, live: BoundView, beside: BoundView) -> None:
-        """Drop its tables."""
+        """Drop the tables of `beside`."""
         first, second = table_name(beside), second_name(beside)
         with self._mapped(beside):
             names = [first, *(name for name, is_ours in self._present(second).items() if is_ours)]
@@ -76,9 +75,9 @@ class TableSwapping(Swapping):
             connection.close()
 
     def _wait_for_snapshots(self, beside: BoundView) -> None:
-        """Raises StoreError while a transaction is open that began before the copy was filled."""
+        """Wait for transactions that began before the copy was filled; raises StoreError if they do not end."""
         connection = self._living()
-        # It shows times in the server's own zone.
+        # innodb_trx shows times in the server's own zone.
         connection.query("SET SESSION time_zone = 'SYSTEM'")
         older = (
             "SELECT GROUP_CONCAT(trx_mysql_thread_id) FROM information_schema.innodb_trx "
@@ -103,19 +102,24 @@ class TableSwapping(Swapping):
     def _pairs(
         self, present: Collection[str], ours: Collection[str], names: Sequence[tuple[str, str, str]]
     ) -> list[tuple[str, str]]:
-        """What is to be renamed to what, of (the live name, the one of a former copy, the one of the new copy)."""
-        pairs = [(one, to) for live, former, new in names for one, to in ((live, former), (new, live)) if one in ours]
-        moved = {one for one, _ in pairs}
+        """What to rename to what, from tuples of (live name, name of the former copy, name of the new copy)."""
+        pairs = [
+            (old_name, to)
+            for live, former, new in names
+            for old_name, to in ((live, former), (new, live))
+            if old_name in ours
+        ]
+        moved = {old_name for old_name, _ in pairs}
         for _, to in pairs:
             if to in present and to not in moved:
                 raise StoreError(f"{self._named(to)} is in the way; rename or drop it, then ask again")
         return pairs
 
     def _present(self, *names: str) -> dict[str, bool]:
-        """Those of these tables that are there, and whether each has the versions and lists of entities."""
+        """The tables that exist, each with whether it is one of versions and lists."""
         connection = self._living()
-        found = present_tables(connection, facts_of(connection), self._database, names)
-        return {name: is_of_entities(one) for name, one in found.items()}
+        tables = present_tables(connection, facts_of(connection), self._database, names)
+        return {name: is_of_entities(table) for name, table in tables.items()}
 
     def _living(self) -> Connection:
         if self._connection is None or not self._connection.open:
@@ -141,6 +145,6 @@ class TableSwapping(Swapping):
 
 
 def _is_swapped(names: tuple[str, str, str], present: Collection[str]) -> bool:
-    """Whether the former copy has the name that it has beside another one, and the new copy has its own no more."""
+    """Whether the former copy has the name of a copy beside the live one, and the new copy's such name is gone."""
     _, former, new = names
     return former in present and new not in present

@@ -1,9 +1,8 @@
-"""What the table of an IndexTable view looks like, and how an existing one is brought into that shape.
+"""The shape of an IndexTable view's table, and how an existing table is brought into that shape.
 
-A table is viewtail's own when its comment begins with `MARK`; any other table of the same name is never touched.
-Key columns keep their type; text is kept in utf8mb4 with a binary collation that does not pad, so that two keys that
-differ in their bytes stay two keys. ENUM and SET are kept as VARCHAR: a label added to the source later then fits.
-"""
+A table is viewtail's own if its comment begins with `MARK`; viewtail never touches another table of the same name. Key
+columns keep their type; text is kept in utf8mb4 with a binary collation that does not pad, so that two keys that differ
+in their bytes stay two keys. ENUM and SET are kept as VARCHAR: a label added to the source later then fits."""
 
 from __future__ import annotations
 
@@ -27,12 +26,12 @@ from viewtail.servers.sessions import SQL_MODE, Connection, number_of, quote
 MARK = "viewtail index table of "
 VERSION = "version"
 INDEX = "value_idx"
-COLLATION = "utf8mb4_0900_bin"  # MySQL's; another server's is given to IndexTableShape
-_BESIDE = "__viewtail_"  # in the name of the table of a copy beside the live one, before its number
+COLLATION = "utf8mb4_0900_bin"  # MySQL's; for other servers it is passed to IndexTableShape
+_BESIDE = "__viewtail_"  # in the table name of a copy beside the live one, before the copy's number
 _OF_COPY = re.compile(f"{_BESIDE}[0-9]+$")
-MAX_KEY_BYTES = 3072  # InnoDB, DYNAMIC rows, 16 KiB pages; the columns of one index together
+MAX_KEY_BYTES = 3072  # the limit of one index in InnoDB with DYNAMIC rows and 16 KiB pages
 
-# What two servers print differently for one type: display widths (but tinyint(1) and zerofill keep theirs).
+# Display widths, which only some servers print (but tinyint(1) and zerofill keep theirs).
 _WIDTH = re.compile(r"^(tinyint(?!\(1\))|smallint|mediumint|int|bigint|year)\(\d+\)(?!.*zerofill)")
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
 _INTEGER = re.compile(r"^(?:tiny|small|medium|big)?int")
@@ -43,18 +42,17 @@ _CHANGED_MEANWHILE = frozenset({1051, 1060, 1061, 1091})
 
 
 def table_name(view: BoundView, *, is_beside: bool | None = None) -> str:
-    """What the table of a copy is called: the live one as the view, one beside it with its number.
+    """The name of a copy's table: the live copy has the view's name, a copy beside it has its number appended.
 
     Args:
         view: the copy.
-        is_beside: where its table lies, if not where it is now.
-    """
+        is_beside: whether to name its table beside the live one; by default as it lies now."""
     name = view.view.name
     return name_beside(name, view.copy) if (view.is_beside if is_beside is None else is_beside) else name
 
 
 def name_beside(name: str, copy: int) -> str:
-    """What the table of a copy is called that lies beside the table of this name."""
+    """The table name of a copy that lies beside the table of this name."""
     number = f"{_BESIDE}{copy}"
     if len(name) + len(number) > MAX_NAME_LENGTH:
         digest = hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -63,7 +61,7 @@ def name_beside(name: str, copy: int) -> str:
 
 
 class Shape(NamedTuple):
-    """What a column can hold."""
+    """The type of a column."""
 
     type: str  # as information_schema.columns.column_type prints it
     collation: str | None  # of text
@@ -87,8 +85,8 @@ class Definition:
 
 
 @dataclass(slots=True)
-class Present:
-    """A table as it is."""
+class PresentTable:
+    """An existing table."""
 
     comment: str
     columns: dict[str, Shape] = field(default_factory=dict)
@@ -96,20 +94,20 @@ class Present:
 
     @property
     def has_version(self) -> bool:
-        """Whether versions are kept in it."""
+        """Whether the table has versions."""
         version = self.columns.get(VERSION)
         return version is not None and version.type == "bigint unsigned"
 
 
 class RowsDoNotFitError(PlaceRefusedError):
-    """Values in the table are too large for the columns as they are declared now."""
+    """The table has values that are too large for the columns as they are declared now."""
 
 
 class IndexTableShape:
-    """The table of one view, beside the one that exists. Raises DeclarationError for a view that can have none."""
+    """The table of one view, compared with the existing one. Raises DeclarationError for a view that can have none."""
 
     def __init__(
-        self, database: str, view: BoundView, collation: str = COLLATION, present: Present | None = None
+        self, database: str, view: BoundView, collation: str = COLLATION, present: PresentTable | None = None
     ) -> None:
         self.view = view
         self._present = present
@@ -145,23 +143,23 @@ class IndexTableShape:
     def _lay_out(self) -> None:
         self.columns = [*self._key, *self._values, self._version]
         self.primary = self.key_names
-        self._indexed = [*self._values, *self._key]  # what `INDEX` is over; none where there is no such index
+        self._indexed = [*self._values, *self._key]  # the columns of `INDEX`; empty if the table has no such index
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a table in its place."""
+        """Whether the table exists."""
         return self._present is not None
 
     @property
     def is_whole(self) -> bool:
-        """Whether the table is there with all its columns, so that its rows may be relied on."""
+        """Whether the table exists with all its columns, so that its rows can be trusted."""
         wanted = {definition.name: definition.shape for definition in self.columns}
-        found = self._present
-        return found is not None and found.indexes.get("PRIMARY") == self.primary and found.columns == wanted
+        present = self._present
+        return present is not None and present.indexes.get("PRIMARY") == self.primary and present.columns == wanted
 
     @property
     def to_come(self) -> str:
-        """What `ensure` would do to rows that are there; '' for nothing that their readers would miss."""
+        """What `ensure` would change for readers of existing rows; '' if they would notice nothing."""
         present = self._present
         changes = [] if present is None else self._changes(present)
         if present is None or not changes:
@@ -177,7 +175,7 @@ class IndexTableShape:
         )
 
     def make_ready(self, connection: Connection) -> None:
-        """`ensure`; values that do not fit any more are cut, since the view is backfilled after a change of shape."""
+        """Run `ensure`; values that do not fit any more are cut, since a backfill follows."""
         try:
             self.ensure(connection)
         except RowsDoNotFitError:
@@ -193,11 +191,11 @@ class IndexTableShape:
         self._run(connection, [self._create()] if self._present is None else self._changes(self._present))
 
     def create_anew(self, connection: Connection) -> None:
-        """An empty table, whatever is there."""
+        """Replace whatever exists by an empty table."""
         self._run(connection, [f"DROP TABLE IF EXISTS {self.table}", self._create()])
 
     def check_own(self) -> None:
-        """Raises PlaceRefusedError for a table that viewtail did not make."""
+        """Raise PlaceRefusedError for a table that viewtail did not create."""
         if self._present is not None and not self._present.comment.startswith(MARK):
             raise PlaceRefusedError(
                 f"{self._label}: {self.table} exists and was not made by viewtail (its comment does not begin with "
@@ -224,8 +222,8 @@ class IndexTableShape:
     def _index(self) -> str:
         return f"INDEX {quote(INDEX)} ({_names(self._indexed)})"
 
-    def _changes(self, present: Present) -> list[str]:
-        """The statements between the table that is there and the one declared."""
+    def _changes(self, present: PresentTable) -> list[str]:
+        """The statements that turn the existing table into the declared one."""
         is_same_key = present.indexes.get("PRIMARY") == self.primary and all(
             _takes_all(definition.shape, present.columns.get(definition.name))
             for definition in self.columns
@@ -236,7 +234,7 @@ class IndexTableShape:
             return [f"DROP TABLE {self.table}", self._create()]
         return self._alter(present)
 
-    def _alter(self, present: Present) -> list[str]:
+    def _alter(self, present: PresentTable) -> list[str]:
         wanted = {definition.name for definition in self.columns}
         parts = [f"DROP COLUMN {quote(name)}" for name in present.columns if name not in wanted]
         for definition in (*self._key, *self._values):
@@ -271,7 +269,7 @@ class IndexTableShape:
         return None
 
     def _type_of(self, column: Column) -> tuple[str, str | None]:
-        """The type and collation that hold a column's values."""
+        """The type and collation that can hold a column's values."""
         kind, declared = column.kind, plain_type(column.declared)
         if kind is Kind.ENUM:
             return f"varchar({max(1, *map(len, column.labels))})", self._collation
@@ -349,9 +347,9 @@ class IndexTableShape:
 
 def present_tables(
     connection: Connection, facts: ServerFacts, database: str, names: Sequence[str]
-) -> dict[str, Present]:
-    """Those of these tables that exist; asked for together, many cost little more than one."""
-    found: dict[str, Present] = {}
+) -> dict[str, PresentTable]:
+    """The tables that exist; one request for many costs little more than one for a single table."""
+    tables: dict[str, PresentTable] = {}
 
     def ask(columns: str, of: str, order: str) -> Iterator[tuple[Any, ...]]:
         for group in facts.lookups(names):
@@ -360,23 +358,24 @@ def present_tables(
                 f"WHERE table_schema = %s AND table_name IN %s ORDER BY {order}",
                 (database, group),
             )
-            yield from (row for row in cursor.fetchall() if of == "tables" or row[0] in found)
+            yield from (row for row in cursor.fetchall() if of == "tables" or row[0] in tables)
 
     with connection.cursor() as cursor:
         for table, comment in ask("table_comment", "tables", "1"):
-            found[table] = Present(comment or "")
+            tables[table] = PresentTable(comment or "")
         described = "column_name, column_type, collation_name, is_nullable"
         for table, name, type_, collation, null in ask(described, "columns", "ordinal_position"):
-            found[table].columns[name] = Shape(plain_type(type_), collation, null == "YES")
+            tables[table].columns[name] = Shape(plain_type(type_), collation, null == "YES")
         for table, name, column in ask("index_name, column_name", "statistics", "seq_in_index"):
-            found[table].indexes[name] = (*found[table].indexes.get(name, ()), column)
+            tables[table].indexes[name] = (*tables[table].indexes.get(name, ()), column)
     # Some servers keep names in lower case.
-    lower = {table: one for table, one in found.items() if table not in names}
-    return {name: one for name in names if (one := found.get(name) or lower.get(name.lower()))}
+    lower = {table: present for table, present in tables.items() if table not in names}
+    return {name: present for name in names if (present := tables.get(name) or lower.get(name.lower()))}
 
 
 def _takes_all(wanted: Shape, present: Shape | None) -> bool:
-    """Whether a key column can be made the wanted one where it is, since only its size differs and does not shrink."""
+    """Whether a key column can be changed to the wanted shape in place, since only its size differs and does not
+    shrink."""
     if present is None or wanted[1:] != present[1:]:
         return False
     (family, size), (family_before, size_before) = _sized(wanted.type), _sized(present.type)
@@ -384,26 +383,26 @@ def _takes_all(wanted: Shape, present: Shape | None) -> bool:
 
 
 def _sized(type_: str) -> tuple[str, int]:
-    """A type without what says how much it holds, and that."""
-    if found := _INTEGER.match(type_):
-        return f"int{type_[found.end() :]}", _INTEGERS.index(found[0])
-    if found := _VARYING.match(type_):
-        return found[1], int(found[2])
+    """A type split into its family and its size."""
+    if match := _INTEGER.match(type_):
+        return f"int{type_[match.end() :]}", _INTEGERS.index(match[0])
+    if match := _VARYING.match(type_):
+        return match[1], int(match[2])
     return type_, 0
 
 
 def plain_type(declared: str) -> str:
-    """The type as this server would print it. Labels of ENUM and SET never come here."""
+    """The type without what only some servers print. Labels of ENUM and SET are left as they are."""
     if declared[:5].lower() in ("enum(", "set('"):
         return declared
     return _WIDTH.sub(r"\1", declared.lower())
 
 
 def _max_bytes(definition: Definition) -> int:
-    if found := re.match(r"(?:var)?(char|binary)\((\d+)\)", definition.shape.type):
-        return int(found[2]) * (4 if found[1] == "char" else 1)  # in utf8mb4
-    found = re.match(r"decimal\((\d+)", definition.shape.type)
-    return int(found[1]) // 2 + 4 if found else 8
+    if match := re.match(r"(?:var)?(char|binary)\((\d+)\)", definition.shape.type):
+        return int(match[2]) * (4 if match[1] == "char" else 1)  # in utf8mb4
+    match = re.match(r"decimal\((\d+)", definition.shape.type)
+    return int(match[1]) // 2 + 4 if match else 8
 
 
 def _names(definitions: Sequence[Definition]) -> str:

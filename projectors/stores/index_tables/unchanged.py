@@ -1,12 +1,11 @@
-"""Rows that would be written again as they are: a block of them is read, and gets its new version by one statement.
+"""Handles rows that would be rewritten unchanged: it reads a block, and one statement sets the block's new version.
 
-An upsert of a row that is there costs the server more than an INSERT of a new one, and much more than an UPDATE of a
-range of keys. The rows stay locked from the read to the UPDATE, so nobody changes one of them in between. READ
-COMMITTED locks no gaps: a row that comes into the range in between would be given a version that is not its own, so
-the rows that the UPDATE changed are counted, and where there is one too many all is to be rolled back.
+An upsert of an existing row costs the server more than an INSERT of a new one, and much more than an UPDATE of a range
+of keys. The rows stay locked from the read to the UPDATE, so nobody changes one of them in between. READ COMMITTED
+locks no gaps: a row that comes into the range in between would get a version that is not its own. So the changed rows
+are counted, and if there are too many, everything must be rolled back.
 
-The server changes one block and reads the one behind the next, while the next is parsed and compared here.
-"""
+The server changes one block and reads the one after the next, while the next is parsed and compared here."""
 
 from __future__ import annotations
 
@@ -26,19 +25,19 @@ from viewtail.servers.literals import within
 from viewtail.servers.pipelined import Flight
 from viewtail.servers.sessions import Connection, quote
 
-ROWS_A_LOOK = 1_000  # where one of them differs, all of them are upserted
-MOST_MISSES = 2  # blocks one after the other; then a look is not worth its price
+ROWS_A_LOOK = 1_000  # if one row differs, the whole block is upserted
+MOST_MISSES = 2  # consecutive blocks that differ; then reading more does not pay
 
 
 _version = itemgetter(-1)
 
 
 class ChangedMeanwhileError(Exception):
-    """Rows came between the read and the UPDATE."""
+    """Rows appeared between the read and the UPDATE."""
 
 
 class _Block(NamedTuple):
-    """Some of the items, and the rows of the range of their keys."""
+    """Some of the items, and the stored rows in the range of their keys."""
 
     items: list[Item]
     where: str
@@ -46,14 +45,14 @@ class _Block(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What a look at a block found, whose rows are as they would be written."""
+    """The result for a block whose stored rows equal its items."""
 
-    older: int  # rows with an older version
-    version: int  # for these
+    older: int  # how many rows have an older version
+    version: int  # the version that these rows get
 
 
 class Unchanged:
-    """Of one view whose table has all that there is of an entity in one row."""
+    """Finds unchanged rows of one view whose table has everything about an entity in one row."""
 
     def __init__(self, database: str, view: BoundView) -> None:
         self._key = view.key
@@ -65,11 +64,12 @@ class Unchanged:
         self._nothing = (None, (None,) * len(view.values))
 
     def left(self, connection: Connection, items: list[Item]) -> list[Item]:
-        """Those of the items, which are in key order, that are still to be upserted, in the open transaction.
+        """Set versions in the open transaction; returns the items that must still be upserted. `items` are in key
+        order.
 
-        Rows without values are among them always: nothing tells them from tombstones of other keys in the range.
-        Raises ChangedMeanwhileError, pymysql's errors and those of `Fetch`: then roll back. No answer waits then.
-        """
+        Items without values are always returned: nothing tells their rows from tombstones of other keys in the range.
+        Raises ChangedMeanwhileError, pymysql's errors and those of `Fetch`: the caller then rolls back. No answer is
+        pending at that point."""
         wanted, left = items, list[Item]()
         values = [item[1][1] for item in items]
         if any(nothing in values for nothing in self._nothing):
@@ -77,7 +77,7 @@ class Unchanged:
             left = [item for item in items if item[1][1] in self._nothing]
         blocks = [self._block(connection, wanted[at : at + ROWS_A_LOOK]) for at in range(0, len(wanted), ROWS_A_LOOK)]
         looked_at = misses = older = 0
-        update = Flight(connection)  # of the block before, where `older` rows of it were found
+        update = Flight(connection)  # the UPDATE of the previous block, if it has `older` rows
         for following in blocks[:1]:
             following.rows.send()
             following.rows.receive()
@@ -85,19 +85,19 @@ class Unchanged:
             if following is not None:
                 following.rows.send()
             try:
-                found = self._found(block)
-            finally:  # nothing stays under way, whatever is raised
+                same = self._found(block)
+            finally:  # no answer stays pending, whatever is raised
                 changed = update.land()
                 if following is not None:
                     following.rows.receive()
             _check(changed, older)
-            older = 0 if found is None else found.older
-            if found is not None and older:
-                update.send(self._raising(block, found.version).encode())
+            older = 0 if same is None else same.older
+            if same is not None and older:
+                update.send(self._raising(block, same.version).encode())
                 update.flush()
             looked_at += len(block.items)
-            left += block.items if found is None else ()
-            misses = misses + 1 if found is None else 0
+            left += block.items if same is None else ()
+            misses = misses + 1 if same is None else 0
             if misses == MOST_MISSES:
                 break
         _check(update.land(), older)
@@ -105,12 +105,13 @@ class Unchanged:
 
     def _block(self, connection: Connection, items: list[Item]) -> _Block:
         where = within(self._key, items[0][0], items[-1][0])
-        # Tombstones are locked too, and left out here: the UPDATE would wait for what the SELECT let go of.
+        # Tombstones are read, so they are locked too: the UPDATE would otherwise wait for rows that the SELECT had
+        # released.
         limit = f"{self._order} LIMIT {len(items) * 2} FOR UPDATE"
         return _Block(items, where, Fetch(connection, f"{self._select} WHERE {where} {limit}", self._columns))
 
     def _found(self, block: _Block) -> _Found | None:
-        """None unless the rows of the range are these and no others."""
+        """Compare a block with its stored rows; None unless the rows of the range are exactly these."""
         keys, writes = zip(*block.items, strict=True)
         versions, values = zip(*writes, strict=True)
         rows = block.rows.rows()
@@ -119,18 +120,18 @@ class Unchanged:
         if [row[:-1] for row in rows] != list(map(add, keys, values)):
             return None
         older: int = sum(map(lt, map(_version, rows), versions))
-        if older and len(set(versions)) > 1:  # a version column; where all is as it was, nothing is to be done
+        if older and len(set(versions)) > 1:  # the view has a version column, so one UPDATE cannot set the versions
             return None
         return _Found(older, versions[0])
 
     def _raising(self, block: _Block, version: int) -> str:
-        """The statement that gives the rows of the block their version."""
+        """The statement that sets the version of the block's rows."""
         set_ = f"SET {VERSION} = {version:d} WHERE {block.where} AND {self._shown} AND {VERSION} < {version:d}"
         return f"UPDATE {self._table} {set_}"
 
 
 def _check(changed: list[int | pymysql.err.MySQLError], older: int) -> None:
-    """Of at most one UPDATE, which was to change so many rows."""
+    """Check the answer of at most one UPDATE, which had to change `older` rows."""
     for count in changed:
         if isinstance(count, pymysql.err.MySQLError):
             raise count

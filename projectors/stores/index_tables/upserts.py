@@ -1,4 +1,4 @@
-"""The guarded upsert of one index table, as prepared statements of a few sizes.
+"""The guarded upsert of one index table, as prepared statements for a few block sizes.
 
 Rows travel as parameters: the server has less to parse than in a statement's text, and nothing is quoted. The packer of
 a view's rows is compiled from its columns, since packing value by value costs more than the server's part of an upsert.
@@ -22,16 +22,16 @@ from viewtail.servers.sessions import Connection, quote
 
 Packer: TypeAlias = Callable[[Sequence[Item]], tuple[int, list[bytes]]]
 
-# Rows of a statement. Larger ones were not faster, and neither were four sizes. With two, drains and backfills take a
-# sixth more processor time, and batches of 100 rows two thirds more.
+# Rows per statement. Larger statements were not faster, and neither were four sizes. With two sizes, drains and
+# backfills take a sixth more processor time, and batches of 100 rows two thirds more.
 BLOCKS = (256, 16, 1)
 MAX_PARAMETERS = 65_535  # of one statement
 
 
 class Upsert:
-    """The statements of one view on one connection, none of more than `max_bytes`."""
+    """The upserts of one view on one connection, each of at most `max_bytes`."""
 
-    is_alone = True  # one statement writes a row
+    is_alone = True  # a single statement writes a row
 
     def __init__(self, shape: IndexTableShape, facts: ServerFacts, max_bytes: int) -> None:
         self.view: BoundView = shape.view
@@ -40,7 +40,7 @@ class Upsert:
         row = f"({', '.join('?' * self._width)})"
         guard = f"{facts.upsert_alias} {on_duplicate(shape, facts)}"
         statements = {size: f"{insert} {', '.join([row] * size)} {guard}" for size in BLOCKS}
-        # Where the fence was raised the version is NULL, which its column refuses. The other values stay parameters of
+        # If the fence was raised, the version is NULL, which its column refuses. The other values stay parameters of
         # VALUES: those of a SELECT get a type of their own first, which changes some of them.
         self._owned = (
             f"{insert} ({'?, ' * (self._width - 1)}(SELECT CAST(? AS UNSIGNED) FROM ",
@@ -52,20 +52,20 @@ class Upsert:
             if size == 1 or (len(statement.encode()) <= max_bytes and size * self._width <= MAX_PARAMETERS)
         }
         types = [_parameter(column) for column in (*self.view.key, *self.view.values)]
-        self._types = b"".join(one.value for one in (*types, Parameter.SIGNED))  # the version comes last
+        self._types = b"".join(parameter.value for parameter in (*types, Parameter.SIGNED))  # the version comes last
         self._pack = compile_rows(self.view.key, self.view.values)
         self._no_values = (None,) * len(self.view.values)
         self._prepared: dict[int, Prepared] = {}
 
     def make_ready(self, connection: Connection, rows: int) -> None:
-        """Prepare what so many rows are sent with; waits for the server, so nothing may be under way."""
+        """Prepare the statements for so many rows; it waits for the server, so no answer may be pending."""
         for size in set(self._cut(rows)):
             prepared = self._prepared.get(size)
             if prepared is None or prepared.connection is not connection:
                 self._prepared[size] = Prepared(connection, self._statements[size])
 
     def executions(self, items: list[Item]) -> Iterator[tuple[list[Item], bytes | None]]:
-        """Blocks of the items, each with the bytes that execute it: None where one of its values cannot be packed."""
+        """Yield blocks of the items, each with the bytes that execute it: None if a value cannot be packed."""
         at = 0
         for size in self._cut(len(items)):
             some = items[at : at + size]
@@ -73,33 +73,33 @@ class Upsert:
             yield some, self.single(some[0]) if size == 1 else self._block(some)
 
     def single(self, item: Item) -> bytes | None:
-        """One item's execution; None when a text in it has a lone surrogate, which is no character."""
+        """The bytes that execute one item; None if a text in it has a lone surrogate, which is no character."""
         try:
             return self._prepared[1].packed(self.parameters(item))
         except UnicodeEncodeError:
             return None
 
     def why_unfit(self, item: Item) -> str:
-        """Why an item cannot be packed, for people."""
+        """The reason why an item cannot be packed, for people."""
         return "MySQL cannot hold it: the text has a lone surrogate, which is no character"
 
     def parameters(self, item: Item) -> tuple[Any, ...]:
-        """The values for the question marks of one row."""
+        """The values for the parameters of one row."""
         key, (version, values) = item
         return (*key, *(self._no_values if values is None else values), version)
 
     def owned_by(self, owner: Owner) -> str:
-        """The statement of one row that changes nothing unless it finds the owner; its id and fence come last."""
+        """The statement for one row that changes nothing unless it finds the owner, whose id and fence come last."""
         return owner.table.join(self._owned)
 
     def forget(self) -> None:
-        """Give the prepared statements back to the server."""
+        """Close the prepared statements on the server."""
         for prepared in self._prepared.values():
             prepared.close()
         self._prepared = {}
 
     def _cut(self, rows: int) -> Iterator[int]:
-        """The blocks that so many rows are sent in."""
+        """The block sizes in which so many rows are sent."""
         for size in self._statements:
             count, rows = divmod(rows, size)
             yield from itertools.repeat(size, count)
@@ -108,13 +108,13 @@ class Upsert:
         try:
             nulls, pieces = self._pack(items)
         except (UnicodeEncodeError, struct.error):
-            return None  # one by one they show which it is
+            return None  # sent one by one they show which row it is
         bitmap = nulls.to_bytes((len(items) * self._width + 7) // 8, "little")
         return self._prepared[len(items)].execution(bitmap, self._types * len(items), pieces)
 
 
 def on_duplicate(shape: IndexTableShape, facts: ServerFacts) -> str:
-    """The guard: ON DUPLICATE KEY UPDATE that takes each value over from a newer version only."""
+    """The guard: an ON DUPLICATE KEY UPDATE that takes each value over only from a newer version."""
     above = ">=" if takes_equal_versions(shape.view) else ">"
 
     def new(column: str) -> str:
@@ -124,7 +124,7 @@ def on_duplicate(shape: IndexTableShape, facts: ServerFacts) -> str:
         return quote(table_name(shape.view), column)
 
     newer = f"{new(VERSION)} {above} {old(VERSION)}"
-    # The version last: assigned first, `newer` would be false for the values.
+    # The version comes last: if it were assigned first, `newer` would be false for the values.
     changes = ", ".join(
         f"{quote(name)} = IF({newer}, {new(name)}, {old(name)})" for name in (*shape.value_names, VERSION)
     )
@@ -132,11 +132,11 @@ def on_duplicate(shape: IndexTableShape, facts: ServerFacts) -> str:
 
 
 def compile_rows(key: Sequence[Column], values: Sequence[Column]) -> Packer:
-    """A function from (key, (version, values)) pairs to which of their parameters are NULL, and the others' bytes.
+    """Compile a function that packs (key, (version, values)) pairs: it returns the bits of NULL parameters and the
+    bytes.
 
-    The bits of the first are in the order of the parameters: key, values, version of one row after the other's.
-    Raises UnicodeEncodeError and struct.error for values that the columns' parameters cannot hold.
-    """
+    The bits are in the order of the parameters: key, values, version, row after row. The function raises
+    UnicodeEncodeError and struct.error for values that the columns' parameters cannot hold."""
     keys = [f"k{at}" for at in range(len(key))]
     names = [f"v{at}" for at in range(len(values))]
     lines = [
@@ -174,7 +174,7 @@ def compile_rows(key: Sequence[Column], values: Sequence[Column]) -> Packer:
 
 
 def _packing(name: str, column: Column, indent: str) -> list[str]:
-    """Lines that add a value which is not NULL, as its parameter type wants it."""
+    """The lines that add a value which is not NULL, in the form of its parameter type."""
     parameter = _parameter(column)
     if parameter in (Parameter.SIGNED, Parameter.UNSIGNED, Parameter.DOUBLE):
         return [f"{indent}add({parameter.name.lower()}({name}))"]

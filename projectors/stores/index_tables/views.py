@@ -31,7 +31,7 @@ class IndexTable(View):
 
     values: tuple[str, ...]
     each: str | None
-    made: tuple[Column, ...]  # the value columns that `of` makes; (): they are the table's
+    made: tuple[Column, ...]  # the value columns that `of` computes; (): the columns are the table's
 
     def __init__(
         self,
@@ -109,10 +109,10 @@ class IndexTable(View):
 
     @property
     def particulars(self) -> dict[str, Any]:
-        found: dict[str, Any] = {} if self.each is None else {"each": self.each}
+        declared: dict[str, Any] = {} if self.each is None else {"each": self.each}
         if self.made:
-            found |= {"document": self.document, "values": [[one.name, one.declared] for one in self.made]}
-        return found
+            declared |= {"document": self.document, "values": [[column.name, column.declared] for column in self.made]}
+        return declared
 
 
 def _made(values: Mapping[str, str], label: str) -> tuple[Column, ...]:

@@ -1,4 +1,4 @@
-"""What Redis must be like to hold views: it may forget nothing by itself."""
+"""Checks that Redis is fit to hold views: it must not forget anything by itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WHERE = "redis"
 
 
 def checks(connect: Callable[[], Redis]) -> Iterator[Finding]:
-    """Version, one primary, memory policy, evictions, persistence. Raises nothing of redis-py's."""
+    """Check version, role, memory policy, evictions and persistence. Raises none of redis-py's errors."""
     with closing(connect()) as client:
         try:
             info: dict[str, Any] = client.info()
@@ -41,7 +41,7 @@ def checks(connect: Callable[[], Redis]) -> Iterator[Finding]:
 
 
 def suitability(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Findings from INFO; the sink refuses to write while one of them fails."""
+    """Yield findings from INFO; the sink refuses to write while one of them fails."""
     if str(info.get("cluster_enabled")) == "1":
         why = "viewtail does not write to a cluster yet"
         yield fail(_WHERE, "one primary", "a Redis Cluster", why, "set VIEWTAIL_REDIS__URL to a single primary")
@@ -62,7 +62,7 @@ def _unreachable(client: Redis, error: exceptions.RedisError | OSError) -> Findi
     if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
         why = "the user or the password is not accepted, or may not do INFO"
         mend = "correct VIEWTAIL_REDIS__URL, VIEWTAIL_REDIS__PASSWORD"
-    elif isinstance(error, exceptions.ResponseError):  # it answers; what it says holds no values
+    elif isinstance(error, exceptions.ResponseError):  # it answered; its message holds no values
         mend = "VIEWTAIL_REDIS__URL: its last part is the number of the database"
         return fail(_WHERE, "reachable", f"{place}: {error}", "Redis refuses the connection", mend)
     else:

@@ -1,7 +1,6 @@
-"""Asks Redis which rows of a view are not as they would be written, so that only those are read.
+"""Asks Redis which rows of a view are not stored as they would be written, so that only those are read.
 
-The command is the sink's own, given to a script that compares in place of writing.
-"""
+The command is the same as the sink's, but its script compares instead of writing."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from viewtail.changes.writes import Key
 
 
 class Comparing:
-    """Of one view. Not thread-safe."""
+    """Compares the rows of one view. Not thread-safe."""
 
     def __init__(self, client: Redis, view: BoundView, keys: RedisKeys) -> None:
         self._client = client
@@ -31,7 +30,7 @@ class Comparing:
         self._packer = Packer(view, keys, COMPARE)
 
     def differing(self, items: Sequence[Item]) -> list[Key]:
-        """The keys of those that are stored otherwise, or that cannot be compared there."""
+        """The keys of items that are stored differently, or that Redis cannot compare."""
         try:
             try:
                 return self._differing(items)
@@ -47,7 +46,7 @@ class Comparing:
             ) from None
 
     def _differing(self, items: Sequence[Item]) -> list[Key]:
-        found: list[Key] = []
+        differing: list[Key] = []
         waiting: deque[Sequence[Item]] = deque()
         connection: Any = self._client.connection_pool.get_connection()
         try:
@@ -55,23 +54,23 @@ class Comparing:
                 some = items[at : at + ROWS_A_SCRIPT]
                 command = self._command(some)
                 if command is None:
-                    found += [key for key, _ in some]
+                    differing += [key for key, _ in some]
                     continue
                 connection.send_packed_command((command,), check_health=False)
                 waiting.append(some)
                 if len(waiting) >= SCRIPTS_UNDER_WAY:
-                    found += _settled(connection, waiting)
+                    differing += _settled(connection, waiting)
             while waiting:
-                found += _settled(connection, waiting)
+                differing += _settled(connection, waiting)
         except BaseException:
             connection.disconnect()  # answers that were not read must not be taken for later ones
             raise
         finally:
             self._client.connection_pool.release(connection)
-        return found
+        return differing
 
     def _command(self, items: Sequence[Item]) -> bytes | None:
-        """None where one of them cannot be written at all, or all are too much for one script."""
+        """The command that compares the items; None if one cannot be written at all, or they are too many bytes."""
         try:
             command = self._packer.command(items)
         except (Unfit, ValueError, TypeError):
@@ -80,6 +79,6 @@ class Comparing:
 
 
 def _settled(connection: Any, waiting: deque[Sequence[Item]]) -> list[Key]:
-    """What the answer to the first of them says."""
+    """Read the answer for the oldest waiting items; returns the keys that differ."""
     some = waiting.popleft()
     return [some[at][0] for at in connection.read_response(disable_decoding=True)]

@@ -1,13 +1,12 @@
-"""The Redis keys of a view: from an entity key to its Redis key and back, and whether two views could meet.
+"""The Redis keys of a view: converts entity keys to Redis keys and back, and tells whether two views could collide.
 
-A template such as 'user:{id}' is taken apart once. Rendered values never hold a ':' or a brace (they are
-percent-encoded), which is what makes keys distinct, readable backwards, and safe as a hash tag: the tombstone of
-key K is `{K}:t`, and the braces around the whole of K put both into one slot. A copy beside the live one has `{K}:2`
-(or another number) and the tombstone `{K}:2t`, in the slot of K too.
+A template such as 'user:{id}' is parsed once. Rendered values never contain a ':' or a brace (they are
+percent-encoded), which makes keys distinct, parsable, and safe as a hash tag: the tombstone of key K is `{K}:t`, and
+the braces around the whole of K put both into one slot. A copy beside the live one has `{K}:2` (or another number) and
+the tombstone `{K}:2t`, in the slot of K too.
 
-A template may have `{generation}`: the number of a copy, so that each copy's keys have names of their own. Readers
-learn from a pointer which number to put there: the key that is the template up to `{generation}`, and that word.
-"""
+A template may contain `{generation}`, the number of a copy, so that each copy's keys have names of their own. Readers
+learn from a pointer which number to use: its key is the template up to `{generation}`, followed by that word."""
 
 from __future__ import annotations
 
@@ -28,30 +27,30 @@ from viewtail.changes.versions import WIDTH
 from viewtail.changes.writes import Key
 
 VERSION = "_version"  # the field, or member, in which viewtail keeps a row's version
-JSON_HEAD = f'{{"{VERSION}":"'.encode()  # of a JSON document, before the version
+JSON_HEAD = f'{{"{VERSION}":"'.encode()  # what precedes the version in a JSON document
 
-# Of rendered values, by kind; and of the numbers of copies.
+# Patterns of rendered values by kind, and of copy numbers.
 _PATTERNS = {"INTEGER": r"(-?[0-9]+)", "BYTES": r"([0-9a-f]*)", "GENERATION": r"([1-9][0-9]*)"}
 _ANYTHING = r"([^:{}]*)"
-# What may follow a value of such a column in a template, besides anything with a ':' in it.
+# What may separate a value of such a column from the next one in a template; a text with a ':' always may.
 _CLEAR_SEPARATORS = {Kind.INTEGER: re.compile(r"[^0-9]"), Kind.BYTES: re.compile(r"[^0-9a-f]")}
 
 _NO_NAMES = frozenset({Kind.FLOAT, Kind.DOUBLE, Kind.JSON, Kind.GEOMETRY, Kind.VECTOR})
 
 Part = tuple[str, Column | None]  # literal text, and the column whose value follows it; None behind the last one
-# Where a template has the number of the copy.
+# Stands for the copy number in a template.
 _NUMBER = Column(name=GENERATION, kind=Kind.INTEGER, declared="bigint unsigned", is_nullable=False)
 
 
 def version_of(text: bytes) -> int | None:
-    """A version as viewtail writes it; None for anything else."""
+    """Parse a version as viewtail writes it; None for anything else."""
     return int(text) if len(text) == WIDTH and text.isdigit() else None
 
 
 class RedisKeys:
     """The keys of one view. Raises DeclarationError for a view that Redis cannot hold, or not tell apart by key."""
 
-    _is_shared: ClassVar[bool] = False  # all copies have the same ones, but for those with a generation
+    _is_shared: ClassVar[bool] = False  # all copies share these keys, unless the template has a generation
 
     def __init__(self, view: BoundView) -> None:
         self._name = view.view.name
@@ -69,12 +68,12 @@ class RedisKeys:
         self._placed = [column for _, column in declared if column is not None and column is not _NUMBER]
         self._check(declared)
         self.shape = _shape(declared)  # its template, with the kind of each column in place of its name
-        # The key from which readers learn the generation, where there is one.
+        # The key from which readers learn the generation, if the template has one.
         self.pointer = f"{declared[0][0]}{GENERATION}"
         self._parts = _numbered(declared, view.copy)
-        self._own_shape = _shape(self._parts)  # of this copy alone
+        self._own_shape = _shape(self._parts)  # the shape of this copy's keys
         self._pattern = re.compile(pattern_of(self._own_shape))
-        # What stands behind the key of a copy that readers do not see.
+        # The suffix of the keys of a copy that readers do not see.
         is_apart = view.is_beside and not self.has_generation and not self._is_shared
         self._beside = f"}}:{view.copy}" if is_apart else ""
         is_integer = [column.kind for column in self._columns] == [Kind.INTEGER]
@@ -93,33 +92,33 @@ class RedisKeys:
 
     @property
     def is_shadow(self) -> bool:
-        """Whether they are of a copy that readers do not see, beside those that they know."""
+        """Whether these keys belong to a copy that readers do not see."""
         return bool(self._beside)
 
     @cached_property
     def is_ascii(self) -> bool:
-        """Whether no key can hold anything but ASCII: its length in bytes is then that of its text."""
+        """Whether all keys are ASCII, so that a key's length in bytes is that of its text."""
         has_ascii_values = all(column.kind in (Kind.INTEGER, Kind.BYTES, Kind.DECIMAL) for column in self._placed)
         return has_ascii_values and self.shape.isascii()
 
     @property
     def scan_match(self) -> str:
-        """The glob that finds the keys of the view, and perhaps more: `key_of` tells."""
+        """The glob that finds the view's keys; it may find others too, which `key_of` rejects."""
         start = glob_of(self._own_shape)
         return f"{{{start}{self._beside}" if self._beside else start
 
     @property
     def tombstone_match(self) -> str:
-        """The glob that finds the tombstones of the view, and perhaps more."""
+        """The glob that finds the view's tombstones; it may find other keys too."""
         return f"{self.scan_match}t" if self._beside else f"{{{self.scan_match}}}:t"
 
     @property
     def tombstone(self) -> tuple[str, str]:
-        """What stands before and behind the key of a tombstone, beside the key of the row."""
+        """The prefix and suffix that turn a row's key into that of its tombstone."""
         return ("", "t") if self._beside else ("{", "}:t")
 
     def expression(self, names: dict[str, Any]) -> str:
-        """Python's expression of a Redis key, of k0, k1, ...; what it calls is added to `names`."""
+        """The Python expression of a Redis key over k0, k1, ...; adds the functions that it calls to `names`."""
         shown = []
         for text, column in self._parts:
             shown += [repr(text)] if text else []
@@ -141,26 +140,26 @@ class RedisKeys:
         return self._redis_key(*key)
 
     def key_of(self, redis_key: str) -> Key | None:
-        """The entity key that a Redis key was made of; None for a key of something else."""
-        found = self._found(redis_key)
-        if found is None:
+        """The entity key that a Redis key was made from; None for any other key."""
+        match = self._found(redis_key)
+        if match is None:
             return None
         if self._integer is not None:
-            return self._integer(found[1])
-        by_column = dict(zip(self._placed, found.groups(), strict=True))
+            return self._integer(match[1])
+        by_column = dict(zip(self._placed, match.groups(), strict=True))
         try:
             redis_key.encode()
             key = parse_key(":".join(by_column[column] for column in self._columns), self._columns)
-        except (MisuseError, UnicodeEncodeError):  # bytes that are no UTF-8 are lone surrogates here
+        except (MisuseError, UnicodeEncodeError):  # bytes that are not UTF-8 are lone surrogates here
             return None
-        return key if self.redis_key(key) == redis_key else None  # no reader asks for 007
+        return key if self.redis_key(key) == redis_key else None  # readers never ask for a key such as 007
 
     def is_like_ours(self, redis_key: str) -> bool:
-        """Whether it has the form of the view's keys, so that only `key_of` tells it from one."""
+        """Whether a name has the form of the view's keys, so that only `key_of` can tell them apart."""
         return self._found(redis_key) is not None
 
     def _found(self, redis_key: str) -> re.Match[str] | None:
-        """The parts of a name of that form; None for another form."""
+        """Match a name against the form of this copy's keys; None if it has another form."""
         if not self._beside:
             return self._pattern.fullmatch(redis_key)
         if not redis_key.startswith("{") or not redis_key.endswith(self._beside):
@@ -168,7 +167,7 @@ class RedisKeys:
         return self._pattern.fullmatch(redis_key[1 : -len(self._beside)])
 
     def key_of_tombstone(self, redis_key: str) -> Key | None:
-        """The entity key of a tombstone; None for a key of something else."""
+        """The entity key of a tombstone; None for any other key."""
         before, behind = self.tombstone
         if not redis_key.startswith(before) or not redis_key.endswith(behind):
             return None
@@ -180,7 +179,7 @@ class RedisKeys:
         return name, f"{before}{name}{behind}"
 
     def check_apart(self, other: RedisKeys) -> None:
-        """Raises DeclarationError when some key could belong to both views."""
+        """Raise DeclarationError if some key could belong to both views."""
         if self.could_meet(other):
             raise DeclarationError(
                 f"{self._label} and {other._label}: one Redis key could belong to both; give one of them another "
@@ -188,12 +187,12 @@ class RedisKeys:
             )
 
     def could_meet(self, other: RedisKeys) -> bool:
-        """Whether some key could be of both, in whatever copies."""
-        return any(shapes_meet(one, of) for one in self.shapes for of in other.shapes)
+        """Whether some key could belong to both views, in any of their copies."""
+        return any(shapes_meet(mine, theirs) for mine in self.shapes for theirs in other.shapes)
 
     @property
     def shapes(self) -> list[str]:
-        """Of all its keys, in whatever copies."""
+        """The shapes of all keys of the view, in any of its copies."""
         return [self.shape, *([self.pointer] if self.has_generation else [])]
 
     def _parsed(self, template: str) -> list[Part]:
@@ -243,7 +242,7 @@ class RedisKeys:
 
 
 class SetKeys(RedisKeys):
-    """The sets of one view, by the columns that name them. Its entities' own keys are its `RedisKeys`."""
+    """The keys of one view's sets, made from the columns that name them. The entities' own keys are its `RedisKeys`."""
 
     _is_shared = True
 
@@ -260,7 +259,7 @@ class SetKeys(RedisKeys):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """In the order of `redis_key`'s argument."""
+        """The columns that name a set, in the order of `redis_key`'s argument."""
         return self._columns
 
     def _check(self, parts: Sequence[Part]) -> None:
@@ -274,25 +273,25 @@ class SetKeys(RedisKeys):
 
 
 def keys_of(view: BoundView) -> list[RedisKeys]:
-    """All templates of a view: of its entities' keys, and of its sets."""
+    """All key templates of a view: that of its entities, and that of its sets."""
     return [RedisKeys(view), *([SetKeys(view)] if isinstance(view.view, RedisSet) else [])]
 
 
 def leading(view: BoundView) -> RedisKeys | None:
-    """The keys whose `pointer` leads readers to the copy that they are of; None for a view that has no such pointer."""
+    """The keys whose `pointer` leads readers to the live copy; None for a view without such a pointer."""
     keys = keys_of(view)[-1]
     return keys if keys.has_generation else None
 
 
 def _default(view: BoundView) -> list[Part]:
-    """With the generation where the sets that its entities are in have it: then all of a copy has names of its own."""
+    """The default template; it has the generation if the view's sets have it: then all keys of a copy are its own."""
     has_generation = isinstance(view.view, RedisSet) and view.view.has_generation
     columns = [*([_NUMBER] if has_generation else []), *view.key]
     return [(":" if at else f"{view.view.name}:", column) for at, column in enumerate(columns)]
 
 
 def _numbered(parts: Sequence[Part], copy: int) -> list[Part]:
-    """With the number of a copy as text."""
+    """The template with the copy number inserted as text."""
     if parts[0][1] is not _NUMBER:
         return list(parts)
     (before, _), (behind, column), *others = parts
@@ -300,7 +299,7 @@ def _numbered(parts: Sequence[Part], copy: int) -> list[Part]:
 
 
 def _keeps_apart(left: Column, text: str) -> bool:
-    """Whether it is plain where a value ends that this text follows."""
+    """Whether this separator shows where the value before it ends."""
     clear = _CLEAR_SEPARATORS.get(left.kind)
     return ":" in text or (clear is not None and clear.match(text) is not None)
 
@@ -315,28 +314,30 @@ def _kind_name(column: Column) -> str:
 
 
 def glob_of(shape: str) -> str:
-    """The glob that finds keys of that shape, and perhaps more."""
+    """The glob that finds keys of that shape; it may find others too."""
     return re.sub(r"([*?\[\]\\^-])", r"\\\1", shape.partition("{")[0]) + "*"
 
 
 def pattern_of(shape: str) -> str:
-    """The regular expression for a shape, or for a segment of one; a group for each value."""
+    """The regular expression for a shape or a segment of one, with a group for each value."""
     pieces = re.split(r"\{(\w+)\}", shape)  # text, kind, text, ...
     return "".join(_PATTERNS.get(piece, _ANYTHING) if at % 2 else re.escape(piece) for at, piece in enumerate(pieces))
 
 
-def shapes_meet(one: str, other: str) -> bool:
+def shapes_meet(first: str, second: str) -> bool:
     """Whether some key could have both shapes."""
-    # No value holds a ':', so keys with another number of them are other keys.
-    mine, theirs = one.split(":"), other.split(":")
+    # No value contains a ':', so shapes with different numbers of them have no key in common.
+    mine, theirs = first.split(":"), second.split(":")
     return len(mine) == len(theirs) and all(map(_could_meet, mine, theirs))
 
 
-def _could_meet(one: str, other: str) -> bool:
-    """Whether some text fits both segments; True where that is not plain to see."""
-    if "{" not in one + other:
-        return one == other
-    if "{" not in one or "{" not in other:
-        return re.fullmatch(pattern_of(one), other) is not None or re.fullmatch(pattern_of(other), one) is not None
-    mine, theirs = one.partition("{")[0], other.partition("{")[0]
+def _could_meet(first: str, second: str) -> bool:
+    """Whether some text could match both segments; True if that cannot be excluded."""
+    if "{" not in first + second:
+        return first == second
+    if "{" not in first or "{" not in second:
+        return (
+            re.fullmatch(pattern_of(first), second) is not None or re.fullmatch(pattern_of(second), first) is not None
+        )
+    mine, theirs = first.partition("{")[0], second.partition("{")[0]
     return mine.startswith(theirs) or theirs.startswith(mine)

@@ -1,4 +1,4 @@
-"""Where an entity is a member: by a row's values, as the sink writes it and as a reader compares it."""
+"""Computes from a row's values which set an entity is a member of, for the sink to write and a reader to compare."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Membership(NamedTuple):
 
 
 class Memberships:
-    """Of one view."""
+    """Computes the memberships of one view."""
 
     def __init__(self, view: BoundView) -> None:
         self._sets = SetKeys(view)
@@ -35,7 +35,7 @@ class Memberships:
             self._score = score_text(view.values[self._score_at])
 
     def of(self, key: Key, values: tuple[Any, ...]) -> Membership | None:
-        """None where a value is NULL: the entity is in no set. Raises Unfit for what is no score."""
+        """The entity's membership; None if a value is NULL, so that it is in no set. Raises Unfit for a bad score."""
         if any(value is None for value in values):
             return None
         score = None if self._score is None else self._score(values[self._score_at])

@@ -1,14 +1,12 @@
-"""Two copies of a view change places entity by entity: readers know the names of the keys.
+"""Lets two copies of a view change places entity by entity, for views whose readers know the names of the keys.
 
-One script does it for some entities at a time, so a reader finds each key as the one copy has it or as the other does;
-between the first and the last the view holds keys of both. Both copies are written meanwhile, each under its new names.
-So whoever writes an entity runs the script for it first (the sink), and another one goes through all the rest
-(swapping.py).
+One script moves a few entities at a time, so a reader finds each key as one copy has it or as the other does; between
+the first and the last step the view has keys of both. Both copies are written meanwhile, each under its new names. So a
+sink runs the script for an entity before it writes it, and swapping.py moves all other entities.
 
-What is done shows by itself: of an entity that was moved nothing lies under the names where its copy was built, and
-something lies under those of the former copy. A key tells for good that all is done, since the former copy may be
-dropped then: a writer that has not heard of it must not begin again.
-"""
+The keys show what is done: an entity that was moved has nothing under the names where its copy was built, and something
+under those of the former copy. A mark records for good that all entities are moved, since the former copy may be
+dropped then: a writer that does not know of it must not start again."""
 
 from __future__ import annotations
 
@@ -27,13 +25,13 @@ from viewtail.changes.versions import WIDTH
 from viewtail.changes.writes import Key
 
 DONE = "done"
-DONE_FOR_S = 86_400  # no writer lives so long without hearing of it
+DONE_FOR_S = 86_400  # no writer runs so long without learning of it
 
-# What the two scripts share. KEYS: the key that tells whether it is done; then of each entity its row and tombstone
-# in the live place, where the copy was built that comes, and where the former content goes. ARGV[1]: what the rows are:
+# What the two scripts share. KEYS: the move's mark; then for each entity the keys of its row and tombstone in the live
+# place, in the place where the new copy was built, and in the place for the former content. ARGV[1]: the kind of rows:
 # 'hash', 'json', or 'set' and 'zset' for the places of entities that are in sets. ARGV[2]: the version of the tombstone
-# for what only the former copy has; '' where rows have versions of their own, and a delete is one above. ARGV[3]: which
-# move this is. A key that viewtail did not write stays where it is.
+# for an entity that only the former copy has; '' if rows have versions of their own, and a delete is one above.
+# ARGV[3]: the id of this move. A key that viewtail did not write stays where it is.
 _MOVE = r"""
 local none = string.rep('0', 19)
 local mark = call('GET', KEYS[1])
@@ -108,8 +106,8 @@ local function show(row, to) call('RENAME', row, to) end
 """
     + _MOVE
 )
-# The copies of a view of sets share the sets. So an entity leaves its set, and enters the other one, in the step in
-# which its places change; what the set had of it goes along with the former place, also where the place says otherwise.
+# The copies of a view of sets share the sets. So an entity leaves its set and enters the other one in the step in which
+# its places change. Its membership in the former set is kept with the former place, even if the place says otherwise.
 MOVE_MEMBERS = (
     COMMON
     + """
@@ -141,15 +139,15 @@ end
 
 
 def mark_of(view: str, shape: str, database: str) -> str:
-    """The key that tells how the last move of a view stands, which is known by its id and the shape of its keys.
+    """The key that records the state of a view's last move; its name has the view's id and the shape of its keys.
 
-    Views of two deployments may have one id, and their databases one name; keys of one shape are of one of them.
-    """
+    Views of two deployments may have the same id, and their databases the same name; but keys of one shape belong to
+    only one of them."""
     return f"viewtail:{quote(database, safe='')}:{view}:{shape}:move"
 
 
 class Moves:
-    """The script's calls for a view that `move`s, either of its copies."""
+    """The script's calls for a view that has a `move`; they are the same for both of its copies."""
 
     def __init__(self, view: BoundView, database: str) -> None:
         assert view.move is not None
@@ -166,7 +164,7 @@ class Moves:
         self._sha1 = hashlib.sha1(self.script.encode()).hexdigest()
 
     def evaluated(self, keys: Sequence[Key]) -> tuple[list[str], tuple[str, ...]]:
-        """KEYS and ARGV of the script for these entities."""
+        """The script's KEYS and ARGV for these entities."""
         places = (self.live, self.coming, self.former)
         names = [self.mark, *(name for key in keys for place in places for name in place.names(key))]
         return names, self._arguments

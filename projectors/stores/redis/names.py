@@ -1,10 +1,9 @@
-"""Which keys of a view were there and were not written again, without a look at each of them.
+"""Finds the keys of a view that exist and were not written again, without reading each of them.
 
-A sweep is after the few keys that a backfill did not write. Redis tells the names of keys in half of the time that it
-takes to look into each. So the names that were written are kept as numbers of 64 bits, and so are those that are
-there; where both add up to the same, they are the same names, but for a chance of one in 2^64. Else the names that are
-there and were not written are found among them, by their numbers, and looked at.
-"""
+A sweep looks for the few keys that a backfill did not write. Redis lists the names of keys in half of the time that it
+takes to look into each. So the names that were written are kept as 64-bit numbers, and so are the names that exist; if
+both add up to the same sum, they are the same names, but for a chance of one in 2^64. Otherwise the names that exist
+and were not written are found by their numbers, and only those are read."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from typing import cast
 
 import msgpack
 
-NAMES_A_PASS = 500_000  # in a set at once, 32 MB of it; of more names each pass takes a part
+NAMES_A_PASS = 500_000  # in a set at once, which takes 32 MB; more names are split into passes
 
 
-class Names:
-    """Names that were written, as numbers."""
+class WrittenNames:
+    """The names that were written, as numbers."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -28,18 +27,16 @@ class Names:
         return len(self._numbers)
 
     def add(self, numbers: Sequence[int]) -> None:
-        """Names with these numbers were written. A name's is its `hash` as text, a keyed one of 64 bits (PEP 456).
+        """Add names that were written. A name's number is the `hash` of its text, a keyed 64-bit one (PEP 456).
 
-        Names that are no UTF-8 are others'; their bytes are lone surrogates in that text.
-        """
+        Names that are not UTF-8 belong to others; their bytes are lone surrogates in that text."""
         self.total += sum(numbers)
         self._numbers.extend(numbers)
 
     def missing_from(self, pages: Sequence[bytes]) -> Iterator[list[str]]:
-        """The names in these pages that were never added: some of each page's, also where there are none.
+        """Yield for each page the names in it that were never added; a list may be empty.
 
-        The pages are as the script NAMES packs them, and are gone through once for each NAMES_A_PASS names.
-        """
+        The pages are packed by the script NAMES. Each is read once per NAMES_A_PASS names."""
         passes = 1 + len(self) // NAMES_A_PASS
         for part in range(passes):
             written = {number for number in self._numbers if number % passes == part}
@@ -49,7 +46,7 @@ class Names:
 
 
 def total_of(packed: bytes) -> int:
-    """What `Names.total` would be of the names in a page."""
+    """The sum that `WrittenNames.total` would have for the names in a page."""
     return sum(map(hash, _unpacked(packed)))
 
 

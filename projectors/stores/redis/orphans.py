@@ -1,4 +1,4 @@
-"""What a reader found of an entity that is a member of sets which its own key does not name."""
+"""Memberships that a reader found although the entity's own key does not name those sets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """One entity."""
+    """The sets that contain one entity without its key naming them."""
 
     member: bytes
     sets: tuple[bytes, ...]

@@ -1,9 +1,8 @@
-"""Packing of a batch of writes into one EVALSHA command, by code generated for each view.
+"""Packs a batch of writes into one EVALSHA command, by code that is generated for each view.
 
 redis-py packs a command argument by argument, which costs several times what the server needs for the same row; a
-view's columns are known beforehand. A command is put together as text and encoded once: bytes that are no UTF-8 go
-through as lone surrogates (PEP 383), so binary values arrive exactly.
-"""
+view's columns are known beforehand. A command is built as text and encoded once: bytes that are not UTF-8 pass through
+as lone surrogates (PEP 383), so binary values arrive exactly."""
 
 from __future__ import annotations
 
@@ -29,10 +28,10 @@ _ASCII = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 
 
 class Packer:
-    """Commands of one view, for the guard or another script that takes the same."""
+    """Packs commands of one view, for the guard or another script with the same arguments."""
 
     def __init__(self, view: BoundView, keys: RedisKeys, script: str = APPLY, *, unless: str = "") -> None:
-        """`unless`: the key that says that another writer must have been heard of first; see `UNLESS_MOVING`."""
+        """`unless` is the key that shows whether copies of the view are being moved; see `UNLESS_MOVING`."""
         self._keys = keys
         self._last_keys = [argument(unless)] if unless else []
         self.script = script = UNLESS_MOVING + script if unless else script
@@ -47,9 +46,9 @@ class Packer:
         self._kind = "json" if is_json else "hash"
 
     def command(self, items: Sequence[Item], numbers: list[int] | None = None) -> bytes:
-        """One EVALSHA of all items. Raises Unfit or ValueError when one of them cannot be packed.
+        """Pack all items into one EVALSHA. Raises Unfit or ValueError if one of them cannot be packed.
 
-        `numbers` gets those (see `Names`) of the keys that are there once it is done; some of them where it raises.
+        Adds to `numbers` the number (see `WrittenNames`) of each key that exists after the command; some if it raises.
         """
         keys, arguments, count = self._encode(items, numbers)
         key_count = 2 * len(keys) + len(self._last_keys)
@@ -57,49 +56,49 @@ class Packer:
         return "".join([head, *keys, *self._last_keys, self._between, *arguments]).encode("utf-8", "surrogateescape")
 
     def take_away(self, key: Key, mark: Any) -> tuple[object, ...]:
-        """The EVAL that forgets the version that was seen of an entity."""
+        """The EVAL that forgets the version that a reader saw for an entity."""
         return (TAKE_AWAY, 2, *self._keys.names(key), self._kind, mark)
 
     def places_of(self, item: Item) -> str:
-        """The keys that a write of it is about, for people."""
+        """The keys that a write of this item affects, for people."""
         return f"key {self._keys.redis_key(item[0])!r}"
 
 
 def argument(text: str) -> str:
-    """One argument as the Redis protocol has it (RESP, bulk string)."""
+    """One argument in the Redis protocol (RESP, bulk string)."""
     return f"${len(text.encode())}\r\n{text}\r\n"
 
 
 def redis_text(kind: Kind) -> Callable[[Any], str | bytes]:
-    """What turns a value into the content of a hash field: bytes stay bytes, all else is text."""
+    """The function that converts a value to the content of a hash field: bytes stay bytes, all else becomes text."""
     return NUMBER_TEXTS.get(kind, lambda value: value)
 
 
 def hash_content(view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
-    """What a reader of a hash finds where this was written: fields as bytes; a NULL is an absent one."""
-    found = {}
+    """The fields that a reader of the hash finds after this write, as bytes; a NULL has no field."""
+    fields = {}
     for column, value in zip(view.values, values, strict=True):
         if value is not None:
             content = redis_text(column.kind)(value)
-            found[column.name] = content.encode() if isinstance(content, str) else content
-    return found
+            fields[column.name] = content.encode() if isinstance(content, str) else content
+    return fields
 
 
 def json_content(view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
-    """What a reader of a JSON document finds where this was written."""
+    """The document that a reader finds after this write."""
     if isinstance(values, bytes):
         made: dict[str, Any] = orjson.loads(values)
         return made
-    found = {}
+    document = {}
     for column, value in zip(view.values, values, strict=True):
         convert = json_value(column)
-        found[column.name] = value if value is None or convert is None else convert(value)
-    written: dict[str, Any] = orjson.loads(orjson.dumps(found))
+        document[column.name] = value if value is None or convert is None else convert(value)
+    written: dict[str, Any] = orjson.loads(orjson.dumps(document))
     return written
 
 
 def _compile(view: BoundView, keys: RedisKeys) -> Encode:
-    """(items, numbers of a command) -> (KEYS as protocol text, a string a pair; ARGV, one a row; number of ARGV)."""
+    """Compile (items, numbers) -> (KEYS as protocol text, one string a pair; ARGV, one string a row; count of ARGV)."""
     names: dict[str, Any] = {}
     key_text = keys.expression(names)
     length = "len(key)" if keys.is_ascii else "len(key) if key.isascii() else len(key.encode())"
@@ -163,7 +162,7 @@ def _hash_body(view: BoundView, names: dict[str, Any]) -> str:
 
 
 def _field_code(name: str, column: Column, names: dict[str, Any]) -> tuple[list[str], str, str]:
-    """Lines that prepare a value that is not NULL, the expression of its length in bytes, and of its text."""
+    """Lines that prepare a value that is not NULL, and the expressions of its length in bytes and of its text."""
     if column.kind in _ASCII:
         return [], f"len({name})", name
     if column.kind in _STRINGS:
@@ -175,7 +174,7 @@ def _field_code(name: str, column: Column, names: dict[str, Any]) -> tuple[list[
 
 
 def _some_fields(columns: Sequence[Column]) -> Callable[[str, tuple[Any, ...]], tuple[str, int]]:
-    """For rows with NULLs: a mask behind the version says which values follow."""
+    """The packer for rows with NULLs: a mask after the version shows which values follow."""
     converters = [redis_text(column.kind) for column in columns]
 
     def some(version: str, values: tuple[Any, ...]) -> tuple[str, int]:
@@ -214,7 +213,7 @@ def _json_body(view: BoundView, names: dict[str, Any]) -> str:
 
 
 def _with_version(document: bytes, version: str) -> bytes:
-    """A user's document with the version as its first member."""
+    """The user's document with the version as its first member."""
     if b'"_version"' in document and VERSION in orjson.loads(document):
         raise Unfit("the document has a member _version, which viewtail sets itself; name it otherwise")
     head = f'{{"{VERSION}":"{version}"'.encode()

@@ -1,4 +1,4 @@
-"""Reading Redis views: by key, and all of a view by SCAN."""
+"""Reads Redis views: rows by key, and all rows of a view by SCAN."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ from viewtail.changes.rendering import json_value
 from viewtail.changes.versions import WIDTH
 from viewtail.changes.writes import Key, Write
 
-_VERSION = re.compile(re.escape(JSON_HEAD) + rb"([0-9]{%d})" % WIDTH)  # of a document; the guard reads it there
+_VERSION = re.compile(
+    re.escape(JSON_HEAD) + rb"([0-9]{%d})" % WIDTH
+)  # the version in a document, where the guard reads it too
 
 
 class RedisReader(ViewReader):
-    """One view, over a client of the reader's own."""
+    """Reads one view, over a client of its own."""
 
     def __init__(self, client: Redis, view: BoundView) -> None:
         self.view, self.foreign = view, []
@@ -46,8 +48,8 @@ class RedisReader(ViewReader):
             command = "HGETALL" if self._is_hash else "GET"
             asked.execute_command(command, self._keys.redis_key(key), NEVER_DECODE=True)  # type: ignore[no-untyped-call]
         try:
-            found = [(key, read(answer)) for key, answer in zip(keys, asked.execute(), strict=True) if answer]
-            return [StoredRow(key, int(content.pop(VERSION)), content) for key, content in found]
+            contents = [(key, read(answer)) for key, answer in zip(keys, asked.execute(), strict=True) if answer]
+            return [StoredRow(key, int(content.pop(VERSION)), content) for key, content in contents]
         except UNREACHABLE as error:
             raise no_answer(self._client, error) from None
         except (exceptions.RedisError, ValueError, KeyError) as error:
@@ -57,7 +59,7 @@ class RedisReader(ViewReader):
             ) from None
 
     def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
-        """Two commands a key, all sent at once: the row, and its tombstone."""
+        """Send two commands per key, all at once: one for the row, one for its tombstone."""
         asked = self._client.pipeline(transaction=False)
         command = "HGETALL" if self._is_hash else "GET"
         for key in keys:
@@ -69,8 +71,8 @@ class RedisReader(ViewReader):
         except UNREACHABLE as error:
             raise no_answer(self._client, error) from None
         rows, tombstones = answers[::2], answers[1::2]
-        found = {key: self._held(row, mark) for key, row, mark in zip(keys, rows, tombstones, strict=True)}
-        return {key: held for key, held in found.items() if held is not None}
+        by_key = {key: self._held(row, mark) for key, row, mark in zip(keys, rows, tombstones, strict=True)}
+        return {key: held for key, held in by_key.items() if held is not None}
 
     def _held(self, row: Any, tombstone: Any) -> Held | None:
         for answer in (row, tombstone):
@@ -104,17 +106,17 @@ class RedisReader(ViewReader):
     @staticmethod
     def _of_document(row: bytes) -> Held:
         mark = hashlib.sha1(row).hexdigest().encode()
-        found = _VERSION.match(row)
-        is_foreign = found is None
+        match = _VERSION.match(row)
+        is_foreign = match is None
         try:
             content = orjson.loads(row)
             stored = content.pop(VERSION, None)
         except (ValueError, AttributeError, TypeError):
             return Held(None, UNREADABLE, "it is not the JSON that viewtail wrote", mark, is_foreign=is_foreign)
         shown = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
-        if found is None or found[1].decode() != stored:
+        if match is None or match[1].decode() != stored:
             return Held(None, shown, "it holds no version", mark, is_foreign=is_foreign)
-        return Held(int(found[1]), shown, mark=mark)
+        return Held(int(match[1]), shown, mark=mark)
 
     def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
         if isinstance(values, bytes):
@@ -131,7 +133,7 @@ class RedisReader(ViewReader):
         return orjson.dumps(orjson.loads(orjson.dumps(document)), option=orjson.OPT_SORT_KEYS)
 
     def unequal(self, wanted: Mapping[Key, Write]) -> list[Key]:
-        """Compared in Redis; what differs there byte by byte is read, and compared here."""
+        """Let Redis compare byte by byte; rows that differ there are read and compared here."""
         suspects = self._comparing.differing(list(wanted.items()))
         return super().unequal({key: wanted[key] for key in suspects}) if suspects else []
 
@@ -144,21 +146,21 @@ class RedisReader(ViewReader):
         if keys is None or self.view.is_beside:
             return ""
         try:
-            found: Any = self._client.execute_command("GET", keys.pointer, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
+            stored: Any = self._client.execute_command("GET", keys.pointer, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
         except exceptions.ResponseError:
-            found = b"a value of another type"
+            stored = b"a value of another type"
         except exceptions.RedisError as error:
             raise no_answer(self._client, error) from None
-        if found == str(self.view.copy).encode():
+        if stored == str(self.view.copy).encode():
             return ""
-        holds = "is not there" if found is None else "holds something else"
+        holds = "is not there" if stored is None else "holds something else"
         return (
             f"the key {keys.pointer}, by which readers find the view's generation, {holds}; it must hold "
             f"{self.view.copy}. A running viewtail puts it right within seconds"
         )
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
-        """In the order of SCAN: a row that is written meanwhile may come twice."""
+        """Pages in the order of SCAN: a row that is written meanwhile may come twice."""
         return map(self.rows, self.shown_keys())
 
     def shown_keys(self) -> Iterator[list[Key]]:
@@ -178,7 +180,7 @@ class RedisReader(ViewReader):
 
     def _saw_foreign(self, text: str) -> None:
         name = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        if len(self.foreign) < MOST_FOREIGN and name not in self.foreign:  # SCAN may give it twice
+        if len(self.foreign) < MOST_FOREIGN and name not in self.foreign:  # SCAN may return it twice
             self.foreign.append(name)
 
     def close(self) -> None:

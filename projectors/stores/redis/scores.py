@@ -1,4 +1,4 @@
-"""Scores of a sorted set: numbers, and moments as seconds since 1970 in UTC. A score is a double, as Redis keeps it."""
+"""Scores of a sorted set: numbers, and times as seconds since 1970 in UTC. A score is a double, as Redis keeps it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def score_problems(view: BoundView) -> Iterator[str]:
-    """Why the score of a sorted set cannot be one."""
+    """Yield why a sorted set's score column cannot hold scores."""
     if not isinstance(view.view, RedisSortedSet):
         return
-    (column,) = (one for one in view.values if one.name == view.view.score)
+    (column,) = (candidate for candidate in view.values if candidate.name == view.view.score)
     if score_text(column) is None:
         yield (
             f"RedisSortedSet({view.view.name!r}): score column {column.name} is {column.type_name}; it must be a "
@@ -28,8 +28,8 @@ def score_problems(view: BoundView) -> Iterator[str]:
 
 
 def score_text(column: Column) -> Callable[[Any], str] | None:
-    """What turns a value into the text of its score, and raises Unfit; None for a column that has none."""
-    found: dict[Kind, Callable[[Any], str]] = {
+    """The function that converts a value to the text of its score, and raises Unfit; None if it cannot be a score."""
+    by_kind: dict[Kind, Callable[[Any], str]] = {
         Kind.INTEGER: _integer,
         Kind.DECIMAL: lambda value: repr(float(value)),
         Kind.FLOAT: repr,
@@ -38,7 +38,7 @@ def score_text(column: Column) -> Callable[[Any], str] | None:
         Kind.DATETIME: _moment,
         Kind.TIMESTAMP: _moment,
     }
-    return found.get(column.kind)
+    return by_kind.get(column.kind)
 
 
 def _integer(value: int) -> str:

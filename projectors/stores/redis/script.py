@@ -1,10 +1,10 @@
 """The guard of the Redis sink: one Lua script applies a batch of writes, each only if newer (or equal, where asked).
-A second one only compares the same batch with what is there.
 
-KEYS are pairs: a key and its tombstone, in one slot. Versions are 19 digits of text and compared as text, since
-Lua's numbers end at 2^53. At most one of the two keys exists, and holds the newest version. The script
-returns the numbers (from 0) of the pairs whose key holds something that viewtail did not write; those it leaves.
-"""
+A second script compares the same batch with what is stored, and writes nothing.
+
+KEYS are pairs: a key and its tombstone, in one slot. Versions are 19 digits of text and compared as text, since Lua's
+numbers end at 2^53. At most one of the two keys exists, and holds the newest version. The script returns the numbers
+(from 0) of the pairs whose key holds something that viewtail did not write; it leaves those as they are."""
 
 from __future__ import annotations
 
@@ -127,15 +127,15 @@ end
 return refused
 """
 
-# Before a guard whose KEYS have one more at their end: the key that tells how the last move of two copies of the view
-# stands (moving.py). While one is on, whoever writes an entity has it moved first; who knows of no move writes none.
+# Precedes a guard whose last KEY is the mark of the view's last move (moving.py). While entities are being moved, a
+# writer must move an entity before it writes it; a writer that does not know of the move writes nothing.
 UNLESS_MOVING = r"""
 local moving = redis.call('GET', table.remove(KEYS))
 if moving and moving ~= 'done' then return {} end
 """
 
-# KEYS and ARGV as for the guard, ARGV[1] apart. Returns the numbers (from 0) of the pairs that are not as the write
-# would leave them, or hold a newer version. Only reads.
+# KEYS and ARGV as for the guard, but ARGV[1] is ignored. Returns the numbers (from 0) of the pairs that are not as the
+# write would leave them, or hold a newer version. Only reads.
 COMPARE = r"""
 local pcall, sub, find = redis.pcall, string.sub, string.find
 local field_count = tonumber(ARGV[2])
@@ -212,9 +212,9 @@ end
 return differing
 """
 
-# A step of a sweep. KEYS: names to look at; none for those that SCAN finds. ARGV: hash or json, a version, and SCAN's
-# cursor, MATCH and COUNT. Returns the next cursor, then one behind the other the name and the version of each key that
-# has a smaller one; a key that holds something foreign has none. The names of all others stay where they are.
+# A step of a sweep. KEYS: the names to examine; if none, SCAN finds them. ARGV: hash or json, a version, and SCAN's
+# cursor, MATCH and COUNT. Returns the next cursor, then the name and version of each key with a smaller version, in one
+# list; a key with foreign content has no version. The names of all other keys are not sent.
 BELOW = r"""
 local pcall, sub, match = redis.pcall, string.sub, string.match
 local is_hash, version = ARGV[1] == 'hash', ARGV[2]
@@ -242,22 +242,22 @@ end
 return below
 """
 
-# ARGV: SCAN's cursor, MATCH and COUNT. Returns the next cursor, and the names in one MessagePack array: redis-py takes
-# an answer of many parts apart more slowly than Redis makes it.
+# ARGV: SCAN's cursor, MATCH and COUNT. Returns the next cursor, and the names in one MessagePack array: redis-py parses
+# an answer of many parts more slowly than Redis makes it.
 NAMES = """
 local found = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])
 return {found[1], cmsgpack.pack(found[2])}
 """
 
-# The witness moves from ARGV[1] ('' for none yet) to ARGV[2], or stays, and 0 says so.
+# Moves the witness from ARGV[1] ('' for none yet) to ARGV[2]; returns 0 if it held something else and was left.
 MOVE_WITNESS = """
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2])
 return 1
 """
 
-# KEYS: the witness, then pointers. ARGV: what the witness must hold ('' for none yet), then what each pointer must.
-# Returns the numbers (from 0) of the pointers that held something else, or nothing; nil where the witness does.
+# KEYS: the witness, then pointers. ARGV: what the witness must hold ('' for none yet), then what each pointer must
+# hold. Returns the numbers (from 0) of the pointers that it had to correct; nil if the witness holds something else.
 LEAD = """
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return false end
 local changed = {}
@@ -270,12 +270,12 @@ end
 return changed
 """
 
-WRONG_TYPE = b"another type"  # in place of what stands for a version
+WRONG_TYPE = b"another type"  # stands for the version of a value of another type
 LOWEST = "0" * WIDTH
 
-# KEYS: a key and its tombstone. ARGV: 'hash' or 'json', then what somebody saw: the version of a hash or a tombstone as
-# it stands there, the SHA-1 of a document, or WRONG_TYPE. Unless something else is there by now, both keys go. A row
-# that could be read stays with the lowest version: readers have it until the next write.
+# KEYS: a key and its tombstone. ARGV: 'hash' or 'json', then what the reader saw: the version of a hash or a tombstone
+# as stored, the SHA-1 of a document, or WRONG_TYPE. Deletes both keys, unless something else is stored by now. A row
+# that could be read stays with the lowest version: readers keep it until the next write.
 TAKE_AWAY = f"""
 local pcall = redis.pcall
 local function mark_of(key)

@@ -1,4 +1,4 @@
-"""Packing of a batch of writes of sets into one EVALSHA command."""
+"""Packs a batch of writes to sets into one EVALSHA command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from viewtail.changes.writes import Key
 
 
 class SetPacker:
-    """Commands of one view."""
+    """Packs commands of one view of sets."""
 
     def __init__(self, view: BoundView, keys: RedisKeys, *, unless: str = "") -> None:
         """`unless` is as for Packer."""
@@ -32,7 +32,7 @@ class SetPacker:
         self._before = "$7\r\nEVALSHA\r\n" + argument(hashlib.sha1(self.script.encode()).hexdigest())
 
     def command(self, items: Sequence[Item], numbers: list[int] | None = None) -> bytes:
-        """As of Packer."""
+        """See `Packer.command`."""
         keys: list[str] = []
         arguments: list[str] = []
         for key, (version, values) in items:
@@ -52,13 +52,13 @@ class SetPacker:
         return "".join([head, *keys, self._between, *arguments]).encode()
 
     def take_away(self, key: Key, mark: Any) -> tuple[object, ...]:
-        """The EVAL that forgets what was seen of an entity; of one that is in other sets too, only these."""
+        """The EVAL that forgets what a reader saw for an entity; if it is in wrong sets too, only those memberships."""
         if isinstance(mark, Orphans):
             return (EXPEL, 1, self._keys.redis_key(key), mark.member, *mark.sets)
         return (TAKE_AWAY, 2, *self._keys.names(key), mark)
 
     def places_of(self, item: Item) -> str:
-        """The keys that a write of it is about, for people."""
+        """The keys that a write of this item affects, for people."""
         key, (_, values) = item
         there = self._memberships.of(key, values) if isinstance(values, tuple) else None
         own = f"key {self._keys.redis_key(key)!r}"
@@ -66,10 +66,10 @@ class SetPacker:
 
 
 def shown_or_beside(keys: RedisKeys) -> str:
-    """Whether the entities with these keys are in sets that readers see, or would be, as the scripts take it."""
+    """The scripts' word for whether entities with these keys are in sets that readers see."""
     return "beside" if keys.is_shadow else "shown"
 
 
 def set_type(view: BoundView) -> str:
-    """The type of its sets, as Redis calls it."""
+    """The Redis type of the view's sets."""
     return "zset" if isinstance(view.view, RedisSortedSet) else "set"

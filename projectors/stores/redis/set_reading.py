@@ -1,4 +1,4 @@
-"""Reading sets: where an entity is, all entities of a view, and the members of a set."""
+"""Reads sets: the set that an entity is in, all entities of a view, and the members of a set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from projectors.stores.redis.orphans import Orphans
 from projectors.stores.redis.reading import RedisReader
 from projectors.stores.redis.script import WRONG_TYPE
 from projectors.stores.redis.set_packing import set_type, shown_or_beside
-from projectors.stores.redis.set_script import LOOK, STRANGERS
+from projectors.stores.redis.set_script import LOOK, ORPHANS
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
 from projectors.stores.redis.unanswered import UNREACHABLE, no_answer
 from projectors.views import BoundView
@@ -26,7 +26,7 @@ from viewtail.changes.writes import Key, Write
 
 
 class SetReader(RedisReader):
-    """Content is where an entity is: the set, its name there, and its score in a sorted one."""
+    """Reads a view of sets. Content is the set that an entity is in, its name there, and its score in a sorted set."""
 
     has_strays = True
 
@@ -35,16 +35,16 @@ class SetReader(RedisReader):
         self._sets, self._memberships = SetKeys(view), Memberships(view)
         self._type = set_type(view)
         self._member = key_renderer(view.key)
-        self._strays: dict[Key, set[bytes]] = {}  # the sets where `strays` found them
+        self._orphans: dict[Key, set[bytes]] = {}  # by entity, the wrong sets in which `orphans` found it
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
-        found = self.held(keys)
-        shown = [(key, found[key]) for key in keys if key in found]
+        by_key = self.held(keys)
+        shown = [(key, by_key[key]) for key in keys if key in by_key]
         return [StoredRow(key, held.version or 0, held.content) for key, held in shown if held.content is not None]
 
     def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
-        """One script a hundred keys: the place, the set and the tombstone of an entity are as of one moment."""
-        found: dict[Key, Held] = {}
+        """Run one script per hundred keys: it reads an entity's place, set and tombstone as of one moment."""
+        by_key: dict[Key, Held] = {}
         for start in range(0, len(keys), ROWS_A_SCRIPT):
             some = keys[start : start + ROWS_A_SCRIPT]
             names = [name for key in some for name in self._keys.names(key)]
@@ -52,12 +52,12 @@ class SetReader(RedisReader):
                 command = ("EVAL", LOOK, len(names), *names, self._type, shown_or_beside(self._keys))
                 answers: Any = self._client.execute_command(*command, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
             for key, answer in zip(some, answers, strict=True):
-                if (held := self._with_strays(key, self._one(*answer))) is not None:
-                    found[key] = held
-        return found
+                if (held := self._with_orphans(key, self._one(*answer))) is not None:
+                    by_key[key] = held
+        return by_key
 
     def unequal(self, wanted: Mapping[Key, Write]) -> list[Key]:
-        """Read, and compared here: what the other views' script compares is no set."""
+        """Read and compare here: the comparing script knows no sets."""
         return ViewReader.unequal(self, wanted)
 
     def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
@@ -66,20 +66,20 @@ class SetReader(RedisReader):
         return None if there is None else _content(there.set, there.member, there.score)
 
     def orphans(self) -> Iterator[list[Key]]:
-        """Goes through all sets of the view; members that no entity could be go to `foreign`."""
+        """Go through all sets of the view; members that no entity could be are added to `foreign`."""
         if self._keys.is_shadow:
-            return  # the sets are of the copy that readers see
+            return  # the sets belong to the copy that readers see
         with mapped(self._client, self.view):
             for name in self._client.scan_iter(match=self._sets.scan_match, count=KEYS_A_SCAN, _type=self._type):
                 if self._sets.key_of(as_text(name)) is None:
                     continue
                 scan: Any = self._client.zscan_iter if self._type == "zset" else self._client.sscan_iter
-                found = (one[0] if isinstance(one, tuple) else one for one in scan(name, count=KEYS_A_SCAN))
-                while members := list(islice(found, ROWS_A_SCRIPT)):
-                    yield self._strays_among(name, members)
+                scanned = (entry[0] if isinstance(entry, tuple) else entry for entry in scan(name, count=KEYS_A_SCAN))
+                while members := list(islice(scanned, ROWS_A_SCRIPT)):
+                    yield self._orphans_among(name, members)
 
     def keys_with(self, values: Sequence[Any], limit: int) -> list[Key]:
-        """In key order; of a sorted set in the order of the scores."""
+        """The keys in key order; for a sorted set in the order of scores."""
         if any(value is None for value in values):
             return []
         name = self._sets.redis_key(tuple(values))
@@ -87,8 +87,8 @@ class SetReader(RedisReader):
             if self._type == "zset":
                 members: Any = self._client.zrange(name, 0, limit - 1)
                 return [key for member in members if (key := self._key_of(as_text(member))) is not None]
-            found = (self._key_of(as_text(member)) for member in self._client.sscan_iter(name, count=KEYS_A_SCAN))
-            return sorted({key for key in found if key is not None})[:limit]
+            keys = (self._key_of(as_text(member)) for member in self._client.sscan_iter(name, count=KEYS_A_SCAN))
+            return sorted({key for key in keys if key is not None})[:limit]
 
     def _one(self, kind: bytes, version: bytes, set_: bytes, member: bytes, has: Any, mark: bytes) -> Held | None:
         if kind == b"hash":
@@ -107,45 +107,46 @@ class SetReader(RedisReader):
             return Held(None, None, "its tombstone is a value of another type", mark)
         return Held(number, None, "" if number is not None else "its tombstone holds no version", mark)
 
-    def _with_strays(self, key: Key, held: Held | None) -> Held | None:
-        """And what `strays` found of it, if it is there still."""
-        sets = self._strays.get(key)
+    def _with_orphans(self, key: Key, held: Held | None) -> Held | None:
+        """`held`, with the wrong sets that `orphans` found for the entity, if it is still in them."""
+        sets = self._orphans.get(key)
         if sets is None:
             return held
         member, there = self._member(key).encode(), held or NOTHING_HELD
-        left = tuple(sorted(name for name in sets if self._astray(name, [member])))
+        left = tuple(sorted(name for name in sets if self._orphaned(name, [member])))
         if not left:
-            del self._strays[key]
+            del self._orphans[key]
             return held
         if there.fault:
-            return held  # that first
+            return held  # that is repaired first
         content = UNREADABLE if there.content is None else there.content
         fault = f"{len(left)} of the view's sets has it as a member without its key naming that set"
         return Held(there.version, content, fault, Orphans(member, left))
 
-    def _strays_among(self, name: bytes, members: list[bytes]) -> list[Key]:
-        """Of a set. Names may be any bytes."""
+    def _orphans_among(self, name: bytes, members: list[bytes]) -> list[Key]:
+        """The keys of members that this set should not contain. Names may be any bytes."""
         keys = []
-        for at in self._astray(name, members):
+        for at in self._orphaned(name, members):
             key = self._key_of(as_text(members[at]))
             if key is None:
                 self._saw_foreign(f"member {as_text(members[at])!r} of {as_text(name)!r}")
             else:
-                self._strays.setdefault(key, set()).add(name)
+                self._orphans.setdefault(key, set()).add(name)
                 keys.append(key)
         return keys
 
-    def _astray(self, name: bytes, members: Sequence[bytes]) -> list[int]:
-        """The numbers of those that the set has, and no key says so. As of one moment: who moves meanwhile is none."""
+    def _orphaned(self, name: bytes, members: Sequence[bytes]) -> list[int]:
+        """The numbers of members that the set contains although no key says so. One script reads both, so moves do no
+        harm."""
         keys = [self._key_of(as_text(member)) for member in members]
         places = ["" if key is None else self._keys.redis_key(key) for key in keys]
-        pairs = [one for pair in zip(members, places, strict=True) for one in pair]
+        pairs = [part for pair in zip(members, places, strict=True) for part in pair]
         with mapped(self._client, self.view):
-            found: Any = self._client.eval(STRANGERS, 0, name, self._type, *pairs)
-        return list(found)
+            orphaned: Any = self._client.eval(ORPHANS, 0, name, self._type, *pairs)
+        return list(orphaned)
 
     def _key_of(self, member: str) -> Key | None:
-        """None for what is no key as it is written: no reader asks for 007."""
+        """The key of a member; None if no key is rendered like this: readers never ask for 007."""
         try:
             key = parse_key(member, self.view.key)
         except MisuseError:
@@ -159,7 +160,7 @@ def _content(set_: str, member: str, score: str | None) -> dict[str, Any]:
 
 
 def set_content(view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
-    """What a reader finds of an entity that was written with these values. Raises Unfit."""
+    """The content that a reader finds for an entity with these values. Raises Unfit."""
     assert isinstance(values, tuple)
     there = Memberships(view).of(key, values)
     return None if there is None else _content(there.set, there.member, there.score)
@@ -167,7 +168,7 @@ def set_content(view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> d
 
 @contextmanager
 def mapped(client: Redis, view: BoundView) -> Iterator[None]:
-    """Errors of redis-py become those of viewtail."""
+    """Convert redis-py's errors to viewtail's."""
     try:
         yield
     except UNREACHABLE as error:

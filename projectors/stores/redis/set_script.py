@@ -1,19 +1,18 @@
 """The guard of sets: one Lua script moves a batch of entities from set to set, each only if its write is newer.
 
-KEYS are pairs: an entity's place, a hash of the version, its set and what it is called there, and its tombstone. The
-set that it leaves is known to the place alone, so the sets are not among KEYS: that works on a single primary, and
-viewtail refuses others. At most one of the pair exists, and holds the newest version. The script returns the numbers
-(from 0) of the pairs whose place, or set, holds something that viewtail did not write; those it leaves.
+KEYS are pairs: an entity's place (a hash with its version, its set and its name there) and its tombstone. Only the
+place knows the set that the entity leaves, so the sets are not among KEYS: that works on a single primary, and viewtail
+refuses anything else. At most one of the pair exists, and holds the newest version. The script returns the numbers
+(from 0) of the pairs whose place, or set, holds something that viewtail did not write; it leaves those as they are.
 
-A copy beside the live one has places of its own, and no sets: readers know these by name. Such a place has besides what
-the set would have of the entity: its score, or 1. The swap moves the members (moving.py).
-"""
+A copy beside the live one has places of its own, and no sets, because readers know the sets by name. Its places also
+hold what the set would have for the entity: its score, or 1. The swap moves the members (moving.py)."""
 
 from __future__ import annotations
 
 from projectors.stores.redis.script import LOWEST, WRONG_TYPE
 
-# The pieces that more than one script has.
+# What several scripts share.
 COMMON = r"""
 local call, pcall, sub = redis.call, redis.pcall, string.sub
 
@@ -97,8 +96,8 @@ return refused
 """
 )
 
-# KEYS as above. ARGV: 'set' or 'zset', and 'shown' or 'beside'. For each pair: the type of its place, what it holds,
-# whether the set has the member (its score, or 1), or would have it, and what the tombstone holds; '' for nothing.
+# KEYS as above. ARGV: 'set' or 'zset', and 'shown' or 'beside'. Returns for each pair: the type of its place, what it
+# holds, whether the set contains the member or would contain it (its score, or 1), and the tombstone; '' for nothing.
 LOOK = (
     COMMON
     + f"""
@@ -128,9 +127,9 @@ return answers
 """
 )
 
-# ARGV: a set and its type, then pairs: a member, and the place of the entity that it is. Returns the numbers (from 0)
-# of the members that the set has and should not have: their entities are elsewhere, or nowhere.
-STRANGERS = """
+# ARGV: a set and its type, then pairs of a member and its entity's place. Returns the numbers (from 0) of the members
+# that the set contains and should not contain: their entities are in another set, or in none.
+ORPHANS = """
 local found = {}
 for at = 3, #ARGV, 2 do
   local has = redis.pcall(ARGV[2] == 'zset' and 'ZSCORE' or 'SISMEMBER', ARGV[1], ARGV[at])
@@ -142,9 +141,9 @@ end
 return found
 """
 
-# KEYS: a place and its tombstone. ARGV: what stood for the version when somebody looked, or WRONG_TYPE. Unless
-# something else is there by now, both keys go. A place that names a set stays with the lowest version: readers have the
-# member until the next write.
+# KEYS: a place and its tombstone. ARGV: the version as a reader saw it, or WRONG_TYPE. Deletes both keys, unless
+# something else is stored by now. A place that names a set stays with the lowest version: readers keep the member until
+# the next write.
 TAKE_AWAY = (
     COMMON
     + f"""
@@ -165,7 +164,7 @@ return 1
 """
 )
 
-# KEYS: a place. ARGV: its entity's member, then sets, which it leaves unless the place names them by now.
+# KEYS: a place. ARGV: the entity's member, then sets. Removes the member from each set that the place does not name.
 EXPEL = (
     COMMON
     + """

@@ -32,7 +32,7 @@ from projectors.stores.redis.checks import suitability
 from projectors.stores.redis.holding import holds_keys
 from projectors.stores.redis.keys import RedisKeys, leading
 from projectors.stores.redis.moving import Moves, mark_of
-from projectors.stores.redis.names import Names, total_of
+from projectors.stores.redis.names import WrittenNames, total_of
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import BELOW, LEAD, MOVE_WITNESS, NAMES
 from projectors.stores.redis.set_packing import SetPacker
@@ -116,7 +116,7 @@ class RedisSink(GuardedSink):
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._sent: _Sent | None = None
-        self._written: dict[str, Names] = {}  # by view, since `mark_writes`
+        self._written: dict[str, WrittenNames] = {}  # by view, since `mark_writes`
         self._mark = b""  # what the witness's key holds, as far as this sink knows
         self._all_pointers = dict(pointers or {})
         self._pointers: dict[str, int] = {}  # of the views that are not refused
@@ -315,7 +315,7 @@ class RedisSink(GuardedSink):
 
     def mark_writes(self, view: str) -> int | None:
         """The names of keys that this sink writes are kept from now on."""
-        self._written[view] = Names()
+        self._written[view] = WrittenNames()
         return 0
 
     def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
@@ -346,7 +346,7 @@ class RedisSink(GuardedSink):
                 return
 
     def _pages_of_names(self, view: str) -> Iterator[tuple[bytes, int]]:
-        """Names like those of the view's keys, packed by the page, with what each page's add up to."""
+        """WrittenNames like those of the view's keys, packed by the page, with what each page's add up to."""
         cursor, before = b"0", None
         while True:
             with self._mapped("scanning"):

@@ -1,8 +1,7 @@
-"""Gives readers the other copy of a view.
+"""Swaps the two copies of a view for readers.
 
-With `{generation}` in its key template that is one step: its pointer is set, and both copies stay where they are.
-Otherwise see moving.py for how its keys change place.
-"""
+If the key template has `{generation}`, that is one step: the pointer is set, and both copies stay where they are.
+Otherwise the keys change places; see moving.py."""
 
 from __future__ import annotations
 
@@ -27,14 +26,14 @@ from projectors.views import BoundView
 from viewtail.changes.errors import StoreError, StoreUnavailableError
 from viewtail.changes.writes import Key
 
-KEYS_A_SHORT_SCAN = 100  # which this process reads without giving way
-ENTITIES_A_SCRIPT = 10  # Redis serves nobody else meanwhile
-ENTITIES_A_LOOK = 100  # each is a command of its own
+KEYS_A_SHORT_SCAN = 100  # that this process reads without a pause
+ENTITIES_A_SCRIPT = 10  # Redis serves nobody else while a script runs
+ENTITIES_A_LOOK = 100  # one command each
 ENTITIES_A_DROP = 50
-READ_WITHIN_S = 1.0  # so long after it read a pointer may a reader come for the keys
+READ_WITHIN_S = 1.0  # the longest time between a reader's read of the pointer and of the keys
 
-# The pipeline's sink keeps the pointer. A drop only makes sure that it does not lead to what goes: whoever has lost the
-# pipeline meanwhile must not lead readers back.
+# The pipeline's sink maintains the pointer. A drop only makes sure that it does not lead to the dropped copy: a process
+# that has lost the pipeline meanwhile must not lead readers back.
 LEAD_AWAY = """
 local led = redis.call('GET', KEYS[1])
 if not led or led == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) end
@@ -43,17 +42,17 @@ return 0
 
 
 class KeySwapping(GradualSwapping):
-    """Over a client of its own. One that breaks off in the midst is always to be tried again."""
+    """Swaps copies over a client of its own. After an interruption it can always be called again."""
 
     def __init__(self, client: Redis, database: str, claiming: Claiming = lambda: None) -> None:
-        """`claiming`: says whose both copies are; where another deployment has their keys by now, they stay."""
+        """`claiming` returns the deployment that owns both copies; keys that another deployment owns by now stay."""
         self._client = client
         self._database = database
         self._claiming = claiming
         self._asked_whose_at = 0.0
 
     def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
-        """The pointer moves; or from now on each entity is moved before it is written, and nothing is moved yet."""
+        """Set the pointer; without one, mark the move: from now on each entity is moved before it is written."""
         self._require_ours(live)
         if (leading_ := leading(beside)) is not None:
             with _unavailable(self._client, "swapping two copies"):
@@ -65,13 +64,13 @@ class KeySwapping(GradualSwapping):
         return False
 
     def is_swapped(self, live: BoundView, beside: BoundView) -> bool:
-        """Of copies that move, nothing was done before that was noted."""
+        """Whether the pointer leads to `beside`. False for copies that move: that is recorded first."""
         leading_ = leading(beside)
         with _unavailable(self._client, "asking for a pointer"):
             return leading_ is not None and self._client.get(leading_.pointer) == str(beside.copy).encode()
 
     def move(self, beside: BoundView, stop: threading.Event, rest: Callable[[int], None]) -> bool:
-        """Every entity that the copy has which comes; then those that it lacks."""
+        """Move every entity of the new copy, then those that only the former copy has."""
         self._require_ours(beside)
         moves = Moves(beside, self._database)
         move = self._client.register_script(moves.script)
@@ -89,23 +88,23 @@ class KeySwapping(GradualSwapping):
         return True
 
     def _steps(self, moves: Moves) -> Iterator[tuple[list[Key], int]]:
-        """Entities that one script is to move, and how many of them are moved by that for the first time."""
+        """Yield the entities for each script, with how many of them it moves for the first time."""
         for some in _some(self._entities(moves.coming), ENTITIES_A_SCRIPT):
             yield some, len(some)
         for looked_at in _some(self._entities(moves.live), ENTITIES_A_LOOK):
             lacked = self._not_moved(moves, looked_at)
-            for at in range(0, max(1, len(lacked)), ENTITIES_A_SCRIPT):  # the look is a step where it finds nothing
+            for at in range(0, max(1, len(lacked)), ENTITIES_A_SCRIPT):  # also a step if nothing is lacking
                 yield lacked[at : at + ENTITIES_A_SCRIPT], 0
 
     def _not_moved(self, moves: Moves, keys: Sequence[Key]) -> list[Key]:
-        """Those of which nothing lies where former content goes. Of what was moved something does, until all is."""
+        """The entities with nothing where former content goes: those that did not move yet."""
         pipeline = self._client.pipeline(transaction=False)
         for key in keys:
             pipeline.exists(*moves.former.names(key))
         return [key for key, is_moved in zip(keys, pipeline.execute(), strict=True) if not is_moved]
 
     def drop(self, live: BoundView, beside: BoundView) -> None:
-        """Delete its keys; those that a pointer led to once nobody is led there any more."""
+        """Delete the keys of `beside`; if a pointer led to them, only after readers follow it elsewhere."""
         self._require_ours(beside)
         keys, *sets = keys_of(beside)
         with _unavailable(self._client, "dropping a copy"):
@@ -119,7 +118,7 @@ class KeySwapping(GradualSwapping):
                 self._drop_sets(of)
 
     def _drop_sets(self, keys: RedisKeys) -> None:
-        """Of one copy; sets that copies share stay."""
+        """Delete the sets of one copy; sets that copies share stay."""
         if not keys.has_generation:
             return
         for name in self._client.scan_iter(match=keys.scan_match, count=KEYS_A_SCAN):
@@ -127,24 +126,24 @@ class KeySwapping(GradualSwapping):
                 self._client.unlink(name)
 
     def _look_whose(self, view: BoundView) -> None:
-        """Now and then, as a writer does: somebody may take the keys over meanwhile."""
+        """Check the owner from time to time, as a writer does: another deployment may take the keys over."""
         if time.monotonic() - self._asked_whose_at >= LOOK_EVERY_S:
             self._require_ours(view)
 
     def _require_ours(self, view: BoundView) -> None:
-        """Raises StoreError where another deployment has the view's keys."""
+        """Raise StoreError if another deployment owns the view's keys."""
         shapes = owners.shapes_of(view)
         with _unavailable(self._client, "looking whose keys are"):
             others = owners.read(self._client.execute_command).others(self._claiming(), shapes)
         if others:
-            raise StoreError(taken_over(owners.place_of(shapes), (one.owner for one in others.values())))
+            raise StoreError(taken_over(owners.place_of(shapes), (kept.owner for kept in others.values())))
         self._asked_whose_at = time.monotonic()
 
     def close(self) -> None:
         self._client.close()
 
     def _entities(self, keys: RedisKeys) -> Iterator[Key]:
-        """Those that a copy has a row or a tombstone of; one may come twice."""
+        """The entities of which a copy has a row or a tombstone; one may come twice."""
         for match, read in ((keys.scan_match, keys.key_of), (keys.tombstone_match, keys.key_of_tombstone)):
             for name in self._client.scan_iter(match=match, count=KEYS_A_SHORT_SCAN):
                 if (key := read(as_text(name))) is not None:

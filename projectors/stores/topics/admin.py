@@ -1,4 +1,4 @@
-"""Topics as the broker has them: made where they are missing, and compared with their declarations."""
+"""Creates missing topics on the broker, and compares existing ones with their declarations."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.errors import StoreError, StoreUnavailableError
 from viewtail.servers.brokers import ASK_WITHIN_S, Broker, failed
 
-# Of the topic of positions: read back from its end, so what compaction has not come to yet costs nothing.
+# For the topic of positions: it is read from its end, so records that are not compacted yet cost nothing.
 _POSITIONS_CONFIG = {POLICY: "compact", "segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.1"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Present:
-    """A topic that is there."""
+class PresentTopic:
+    """An existing topic."""
 
     id: str
     partitions: int
@@ -28,45 +28,45 @@ class Present:
 
     @property
     def most_bytes(self) -> int:
-        """Of one message."""
+        """The maximum size of one message."""
         return int(self.config.get("max.message.bytes", 1048588))
 
 
 class Topics(Broker):
-    """What is asked of the broker about topics, and making them. Raises StoreUnavailableError, StoreError."""
+    """Asks the broker about topics, and creates them. Raises StoreUnavailableError, StoreError."""
 
-    def present(self, names: Sequence[str]) -> dict[str, Present]:
-        """Those of these topics that are there."""
+    def present(self, names: Sequence[str]) -> dict[str, PresentTopic]:
+        """The topics among these that exist."""
         partitions = self.partitions()
         there = [name for name in names if name in partitions]
         if not there:
             return {}
         config, ids = self.config(there), self.ids_of(there)
-        return {name: Present(id=ids[name], partitions=partitions[name], config=config[name]) for name in there}
+        return {name: PresentTopic(id=ids[name], partitions=partitions[name], config=config[name]) for name in there}
 
-    def make(self, topics: Sequence[Topic]) -> tuple[dict[str, Present], dict[str, str]]:
-        """Make those of these topics that are missing; returns all that are there, and why others are not, by name."""
-        names = [one.name for one in topics]
+    def make(self, topics: Sequence[Topic]) -> tuple[dict[str, PresentTopic], dict[str, str]]:
+        """Create missing topics; returns all that exist, and by name why the others could not be created."""
+        names = [topic.name for topic in topics]
         present = self.present(names)
-        refused = self._make([_new(one) for one in topics if one.name not in present])
+        refused = self._make([_new(topic) for topic in topics if topic.name not in present])
         deadline = time.monotonic() + ASK_WITHIN_S
         while len(present) + len(refused) < len(names) and time.monotonic() < deadline:
-            time.sleep(0.02)  # a topic is listed a moment after it was made
+            time.sleep(0.02)  # a topic is listed a moment after its creation
             present = self.present(names)
         return present, refused
 
     def refusals(self, topics: Sequence[Topic]) -> dict[str, str]:
-        """By name: why the broker would not make a topic. Nothing is made."""
-        return self._make([_new(one) for one in topics], validate_only=True)
+        """By name, why the broker would not create a topic. Creates nothing."""
+        return self._make([_new(topic) for topic in topics], validate_only=True)
 
     def make_positions(self, name: str) -> None:
-        """A topic of positions, where it is missing."""
+        """Create a topic of positions if it is missing."""
         new = NewTopic(name, num_partitions=1, replication_factor=-1, config=_POSITIONS_CONFIG)
         for why in self._make([new]).values():
             raise StoreError(why)
 
     def drop(self, name: str) -> None:
-        """A topic, with all that is in it; one that is gone already is no error."""
+        """Delete a topic with all its messages; a topic that is gone already is no error."""
         for future in self._ask("deleting a topic", lambda: self._client.delete_topics([name])).values():
             try:
                 future.result(ASK_WITHIN_S)
@@ -85,10 +85,10 @@ class Topics(Broker):
             except (KafkaException, TimeoutError) as error:
                 if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     continue
-                found = failed(error, f"creating the topic {name}")
-                if isinstance(found, StoreUnavailableError):
-                    raise found from None
-                refused[name] = str(found)
+                failure = failed(error, f"creating the topic {name}")
+                if isinstance(failure, StoreUnavailableError):
+                    raise failure from None
+                refused[name] = str(failure)
         return refused
 
 
@@ -97,12 +97,12 @@ def _new(topic: Topic) -> NewTopic:
 
 
 def config_of(topic: Topic) -> dict[str, str]:
-    """The settings that a topic is made with."""
+    """The settings that a topic is created with."""
     return {POLICY: "compact" if topic.is_compact else "delete", **topic.config}
 
 
-def contradictions(topic: Topic, present: Present) -> Iterator[str]:
-    """In what a topic that is there is not as it is declared."""
+def contradictions(topic: Topic, present: PresentTopic) -> Iterator[str]:
+    """How an existing topic differs from its declaration."""
     if topic.partitions is not None and topic.partitions != present.partitions:
         are = agreeing(topic.partitions, "are")
         yield f"it has {counted(present.partitions, 'partitions')}, and {topic.partitions} {are} declared"
@@ -114,13 +114,13 @@ def contradictions(topic: Topic, present: Present) -> Iterator[str]:
             yield f"its {name} is {seen}, and {wanted} is declared"
 
 
-def mend(topic: Topic, present: Present, contradiction: str) -> str:
-    """What to do about one of its `contradictions`."""
+def mend(topic: Topic, present: PresentTopic, contradiction: str) -> str:
+    """What to do about one of a topic's `contradictions`."""
     if "partitions" not in contradiction:
         return f"change the declaration, or the topic: kafka-configs.sh --alter --topic {topic.name}"
     said = f"declare partitions={present.partitions}"
     if topic.partitions is not None and topic.partitions < present.partitions:
-        # Not refused for good: the messages of a key that moved are in order by their versions.
+        # The topic stays usable: versions order the messages of a key that moved to another partition.
         return (
             f"{said} in views.py, and start viewtail run again. Keys are in other partitions from then on: consumers "
             "go by the versions of messages (docs/consuming.md, More partitions)"

@@ -1,11 +1,11 @@
-"""What Kafka must be like, and the topics that are there already."""
+"""Checks the Kafka broker and the existing topics."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from projectors.stores.topics.admin import Present, Topics, config_of, contradictions, mend
+from projectors.stores.topics.admin import PresentTopic, Topics, config_of, contradictions, mend
 from projectors.stores.topics.views import Topic
 from projectors.views import View
 from viewtail.changes.counting import counted
@@ -16,7 +16,7 @@ _WHERE = "kafka"
 
 
 def checks(client: Mapping[str, Any], views: Sequence[View]) -> Iterator[Finding]:
-    """Whether the broker answers, and whether topics that are there fit their declarations."""
+    """Check that the broker answers, and that existing topics match their declarations."""
     declared = [view for view in views if isinstance(view, Topic)]
     try:
         topics = Topics(client)
@@ -31,7 +31,7 @@ def checks(client: Mapping[str, Any], views: Sequence[View]) -> Iterator[Finding
         yield from _of_topic(topic, present.get(topic.name), refused.get(topic.name))
 
 
-def _of_topic(topic: Topic, there: Present | None, refused: str | None) -> Iterator[Finding]:
+def _of_topic(topic: Topic, there: PresentTopic | None, refused: str | None) -> Iterator[Finding]:
     what = f"topic {topic.name}"
     if refused is not None:
         yield fail(_WHERE, what, refused, "viewtail cannot make it", "change the declaration, or what the user may do")
@@ -39,9 +39,9 @@ def _of_topic(topic: Topic, there: Present | None, refused: str | None) -> Itera
     if there is None:
         yield ok(_WHERE, what, "not there yet; viewtail makes it")
         return
-    found = list(contradictions(topic, there))
-    for seen in found:
+    differences = list(contradictions(topic, there))
+    for seen in differences:
         yield fail(_WHERE, what, seen, "consumers rely on how a topic is kept", mend(topic, there, seen))
-    if not found:
+    if not differences:
         config = ", ".join(f"{name}={value}" for name, value in config_of(topic).items())
         yield ok(_WHERE, what, f"{counted(there.partitions, 'partitions')}, {config}")

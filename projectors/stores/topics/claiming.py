@@ -9,15 +9,15 @@ from typing import Any, TypeAlias
 from projectors.stores.owners import Claimant
 from projectors.stores.owners import refusal as decided
 from projectors.stores.topics import owners
-from projectors.stores.topics.admin import Present, Topics
-from projectors.stores.topics.owners import Claim
+from projectors.stores.topics.admin import PresentTopic, Topics
+from projectors.stores.topics.owners import TopicClaim
 from projectors.stores.topics.positions import seen_published
 from projectors.stores.topics.reading import TopicReader
 from projectors.stores.topics.rules import transactional_id
 from projectors.views import BoundView
 from viewtail.changes.published import Published, record_key
 
-Publish: TypeAlias = Callable[[Sequence[Claim]], None]
+Publish: TypeAlias = Callable[[Sequence[TopicClaim]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class TopicClaims:
         return () if self.claimant is None else topics.partitions().keys()
 
     def sorted_out(
-        self, topics: Mapping[str, Present], before: Collection[str]
-    ) -> tuple[dict[str, str], dict[str, Present]]:
+        self, topics: Mapping[str, PresentTopic], before: Collection[str]
+    ) -> tuple[dict[str, str], dict[str, PresentTopic]]:
         """By view: why it does not get its topic; and the topics that nobody has yet. `before`: those not made now."""
         refused: dict[str, str] = {}
-        free: dict[str, Present] = {}
+        free: dict[str, PresentTopic] = {}
         if self.claimant is None:
             return refused, free
         claims = owners.read(self.client)
@@ -77,12 +77,14 @@ class TopicClaims:
                 free[view] = topic
         return refused, free
 
-    def claim(self, free: Mapping[str, Present], writer: str, publish: Publish) -> dict[str, str]:
-        """Claim topics that nobody has; why this one does not get those that another claimed first, by view."""
+    def claim(self, free: Mapping[str, PresentTopic], writer: str, publish: Publish) -> dict[str, str]:
+        """TopicClaim topics that nobody has; why this one does not get those that another claimed first, by view."""
         if self.claimant is None or not free:
             return {}
         mine = [
-            Claim(topic=self.views[view].view.name, topic_id=topic.id, owner=self.claimant.owner(view), writer=writer)
+            TopicClaim(
+                topic=self.views[view].view.name, topic_id=topic.id, owner=self.claimant.owner(view), writer=writer
+            )
             for view, topic in free.items()
         ]
         publish(mine)
@@ -95,7 +97,7 @@ def refusal(
     client: Mapping[str, Any],
     claimant: Claimant | None,
     view: BoundView,
-    claims: Sequence[Claim],
+    claims: Sequence[TopicClaim],
     was_there: Callable[[str], bool],
 ) -> str | None:
     """Why a view does not get its topic, which has these claims, and what to do; None: it does."""

@@ -1,4 +1,4 @@
-"""Reads partitions of a topic to their end, committed messages only; no group is joined and no offset committed."""
+"""Reads partitions of a topic to their end, committed messages only; joins no group and commits no offset."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from viewtail.servers.consuming import CONSUMER, waiting
 
 _MESSAGES_A_CALL = 10_000
 
-_QUICK = {"fetch.wait.max.ms": 10}  # an end is told when a broker has waited so long for more
+_QUICK = {"fetch.wait.max.ms": 10}  # a broker reports the end after it has waited this long for more
 
 
 def consumer_of(client: Mapping[str, Any], **other: str) -> Consumer:
-    """A consumer that is given its partitions; the caller closes it. `other` settings win."""
+    """A consumer whose partitions the caller assigns; the caller closes it. `other` settings override the defaults."""
     return Consumer({**client, **CONSUMER, **_QUICK, **other})
 
 
 def to_the_end(consumer: Consumer, partition: TopicPartition) -> Iterator[Message]:
-    """The messages of a partition from its `offset` on. Raises KafkaException, StoreUnavailableError."""
+    """Yield the messages of a partition from its `offset` on. Raises KafkaException, StoreUnavailableError."""
     consumer.assign([partition])
     while True:
         messages = waiting(consumer, _MESSAGES_A_CALL, ASK_WITHIN_S)

@@ -1,8 +1,7 @@
-"""What leaves Kafka: the topic of a view that nobody declares any more, and one entity's values.
+"""Removes data from Kafka: the topic of a view that is no longer declared. Finds what is left of one entity.
 
 A topic has no guard and no way to take a message back: a tombstone is the newest message of a deleted key, and older
-ones go when Kafka removes them. A topic is viewtail's where its first message carries viewtail's version.
-"""
+messages stay until Kafka removes them. A topic is viewtail's if its first message carries viewtail's version."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
 from projectors.stores.owners import Claimant, why_not_dropped
 from projectors.stores.topics import owners
-from projectors.stores.topics.admin import Present, Topics
+from projectors.stores.topics.admin import PresentTopic, Topics
 from projectors.stores.topics.consuming import consumer_of, to_the_end
 from projectors.stores.topics.views import POLICY
 from projectors.views import BoundView
@@ -28,14 +27,14 @@ from viewtail.changes.writes import Key
 from viewtail.servers.brokers import ASK_WITHIN_S, failed
 
 _FOR_EVER = -1
-_NO_BOUND = (1 << 63) - 1  # of max.compaction.lag.ms
+_NO_BOUND = (1 << 63) - 1  # the default of max.compaction.lag.ms
 
 
 class TopicLeftover(Leftover):
-    """One topic. It goes in one step, with what its consumers have not read."""
+    """One topic. It is deleted in one step, including messages that its consumers have not read."""
 
     def __init__(self, client: Mapping[str, Any], retired: Retired, claimant: Claimant | None = None) -> None:
-        """`claimant`: whose topic is deleted, and nobody else's."""
+        """Only a topic of the deployment `claimant` is deleted."""
         self._client, self._retired, self._claimant = client, retired, claimant
 
     def look(self) -> Found:
@@ -69,16 +68,16 @@ class TopicLeftover(Leftover):
         why = "" if present is None else self._why_not_ours(present)
         return [f"topic {name}: {why}"] if why else []
 
-    def _why_not_ours(self, present: Present) -> str:
-        """'' where it is this deployment's."""
+    def _why_not_ours(self, present: PresentTopic) -> str:
+        """Why the topic is not this deployment's; '' if it is."""
         name = self._retired.name
         claims = owners.claims_of(self._client, name, present.id)
-        kept = [one.owner for one in claims if not one.is_released]
-        is_released = any(self._claimant is not None and self._claimant.is_owner(one.owner) for one in claims)
+        kept = [claim.owner for claim in claims if not claim.is_released]
+        is_released = any(self._claimant is not None and self._claimant.is_owner(claim.owner) for claim in claims)
         why = why_not_dropped(f"kafka:{name}", claimant=self._claimant, owners=kept[:1], is_released=is_released)
         return why or ""
 
-    def _why_not(self, present: Present) -> str:
+    def _why_not(self, present: PresentTopic) -> str:
         if why := self._why_not_ours(present):
             return why
         if self._retired.read_by:
@@ -93,7 +92,7 @@ class TopicLeftover(Leftover):
 
 
 class TopicTraces(Traces):
-    """The newest message of a key, and how many older ones hold values. The whole topic is read."""
+    """Finds the newest message of a key, and counts older ones with values. Reads the whole topic."""
 
     def __init__(self, client: Mapping[str, Any], view: BoundView) -> None:
         self._client, self._view = client, view
@@ -124,12 +123,12 @@ class TopicTraces(Traces):
     def _is_of(self, key: Key, message: Any) -> bool:
         try:
             return self._read_key(message.key()) == key
-        except NOT_TAKEN:  # of somebody else
+        except NOT_TAKEN:  # another program's message
             return False
 
 
 def goes_when(config: Mapping[str, str], newest_ms: int) -> str:
-    """When Kafka removes messages of a key up to one of that time, behind which a tombstone stands."""
+    """When Kafka removes a key's messages up to that time, which are followed by a tombstone."""
     policies = config.get(POLICY, "delete").split(",")
     times = []
     if "delete" in policies:
@@ -143,7 +142,7 @@ def _retained_until(config: Mapping[str, str], newest_ms: int) -> str:
     retention_ms = int(config.get("retention.ms", _FOR_EVER))
     if retention_ms == _FOR_EVER:
         return "for ever: retention.ms is -1; set it lower"
-    # A segment goes as a whole, and the newest one is closed after segment.ms at the latest when more comes.
+    # Kafka removes whole segments, and closes the newest one after segment.ms at the latest if more messages come.
     latest = (newest_ms + retention_ms + int(config.get("segment.ms", 0))) / 1000
     return f"{_moment(latest)} at the latest, by retention.ms and segment.ms, if messages go on coming"
 
@@ -175,7 +174,7 @@ def _bounds(client: Mapping[str, Any], name: str, partitions: int) -> Sequence[t
 
 
 def _messages(client: Mapping[str, Any], name: str, partitions: int) -> Generator[Any]:
-    """Every committed message, each partition from its beginning to its end."""
+    """Yield every committed message, each partition from its beginning to its end."""
     firsts = [low for low, _ in _bounds(client, name, partitions)]
     with closing(consumer_of(client)) as consumer:
         try:

@@ -1,9 +1,8 @@
-"""Whose each topic is: a record a topic and deployment, in the topic of positions.
+"""Who owns each topic: one record per topic and deployment, in the topic of positions.
 
-Of several deployments that claim one topic, the first record counts: offsets order them, and compaction keeps that
-order, since nobody writes its claim again. A claim is of one topic that is there: when that is deleted, whoever makes
-it again may have it. Positions.py reads other records of the same topic, and passes over these.
-"""
+If several deployments claim one topic, the first record counts: offsets order them, and compaction keeps that order,
+since nobody writes its claim again. A claim is for one existing topic: after that is deleted, the deployment that
+creates it again may have it. positions.py reads other records of the same topic, and ignores these."""
 
 from __future__ import annotations
 
@@ -21,25 +20,24 @@ from viewtail.changes.published import POSITIONS
 from viewtail.servers.brokers import ASK_WITHIN_S, Broker, failed
 
 MEND = "Publish under another name"
-_BEGIN = b'{"owner_of":'  # of a key; those of positions begin with the name of a database
+_BEGIN = b'{"owner_of":'  # how a claim's key begins; keys of positions begin with the name of a database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class TopicClaim:
     """One record."""
 
     topic: str
-    topic_id: str  # of the topic that was there then
+    topic_id: str  # the id of the topic when it was claimed
     owner: PlaceOwner
-    writer: str  # transactional id of who publishes
+    writer: str  # the transactional id of the publishing sink
     is_released: bool = False
 
     def writers(self) -> tuple[str, ...]:
         """The transactional ids that its owner may publish with.
 
-        A sink whose database is called as another deployment's adds the beginning of its deployment's id. Whoever
-        takes a topic over does not know whether its sink will.
-        """
+        A sink whose database has the same name as another deployment's adds the beginning of its deployment's id. A
+        take-over does not know whether its sink will do so."""
         suffix = f".{self.owner.deployment[:8]}"
         return (self.writer,) if self.writer.endswith(suffix) else (self.writer, f"{self.writer}{suffix}")
 
@@ -49,7 +47,7 @@ class Claim:
 
     @property
     def value(self) -> bytes:
-        # Not a tombstone: whoever reads positions takes each value for a JSON object.
+        # Not a tombstone: readers of positions expect each value to be a JSON object.
         return orjson.dumps(
             {
                 "topic_id": self.topic_id,
@@ -60,9 +58,9 @@ class Claim:
         )
 
 
-def read(client: Mapping[str, Any]) -> list[Claim]:
-    """All claims, those that were released too; the first of each topic first."""
-    found: dict[bytes, Claim] = {}
+def read(client: Mapping[str, Any]) -> list[TopicClaim]:
+    """All claims, released ones too; the first claim of each topic comes first."""
+    by_key: dict[bytes, TopicClaim] = {}
     with closing(consumer_of(client)) as consumer:
         try:
             low, high = consumer.get_watermark_offsets(TopicPartition(POSITIONS, 0), timeout=ASK_WITHIN_S)
@@ -71,43 +69,43 @@ def read(client: Mapping[str, Any]) -> list[Claim]:
             for message in to_the_end(consumer, TopicPartition(POSITIONS, 0, low)):
                 key = message.key()
                 if key is not None and key.startswith(_BEGIN) and (claim := _claim(key, message.value())) is not None:
-                    found.pop(key, None)  # the newest record of a key has its place
-                    found[key] = claim
+                    by_key.pop(key, None)  # the position of a key is that of its newest record
+                    by_key[key] = claim
         except KafkaException as error:
             raise failed(error, f"reading {POSITIONS}") from None
-    return list(found.values())
+    return list(by_key.values())
 
 
-def _claim(key: bytes, value: bytes | None) -> Claim | None:
+def _claim(key: bytes, value: bytes | None) -> TopicClaim | None:
     try:
-        found, of = orjson.loads(value or b"{}"), orjson.loads(key)
-        owner = PlaceOwner.of_json(found.get("owner"))
+        parsed, of = orjson.loads(value or b"{}"), orjson.loads(key)
+        owner = PlaceOwner.of_json(parsed.get("owner"))
         if owner is None:
             return None
-        return Claim(
+        return TopicClaim(
             topic=str(of["owner_of"]),
-            topic_id=str(found["topic_id"]),
+            topic_id=str(parsed["topic_id"]),
             owner=owner,
-            writer=str(found["writer"]),
-            is_released=bool(found["is_released"]),
+            writer=str(parsed["writer"]),
+            is_released=bool(parsed["is_released"]),
         )
     except (orjson.JSONDecodeError, KeyError, AttributeError):
         return None
 
 
-def claims_of(client: Mapping[str, Any], topic: str, topic_id: str) -> list[Claim]:
-    """Those of a topic that is there, the first first."""
+def claims_of(client: Mapping[str, Any], topic: str, topic_id: str) -> list[TopicClaim]:
+    """The claims of an existing topic, the first one first."""
     return of_topic(read(client), topic, topic_id) if POSITIONS in Broker(client).partitions() else []
 
 
-def of_topic(claims: Iterable[Claim], topic: str, topic_id: str) -> list[Claim]:
-    """Those of a topic as it is there now, the first first."""
-    return [one for one in claims if (one.topic, one.topic_id) == (topic, topic_id)]
+def of_topic(claims: Iterable[TopicClaim], topic: str, topic_id: str) -> list[TopicClaim]:
+    """The claims of the topic with this id, the first one first."""
+    return [claim for claim in claims if (claim.topic, claim.topic_id) == (topic, topic_id)]
 
 
-def others(claims: Sequence[Claim], claimant: Claimant | None) -> list[PlaceOwner]:
-    """Who of them has the topic, where that is not this deployment: the first counts."""
-    kept = [one.owner for one in claims if not one.is_released]
+def others(claims: Sequence[TopicClaim], claimant: Claimant | None) -> list[PlaceOwner]:
+    """The owner of the topic if it is not this deployment; the first claim counts."""
+    kept = [claim.owner for claim in claims if not claim.is_released]
     if not kept or (claimant is not None and claimant.is_owner(kept[0])):
         return []
     return kept[:1]

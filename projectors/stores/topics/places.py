@@ -1,4 +1,4 @@
-"""Whose topics are, for who asks or decides that."""
+"""The owners of topics, for callers that ask or decide about them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from projectors.stores.owners import Claimant, PlaceOwner, Places
 from projectors.stores.topics import owners
 from projectors.stores.topics.admin import Topics
 from projectors.stores.topics.claiming import refusal
-from projectors.stores.topics.owners import Claim
+from projectors.stores.topics.owners import TopicClaim
 from projectors.views import BoundView
 from viewtail.changes.errors import StoreError
 from viewtail.changes.published import POSITIONS
@@ -20,64 +20,64 @@ from viewtail.servers.brokers import ASK_WITHIN_S, failed
 
 
 class TopicPlaces(Places):
-    """The records in the topic of positions; see owners.py. A topic keeps its messages, whoever takes it over."""
+    """Reads and writes claims in the topic of positions; see owners.py. A take-over leaves the topic's messages."""
 
     def __init__(self, client: Mapping[str, Any], claimant: Claimant | None, writer: str) -> None:
-        """`writer`: the transactional id of this deployment, as far as that is known."""
+        """`writer` is this deployment's transactional id, as far as it is known."""
         self._client, self._claimant, self._writer = client, claimant, writer
 
     def others(self, view: BoundView) -> list[PlaceOwner]:
         return owners.others(self._claims(view.view.name), self._claimant)
 
     def own(self, view: BoundView) -> PlaceOwner | None:
-        kept = [one for one in self._claims(view.view.name) if not one.is_released]
+        kept = [claim for claim in self._claims(view.view.name) if not claim.is_released]
         return kept[0].owner if kept and self._is_ours(kept[0]) else None
 
     def refusal(self, view: BoundView) -> str | None:
         return refusal(self._client, self._claimant, view, self._claims(view.view.name), self._is_there)
 
     def take_over(self, view: BoundView, taken: str) -> None:
-        """The former owner is fenced: what it was about to publish is refused, and it looks whose the topic is."""
+        """Take the topic over and fence the former owner: its next publish fails, and it then checks the owner."""
         assert self._claimant is not None
         topics, name = Topics(self._client), view.view.name
         topics.make_positions(POSITIONS)
         present = topics.present([name]).get(name)
-        if present is None:  # nobody's, and `run` makes it
+        if present is None:  # nobody owns it, and `run` creates it
             return
-        former = [one for one in self._claims(name) if not self._is_ours(one) and not one.is_released]
+        former = [claim for claim in self._claims(name) if not self._is_ours(claim) and not claim.is_released]
         owner = self._claimant.owner(view.view.id, taken)
-        mine = Claim(topic=name, topic_id=present.id, owner=owner, writer=self._writer)
-        self._write([mine, *(replace(one, is_released=True) for one in former)])
-        for writer in dict.fromkeys(writer for one in former for writer in one.writers()):
+        mine = TopicClaim(topic=name, topic_id=present.id, owner=owner, writer=self._writer)
+        self._write([mine, *(replace(claim, is_released=True) for claim in former)])
+        for writer in dict.fromkeys(writer for claim in former for writer in claim.writers()):
             self._fence(writer)
 
     def clear(self, view: BoundView) -> None:
-        """Nothing: consumers have read it, and the backfill tells them what is true now."""
+        """Do nothing: consumers have read the messages, and the backfill publishes what is true now."""
 
     def release(self, view: str) -> None:
-        mine = [one for one in self._claims(view.partition(":")[2]) if self._is_ours(one)]
-        self._write([replace(one, is_released=True) for one in mine])
+        mine = [claim for claim in self._claims(view.partition(":")[2]) if self._is_ours(claim)]
+        self._write([replace(claim, is_released=True) for claim in mine])
 
     def close(self) -> None:
         """Nothing is open between two calls."""
 
-    def _is_ours(self, claim: Claim) -> bool:
+    def _is_ours(self, claim: TopicClaim) -> bool:
         return self._claimant is not None and self._claimant.is_owner(claim.owner)
 
     def _is_there(self, name: str) -> bool:
         return name in Topics(self._client).partitions()
 
-    def _claims(self, name: str) -> list[Claim]:
+    def _claims(self, name: str) -> list[TopicClaim]:
         present = Topics(self._client).present([name]).get(name)
         return [] if present is None else owners.claims_of(self._client, name, present.id)
 
-    def _write(self, claims: list[Claim]) -> None:
+    def _write(self, claims: list[TopicClaim]) -> None:
         if not claims:
             return
         refused: list[Any] = []
         producer = Producer({**self._client, "acks": "all", "enable.idempotence": True})
-        for one in claims:
-            producer.produce(POSITIONS, one.value, one.key, 0, on_delivery=_noting(refused))
+        for claim in claims:
+            producer.produce(POSITIONS, claim.value, claim.key, 0, on_delivery=_noting(refused))
         left = producer.flush(ASK_WITHIN_S)
         if refused or left:
             raise (

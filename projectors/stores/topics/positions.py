@@ -1,4 +1,4 @@
-"""Reads from a topic of positions how far a pipeline has published; changes/published.py says what is in it."""
+"""Reads a pipeline's published position from a topic of positions; changes/published.py describes its records."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from viewtail.changes.errors import RETRIES, StoreError, StoreUnavailableError
 from viewtail.changes.published import Published
 from viewtail.servers.brokers import ASK_WITHIN_S, Broker, failed
 
-LOOK_AFTER_S = 1.0  # other pipelines' transactions are open in it for milliseconds
-_FIRST_LOOK = 1_000  # so many offsets back from the end, where the pipeline's last record is as a rule
+LOOK_AFTER_S = 1.0  # other pipelines' transactions are usually open only for milliseconds
+_FIRST_LOOK = 1_000  # offsets before the end, where the pipeline's last record usually is
 
 
 def last_published(client: Mapping[str, Any], topics: Broker, name: str, key: bytes) -> Published | None:
-    """The newest committed record of a pipeline in the topic `name`; None when there is none.
+    """The newest committed record of a pipeline in the topic `name`; None if there is none.
 
-    The caller has fenced every other writer of it. Raises StoreUnavailableError while another pipeline's transaction
-    keeps records of this one from being read.
-    """
+    The caller has fenced every other writer of it. Raises StoreUnavailableError while another pipeline's open
+    transaction hides records of this one."""
     (end,) = topics.end_offsets(name, 1)
     return _read(client, name, key, lambda consumer: _ends(client, consumer, name, end, key))
 
 
 def seen_published(client: Mapping[str, Any], name: str, key: bytes) -> Published | None:
-    """The newest record of a pipeline that can be read now; nobody was fenced, so a newer one may come."""
+    """The newest record of a pipeline that can be read now; since nobody is fenced, a newer one may follow."""
     place = TopicPartition(name, 0)
     return _read(client, name, key, lambda consumer: consumer.get_watermark_offsets(place, timeout=ASK_WITHIN_S))
 
@@ -40,20 +39,20 @@ def _read(
     with closing(consumer_of(client)) as consumer:
         try:
             low, end = ends(consumer)
-            start, found = end, None
-            while found is None and start > low:
+            start, value = end, None
+            while value is None and start > low:
                 start = max(low, end - 20 * (end - start) - _FIRST_LOOK)
-                found = _newest(consumer, TopicPartition(name, 0, start), key)
+                value = _newest(consumer, TopicPartition(name, 0, start), key)
         except KafkaException as error:
             raise failed(error, f"reading {name}") from None
     try:
-        return None if found is None else Published.from_json(found)
+        return None if value is None else Published.from_json(value)
     except ValueError as error:
         raise StoreError(f"Kafka: the record {key.decode()} of the topic {name} cannot be read: {error}") from None
 
 
 def _ends(client: Mapping[str, Any], consumer: Consumer, name: str, end: int, key: bytes) -> tuple[int, int]:
-    """The first offset, and one behind the last that can be read, once nothing of this pipeline lies behind that."""
+    """The first offset and the end of what can be read, once nothing of this pipeline is hidden after that end."""
     began = time.monotonic()
     deadline, may_look = began + ASK_WITHIN_S, began + LOOK_AFTER_S
     while True:
@@ -63,7 +62,7 @@ def _ends(client: Mapping[str, Any], consumer: Consumer, name: str, end: int, ke
         if time.monotonic() > may_look:
             if not _is_hidden(client, TopicPartition(name, 0, high), key):
                 return low, high
-            may_look = deadline  # once more then: what was hidden is taken back, or committed
+            may_look = deadline  # check once more at the end: the hidden records may be aborted or committed by then
         if time.monotonic() > deadline:
             raise StoreUnavailableError(
                 f"Kafka: another pipeline's transaction is open in {name}, so what this one wrote since cannot be "
@@ -74,15 +73,15 @@ def _ends(client: Mapping[str, Any], consumer: Consumer, name: str, end: int, ke
 
 
 def _is_hidden(client: Mapping[str, Any], start: TopicPartition, key: bytes) -> bool:
-    """Whether records of a pipeline, committed or taken back, lie behind the begin of an open transaction."""
+    """Whether records of the pipeline, committed or aborted, follow the start of an open transaction."""
     with closing(consumer_of(client, **{"isolation.level": "read_uncommitted"})) as consumer:
         return _newest(consumer, start, key) is not None
 
 
 def _newest(consumer: Consumer, start: TopicPartition, key: bytes) -> bytes | None:
     """The value of the last record with that key from there on."""
-    found = None
+    newest = None
     for message in to_the_end(consumer, start):
         if message.key() == key:
-            found = message.value()
-    return found
+            newest = message.value()
+    return newest

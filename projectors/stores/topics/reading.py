@@ -24,7 +24,7 @@ ROWS_A_PAGE = 1_000
 
 
 class TopicReader(ViewReader):
-    """See the module."""
+    """Reads one topic view; every call reads the whole topic."""
 
     def __init__(self, client: Mapping[str, Any], view: BoundView) -> None:
         self._client = client
@@ -32,13 +32,13 @@ class TopicReader(ViewReader):
         self._read_key = key_reader(view.key)
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
-        """Of these keys, those whose newest message is no tombstone."""
+        """The rows of the keys whose newest message is not a tombstone."""
         wanted = set(keys)
         newest = self._newest(lambda key: key in wanted)
         return [newest[key] for key in keys if key in newest]
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
-        """Every row; all are held in memory, since only a partition's end says which message of a key is the newest."""
+        """Every row. All are held in memory, since only a partition's end shows which message of a key is newest."""
         rows = list(self._newest(lambda _: True).values())
         for at in range(0, len(rows), ROWS_A_PAGE):
             yield rows[at : at + ROWS_A_PAGE]
@@ -60,19 +60,19 @@ class TopicReader(ViewReader):
             yield from _pages(present)
 
     def _newest_of(self, moved: dict[Key, int], others: Sequence[int]) -> dict[Key, int]:
-        """Of keys that belong into another partition since some were added: those with nothing newer in any other."""
+        """The keys without a newer message elsewhere, of those that moved when partitions were added."""
         for message in self._messages(others):
             if (key := self._key(message.key())) in moved and (version_in(message.headers()) or 0) >= moved[key]:
                 del moved[key]
         return moved
 
     def has_messages(self) -> bool:
-        """Whether anything in it is committed. Offsets do not say so: those of taken-back messages count too."""
+        """Whether any message is committed. Offsets do not show it, because aborted messages have offsets too."""
         with closing(self._messages()) as messages:
             return next(messages, None) is not None
 
     def is_published(self) -> bool:
-        """Whether its first message is one of viewtail's."""
+        """Whether viewtail wrote the topic's first message."""
         with closing(self._messages()) as messages:
             first = next(messages, None)
             return first is not None and version_in(first.headers()) is not None
@@ -81,14 +81,14 @@ class TopicReader(ViewReader):
         """Nothing is open between two calls."""
 
     def _newest(self, is_wanted: Callable[[Key], bool]) -> dict[Key, StoredRow]:
-        """By version: where partitions were added, a key has messages in two, in no order between them."""
-        found: dict[Key, tuple[int, StoredRow | None]] = {}
+        """The newest rows by version: after partitions were added, a key has messages in two, in no common order."""
+        by_key: dict[Key, tuple[int, StoredRow | None]] = {}
         for message in self._messages():
             key = self._key(message.key())
             version = version_in(message.headers()) or 0
-            if is_wanted(key) and version >= found.get(key, (0,))[0]:
-                found[key] = version, None if message.value() is None else _row(key, message)
-        return {key: row for key, (_, row) in found.items() if row is not None}
+            if is_wanted(key) and version >= by_key.get(key, (0,))[0]:
+                by_key[key] = version, None if message.value() is None else _row(key, message)
+        return {key: row for key, (_, row) in by_key.items() if row is not None}
 
     def _key(self, text: bytes | None) -> Key:
         try:
@@ -97,7 +97,7 @@ class TopicReader(ViewReader):
             raise StoreError(f"Kafka: the topic {self.view.view.name} has a key that viewtail did not write") from None
 
     def _count(self) -> int:
-        """Of partitions."""
+        """The number of partitions."""
         name = self.view.view.name
         present = Topics(self._client).present([name]).get(name)
         if present is None:
@@ -105,7 +105,7 @@ class TopicReader(ViewReader):
         return present.partitions
 
     def _messages(self, partitions: Sequence[int] | None = None) -> Generator[Any]:
-        """Every committed message of these partitions, by default all, each from its beginning to its end."""
+        """Yield every committed message of these partitions, by default all, each from its beginning to its end."""
         name, numbers = self.view.view.name, range(self._count()) if partitions is None else partitions
         with closing(consumer_of(self._client)) as consumer:
             try:
@@ -120,7 +120,7 @@ class TopicReader(ViewReader):
 
 
 def _row(key: Key, message: Any) -> StoredRow | None:
-    """None for the delete that comes before a tombstone."""
+    """The row in a message; None for the delete that precedes a tombstone."""
     content = orjson.loads(message.value())
     content = content.get("payload", content)
     after = content["after"]

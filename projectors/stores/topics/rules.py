@@ -1,4 +1,4 @@
-"""What cannot work as a topic."""
+"""Rules for topics: what cannot work in Kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def problems(view: BoundView) -> Iterator[str]:
-    """Why Kafka cannot hold the view."""
+    """Yield why Kafka cannot hold the view."""
     name = view.view.name
     if not _NAME.fullmatch(name) or name in (".", ".."):
         yield f"{name!r} is no name of a topic: it has 1 to 249 letters, digits, '.', '_' and '-' of ASCII"
@@ -27,7 +27,7 @@ def problems(view: BoundView) -> Iterator[str]:
 
 
 def problems_between(views: Sequence[BoundView]) -> Iterable[tuple[BoundView, str]]:
-    """Kafka refuses a topic whose name differs from another's in '.' and '_' alone: its metrics mix them up."""
+    """Yield topics whose names differ only in '.' and '_': Kafka refuses them, because its metrics mix them up."""
     seen: dict[str, BoundView] = {}
     for view in views:
         other = seen.setdefault(view.view.name.replace(".", "_"), view)
@@ -36,11 +36,11 @@ def problems_between(views: Sequence[BoundView]) -> Iterable[tuple[BoundView, st
 
 
 def transactional_id(database: str, pipeline: str) -> str:
-    """Of the producer of a pipeline, of the deployment whose own tables are in `database`."""
+    """The transactional id of a pipeline of the deployment whose own tables are in `database`."""
     return f"viewtail.{database}.{pipeline}"
 
 
 def topic_of(view: BoundView) -> Topic:
-    """The declaration, which is a topic's."""
+    """The view's declaration as a Topic."""
     assert isinstance(view.view, Topic)
     return view.view

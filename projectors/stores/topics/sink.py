@@ -21,9 +21,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from projectors import failpoints
 from projectors.stores import NOT_AS_DECLARED, Meanwhile, OnMissing, Publisher, ignored, nothing, parked
 from projectors.stores.owners import Claiming
-from projectors.stores.topics.admin import Present, Topics, contradictions, mend
+from projectors.stores.topics.admin import PresentTopic, Topics, contradictions, mend
 from projectors.stores.topics.claiming import TopicClaims
-from projectors.stores.topics.owners import Claim
+from projectors.stores.topics.owners import TopicClaim
 from projectors.stores.topics.positions import last_published
 from projectors.stores.topics.reading import TopicReader
 from projectors.stores.topics.rules import topic_of, transactional_id
@@ -173,14 +173,14 @@ class TopicSink(Publisher):
         self._judged = judged
         return refused | of_others
 
-    def _made(self, topics: Topics) -> tuple[dict[str, Present], dict[str, str]]:
+    def _made(self, topics: Topics) -> tuple[dict[str, PresentTopic], dict[str, str]]:
         """By view, the topics that are there now, and why others could not be made."""
         names = {view.view.name: name for name, view in self._views.items()}
         present, refused = topics.make([topic_of(view) for view in self._views.values()])
         by_view = {names[name]: topic for name, topic in present.items()}
         return by_view, {names[name]: why for name, why in refused.items()}
 
-    def _note(self, present: Mapping[str, Present]) -> None:
+    def _note(self, present: Mapping[str, PresentTopic]) -> None:
         """Keep what publishing needs to know of the topics."""
         self._partitions = {self._views[view].view.name: topic.partitions for view, topic in present.items()}
         self._ids = {view: topic.id for view, topic in present.items()}
@@ -201,7 +201,7 @@ class TopicSink(Publisher):
         self._seen, self._watermarks = {}, {} if published is None else dict(published.watermarks)
         self._told = self._kept
 
-    def _judge(self, view: str, topic: Present) -> tuple[str, str | None]:
+    def _judge(self, view: str, topic: PresentTopic) -> tuple[str, str | None]:
         """Which topic it is, and why it is refused; once for each: that a broker was away is no reason to halt it."""
         if (found := self._judged.get(view)) is not None and found[0] == topic.id:
             return found
@@ -209,7 +209,7 @@ class TopicSink(Publisher):
         why = [f"{one}; {mend(declared, topic, one)}" for one in contradictions(declared, topic)]
         return topic.id, f"the topic {declared.name} {NOT_AS_DECLARED}: {why[-1]}" if why else None
 
-    def _publish_claims(self, claims: Sequence[Claim]) -> None:
+    def _publish_claims(self, claims: Sequence[TopicClaim]) -> None:
         if not claims:
             return
         producer = self._living()

@@ -1,4 +1,4 @@
-"""All that is known about topics: the store called `kafka`, and its settings [kafka]."""
+"""Everything about topics as a store: it is called `kafka`, and its settings are [kafka]."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class KafkaSettings(KafkaServer):
 
 
 class TopicsStore(Store):
-    """A message a change."""
+    """Publishes a message per change."""
 
     name = "kafka"
     title = "Kafka"
@@ -71,7 +71,7 @@ class TopicsStore(Store):
         return "every row of the table is published once more, as the new declaration makes it"
 
     def sink_beside(self, access: Access, view: BoundView) -> TopicSink:
-        """Its position is in a topic of its own, and its transactional id no pipeline's."""
+        """A sink whose position is in a topic of its own, and whose transactional id is no pipeline's."""
         from projectors.stores.topics.sink import TopicSink
 
         section: KafkaSettings = access.section
@@ -105,7 +105,7 @@ class TopicsStore(Store):
         return TopicTraces(access.section.client(), view)
 
     def connection(self, access: Access) -> Mapping[str, Any]:
-        """How to reach the cluster: a reader connects for each question."""
+        """The client settings: a reader connects for each call."""
         client: Mapping[str, Any] = access.section.client()
         return client
 
@@ -120,7 +120,7 @@ class TopicsStore(Store):
         return checks(access.section.client(), views)
 
     def grants(self, access: Access, views: Sequence[View]) -> Iterable[str]:
-        """Of the tailer. It reads topics to find the keys of deleted rows, and its own last position."""
+        """The rights of the tailer. It reads topics to find the keys of deleted rows, and its own last position."""
         writer = rules.transactional_id(access.database, PipelineId.of(self.name).name)
         topics = tuple(view.name for view in views)
         rights = [
@@ -138,7 +138,7 @@ class TopicsStore(Store):
         return json_schemas(view.table, view.key, view.values, name=access.section.name, with_schemas=has_schemas)
 
     def beside(self, access: Access, view: View, name: str) -> View:
-        """With as many partitions as the topic has now, so that each key is in the same one."""
+        """The view with as many partitions as the topic has now, so that each key stays in the same one."""
         from projectors.stores.topics.admin import Topics
 
         assert isinstance(view, Topic)

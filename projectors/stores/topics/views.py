@@ -77,7 +77,7 @@ class Topic(View):
 
     @property
     def particulars(self) -> dict[str, Any]:
-        """Not how the topic is kept: that changes no message."""
+        """What determines the messages; how the topic is kept is left out."""
         return {"schemas": self.has_schemas}
 
 

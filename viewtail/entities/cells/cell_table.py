@@ -18,7 +18,7 @@ from viewtail.servers.facts import ServerFacts
 from viewtail.servers.sessions import Connection, quote
 
 MOST_KEY = 128  # characters of a row key: Elasticsearch takes 512 bytes
-MOST_NAME = 64  # of a column's name
+MOST_NAME = 64  # the longest name of a column
 MOST_REF = (1 << 62) - 1  # twice this is the largest version that a view stores
 COLUMNS = "added_at, row_key, column_name, ref_key, body"
 
@@ -28,9 +28,8 @@ class Cell:
     """One cell as it is in the table.
 
     Args:
-        added_at: its number in the order in which cells were added; two that were added at once may be the other way.
-        body: JSON.
-    """
+        added_at: its number in the order in which cells were added; concurrent ones may be in either order.
+        body: JSON."""
 
     added_at: int
     row_key: str
@@ -52,15 +51,15 @@ class CellTable:
 
     @property
     def quoted(self) -> str:
-        """For statements."""
+        """The table's name for SQL statements."""
         return quote(*self.schema_and_table)
 
     @property
     def schema_and_table(self) -> tuple[str, str]:
         """'jog.cell' -> ('jog', 'cell')"""
-        found = names_of(self.name)
-        assert found is not None
-        return found
+        names = names_of(self.name)
+        assert names is not None
+        return names
 
     @property
     def quoted_triggers(self) -> str:
@@ -77,7 +76,7 @@ class CellTable:
             f"  row_key VARCHAR({MOST_KEY}) {text},\n"
             f"  column_name VARCHAR({MOST_NAME}) {text},\n"
             "  ref_key BIGINT NOT NULL COMMENT 'of the cells of a row and column the largest is the newest',\n"
-            # As it came: MySQL's JSON gives some numbers back as their neighbours.
+            # Stored as text: MySQL's JSON type changes some numbers to their neighbours.
             "  body LONGTEXT CHARACTER SET utf8mb4 NOT NULL CHECK (JSON_VALID(body)),\n"
             "  created_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),\n"
             "  UNIQUE KEY cell (row_key, column_name, ref_key)\n"
@@ -106,12 +105,12 @@ class CellTable:
     def at(self, connection: Connection, row_key: str, column_name: str, ref_key: int | None) -> Cell | None:
         """The cell of that ref key; None asks for the newest one."""
         of_ref, values = ("", ()) if ref_key is None else (" AND ref_key = %s", (ref_key,))
-        found = self._cells(
+        cells = self._cells(
             connection,
             f"WHERE row_key = %s AND column_name = %s{of_ref} ORDER BY ref_key DESC LIMIT 1",
             (row_key, column_name, *values),
         )
-        return found[0] if found else None
+        return cells[0] if cells else None
 
     def newest(self, connection: Connection, row_key: str) -> list[Cell]:
         """The newest cell of each column of a row."""

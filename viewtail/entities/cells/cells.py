@@ -116,7 +116,7 @@ class Cells:
         return self.get_cell(row, column)
 
     def get_row(self, row: str) -> dict[str, Cell]:
-        """By column, the newest cell of each column of a row."""
+        """The newest cell of each column of a row, by column."""
         _check(row, "any", 0)
         with self._session() as connection:
             return {cell.column_name: cell for cell in self.table.newest(connection, row)}

@@ -70,10 +70,10 @@ class Trigger:
             raise MisuseError(f"trigger {self.name}: its function is none")
 
     def run(self, stop: threading.Event) -> None:
-        """Until stopped. A function that raises is called again with the same cell, and the cells behind it wait.
+        """Call the function for new cells until `stop` is set. If it raises, it is called again with the same cell.
 
-        Raises SourceError where the table cannot be read without missing cells, StoreError where it is refused.
-        """
+        Later cells wait meanwhile. Raises SourceError if the table cannot be read without missing cells, StoreError if
+        the server refuses it."""
         pause_s = AGAIN_S[0]
         while not stop.is_set():
             try:
@@ -176,8 +176,8 @@ class Trigger:
     # -- how far it has come --------------------------------------------------------------------------------------
 
     def _position(self, session: Connection) -> PollPosition:
-        found = value_of(session, f"SELECT position FROM {self.cells.table.quoted_triggers} WHERE name = %s", self.name)
-        return PollPosition.from_text(found) if found else PollPosition(0, 0, {self.cells.table.name: (0, ())})
+        text = value_of(session, f"SELECT position FROM {self.cells.table.quoted_triggers} WHERE name = %s", self.name)
+        return PollPosition.from_text(text) if text else PollPosition(0, 0, {self.cells.table.name: (0, ())})
 
     def _save(self, session: Connection, position: PollPosition) -> None:
         with session.cursor() as cursor:
@@ -198,6 +198,6 @@ def _cells(batch: Batch) -> Iterator[Cell]:
 
 
 def _cell(row: Row, at: list[int]) -> Cell:
-    added_at, row_key, column_name, ref_key, body = (row[one] for one in at)
-    found = body_of(body, added_at)
-    return Cell(added_at=added_at, row_key=row_key, column_name=column_name, ref_key=ref_key, body=found)
+    added_at, row_key, column_name, ref_key, body = (row[index] for index in at)
+    parsed = body_of(body, added_at)
+    return Cell(added_at=added_at, row_key=row_key, column_name=column_name, ref_key=ref_key, body=parsed)

@@ -29,15 +29,14 @@ _OUR_OWN = ("id", "updated", "version")
 
 @dataclass(frozen=True, slots=True, init=False)
 class Index:
-    """Which entities have these values?
+    """Answers which entities have given values.
 
     Args:
         table: the name of the index, and of its tables.
-        properties: in the order in which they are asked for; or a mapping of each to its type in MySQL, "VARCHAR(255)"
+        properties: in the order in which queries name them; or a mapping of each to its type in MySQL, "VARCHAR(255)"
             (the default, for values of every kind) or "BIGINT". An entity that lacks one of them is not in the index.
-        shard_on: one of them, whose value says on which shard a row of the index is: a query asks that one alone.
-            Otherwise a row is on its entity's shard, and a query asks all.
-    """
+        shard_on: one of the properties: its value says on which shard a row of the index is, and a query asks only that
+            shard. Otherwise a row is on its entity's shard, and a query asks all shards."""
 
     table: str
     properties: Mapping[str, str] = field(hash=False)
@@ -82,7 +81,7 @@ class Index:
         yield from itertools.islice(entities, limit)
 
     def _shards_of(self, wanted: Mapping[str, Any], count: int) -> Sequence[int]:
-        """Those on which rows with such values may be."""
+        """The shards that may have rows with these values."""
         if self.shard_on is None:
             return range(count)
         value = indexed(wanted.get(self.shard_on), self.properties[self.shard_on])

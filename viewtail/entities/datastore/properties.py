@@ -1,4 +1,5 @@
-"""What of an entity is compared, and where it lives: pure functions, the same for who writes, projects and asks."""
+"""How properties of entities are compared, and on which shard an entity is: pure functions for writers and readers
+alike."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def plain(value: object) -> Any:
 
 
 def indexed(value: object, kind: str) -> str | int | None:
-    """What an index holds of a property's value; None for none. Raises UnfitValueError."""
+    """The form of a property's value in an index; None if there is none. Raises UnfitValueError."""
     if value is None:
         return None
     if isinstance(value, list | dict):
@@ -70,8 +71,8 @@ def indexed(value: object, kind: str) -> str | int | None:
 
 
 def values_of(properties: Mapping[str, str], entity: Mapping[str, Any]) -> tuple[str | int, ...] | None:
-    """What an index over these properties holds of an entity; None where it lacks one. Raises what `indexed` does."""
-    found: list[str | int] = []
+    """An entity's row in an index over these properties; None if it lacks one of them. Raises UnfitValueError."""
+    row: list[str | int] = []
     for name, kind in properties.items():
         try:
             value = indexed(entity.get(name), kind)
@@ -79,8 +80,8 @@ def values_of(properties: Mapping[str, str], entity: Mapping[str, Any]) -> tuple
             raise UnfitValueError(f"{name}: {error}") from None
         if value is None:
             return None
-        found.append(value)
-    return tuple(found)
+        row.append(value)
+    return tuple(row)
 
 
 def _json_kind(value: object) -> str:
@@ -94,9 +95,9 @@ def text_of(value: object) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def is_same(one: object, other: object) -> bool:
+def is_same(value: object, other_value: object) -> bool:
     """Whether two plain values are one, of one kind: 1, 1.0 and true are not."""
-    return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other_value, option=orjson.OPT_SORT_KEYS)
 
 
 def home_of_id(entity_id: bytes, shard_count: int) -> int:

@@ -44,16 +44,15 @@ _MEND = "Make its tables: datastore.create(). The indexes come with: viewtail ru
 
 
 def shard_name(source: int, target: int) -> str:
-    """Of the deployment that keeps, on one shard, what the entities of another have there."""
+    """The name of the deployment that keeps, on shard `target`, the index rows of entities on shard `source`."""
     return f"{source}.{target}"
 
 
 def own_database(source: int, target: int, database: str) -> str:
-    """Of that deployment: its index tables and viewtail's own.
+    """The database of that deployment: its index tables and viewtail's own tables.
 
-    The target's `database` tells it from that of another DataStore on the same server. It may have 64 characters, as
-    this one: then a checksum takes the place of its end.
-    """
+    The target's `database` distinguishes it from another DataStore's on the same server. Both may have 64 characters: a
+    checksum then replaces the end of the name."""
     name = f"viewtail_from_{source}_to_{target}_{database}"
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 9]}_{crc32(name.encode()):08x}"
 
@@ -90,11 +89,11 @@ class Shards:
         return self._settings().source.mysql_address(self._urls[shard], None)
 
     def own_database(self, source: int, target: int) -> str:
-        """Of the deployment between two shards."""
+        """The database of the deployment between two shards."""
         return own_database(source, target, self.databases[target])
 
     def settings_of(self, source: int, target: int, settings: Settings) -> Settings:
-        """Of the deployment between two shards. Raises SettingsError."""
+        """The settings of the deployment between two shards. Raises SettingsError."""
         if settings.mysql.url is not None:
             raise SettingsError(
                 "index tables are on the shards that views.py names: unset url of [mysql] (VIEWTAIL_MYSQL__URL)"
@@ -125,7 +124,7 @@ class Shards:
         return self._on(shard, lambda connection: _rows(connection, statement, values))
 
     def change(self, shard: int, statement: str, values: Sequence[object] = ()) -> int:
-        """How many rows a statement changed, for `ask`'s; where a first answer was lost, only those of the second."""
+        """The number of rows that a statement changed; if the first answer was lost, those of the second attempt."""
         return self._on(shard, lambda connection: _changed(connection, statement, values))
 
     def _on(self, shard: int, work: Callable[[Connection], T]) -> T:
@@ -147,7 +146,7 @@ class Shards:
             raise session_error(error, self.address(shard), "store") from None
 
     def _refused(self, shard: int, error: pymysql.err.MySQLError) -> ViewtailError:
-        """For a statement that the server refused, and would refuse again."""
+        """The error for a statement that the server refuses, and would refuse again."""
         number = number_of(error)
         if mend_of_denial(error) is not None:
             return session_error(error, self.address(shard), "store")

@@ -123,15 +123,15 @@ class DataStore:
         return next(iter(self.get_many([entity_id])), None)
 
     def get_many(self, ids: Iterable[object]) -> list[dict[str, Any]]:
-        """Those of these that there are, in the order of the ids."""
-        return self.with_ids(dict.fromkeys(id_of(one).bytes for one in ids))
+        """The entities with these ids that exist, in the order of the ids."""
+        return self.with_ids(dict.fromkeys(id_of(key).bytes for key in ids))
 
     def with_ids(self, ids: Collection[bytes]) -> list[dict[str, Any]]:
         """`get_many` of ids as 16 bytes, each once."""
         by_shard: dict[int, list[bytes]] = {}
-        for one in ids:
-            by_shard.setdefault(home_of_id(one, self.shard_count), []).append(one)
-        found: dict[bytes, dict[str, Any]] = {}
+        for key in ids:
+            by_shard.setdefault(home_of_id(key, self.shard_count), []).append(key)
+        by_id: dict[bytes, dict[str, Any]] = {}
         for shard, of_shard in by_shard.items():
             marks = ", ".join(["%s"] * len(of_shard))
             # A text, since PyMySQL takes longer to make a datetime than all the rest of an entity.
@@ -139,8 +139,8 @@ class DataStore:
             rows = self._shards.ask(
                 shard, f"SELECT {columns} FROM {self._table(shard)} WHERE id IN ({marks})", of_shard
             )
-            found |= {row[0]: self._entity(shard, *row) for row in rows}
-        return [found[one] for one in ids if one in found]
+            by_id |= {row[0]: self._entity(shard, *row) for row in rows}
+        return [by_id[key] for key in ids if key in by_id]
 
     def delete(self, entity_id: object, *, wait: bool = False, within_s: float = 10.0) -> bool:
         """Whether this call found it there and deleted it, one that cannot be read too.
@@ -148,9 +148,9 @@ class DataStore:
         With `wait` it returns when the indexes do not have it any more. Errors are those of `put`; False may also mean
         that an answer was lost, and that it was deleted at the first attempt.
         """
-        one = id_of(entity_id).bytes
-        shard = home_of_id(one, self.shard_count)
-        deleted = self._shards.change(shard, f"DELETE FROM {self._table(shard)} WHERE id = %s", (one,))
+        key = id_of(entity_id).bytes
+        shard = home_of_id(key, self.shard_count)
+        deleted = self._shards.change(shard, f"DELETE FROM {self._table(shard)} WHERE id = %s", (key,))
         if wait:
             self._wait(shard, within_s)
         return deleted > 0
@@ -170,17 +170,17 @@ class DataStore:
         if after is not None:
             condition += " AND id > %s"
             values.append(after)
-        found: list[bytes] = []
+        ids: list[bytes] = []
         for shard in shards:
             sources = range(self.shard_count) if index.shard_on is not None else [shard]
-            one = [
+            selects = [
                 f"(SELECT id FROM {quote(self._shards.own_database(source, shard), index.table)} WHERE {condition} "
                 f"ORDER BY id LIMIT {int(limit)})"
                 for source in sources
             ]
-            rows = self._shards.ask(shard, " UNION ALL ".join(one), values * len(one))
-            found += [bytes(row[0]) for row in rows]
-        return sorted(set(found))[:limit]
+            rows = self._shards.ask(shard, " UNION ALL ".join(selects), values * len(selects))
+            ids += [bytes(row[0]) for row in rows]
+        return sorted(set(ids))[:limit]
 
     # -- as viewtail's declarations have it ----------------------------------------------------------------------
 
@@ -194,11 +194,11 @@ class DataStore:
         }
 
     def settings_of(self, shard: str, settings: Settings) -> Settings:
-        """Of one of them. Raises SettingsError."""
+        """The settings of one of its deployments. Raises SettingsError."""
         return self._shards.settings_of(*self._pair(shard), settings)
 
     def views_of(self, shard: str) -> list[View]:
-        """Of one of them."""
+        """The views of one of its deployments."""
         source, target = self._pair(shard)
         entity = Entity(f"{self._shards.databases[source]}.{TABLE}", key="id", body="body", codec=CODEC)
         return [
@@ -248,8 +248,8 @@ class DataStore:
 
     def _entity(self, shard: int, entity_id: bytes, updated: str, body: bytes) -> dict[str, Any]:
         try:
-            found = orjson.loads(zlib.decompress(body))
-            return {**found, "id": UUID(bytes=entity_id), "updated": _moment(updated)}
+            entity = orjson.loads(zlib.decompress(body))
+            return {**entity, "id": UUID(bytes=entity_id), "updated": _moment(updated)}
         except (zlib.error, orjson.JSONDecodeError, TypeError):
             raise StoreError(
                 f"the body of entity {UUID(bytes=entity_id)} on shard {shard} cannot be read: it is no {CODEC}"
@@ -267,7 +267,7 @@ class DataStore:
 
 
 def _moment(text: str) -> datetime | str:
-    """As PyMySQL gives it: what is no moment, which a lax session may write, as it is."""
+    """A datetime as PyMySQL returns it; an invalid one, which a lax session may write, stays text."""
     try:
         return datetime.fromisoformat(text)
     except ValueError:
@@ -279,7 +279,7 @@ def _moment(text: str) -> datetime | str:
 
 
 def _values(properties: Mapping[str, str]) -> RowFunction:
-    """What the view holds of a row that `_is_there`."""
+    """The function from a row that `_is_there` to the view's values."""
 
     def values(row: Mapping[str, Any]) -> tuple[str | int, ...] | str | int:
         found = values_of(properties, row["body"])

@@ -43,12 +43,11 @@ T = TypeVar("T")
 
 
 class EntityServer:
-    """Over event-sourced entities, by their tables' names.
+    """Serves event-sourced entities, by their tables' names.
 
     Args:
-        most_body_bytes: of a request.
-        forwarding: where several processes share the entities.
-    """
+        most_body_bytes: the maximum size of a request.
+        forwarding: given if several processes share the entities."""
 
     def __init__(
         self, entities: Sequence[EventSourced], *, most_body_bytes: int, forwarding: Forwarding | None = None
@@ -105,7 +104,7 @@ class EntityServer:
         )
 
     async def _of_itself(self, name: str) -> Response:
-        """What is no entity's: the probes, and what there is to ask for."""
+        """Answer a request about the server: a probe, the OpenAPI document, or the page of documentation."""
         match name:
             case "livez":
                 return json_response({"live": True})
@@ -117,10 +116,10 @@ class EntityServer:
                 return Response(self._page, headers=docs_page.HEADERS)
 
     def _entity(self, table: str) -> EventSourced:
-        found = self._entities.get(table)
-        if found is None:
+        entity = self._entities.get(table)
+        if entity is None:
             raise _unknown(f"there are no entities {table!r}", table, self._entities)
-        return found
+        return entity
 
     async def _counted(self, request: Request, entity: EventSourced, entity_id: str, name: str) -> Response:
         if self._under_way >= MOST_REQUESTS:
@@ -134,7 +133,7 @@ class EntityServer:
 
     @contextmanager
     def _room(self) -> Iterator[Callable[[int], None]]:
-        """For a body: the function is called for each piece, by its size, before it is kept. Raises Problem there."""
+        """Reserve memory for a body: the caller passes each piece's size before keeping it. That may raise Problem."""
         held = 0
 
         def take(size: int) -> None:
@@ -193,7 +192,7 @@ async def _is_answered(entity: EventSourced) -> bool:
 
 
 async def _in_thread(ask: Callable[[], T], within_s: float) -> T:
-    """What a function that waits for a server returns; its thread is left alone where that takes too long."""
+    """Run a function that waits for a server in a thread; after `within_s` the thread is left alone."""
     with move_on_after(within_s):
         return await to_thread.run_sync(ask, abandon_on_cancel=True)
     raise _late()
@@ -207,13 +206,13 @@ async def _state(request: Request, entity: EventSourced, entity_id: str) -> Resp
     check_id(entity_id)
     version = version_of(request)
     try:
-        found = await _in_thread(partial(entity.state, entity_id, version=version), ANSWER_WITHIN_S)
+        state = await _in_thread(partial(entity.state, entity_id, version=version), ANSWER_WITHIN_S)
     except ViewtailError as error:
         raise problems.of_read(error, entity.table.name) from None
-    if found is None:
+    if state is None:
         what = "no events" if version is None else f"no event of version {version}"
         raise Problem(NOT_FOUND, f"the entity has {what}")
-    return json_response({"state": found.state, "version": str(found.version)})
+    return json_response({"state": state.state, "version": str(state.version)})
 
 
 def _allowed(request: Request, *methods: str) -> Response | None:

@@ -12,17 +12,17 @@ from viewtail.settings import Settings
 
 def entities(loaded: Settings) -> list[EventSourced]:
     """The event-sourced entities that the settings name, for these settings. Raises DeclarationError."""
-    found, attribute, file = attribute_of(
+    declared, attribute, file = attribute_of(
         loaded.serve.entities,
         "Write one (docs/entities.md), or say where the entities are: VIEWTAIL_SERVE__ENTITIES=MODULE:ATTRIBUTE",
     )
     example = 'EventSourced("bank.account", {"deposit": deposit})'
-    if not isinstance(found, list | tuple) or not found:
+    if not isinstance(declared, list | tuple) or not declared:
         raise DeclarationError(f"{file}: {attribute} must be a list of entities: {attribute} = [{example}]")
-    for at, one in enumerate(found):
-        if not isinstance(one, EventSourced):
-            raise DeclarationError(f"{file}: {attribute}[{at}] is {kind_of(one)}, not entities, as {example}")
-    for name, count in Counter(one.table.name for one in found).items():
+    for at, entity in enumerate(declared):
+        if not isinstance(entity, EventSourced):
+            raise DeclarationError(f"{file}: {attribute}[{at}] is {kind_of(entity)}, not entities, as {example}")
+    for name, count in Counter(entity.table.name for entity in declared).items():
         if count > 1:
             raise DeclarationError(f"{file}: {count} of {attribute} have the table {name}; each needs one of its own")
-    return [one.with_settings(loaded) for one in found]
+    return [entity.with_settings(loaded) for entity in declared]

@@ -49,9 +49,10 @@ def _operation(
     parameters = [*shared, *operation.get("parameters", [])]
     if parameters:
         rows = (
-            f"<tr><td><code>{escape(one['name'])}</code></td><td>{one['in']}{', required' * bool(one.get('required'))}"
-            f"</td><td>{escape(one.get('description', ''))}</td></tr>"
-            for one in parameters
+            f"<tr><td><code>{escape(parameter['name'])}</code></td><td>{parameter['in']}"
+            f"{', required' * bool(parameter.get('required'))}</td>"
+            f"<td>{escape(parameter.get('description', ''))}</td></tr>"
+            for parameter in parameters
         )
         yield f"<table>{''.join(rows)}</table>"
     if "requestBody" in operation:
@@ -70,22 +71,22 @@ def _answers(operation: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 def _with_parts(document: Mapping[str, Any], schema: Any) -> dict[str, Any]:
     """A schema under '', and by their names those of components that it refers to."""
-    found: dict[str, Any] = {"": schema}
+    parts: dict[str, Any] = {"": schema}
     waiting = [schema]
     while waiting:
         for name in _references(waiting.pop()):
-            if name not in found:
-                found[name] = document["components"]["schemas"][name]
-                waiting.append(found[name])
-    return found
+            if name not in parts:
+                parts[name] = document["components"]["schemas"][name]
+                waiting.append(parts[name])
+    return parts
 
 
 def _references(schema: Any) -> Iterator[str]:
     if isinstance(schema, list):
-        for one in schema:
-            yield from _references(one)
+        for part in schema:
+            yield from _references(part)
     elif isinstance(schema, dict):
         if isinstance(schema.get("$ref"), str):
             yield schema["$ref"].rpartition("/")[2]
-        for one in schema.values():
-            yield from _references(one)
+        for part in schema.values():
+            yield from _references(part)

@@ -19,21 +19,20 @@ from viewtail.entities.serving.ring import Ring
 
 _log = structlog.get_logger("viewtail.serve")
 
-MEMBER_HEADER = "Viewtail-Member"  # of an answer: who gave it
-FORWARDED_HEADER = "Viewtail-Forwarded"  # of a request: it is handled where it came to
+MEMBER_HEADER = "Viewtail-Member"  # in an answer: the member that gave it
+FORWARDED_HEADER = "Viewtail-Forwarded"  # in a request: the member that gets it handles it
 CONNECT_WITHIN_S = 1.0
 ANSWER_WITHIN_S = 5.0
-AWAY_S = 5.0  # so long nothing is passed to a member that did not answer
+AWAY_S = 5.0  # how long nothing is forwarded to a member that did not answer
 _PASSED_HEADERS = ("Content-Type", "Cache-Control", "Retry-After", MEMBER_HEADER)
 
 
 class Forwarding:
-    """Of one member among several.
+    """Forwards requests for one member among several.
 
     Args:
-        members: the addresses of all, as http://HOST:PORT.
-        member: this process's.
-    """
+        members: the addresses of all members, as http://HOST:PORT.
+        member: this process's address."""
 
     def __init__(self, members: Sequence[str], member: str) -> None:
         self.member = member
@@ -57,20 +56,20 @@ class Forwarding:
         }
         url = httpx.URL(owner).copy_with(raw_path=request.scope["raw_path"])
         try:
-            found = await self._client.post(url, content=body, headers=headers)
+            response = await self._client.post(url, content=body, headers=headers)
         except httpx.HTTPError as error:
             self._away_until[owner] = time.monotonic() + AWAY_S
             _log.warning(
                 "a member does not answer: its commands are handled here", member=owner, error=type(error).__name__
             )
             return None
-        if found.headers.get(MEMBER_HEADER) != owner:
+        if response.headers.get(MEMBER_HEADER) != owner:
             _log.warning("another program, or another member, answers at a member's address", member=owner)
             return None
-        if found.status_code == 404:  # it has an earlier version of the entities
+        if response.status_code == 404:  # that member has an earlier version of the entities
             return None
-        passed = {name: found.headers[name] for name in _PASSED_HEADERS if name in found.headers}
-        return Response(found.content, found.status_code, passed)
+        passed = {name: response.headers[name] for name in _PASSED_HEADERS if name in response.headers}
+        return Response(response.content, response.status_code, passed)
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -98,7 +98,7 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def document(entities: Sequence[EventSourced]) -> dict[str, Any]:
-    """As JSON has it."""
+    """The OpenAPI document, as parsed JSON."""
     paths: dict[str, Any] = {}
     schemas = {**_SCHEMAS}
     for entity in entities:
@@ -162,9 +162,9 @@ def _request(name: str, command: str, handler: Handler, schemas: dict[str, Any])
     place = _NO_NAME.sub("_", f"{name}.{command}")
     while place in schemas:  # of another command, which differs in what is no part of a schema's name
         place += "_"
-    found = known.schema(f"{_PLACE}{place}.{{model}}")
-    schemas |= {f"{place}.{part}": schema for part, schema in found.pop("$defs", {}).items()}
-    schemas[place] = found
+    request_schema = known.schema(f"{_PLACE}{place}.{{model}}")
+    schemas |= {f"{place}.{part}": schema for part, schema in request_schema.pop("$defs", {}).items()}
+    schemas[place] = request_schema
     return place
 
 
@@ -186,7 +186,7 @@ def _problems(kinds: Sequence[Kind]) -> dict[str, Any]:
     by_status: dict[str, list[str]] = {}
     for kind in kinds:
         by_status.setdefault(str(kind.status), []).append(kind.title)
-    found = {status: _json("Problem", ". ".join(titles), MEDIA_TYPE) for status, titles in by_status.items()}
-    unavailable = found[str(problems.UNAVAILABLE.status)]
+    responses = {status: _json("Problem", ". ".join(titles), MEDIA_TYPE) for status, titles in by_status.items()}
+    unavailable = responses[str(problems.UNAVAILABLE.status)]
     unavailable["headers"] = {"Retry-After": {"description": "In seconds.", "schema": {"type": "integer"}}}
-    return found
+    return responses

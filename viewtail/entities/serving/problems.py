@@ -1,4 +1,4 @@
-"""What a caller is told when a request fails: problem details (RFC 9457), of one shape, without anybody's values."""
+"""The answers to failed requests: problem details (RFC 9457), all of one shape, without users' values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RETRY_AFTER_S = 1
 
 
 class Kind(NamedTuple):
-    """Of a problem. `name` is the end of its `type`, a URN that never changes."""
+    """The kind of a problem. `name` is the end of its `type`, a URN that never changes."""
 
     status: int
     name: str
@@ -34,7 +34,7 @@ class Kind(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """Its `type`."""
+        """The problem's `type`."""
         return f"urn:viewtail:problem:{self.name}"
 
 
@@ -78,7 +78,7 @@ class Problem(Exception):
         }
 
     def response(self) -> Response:
-        """Its body and headers."""
+        """The response with its body and headers."""
         return json_response(self.body(), self.kind.status, {"Content-Type": MEDIA_TYPE, **self._headers})
 
 
@@ -90,7 +90,7 @@ def json_response(body: Any, status: int = 200, headers: Mapping[str, str] | Non
 
 
 def of(error: ViewtailError, what: str) -> Problem:
-    """For a caller. What only an operator should read is logged; `what` names the entity's table and the command."""
+    """The problem for a caller. Details for operators are logged; `what` names the entity's table and the command."""
     if isinstance(error, RefusedError):
         return Problem(REFUSED, str(error))
     if isinstance(error, UsedCommandIdError):
@@ -116,7 +116,7 @@ _SEND_AGAIN = (
 
 
 def of_read(error: ViewtailError, what: str) -> Problem:
-    """As `of`, for one who asked for a state."""
+    """The problem for a caller that asked for a state; otherwise as `of`."""
     return unavailable(error, what, "Ask again, later") if isinstance(error, TemporaryError) else of(error, what)
 
 
@@ -129,7 +129,7 @@ def unavailable(error: TemporaryError, what: str, then: str) -> Problem:
 
 
 def of_fault(error: Exception, what: str) -> Problem:
-    """For an error that nobody expected. Its text stays out, of the log too: nobody knows what it holds."""
+    """The problem for an unexpected error. Its text is not even logged, since it may contain values."""
     _log.error(
         "a fault in viewtail; please report this line", request=what, error=type(error).__name__ + place_of(error)
     )

@@ -35,12 +35,12 @@ def segments_of(request: Request) -> list[str]:
     if _ESCAPE.search(raw):
         raise Problem(BAD_REQUEST, "the path has a % that two hexadecimal digits do not follow")
     try:
-        found = [unquote_to_bytes(part).decode() for part in raw.split(b"/")[1:]]
+        segments = [unquote_to_bytes(part).decode() for part in raw.split(b"/")[1:]]
     except UnicodeDecodeError:
         raise Problem(BAD_REQUEST, "the path is not UTF-8") from None
-    if "\0" in "".join(found):
+    if "\0" in "".join(segments):
         raise Problem(BAD_REQUEST, "the path has a NUL character")
-    return found
+    return segments
 
 
 def check_id(entity_id: str) -> None:
@@ -50,7 +50,7 @@ def check_id(entity_id: str) -> None:
 
 
 def version_of(request: Request) -> int | None:
-    """Of ?version=N; None without one. Raises Problem."""
+    """The version in ?version=N; None if there is none. Raises Problem."""
     try:
         query = parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="strict")
     except (UnicodeDecodeError, ValueError):
@@ -119,7 +119,9 @@ async def _discard(request: Request, most_bytes: int) -> None:
 def object_of(body: bytes) -> dict[str, Any]:
     """The JSON object that a body is. Raises Problem; numbers are as they were sent, or refused later."""
     try:
-        found = json.loads(body.decode(), object_pairs_hook=_without_twins, parse_int=_whole, parse_constant=_no_number)
+        parsed = json.loads(
+            body.decode(), object_pairs_hook=_without_twins, parse_int=_whole, parse_constant=_no_number
+        )
     except UnicodeDecodeError:
         raise Problem(BAD_REQUEST, "the request is not UTF-8") from None
     except RecursionError:
@@ -127,18 +129,18 @@ def object_of(body: bytes) -> dict[str, Any]:
     except ValueError as error:
         where = f" at byte {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
         raise Problem(BAD_REQUEST, f"the request is not JSON{where}") from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise Problem(INVALID, "the request must be a JSON object, e.g. {}")
-    if _is_deeper(found, MOST_DEPTH):
+    if _is_deeper(parsed, MOST_DEPTH):
         raise _too_deep()
-    return found
+    return parsed
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise Problem(INVALID, "an object of the request has two members of one name")
-    return found
+    return members
 
 
 def _whole(digits: str) -> int | float:
@@ -169,4 +171,4 @@ def _is_deeper(value: Any, most: int) -> bool:
     if most == 0:
         return True
     inner = value.values() if isinstance(value, dict) else value
-    return any(_is_deeper(one, most - 1) for one in inner)
+    return any(_is_deeper(element, most - 1) for element in inner)

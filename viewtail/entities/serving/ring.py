@@ -1,8 +1,7 @@
-"""Which process has an entity: a hash ring over the members of a static list.
+"""Assigns entities to processes: a hash ring over a static list of members.
 
-Nothing depends on it but speed: the table's unique keys keep every answer right, whoever handles a command. A member
-that joins or leaves the list moves about its own share of the entities, and no others.
-"""
+It only affects speed: the table's unique keys keep every answer right, whichever process handles a command. A member
+that joins or leaves the list moves about its own share of the entities, and no others."""
 
 from __future__ import annotations
 
@@ -10,11 +9,11 @@ from bisect import bisect
 from collections.abc import Iterable
 from hashlib import blake2b
 
-_POINTS = 128  # of a member: shares differ by about a tenth
+_POINTS = 128  # per member: shares differ by about a tenth
 
 
 class Ring:
-    """The same for every process that has the same members, in whichever order."""
+    """A hash ring; it is the same in every process with the same members, in any order."""
 
     def __init__(self, members: Iterable[str]) -> None:
         points = sorted((_hash(member, str(at)), member) for member in set(members) for at in range(_POINTS))

@@ -28,8 +28,8 @@ from viewtail.entities.worker import MOST_COMMANDS
 
 _log = structlog.get_logger("viewtail.serve")
 
-ORIGIN_HEADER = "viewtail-command"  # of a reply: TOPIC/PARTITION/OFFSET of its command
-FINISH_WITHIN_S = 30.0  # what was consumed, at a stop; otherwise it is consumed again
+ORIGIN_HEADER = "viewtail-command"  # in a reply: TOPIC/PARTITION/OFFSET of its command
+FINISH_WITHIN_S = 30.0  # time at a stop to finish what was consumed; otherwise it is consumed again
 _TOO_LARGE = "the response is larger than a message may be; ask for it over HTTP, under the same key"
 _NAMES = frozenset({"entity", "id", "command", "idempotency_key", "request"})
 _CONSUMER = {
@@ -57,7 +57,8 @@ class _Reply:
     body: dict[str, Any]
 
     def smaller(self) -> _Reply | None:
-        """Without what may be large: the response first, then the key, which another program chose."""
+        """The reply without a large part: first without the response, then without the key, which another program
+        chose."""
         if "response" in self.body:
             kept = {name: value for name, value in self.body.items() if name != "response"}
             return replace(self, body={**kept, "detail": _TOO_LARGE})
@@ -65,12 +66,11 @@ class _Reply:
 
 
 class CommandsTopic:
-    """One process of a consumer group.
+    """Handles commands of a topic, as one process of a consumer group.
 
     Args:
         client: librdkafka's settings of the cluster.
-        commands, replies: topics; both must be there.
-    """
+        commands, replies: topics; both must exist."""
 
     def __init__(
         self, entities: Sequence[EventSourced], client: Mapping[str, Any], *, commands: str, replies: str, group: str
@@ -82,10 +82,9 @@ class CommandsTopic:
         self._workers = {entity.table.name: entity.worker(patience_s=math.inf) for entity in entities}
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop`. Raises StoreError where a table or the topic of replies cannot be used.
+        """Handle commands until `stop` is set. Raises StoreError if a table or the topic of replies cannot be used.
 
-        Raises StoreUnavailableError where Kafka cannot.
-        """
+        Raises StoreUnavailableError if Kafka cannot be used."""
         self._consumer.subscribe([self._commands])
         try:
             while not stop.is_set():
@@ -109,7 +108,7 @@ class CommandsTopic:
                 raise StoreError(f"the topic {topic} cannot be used: {found.error.str()}. Create it, or grant it")
 
     def _handle(self, consumed: Sequence[Message], stop: threading.Event) -> None:
-        messages = [one for one in consumed if self._is_whole(one)]
+        messages = [message for message in consumed if self._is_whole(message)]
         asked: list[tuple[Message, Command | None, Future[Answer] | Problem]] = []
         for message in messages:
             try:
@@ -117,8 +116,10 @@ class CommandsTopic:
                 asked.append((message, command, self._submitted(table, command, stop)))
             except Problem as problem:
                 asked.append((message, None, problem))
-        self._wait([one for _, _, one in asked if isinstance(one, Future)], stop)
-        self._reply([_Reply(one, one.key(), _body(command, answered)) for one, command, answered in asked], stop)
+        self._wait([answered for _, _, answered in asked if isinstance(answered, Future)], stop)
+        self._reply(
+            [_Reply(message, message.key(), _body(command, answered)) for message, command, answered in asked], stop
+        )
         self._commit(messages)
 
     def _is_whole(self, message: Message) -> bool:
@@ -148,7 +149,7 @@ class CommandsTopic:
             raise problems.of(error, table) from None
 
     def _submitted(self, table: str, command: Command, stop: threading.Event) -> Future[Answer]:
-        """Where too many wait, it waits for them."""
+        """Submit a command; while too many wait, wait for them."""
         while True:
             future = self._workers[table].submit(command)
             if not future.done() or not isinstance(future.exception(), WorkerBusyError):
@@ -203,7 +204,7 @@ class CommandsTopic:
                 return
 
     def _again(self, reply: _Reply, error: KafkaError) -> _Reply:
-        """What is sent instead of a reply that was not taken."""
+        """The reply to send in place of one that the broker refused."""
         if (mend := _REFUSALS.get(error.code())) is not None:
             raise StoreError(f"the topic {self._replies} does not take replies: {error.str()}. {mend}")
         if error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
@@ -226,12 +227,12 @@ class CommandsTopic:
                 offsets=[TopicPartition(topic, part, offset) for (topic, part), offset in offsets.items()],
                 asynchronous=False,
             )
-        except KafkaException as error:  # whoever has the partition now consumes them again
+        except KafkaException as error:  # the partition's present owner consumes them again
             _log.warning("offsets were not committed", error=error.args[0].str())
 
 
 def _body(command: Command | None, answered: Future[Answer] | Problem) -> dict[str, Any]:
-    """Of a reply. Raises the error where nothing was decided."""
+    """The body of a reply. Raises the error if nothing was decided."""
     if command is None:
         assert isinstance(answered, Problem)
         return answered.body()
