@@ -62,7 +62,7 @@ def world(mysql_server: Server, redis_server: Server, elasticsearch_server: Serv
 
 
 @pytest.fixture
-def deployment(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+def catalog(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     (tmp_path / "planted_views.py").write_text(VIEWS)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
