@@ -44,7 +44,7 @@ from ingest.binlog.mariadb_types import declared
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.row_decoder import Decoder
 from ingest.binlog.source import _watermark_table
-from ingest.binlog.table_readers import TableReader, TableReaders
+from ingest.binlog.table_readers import TableReader, TableReaders, Wanted
 from ingest.binlog.transaction_layouts import BEGIN_TAIL
 from tests.support.fuzz_corpus import HEAD, OWN, Corpus, Key, corpora
 from viewtail.changes.batches import DELETE, INSERT, UPDATE, Batch, Followed, Row, Unreadable
@@ -325,8 +325,8 @@ class Walk(Dispatcher):
     readers: ClassVar[dict[tuple[bytes, str, object], TableReader]] = {}
     learns = False  # such ones
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, wanted: Wanted, **options: Any) -> None:
+        super().__init__(wanted, **options)
         self._common.take = self._counted(self._common.take)  # type: ignore[method-assign]
         self._tables.__class__ = _ReadersThatDecodeTwice
 
@@ -406,15 +406,15 @@ class Outcome:
 
 
 def dispatcher(corpus: Corpus, spool_bytes: int, start: int = _START) -> Walk:
-    return Walk(
+    wanted = Wanted(
         followed=corpus.followed,
         watermark=_watermark_table(OWN),
         own_schemas=frozenset({OWN}),
-        after=BinlogPosition(epoch=1, file=_FILE, end=start, start=start),
-        has_checksums=True,
         spool_bytes=spool_bytes,
         max_event_bytes=1 << 20,
     )
+    after = BinlogPosition(epoch=1, file=_FILE, end=start, start=start)
+    return Walk(wanted, after=after, has_checksums=True)
 
 
 def feed(made: Input, data: bytes, spool_bytes: int, ends: Sequence[int] = ()) -> Outcome:
