@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from projectors.stores import Sink, Swapping, publisher
 from projectors.stores.elasticsearch import sink as search_sink
@@ -25,6 +26,8 @@ from projectors.stores.redis.leaving import RedisLeftover
 from projectors.stores.redis.leaving import place_of as redis_place
 from projectors.stores.redis.places import RedisPlaces
 from projectors.stores.redis.swapping import KeySwapping
+from projectors.stores.topics import consuming
+from projectors.stores.topics.admin import Topics
 from projectors.stores.topics.leaving import TopicLeftover
 from projectors.stores.topics.places import TopicPlaces
 from projectors.stores.topics.rules import transactional_id
@@ -198,6 +201,28 @@ def test_of_two_that_claim_a_place_at_once_one_gets_it(two: Deployments) -> None
     assert refused.keys() == {"1a", "2b"}
     for view in two.views:
         assert sum(view in why for why in refused.values()) == 1, refused
+
+
+@pytest.mark.parametrize("two", ["kafka"], indirect=True)
+def test_nobody_takes_a_topic_while_an_open_transaction_may_hide_its_owner(
+    two: Deployments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(two.store, KafkaOne)
+    monkeypatch.setattr(consuming, "ASK_WITHIN_S", 2.0)
+    Topics(two.store.client()).make_positions("viewtail_positions")
+    name = f"killed.{two.store.person.id}"
+    killed = Producer({**two.store.client(), "transactional.id": f"viewtail.{name}", "transaction.timeout.ms": 300_000})
+    killed.init_transactions(20)
+    killed.begin_transaction()
+    killed.produce("viewtail_positions", b"{}", name.encode(), 0)
+    killed.flush(20)
+    first, second = two.sink(two.claimant("1a")), two.sink(two.claimant("2b"))
+    for sink in (first, second):
+        with pytest.raises(StoreUnavailableError, match="another pipeline's transaction is open"):
+            sink.prepare()
+    killed.abort_transaction(20)
+    assert set(two.prepared(second)) == set(two.views)
+    assert two.prepared(first) == {}
 
 
 def test_who_lost_a_place_notices_before_it_writes_again(two: Deployments, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ class TopicClaims:
         free: dict[str, PresentTopic] = {}
         if self.claimant is None:
             return refused, free
-        claims = owners.read(self.client)
+        claims = owners.read(self.client, {self.views[view].view.name for view in topics})
         for view, topic in topics.items():
             bound = self.views[view]
             of_topic = owners.of_topic(claims, bound.view.name, topic.id)

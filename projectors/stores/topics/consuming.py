@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -11,6 +13,7 @@ from viewtail.changes.errors import RETRIES, StoreUnavailableError
 from viewtail.servers.brokers import ASK_WITHIN_S
 from viewtail.servers.consuming import CONSUMER, waiting
 
+LOOK_AFTER_S = 1.0  # other pipelines' transactions are usually open only for milliseconds
 _MESSAGES_A_CALL = 10_000
 
 _QUICK = {"fetch.wait.max.ms": 10}  # a broker reports the end after it has waited this long for more
@@ -35,3 +38,33 @@ def to_the_end(consumer: Consumer, partition: TopicPartition) -> Iterator[Messag
                 return
             else:
                 raise KafkaException(error)
+
+
+def settled_ends(
+    client: Mapping[str, Any], consumer: Consumer, name: str, end: int, is_wanted: Callable[[Message], bool]
+) -> tuple[int, int]:
+    """The first offset of the topic `name` and the end of what can be read, once no wanted message is hidden before
+    `end`. Raises StoreUnavailableError while an open transaction hides one."""
+    began = time.monotonic()
+    deadline, may_look = began + ASK_WITHIN_S, began + LOOK_AFTER_S
+    while True:
+        low, high = consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=ASK_WITHIN_S)
+        if high >= end:
+            return low, high
+        if time.monotonic() > may_look:
+            if not _is_hidden(client, TopicPartition(name, 0, high), is_wanted):
+                return low, high
+            may_look = deadline  # check once more at the end: the hidden records may be aborted or committed by then
+        if time.monotonic() > deadline:
+            raise StoreUnavailableError(
+                f"Kafka: another pipeline's transaction is open in {name}, so what was written there since cannot be "
+                "read: that pipeline was killed while it committed. It ends when that pipeline runs again, or after "
+                f"transaction.timeout.ms. {RETRIES}"
+            )
+        time.sleep(0.05)
+
+
+def _is_hidden(client: Mapping[str, Any], start: TopicPartition, is_wanted: Callable[[Message], bool]) -> bool:
+    """Whether a wanted message, committed or aborted, follows the start of an open transaction."""
+    with closing(consumer_of(client, **{"isolation.level": "read_uncommitted"})) as consumer:
+        return any(map(is_wanted, to_the_end(consumer, start)))

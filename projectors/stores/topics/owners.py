@@ -6,18 +6,18 @@ creates it again may have it. positions.py reads other records of the same topic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from projectors.stores.owners import Claimant, PlaceOwner
-from projectors.stores.topics.consuming import consumer_of, to_the_end
+from projectors.stores.topics.consuming import consumer_of, settled_ends, to_the_end
 from viewtail.changes.published import POSITIONS
-from viewtail.servers.brokers import ASK_WITHIN_S, Broker, failed
+from viewtail.servers.brokers import Broker, failed
 
 MEND = "Publish under another name"
 _BEGIN = b'{"owner_of":'  # how a claim's key begins; keys of positions begin with the name of a database
@@ -58,32 +58,46 @@ class TopicClaim:
         )
 
 
-def read(client: Mapping[str, Any]) -> list[TopicClaim]:
-    """All claims, released ones too; the first claim of each topic comes first."""
+def read(client: Mapping[str, Any], topics: Collection[str]) -> list[TopicClaim]:
+    """The claims of these topics, released ones too; the first claim of each topic comes first.
+
+    Raises StoreUnavailableError while another pipeline's open transaction hides one: who owns a topic is not known
+    then, and two deployments must not both take it."""
     by_key: dict[bytes, TopicClaim] = {}
+    (end,) = Broker(client).end_offsets(POSITIONS, 1)
     with closing(consumer_of(client)) as consumer:
         try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(POSITIONS, 0), timeout=ASK_WITHIN_S)
+            low, high = settled_ends(client, consumer, POSITIONS, end, lambda message: _topic(message) in topics)
             if low == high:
                 return []
             for message in to_the_end(consumer, TopicPartition(POSITIONS, 0, low)):
-                key = message.key()
-                if key is not None and key.startswith(_BEGIN) and (claim := _claim(key, message.value())) is not None:
-                    by_key.pop(key, None)  # the position of a key is that of its newest record
-                    by_key[key] = claim
+                if _topic(message) in topics and (claim := _claim(message)) is not None:
+                    by_key.pop(claim.key, None)  # the position of a key is that of its newest record
+                    by_key[claim.key] = claim
         except KafkaException as error:
             raise failed(error, f"reading {POSITIONS}") from None
     return list(by_key.values())
 
 
-def _claim(key: bytes, value: bytes | None) -> TopicClaim | None:
+def _topic(message: Message) -> str | None:
+    """The topic that a record claims; None: it is no claim."""
+    key = message.key()
+    if key is None or not key.startswith(_BEGIN):
+        return None
     try:
-        parsed, of = orjson.loads(value or b"{}"), orjson.loads(key)
+        return str(orjson.loads(key)["owner_of"])
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _claim(message: Message) -> TopicClaim | None:
+    try:
+        parsed = orjson.loads(message.value() or b"{}")
         owner = PlaceOwner.of_json(parsed.get("owner"))
         if owner is None:
             return None
         return TopicClaim(
-            topic=str(of["owner_of"]),
+            topic=str(_topic(message)),
             topic_id=str(parsed["topic_id"]),
             owner=owner,
             writer=str(parsed["writer"]),
@@ -95,7 +109,7 @@ def _claim(key: bytes, value: bytes | None) -> TopicClaim | None:
 
 def claims_of(client: Mapping[str, Any], topic: str, topic_id: str) -> list[TopicClaim]:
     """The claims of an existing topic, the first one first."""
-    return of_topic(read(client), topic, topic_id) if POSITIONS in Broker(client).partitions() else []
+    return of_topic(read(client, [topic]), topic, topic_id) if POSITIONS in Broker(client).partitions() else []
 
 
 def of_topic(claims: Iterable[TopicClaim], topic: str, topic_id: str) -> list[TopicClaim]:

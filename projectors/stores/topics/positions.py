@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from projectors.stores.topics.consuming import consumer_of, to_the_end
-from viewtail.changes.errors import RETRIES, StoreError, StoreUnavailableError
+from projectors.stores.topics.consuming import consumer_of, settled_ends, to_the_end
+from viewtail.changes.errors import StoreError
 from viewtail.changes.published import Published
 from viewtail.servers.brokers import ASK_WITHIN_S, Broker, failed
 
-LOOK_AFTER_S = 1.0  # other pipelines' transactions are usually open only for milliseconds
 _FIRST_LOOK = 1_000  # offsets before the end, where the pipeline's last record usually is
 
 
@@ -24,7 +22,11 @@ def last_published(client: Mapping[str, Any], topics: Broker, name: str, key: by
     The caller has fenced every other writer of it. Raises StoreUnavailableError while another pipeline's open
     transaction hides records of this one."""
     (end,) = topics.end_offsets(name, 1)
-    return _read(client, name, key, lambda consumer: _ends(client, consumer, name, end, key))
+
+    def settled(consumer: Consumer) -> tuple[int, int]:
+        return settled_ends(client, consumer, name, end, lambda message: message.key() == key)
+
+    return _read(client, name, key, settled)
 
 
 def seen_published(client: Mapping[str, Any], name: str, key: bytes) -> Published | None:
@@ -49,33 +51,6 @@ def _read(
         return None if value is None else Published.from_json(value)
     except ValueError as error:
         raise StoreError(f"Kafka: the record {key.decode()} of the topic {name} cannot be read: {error}") from None
-
-
-def _ends(client: Mapping[str, Any], consumer: Consumer, name: str, end: int, key: bytes) -> tuple[int, int]:
-    """The first offset and the end of what can be read, once nothing of this pipeline is hidden after that end."""
-    began = time.monotonic()
-    deadline, may_look = began + ASK_WITHIN_S, began + LOOK_AFTER_S
-    while True:
-        low, high = consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=ASK_WITHIN_S)
-        if high >= end:
-            return low, high
-        if time.monotonic() > may_look:
-            if not _is_hidden(client, TopicPartition(name, 0, high), key):
-                return low, high
-            may_look = deadline  # check once more at the end: the hidden records may be aborted or committed by then
-        if time.monotonic() > deadline:
-            raise StoreUnavailableError(
-                f"Kafka: another pipeline's transaction is open in {name}, so what this one wrote since cannot be "
-                "read: that pipeline was killed while it committed. It ends when that pipeline runs again, or after "
-                f"transaction.timeout.ms. {RETRIES}"
-            )
-        time.sleep(0.05)
-
-
-def _is_hidden(client: Mapping[str, Any], start: TopicPartition, key: bytes) -> bool:
-    """Whether records of the pipeline, committed or aborted, follow the start of an open transaction."""
-    with closing(consumer_of(client, **{"isolation.level": "read_uncommitted"})) as consumer:
-        return _newest(consumer, start, key) is not None
 
 
 def _newest(consumer: Consumer, start: TopicPartition, key: bytes) -> bytes | None:
