@@ -36,7 +36,7 @@ from projectors.proving.cascades import Cascades, followed_parents
 from projectors.proving.recent import RecentKeys
 from projectors.proving.view_lock import ViewLock
 from projectors.publishing import PublishingPipeline
-from projectors.stores import Store, guarded, publisher
+from projectors.stores import Sink, Store, guarded, publisher
 from projectors.stores.registry import store_named
 from projectors.view_life import BackfillGate, FitsFrom, ViewLife
 from projectors.views import BoundView
@@ -152,41 +152,24 @@ def open_run(
 
     Views that are `held_back` wait: the table as they need it is newer than the changes that come first.
     """
-    history, database = catalog.history(identity), catalog.database
-    store = store_named(identity.store)
-    found = copies.placed(catalog, identity.name, store, catalog.views_of(identity.store))
-    views = found.views
-    sink, offsets = store.with_offsets(catalog.access(store), views, identity.name)
-    session = catalog.session()
+    store, history = store_named(identity.store), catalog.history(identity)
+    placed = copies.placed(catalog, identity.name, store, catalog.views_of(identity.store))
     with ExitStack() as on_failure:
-        for give_up in (session.close, sink.close, offsets.abandon):
-            on_failure.callback(give_up)
-        taken = offsets.take()
-        taken_from = owners.took(session, database, taken.owner)
-        states = ViewStates(session, database, identity.name)
+        taken = _take(catalog, identity, store, placed.views, on_failure)
         asked = history.reader({}, {})
-        records = _records(asked, states, views)
-        halted = {name for name, record in records.items() if record.state in GETS_NOTHING}
-        if (guard := guarded(sink)) is not None:
-            guard.leave_alone(halted)
-        running = [view for view in views if view.id not in held_back | halted]
-        followed = _followed(store, running, states)
-        is_cleaned = catalog.servers.is_cleaned and guard is not None
-        recent, cascades = RecentKeys(), Cascades((), (), ())
-        if is_cleaned:
-            cascades = _cascades(history, running, followed)
-        projections = _projections(store, running, followed, asked)
-        life = _life(catalog, session, views, states, records, projections, held_back, fits_from)
-        letters = DeadLetters(session, database, views, states.ids)
+        states = ViewStates(taken.session, catalog.database, identity.name)
+        kept = _kept(states, taken.sink, asked, store, placed.views, held_back)
+        is_cleaned = catalog.servers.is_cleaned and guarded(taken.sink) is not None
+        recent = RecentKeys()
+        cascades = _cascades(history, kept.running, kept.followed) if is_cleaned else Cascades((), (), ())
+        life = _life(catalog, taken.session, placed.views, kept, _projections(store, kept, asked), held_back, fits_from)
+        letters = DeadLetters(taken.session, catalog.database, placed.views, states.ids)
         letters.load()
-        source = history.reader(followed, life.fits_from)
-        make: Callable[..., Pipeline] = PublishingPipeline
-        if publisher(sink) is None:
-            make = partial(GuardedPipeline, derived=_derived(source, history.open_session, running, stop))
-        pipeline = make(
+        source = history.reader(kept.followed, life.fits_from)
+        pipeline = _loop(taken.sink, source, history, kept.running, stop)(
             source=source,
-            sink=sink,
-            offsets=offsets,
+            sink=taken.sink,
+            offsets=taken.offsets,
             life=life,
             dead_letters=letters,
             watermarks=_watermarks(catalog, identity, taken.owner, stop),
@@ -197,23 +180,84 @@ def open_run(
             limits=catalog.servers.limits,
             observers=[recent, cascades] if is_cleaned else [],
         )
-        offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
-        offset = from_topic.begin(pipeline.source, states, records, offset) or offset
+        offset = _offset(source, taken, history.epoch, kept)
         on_failure.pop_all()
     return PipelineRun(
         catalog=catalog,
         identity=identity,
         owner=taken.owner,
-        session=session,
+        session=taken.session,
         life=life,
         pipeline=pipeline,
         offset=offset,
-        taken_from=taken_from,
+        taken_from=taken.taken_from,
         stop=stop,
-        copies=found.copies,
+        copies=placed.copies,
         recent=recent,
         cascades=cascades,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """What nobody else has while this process owns the pipeline."""
+
+    session: OwnSession
+    sink: Sink
+    offsets: OffsetStore
+    owner: Owner
+    position: Position | None
+    taken_from: str | None
+
+
+def _take(
+    catalog: Catalog, identity: PipelineId, store: Store, views: list[BoundView], on_failure: ExitStack
+) -> _Taken:
+    """Raise the fence; `on_failure` gives up again what was opened."""
+    sink, offsets = store.with_offsets(catalog.access(store), views, identity.name)
+    session = catalog.session()
+    for give_up in (session.close, sink.close, offsets.abandon):
+        on_failure.callback(give_up)
+    taken = offsets.take()
+    taken_from = owners.took(session, catalog.database, taken.owner)
+    return _Taken(
+        session=session, sink=sink, offsets=offsets, owner=taken.owner, position=taken.position, taken_from=taken_from
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """The states of the pipeline's views, and what those that get changes follow."""
+
+    states: ViewStates
+    records: Mapping[str, ViewRecord]
+    running: list[BoundView]
+    followed: dict[tuple[str, str], Followed]
+
+
+def _kept(
+    states: ViewStates,
+    sink: Sink,
+    source: Source,
+    store: Store,
+    views: Sequence[BoundView],
+    held_back: frozenset[str],
+) -> _Kept:
+    records = _records(source, states, views)
+    halted = {name for name, record in records.items() if record.state in GETS_NOTHING}
+    if (guard := guarded(sink)) is not None:
+        guard.leave_alone(halted)
+    running = [view for view in views if view.id not in held_back | halted]
+    return _Kept(states=states, records=records, running=running, followed=_followed(store, running, states))
+
+
+def _loop(
+    sink: Sink, source: Source, history: History, views: Sequence[BoundView], stop: threading.Event
+) -> Callable[..., Pipeline]:
+    """The kind of loop that writes to this sink."""
+    if publisher(sink) is not None:
+        return PublishingPipeline
+    return partial(GuardedPipeline, derived=_derived(source, history.open_session, views, stop))
 
 
 def _followed(store: Store, views: Sequence[BoundView], states: ViewStates) -> dict[tuple[str, str], Followed]:
@@ -239,23 +283,22 @@ def _life(
     catalog: Catalog,
     session: Session,
     views: Sequence[BoundView],
-    states: ViewStates,
-    records: Mapping[str, ViewRecord],
+    kept: _Kept,
     projections: Projections,
     held_back: frozenset[str],
     fits_from: FitsFrom | None,
 ) -> ViewLife:
     return ViewLife(
         views={view.id: view for view in views},
-        held_back=held_back & records.keys(),
+        held_back=held_back & kept.records.keys(),
         left_out=catalog.left_out,
-        states=states,
+        states=kept.states,
         projections=projections,
         misfit=catalog.misfit,
         fits_from={} if fits_from is None else fits_from,
         gate=BackfillGate(lambda view: ViewLock(session, catalog.database, view).taken()),
         seen={view.id: State.HALTED for view in catalog.left_out}
-        | {name: record.state for name, record in records.items()},
+        | {name: record.state for name, record in kept.records.items()},
     )
 
 
@@ -297,24 +340,21 @@ def _derived(
     return DerivedReader(open_source, lambda *_: False, stop)
 
 
-def _projections(
-    store: Store, views: list[BoundView], followed: dict[tuple[str, str], Followed], source: Source
-) -> Projections:
+def _projections(store: Store, kept: _Kept, source: Source) -> Projections:
     if source.is_compacted():
-        return NewestOnly(views, followed)  # topics are not published from topics
-    return projections_for(store, views, followed)
+        return NewestOnly(kept.running, kept.followed)  # topics are not published from topics
+    return projections_for(store, kept.running, kept.followed)
 
 
-def _offset(
-    source: Source, offsets: OffsetStore, saved: Position | None, epoch: int, records: Mapping[str, ViewRecord]
-) -> Position:
+def _offset(source: Source, taken: _Taken, epoch: int, kept: _Kept) -> Position:
     """Where to begin: the saved offset, whose set of transactions tells the place when it is of an earlier epoch.
 
-    With none, and where every view is backfilled again (a new history), the stream's present end.
+    With none, and where every view is backfilled again (a new history), the stream's present end. Views that are
+    filled from the stream itself begin before that.
     """
-    is_needed = any(record.state not in GETS_NOTHING | {State.NEW} for record in records.values())
-    if saved is not None and (saved.epoch == epoch or is_needed):
-        return saved
-    now = source.now()
-    offsets.save(now)
-    return now
+    is_needed = any(record.state not in GETS_NOTHING | {State.NEW} for record in kept.records.values())
+    offset = taken.position
+    if offset is None or (offset.epoch != epoch and not is_needed):
+        offset = source.now()
+        taken.offsets.save(offset)
+    return from_topic.begin(source, kept.states, kept.records, offset) or offset
