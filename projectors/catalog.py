@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +13,7 @@ from ingest.canonical import Descriptions, is_denied
 from offsets import deployments, epochs, schema
 from offsets.keepers import kept_elsewhere, known_views
 from offsets.mysql import OwnSession, saved_position
-from offsets.views import GETS_NOTHING, ViewStates, places_ours
+from offsets.views import GETS_NOTHING, ViewRecord, ViewStates, places_ours
 from projectors.binding import bind, declaration_hash, named_columns
 from projectors.servers import Servers
 from projectors.stores import Store
@@ -216,21 +216,27 @@ class Catalog:
 # -- binding ------------------------------------------------------------------------------------------------------
 
 
+_PATTERNS = (
+    "each # stands for a digit, and several tables are read as one only where they are polled; "
+    "set VIEWTAIL_SOURCE__MODE=poll, or declare an entity and a view for each table"
+)
+_READ_BACK = (
+    "its rows are made of several cells, which are read again at each change, and only a source that tails the "
+    "binlog says when a SELECT shows a change; "
+    "set VIEWTAIL_SOURCE__URL to the MySQL server, mode binlog; or declare a view for each column (only=)"
+)
+
+
 def check_source(kind: SourceKind, views: Sequence[View]) -> None:
     """Raises DeclarationError for views that a source of this kind cannot keep."""
-    wrong = [] if kind.has_patterns else [view for view in views if view.entity.is_pattern]
+    wrong = []
+    for view in views:
+        if view.entity.is_pattern and not kind.has_patterns:
+            wrong.append(f"view {view.id}: {view.entity.table}: {_PATTERNS}")
+        if view.entity.columns_by is not None and not kind.can_read_back:
+            wrong.append(f"view {view.id}: {_READ_BACK}")
     if wrong:
-        why = "each # stands for a digit, and several tables are read as one only where they are polled"
-        mend = "set VIEWTAIL_SOURCE__MODE=poll, or declare an entity and a view for each table"
-        raise DeclarationError("\n".join(f"view {one.id}: {one.entity.table}: {why}; {mend}" for one in wrong))
-    wrong = [] if kind.can_read_back else [view for view in views if view.entity.columns_by is not None]
-    if wrong:
-        why = (
-            "its rows are made of several cells, which are read again at each change, and only a source that tails the "
-            "binlog says when a SELECT shows a change"
-        )
-        mend = "set VIEWTAIL_SOURCE__URL to the MySQL server, mode binlog; or declare a view for each column (only=)"
-        raise DeclarationError("\n".join(f"view {one.id}: {why}; {mend}" for one in wrong))
+        raise DeclarationError("\n".join(wrong))
 
 
 def bound_to_tables(servers: Servers, views: Sequence[View]) -> Catalog:
@@ -278,21 +284,30 @@ def _misfits(servers: Servers, views: Sequence[View]) -> dict[str, tuple[str, li
         raise
     except ViewtailError:
         return {}
-    found = {}
+    of_view: dict[str, dict[str, ViewRecord]] = {}
+    for (pipeline, name), record in known.items():
+        of_view.setdefault(name, {})[pipeline] = record
+    reasons = {}
     for view in views:
-        records = {pipeline: record for (pipeline, name), record in known.items() if name == view.id}
-        why = catalog.misfit(view) if records else None
-        if why is None:
-            continue
-        if all(record.state in GETS_NOTHING for record in records.values()):
-            found[view.id] = ("", list(records))
-        elif declaration_hash(view) in {one.declaration for one in records.values()} and not _is_hidden(servers, view):
-            reason = (
-                f"{why}. {view.entity.table} was changed while its changes were not read, "
-                f"and the view gets none from here on. When that is mended: viewtail replay {view.id}"
-            )
-            found[view.id] = (reason, list(records))
-    return found
+        records = of_view.get(view.id, {})
+        if records and (why := catalog.misfit(view)) is not None:
+            reason = _reason_to_halt(servers, view, records, why)
+            if reason is not None:
+                reasons[view.id] = (reason, list(records))
+    return reasons
+
+
+def _reason_to_halt(servers: Servers, view: View, records: Mapping[str, ViewRecord], why: str) -> str | None:
+    """Why to halt a view that does not fit its table: `why`. '' where it gets nothing anyway, None where it must not be
+    left out: its declaration is new, or the table is only hidden."""
+    if all(record.state in GETS_NOTHING for record in records.values()):
+        return ""
+    if declaration_hash(view) not in {record.declaration for record in records.values()} or _is_hidden(servers, view):
+        return None
+    return (
+        f"{why}. {view.entity.table} was changed while its changes were not read, "
+        f"and the view gets none from here on. When that is mended: viewtail replay {view.id}"
+    )
 
 
 def _is_hidden(servers: Servers, view: View) -> bool:

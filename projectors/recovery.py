@@ -40,26 +40,29 @@ def begin(
             life.lost(life.projections.views)  # what is in them may be from anywhere, and nothing guards it
         sink.write([], offset)
         return offset
-    found = source.resume(offset, kept)
-    if isinstance(found, BeginEpoch):
+    answer = source.resume(offset, kept)
+    if isinstance(answer, BeginEpoch):
         raise AnotherServerError(
-            f"the store holds what was read from another server in epoch {found.above}, and this one continues it: "
-            f"viewtail restarts the pipeline under epoch {raise_epoch_above(found.above)}"
+            f"the store holds what was read from another server in epoch {answer.above}, and this one continues it: "
+            f"viewtail restarts the pipeline under epoch {raise_epoch_above(answer.above)}"
         )
-    _note_losses(found, life)
-    if isinstance(found, ReadAgain):
+    _note_losses(answer, life)
+    if isinstance(answer, ReadAgain):
         _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
-    is_ahead = kept.epoch == found.position.epoch and kept.version > found.position.version
-    if topics is not None and isinstance(found, GoOn) and is_ahead:
+    if topics is not None and isinstance(answer, GoOn) and _is_ahead(kept, answer.position):
         return kept  # nothing guards a topic: what was published before the offset was saved is not read again
-    return found.position
+    return answer.position
 
 
-def _note_losses(found: GoOn | ReadAgain | BackfillAgain, life: ViewLife) -> None:
-    if found.kept is not None:
-        life.kept_only(found.kept)
-    if isinstance(found, BackfillAgain | ReadAgain):
+def _is_ahead(kept: Position, of: Position) -> bool:
+    return kept.epoch == of.epoch and kept.version > of.version
+
+
+def _note_losses(answer: GoOn | ReadAgain | BackfillAgain, life: ViewLife) -> None:
+    if answer.kept is not None:
+        life.kept_only(answer.kept)
+    if isinstance(answer, BackfillAgain | ReadAgain):
         life.states.lost_some()
-    if isinstance(found, BackfillAgain):
-        _log.error("the source lacks what the store lost: viewtail backfills its views again", reason=found.reason)
+    if isinstance(answer, BackfillAgain):
+        _log.error("the source lacks what the store lost: viewtail backfills its views again", reason=answer.reason)
         life.lost(life.projections.views)
