@@ -12,18 +12,20 @@ import json
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun
 from projectors.proving.recent import RecentKeys
+from projectors.throttle import MOST_BESIDE, CpuShareThrottle
 from viewtail import logs, settings
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.writes import ViewWrites
 from viewtail.interpreter import tune_worker
-from viewtail.operations.cleaner import MOST_BESIDE, Cleaner, Share
+from viewtail.operations.cleaner import Cleaner
 from viewtail.presence import Presence
 from viewtail.signals import on_stop
 from viewtail.worker import Worker
@@ -32,8 +34,8 @@ LEAST_S = 0.0001  # what takes less is a look at a clock
 Step = tuple[float, float]  # when it began and ended, servers' answers and all
 
 
-@dataclass(eq=False)
-class _Share(Share):
+@dataclass(eq=False, kw_only=True)
+class _Share(CpuShareThrottle):
     """Notes its steps."""
 
     steps: list[Step] = field(default_factory=list)
@@ -58,7 +60,7 @@ class _Share(Share):
         self._noted_at, self._worked_s = time.perf_counter(), time.thread_time()
 
     def _note(self, *, is_step: bool) -> None:
-        """What was done until now; of what was waiting, too, only as much as Share would count."""
+        """What was done until now; of what was waiting, too, only as much as the throttle would count."""
         now, worked_s = time.perf_counter(), time.thread_time() - self._worked_s
         took_s = now - self._noted_at
         if not is_step:
@@ -74,8 +76,11 @@ class _Cleaner(Cleaner):
 
     steps: list[Step]
 
-    def _pace(self) -> Share:
-        return _Share(0, self.own.stop, share=self.share, is_busy=self.is_busy, steps=self.steps)
+    def _throttle(
+        self, is_busy: Callable[[], bool], is_live: Callable[[], bool] = lambda: False, owing_s: float = 0.0
+    ) -> CpuShareThrottle:
+        plain = super()._throttle(is_busy, is_live, owing_s)
+        return _Share(**_given(plain), steps=self.steps)
 
 
 class _Recent(RecentKeys):
@@ -104,8 +109,12 @@ class NotingWorker(Worker):
         plain = super()._cleaner(catalog, own)
         self.steps, self.recent = [], _Recent()
         own.recent, own.pipeline.observers, self.own = self.recent, [self.recent, own.cascades], own
-        same = {one.name: getattr(plain, one.name) for one in fields(plain) if one.init}
-        return _Cleaner(**same, steps=self.steps)
+        return _Cleaner(**_given(plain), steps=self.steps)
+
+
+def _given(plain: Any) -> dict[str, Any]:
+    """What a dataclass was made with."""
+    return {one.name: getattr(plain, one.name) for one in fields(plain) if one.init}
 
 
 def main() -> None:

@@ -26,10 +26,10 @@ from offsets.views import KEPT, State, ViewRecord, ViewStates
 from projectors import failpoints
 from projectors.binding import declaration_hash, made_by
 from projectors.catalog import Catalog
-from projectors.pace import GivingWay, Pace
 from projectors.read_and_written import Places, places
 from projectors.stores import GradualSwapping, NoCopy, Store, Swapping
 from projectors.stores.registry import store_of
+from projectors.throttle import Throttle
 from projectors.views import BoundView
 from viewtail.changes.copy_ids import view_of
 from viewtail.changes.errors import DeclarationError, StoreError, ViewtailError
@@ -345,8 +345,8 @@ def _drop_one(swapping: Swapping, copies: _Owned, one: Copy) -> None:
 class _Moved:
     """Counts the entities that were moved, those before a restart too, and notes it now and then."""
 
-    def __init__(self, records: Copies, one: Copy, pace: Pace) -> None:
-        self._records, self._view, self._pace = records, one.view, pace
+    def __init__(self, records: Copies, one: Copy, throttle: Throttle) -> None:
+        self._records, self._view, self._throttle = records, one.view, throttle
         self._count = one.moved_count
         self._noted_at = time.monotonic()
 
@@ -358,7 +358,7 @@ class _Moved:
             self._noted_at = now
             with suppress(ViewtailError):  # it tells how far it is, and nothing else
                 self._records.note_moved(self._view, self._count)
-        self._pace.after(count)
+        self._throttle.after(count)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -367,7 +367,7 @@ class Mover:
 
     Args:
         views: of the pipeline, as they are bound.
-        gives_way: how the move of a view lets live changes go first; None: it does not.
+        throttle_of: returns what limits the move of a view.
         wake: the owner is to look at what copies there are.
     """
 
@@ -375,7 +375,7 @@ class Mover:
     pipeline: str
     store: Store
     views: Collection[BoundView]
-    gives_way: Callable[[BoundView], GivingWay | None]
+    throttle_of: Callable[[BoundView], Throttle]
     stop: threading.Event
     wake: threading.Event
 
@@ -395,14 +395,14 @@ class Mover:
     def _move(self, former: BoundView) -> bool:
         swapping = self.store.swapping(self.catalog.access(self.store))
         assert isinstance(swapping, GradualSwapping), "it has begun to"
-        pace = self.gives_way(former) or Pace(0, self.stop)
+        throttle = self.throttle_of(former)
         with closing(swapping), closing(self.catalog.session()) as session:
             records = Copies(session, self.catalog.database, self.pipeline)
             one = records.read().get(former.view.id)
             if one is None:  # somebody else finished it
                 return True
-            moved = _Moved(records, one, pace)
-            pace.begin()
+            moved = _Moved(records, one, throttle)
+            throttle.begin()
             if not swapping.move(former, self.stop, moved.after):
                 return False
             records.move(one, Event.MOVED)

@@ -29,7 +29,6 @@ from projectors.every_change import projections_for, with_forms
 from projectors.fills import from_topic
 from projectors.fills.filling import FillsVitals
 from projectors.fills.windows import Windows
-from projectors.pace import GivingWay
 from projectors.pipeline import GuardedPipeline, Pipeline
 from projectors.projection import NewestOnly, Projections, followed_tables
 from projectors.proving.cascades import Cascades, followed_parents
@@ -38,6 +37,7 @@ from projectors.proving.view_lock import ViewLock
 from projectors.publishing import PublishingPipeline
 from projectors.stores import Sink, Store, guarded, publisher
 from projectors.stores.registry import store_named
+from projectors.throttle import LiveTraffic, LiveTrafficThrottle, RateThrottle, Throttle, Throttles
 from projectors.view_life import BackfillGate, FitsFrom, ViewLife
 from projectors.views import BoundView
 from projectors.watermarks import Watermarks
@@ -109,13 +109,20 @@ class PipelineRun:
             return view
         return found
 
-    def gives_way(self, view: BoundView) -> GivingWay | None:
-        """A copy beside one that readers have, and that gets changes, is in no hurry as a rule; None for others."""
-        if not view.is_beside or self.copies[view.view.id].is_hurried or not self.life.gets_changes(view.view.id):
-            return None
+    def is_awaited(self, view: BoundView) -> bool:
+        """Return whether somebody waits for this copy; as a rule nobody does while readers have a live one."""
+        return not view.is_beside or self.copies[view.view.id].is_hurried or not self.life.gets_changes(view.view.id)
+
+    def throttle(self, view: BoundView, rows_a_second: int = 0) -> Throttle:
+        """Return what limits the filling or the move of a copy: a rate, and live traffic unless it is awaited."""
+        rate = RateThrottle(rows_a_second, self.stop)
+        if self.is_awaited(view):
+            return rate
         vitals = self.pipeline.vitals
-        rest = store_named(self.identity.store).giving_way_rest
-        return GivingWay(stop=self.stop, changes=lambda: vitals.row_count, lag_s=lambda: self.lag_s, rest=rest)
+        traffic = LiveTraffic(lambda: vitals.row_count, lambda: self.lag_s)
+        rest = store_named(self.identity.store).unhurried_rest
+        live = LiveTrafficThrottle(stop=self.stop, rest=rest, is_live=traffic.is_live, is_late=traffic.is_late)
+        return Throttles(rate, live)
 
     def look(self, session: Session) -> None:
         """See what operators asked meanwhile: for the pipeline to pause, or its views, or to forget dead letters."""

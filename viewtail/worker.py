@@ -285,7 +285,7 @@ class Worker:
             pipeline=own.identity.name,
             store=store_named(own.identity.store),
             views=tuple(own.life.views.values()),
-            gives_way=own.gives_way,
+            throttle_of=own.throttle,
             stop=own.stop,
             wake=own.life.wake,
         )

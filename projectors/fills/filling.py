@@ -23,8 +23,8 @@ from offsets.views import Event, State, ViewRecord
 from projectors import failpoints
 from projectors.dead_letters import DeadLetters
 from projectors.outcomes import Ended, Outcome, again, outcome_of
-from projectors.pace import Pace
 from projectors.projection import Projected, Projections
+from projectors.throttle import Throttle
 from projectors.view_life import ViewLife
 from projectors.views import BoundView
 from projectors.watermarks import Watermarks
@@ -101,10 +101,10 @@ class Filling:
     watermarks: Watermarks
     stop: threading.Event
     vitals: FillVitals
-    throttle_of: Callable[[int], Pace]  # takes the most rows a second; 0: no limit
+    throttle_of: Callable[[int], Throttle]  # takes the most rows a second; 0: no limit
     reads_ahead: bool  # the next chunk is read and projected in a thread while one is written
     last_key: Key | None = None  # of the last row that was written
-    throttle: Pace = field(init=False)
+    throttle: Throttle = field(init=False)
     _kept_count: int = 0  # rows written of those that were read, one a key and chunk
 
     def run(self) -> Outcome:

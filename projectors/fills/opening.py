@@ -15,7 +15,6 @@ from projectors.every_change import projections_for
 from projectors.fills.filling import Filling, FillVitals, Strategy
 from projectors.fills.guarded import GuardedFill
 from projectors.fills.published import PublishedFill
-from projectors.pace import Pace
 from projectors.pipeline_run import PipelineRun
 from projectors.projection import followed_tables
 from projectors.stores import guarded
@@ -30,14 +29,14 @@ def open_filling(
     bound_at = time.monotonic()
     view = run.life.views[name]
     strategy, rows_session = _strategy(run, view, session)
-    is_late = run.gives_way(view) is not None  # a copy that nobody waits for
+    is_awaited = run.is_awaited(view)
     vitals = run.fills.under_way.setdefault(name, FillVitals(view=name))
     vitals.row_estimate = row_estimate
     return Filling(
         view=view,
         bound_at=bound_at,
         life=run.life.on(session),
-        rows=_rows(run, view, chunk_bytes, is_late=is_late),
+        rows=_rows(run, view, chunk_bytes, is_awaited=is_awaited),
         projections=projections_for(store_named(run.identity.store), [view], followed_tables([view])),
         strategy=strategy,
         progress=_progress(run, view, rows_session),
@@ -45,8 +44,8 @@ def open_filling(
         watermarks=run.pipeline.watermarks,
         stop=run.stop,
         vitals=vitals,
-        throttle_of=partial(_throttle, run, view),
-        reads_ahead=run.windows is None and not is_late,
+        throttle_of=partial(run.throttle, view),
+        reads_ahead=run.windows is None and is_awaited,
     )
 
 
@@ -61,7 +60,7 @@ def _strategy(run: PipelineRun, view: BoundView, session: Session) -> tuple[Stra
     return GuardedFill(guard), rows_session
 
 
-def _rows(run: PipelineRun, view: BoundView, chunk_bytes: int, *, is_late: bool) -> CanonicalRows:
+def _rows(run: PipelineRun, view: BoundView, chunk_bytes: int, *, is_awaited: bool) -> CanonicalRows:
     most_rows = run.catalog.servers.limits.chunk_rows
     return CanonicalRows(
         view.rows,
@@ -70,7 +69,7 @@ def _rows(run: PipelineRun, view: BoundView, chunk_bytes: int, *, is_late: bool)
         shows=run.pipeline.watermarks.is_visible,
         stop=run.stop,
         only=view.condition,
-        chunk_rows=min(most_rows, store_named(run.identity.store).giving_way_rows) if is_late else most_rows,
+        chunk_rows=most_rows if is_awaited else min(most_rows, store_named(run.identity.store).unhurried_rows),
         chunk_bytes=chunk_bytes,
     )
 
@@ -81,13 +80,6 @@ def _progress(run: PipelineRun, view: BoundView, session: Session) -> SharedProg
 
     order = row_order(view.table)
     return SharedProgress(session, run.catalog.database, run.owner, view.id, order, others=others)
-
-
-def _throttle(run: PipelineRun, view: BoundView, rows_a_second: int) -> Pace:
-    """What limits the filling: the rows a second that an operator chose, and live traffic where nobody waits for it."""
-    throttle = run.gives_way(view) or Pace(0, run.stop)
-    throttle.rows_a_second = rows_a_second
-    return throttle
 
 
 def row_estimates_of(run: PipelineRun, views: Collection[str]) -> dict[str, int]:

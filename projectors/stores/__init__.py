@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from projectors.pace import REST
 from projectors.views import BoundView, Entity, View
 from viewtail.changes.batches import Watermark
 from viewtail.changes.errors import StoreError
@@ -451,8 +450,9 @@ class Store(ABC):
     has_search: ClassVar[bool] = False  # its readers find documents by a query
     typed_place: ClassVar[str] = ""  # what holds columns of the table's types, and widens with them
     needs_place: ClassVar[bool] = False  # a view's name alone does not tell where it is
-    giving_way_rows: ClassVar[int] = 100  # of a chunk beside live traffic: more at once, and live changes wait longer
-    giving_way_rest: ClassVar[float] = REST  # behind it, times as long as it took
+    # Of a copy that nobody waits for (measured: bench/operators.py, docs/performance.md).
+    unhurried_rows: ClassVar[int] = 100  # in a chunk: more at once, and live changes wait longer
+    unhurried_rest: ClassVar[float] = 2.0  # behind it, times as long as it took
 
     @abstractmethod
     def problems(self, view: BoundView) -> Iterable[str]:

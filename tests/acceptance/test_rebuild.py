@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from projectors.failpoints import RUN_STEPS
-from projectors.pace import GivingWay
 from projectors.stores.index_tables.store import IndexTablesStore
+from projectors.throttle import LiveTrafficThrottle
 from stack import Server
 from tests.support.copies import LISTS, STORES, VIEWS, Lists, Shop, declared, kept, placed, rebuilt
 from tests.support.running import Run, addresses, in_this_process, running, wait_for
@@ -25,7 +25,7 @@ from viewtail.shards import one
 pytestmark = pytest.mark.one_in(2)
 
 ROWS = 1_000
-AT_ONCE = IndexTablesStore.giving_way_rows
+AT_ONCE = IndexTablesStore.unhurried_rows
 
 
 @pytest.fixture
@@ -508,7 +508,7 @@ def test_the_backfill_of_a_copy_waits_while_the_pipeline_is_late(
         assert place.copy(2) == shop.wanted()
 
         rested = []
-        monkeypatch.setattr(GivingWay, "after", lambda self, rows: rested.append(rows))
+        monkeypatch.setattr(LiveTrafficThrottle, "after", lambda self, rows: rested.append(rows))
         in_this_process(run, monkeypatch)
         catalog, view = commands._deployed(one(None), "people")
         copy = replace(view, copy=2, is_beside=True)

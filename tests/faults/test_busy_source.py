@@ -12,8 +12,7 @@ import pymysql
 import pytest
 
 import stack.mysql
-from projectors import considerate_pace
-from projectors.considerate_pace import ConsideratePace
+from projectors import throttle
 from stack import Server
 from tests.support.asking import ask
 from tests.support.running import wait_for
@@ -28,8 +27,8 @@ def working(server: Server, **limits: int) -> Iterator[tuple[list[str], list[flo
     address, stop = MySQLAddress(host="127.0.0.1", port=server.port, user="root"), threading.Event()
     said: list[str] = []
     steps: list[float] = []
-    considerate = ConsideratePace(
-        0, stop, open_source=lambda: open_session(address, role="source"), say=said.append, **limits
+    considerate = throttle.SourceLoadThrottle(
+        stop=stop, open_source=lambda: open_session(address, role="source"), say=said.append, **limits
     )
 
     def work() -> None:
@@ -91,7 +90,7 @@ def test_it_waits_while_the_source_runs_many_statements(mysql_server: Server) ->
 def test_it_waits_while_the_source_is_a_replica_that_lags(
     mysql_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(considerate_pace, "MAX_REPLICA_LAG_S", 1.0)
+    monkeypatch.setattr(throttle, "MAX_REPLICA_LAG_S", 1.0)
     replica = stack.mysql.start(tmp_path / "replica", options=["--server-id=77"])
     try:
         executed = ask(mysql_server, "SELECT @@GLOBAL.gtid_executed")[0][0].replace("\n", "")

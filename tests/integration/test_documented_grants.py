@@ -30,10 +30,10 @@ from ingest.poll.checks import is_replica
 from ingest.poll.polled_table import auto_increment
 from ingest.poll.writers import why_unreadable, writers_of
 from offsets import deployments, migrations
-from projectors.considerate_pace import _replica_lag_s
 from projectors.stores import registry
 from projectors.stores.access import Access
 from projectors.stores.index_tables.table import present_tables
+from projectors.throttle import replica_lag_s
 from stack import Server
 from viewtail import Entity, IndexTable
 from viewtail.changes.findings import Finding
@@ -126,7 +126,7 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
     "row estimates": ((), lambda asked: row_estimates(asked, TABLES)),
     "foreign keys": (("ingest/canonical/foreign_keys.py",), lambda asked: cascading_ancestry(asked, TABLES)),
     "a first views.py": (("viewtail/operations/first_views.py",), _first_view),
-    "how busy the source is": (("projectors/considerate_pace.py",), _replica_lag_s),
+    "how busy the source is": (("projectors/throttle.py",), replica_lag_s),
     "who may bring a polled row": (("ingest/poll/writers.py",), _writers),
     "whether a polled server is a replica": (("ingest/poll/checks.py",), is_replica),
     "ids of a polled table": (

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from projectors.pace import Pace
+from projectors.throttle import Throttles
 from stack import Server
 from tests.support.asking import ask
 from tests.support.running import Run, addresses
@@ -93,7 +93,7 @@ class OldBank:
         """In this process."""
         with closing(self.session()) as connection:
             stop = threading.Event()
-            steps = kind(connection=connection, table=EventTable("bank.account"), pace=Pace(0, stop), stop=stop)
+            steps = kind(connection=connection, table=EventTable("bank.account"), throttle=Throttles(), stop=stop)
             steps.check()
             yield steps
 

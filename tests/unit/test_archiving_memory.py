@@ -60,7 +60,7 @@ class Table(Archiving):
 
 def table() -> Table:
     nothing: Any = None
-    return Table(connection=nothing, table=EventTable("bank.account"), pace=nothing, stop=threading.Event())
+    return Table(connection=nothing, table=EventTable("bank.account"), throttle=nothing, stop=threading.Event())
 
 
 @pytest.mark.parametrize("versions", [1, 2], ids=["nothing is to be moved", "half of them are moved"])

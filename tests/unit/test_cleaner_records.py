@@ -14,7 +14,7 @@ from projectors.proving.comparison import Difference, Found, Settled
 from projectors.stores import NOTHING_HELD
 from viewtail.changes.writes import Key
 from viewtail.operations import cleaner
-from viewtail.operations.cleaner import Cleaner, Share
+from viewtail.operations.cleaner import Cleaner
 
 
 class _AllDiffer:
@@ -84,7 +84,7 @@ def made() -> _Looked:
 def test_what_a_cascade_did_is_recorded_as_that_and_is_no_repair(records: dict[str, dict[str, Any]]) -> None:
     one = made()
     looks: Any = SimpleNamespace(is_any_gone=False, is_any_changed=False)
-    one._heal("mysql:v", looks, Share(0, one.own.stop, share=1.0))
+    one._heal("mysql:v", looks, one._throttle(one.is_busy))
     assert list(records) == ["cascade"]
     assert records["cascade"]["what"] == "what cascades did without a change in the stream, in an hour"
     assert (records["cascade"]["entities"], records["cascade"]["differing"]) == (2, {"extra": 2})
@@ -93,6 +93,6 @@ def test_what_a_cascade_did_is_recorded_as_that_and_is_no_repair(records: dict[s
 
 def test_what_was_wrong_a_moment_after_it_changed_is_a_repair(records: dict[str, dict[str, Any]]) -> None:
     one = made()
-    one._look_at({"mysql:v": [(1,)]}, one._first_looks(), Share(0, one.own.stop, share=1.0))
+    one._look_at({"mysql:v": [(1,)]}, one._first_looks(), one._throttle(one.is_busy))
     assert list(records) == ["mend"] and records["mend"]["what"] == "what changed a moment ago, in an hour"
     assert (records["mend"]["entities"], one.own.repaired_count) == (1, 1)

@@ -35,7 +35,7 @@ def told(suspects: Sequence[list[Key]], writer: object) -> tuple[list[str], int]
     """The entities that a pass lists, and how many it counts."""
     beside: Any = SimpleNamespace(require_place=lambda: None, check=lambda: None, now=lambda: 7)
     run: Any = SimpleNamespace(progress={"watermark": 0}, save=lambda: None)
-    pass_ = Verify(beside=beside, run=run, pace=Any)  # type: ignore[arg-type]
+    pass_ = Verify(beside=beside, run=run, throttle=Any)  # type: ignore[arg-type]
     for keys in suspects:
         pass_._suspects = keys
         pass_._settle(_Comparison(), writer)  # type: ignore[arg-type]
@@ -60,7 +60,7 @@ def test_the_versions_that_a_run_lowered_are_counted_with_those_before_it_was_st
     def report(keys: range) -> Any:
         comparison: Any = SimpleNamespace(reader=SimpleNamespace(foreign=()))
         beside: Any = SimpleNamespace(view=view)
-        pass_ = Verify(beside=beside, run=run, pace=Any, is_repair=True)  # type: ignore[arg-type]
+        pass_ = Verify(beside=beside, run=run, throttle=Any, is_repair=True)  # type: ignore[arg-type]
         pass_._note_lowered([VersionReset(str(key), 90, 7) for key in keys])
         pass_.counts.differing["wrong"] = len(keys)
         return _as_json(pass_._report([], 0, 0.0, comparison, ""))

@@ -32,7 +32,7 @@ def verified(*, parked: set[str] = frozenset(), letters: set[str] = frozenset(),
     run: Any = SimpleNamespace(progress={}, end=lambda _, words: ended.append(words))
     view = SimpleNamespace(id="redis:card", view=SimpleNamespace(entity=SimpleNamespace(version=None)))
     beside: Any = SimpleNamespace(view=view, parked=lambda: frozenset(letters))
-    pass_ = Verify(beside=beside, run=run, pace=Any)  # type: ignore[arg-type]
+    pass_ = Verify(beside=beside, run=run, throttle=Any)  # type: ignore[arg-type]
     pass_._parked, pass_.counts.parked, pass_.counts.foreign = set(parked), len(parked), len(foreign)
     comparison: Any = SimpleNamespace(reader=SimpleNamespace(foreign=foreign))
     return pass_._report([], 0, 0.0, comparison, ""), ended

@@ -11,8 +11,7 @@ from typing import TypeVar
 
 from offsets.runs import RunState
 from projectors.catalog import Catalog
-from projectors.considerate_pace import ConsideratePace
-from projectors.pace import GivingWay
+from projectors.throttle import LiveTrafficThrottle, RateThrottle, SourceLoadThrottle, Throttles
 from projectors.views import View
 from viewtail import declarations
 from viewtail.changes.counting import agreeing, counted
@@ -31,6 +30,8 @@ from viewtail.servers.sessions import open_session
 from viewtail.settings import Settings
 from viewtail.signals import EXIT_STOPPED, on_stop
 
+REST = 2.0  # behind each step, times as long as it took: nobody waits for it
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
@@ -40,11 +41,6 @@ class How:
     is_yes: bool
     rows_a_second: float  # 0: no limit
     max_threads_running: int
-
-
-@dataclass(eq=False, kw_only=True)
-class _ArchivePace(GivingWay, ConsideratePace):
-    """Nobody waits for it: it rests after each step, and waits while the server is busy."""
 
 
 def check_archive(name: str, older_than: str, into: str | None, into_files: Path | None) -> None:
@@ -168,15 +164,16 @@ def _opened(loaded: Settings, kind: type[Steps], name: str, how: How) -> Iterato
     table = EventTable(name)
     catalog = Catalog(servers=loaded.servers())
     address = replace(loaded.primary_address(), database=None)
-    pace = _ArchivePace(
-        rows_a_second=how.rows_a_second,
-        stop=Event(),
+    stop = Event()
+    load = SourceLoadThrottle(
+        stop=stop,
         open_source=lambda: open_session(address, role="store"),
         say=lambda why: print_remark(f"{name}: waiting: {why}"),
         max_threads_running=how.max_threads_running,
     )
-    with closing(pace), closing(open_session(address, role="store")) as connection:
-        steps = kind(connection=connection, table=table, pace=pace, stop=pace.stop)
+    throttle = Throttles(RateThrottle(how.rows_a_second, stop), load, LiveTrafficThrottle(stop=stop, rest=REST))
+    with closing(throttle), closing(open_session(address, role="store")) as connection:
+        steps = kind(connection=connection, table=table, throttle=throttle, stop=stop)
         steps.check()
         with steps.alone():
             yield steps, catalog

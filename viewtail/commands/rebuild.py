@@ -15,9 +15,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from offsets.copies import Copy, Stage
 from offsets.pauses import this_person
 from projectors.catalog import Catalog
-from projectors.pace import GivingWay, Pace
 from projectors.proving.view_access import ViewAccess
 from projectors.stores.registry import store_of
+from projectors.throttle import LiveTrafficThrottle, Throttles
 from projectors.views import BoundView
 from viewtail import declarations
 from viewtail.changes.counting import agreeing, counted
@@ -112,10 +112,10 @@ def _prove(
 ) -> Sequence[str]:
     """A whole pass of `viewtail verify` over the copy, which writes nothing."""
     store = store_of(copy.view)
-    most_rows = 0 if is_hurried else store.giving_way_rows
-    pace = Pace(0, stop) if is_hurried else GivingWay(stop=stop, rest=store.giving_way_rest)
+    most_rows = 0 if is_hurried else store.unhurried_rows
+    throttle = Throttles() if is_hurried else LiveTrafficThrottle(stop=stop, rest=store.unhurried_rest)
     with ViewAccess(catalog, copy, stop, print_remark, chunk_rows=most_rows) as beside:
-        return operation.compared(beside, pace, "compare before the swap", accepts_parked=accepts_parked)
+        return operation.compared(beside, throttle, "compare before the swap", accepts_parked=accepts_parked)
 
 
 class _Ending:

@@ -17,9 +17,9 @@ import pymysql
 from ingest import TimedSource
 from ingest.canonical import select_of
 from projectors.catalog import Catalog
-from projectors.considerate_pace import ConsideratePace
 from projectors.proving.changed_keys import StreamRange, changed_keys
 from projectors.proving.view_access import ViewAccess
+from projectors.throttle import RateThrottle, SourceLoadThrottle, Throttles
 from projectors.views import BoundView
 from viewtail import declarations
 from viewtail.changes.counting import agreeing, counted
@@ -181,15 +181,15 @@ def replay(catalog: Catalog, beside: ViewAccess, selection: Selection, how: How,
     if (count is None or count > ASK_ABOVE) and not agreed(question, is_yes=how.is_yes):
         print_remark("nothing was written")
         return 1
-    pace = ConsideratePace(
-        how.rows_a_second,
-        beside.stop,
+    load = SourceLoadThrottle(
+        stop=beside.stop,
         open_source=catalog.servers.open_source,
         say=lambda why: print_remark(f"waiting: {why}"),
     )
+    throttle = Throttles(RateThrottle(how.rows_a_second, beside.stop), load)
     run = Run(beside.session, catalog.database, kind, name, selection.what, beside.view.fingerprint)
-    with progress(name, "entities") as say, closing(pace):
-        done = ReplayKeys(beside=beside, selection=selection, run=run, pace=pace, say=say).execute()
+    with progress(name, "entities") as say, closing(throttle):
+        done = ReplayKeys(beside=beside, selection=selection, run=run, throttle=throttle, say=say).execute()
     _tell_left(name, done)
     return _tell(name, done, run.progress)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
@@ -12,11 +13,11 @@ from zlib import crc32
 
 from offsets.pipelines import positions
 from projectors.catalog import Catalog
-from projectors.considerate_pace import ConsideratePace
 from projectors.proving.changed_keys import StreamRange, changed_keys
 from projectors.proving.comparison import Found
 from projectors.proving.view_access import ViewAccess
 from projectors.stores.registry import store_of
+from projectors.throttle import RateThrottle, SourceLoadThrottle, Throttles
 from projectors.views import BoundView, View
 from viewtail import declarations, settings
 from viewtail.changes.counting import agreeing, counted
@@ -114,17 +115,17 @@ def _chosen(loaded: settings.Settings, views: Sequence[View], names: Sequence[st
 
 def _one(catalog: Catalog, view: BoundView, options: Options, stop: Event) -> Report:
     chunk_rows = 0 if options.share == 1.0 else SAMPLED_ROWS
+    load = SourceLoadThrottle(
+        stop=stop,
+        open_source=catalog.servers.open_source,
+        say=lambda why: print_remark(f"{view.id}: waiting: {why}"),
+        max_threads_running=options.max_threads_running,
+    )
     with (
         progress(view.id, "rows") as show,
         ViewAccess(catalog, view, stop, print_remark, chunk_rows=chunk_rows) as beside,
+        closing(Throttles(RateThrottle(options.rows_a_second, stop), load)) as throttle,
     ):
-        pace = ConsideratePace(
-            options.rows_a_second,
-            stop,
-            open_source=catalog.servers.open_source,
-            say=lambda why: print_remark(f"{view.id}: waiting: {why}"),
-            max_threads_running=options.max_threads_running,
-        )
         run = Run(
             beside.session,
             catalog.database,
@@ -138,19 +139,15 @@ def _one(catalog: Catalog, view: BoundView, options: Options, stop: Event) -> Re
             differing = counts.differing.total()
             show(counts.rows + counts.passed_over, estimate, f", {differing:,} differ" if differing else "")
 
-        operation = Verify(
+        report = Verify(
             beside=beside,
             run=run,
-            pace=pace,
+            throttle=throttle,
             is_repair=options.writes,
             share=options.share,
             say=say,
             standing=lambda: _standing(catalog, beside, stop),
-        )
-        try:
-            report = operation.execute()
-        finally:
-            pace.close()
+        ).execute()
     if not options.as_json:
         _print(report, options)
     return report

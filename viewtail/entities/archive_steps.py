@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pymysql
 
 from offsets.lease import lock_name
-from projectors.pace import Pace
+from projectors.throttle import Throttle
 from viewtail.changes.errors import MisuseError, StopRequested, StoreError, StoreUnavailableError, ViewtailError
 from viewtail.entities.archive_files import FiledEvent
 from viewtail.entities.archives import FILE, TABLE, Archive, places_of
@@ -51,12 +51,12 @@ class ArchiveSteps:
 
     Args:
         connection: READ COMMITTED, autocommit off.
-        pace: limits the rate of moved events.
+        throttle: limits the rate of moved events.
         say: reports how many events were moved so far."""
 
     connection: Connection
     table: EventTable
-    pace: Pace
+    throttle: Throttle
     stop: threading.Event
     say: Callable[[int], None] = lambda _: None
     moved: int = 0
@@ -180,11 +180,11 @@ class ArchiveSteps:
     def paced(self, work: Callable[[], int]) -> int:
         """A step that moves events: how many it moved. Raises StopRequested."""
         self.check_stop()
-        self.pace.begin()
+        self.throttle.begin()
         count = self.step(work)
         self.moved += count
         self.say(self.moved)
-        self.pace.after(count)
+        self.throttle.after(count)
         return count
 
     def check_stop(self) -> None:

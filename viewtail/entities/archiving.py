@@ -188,7 +188,7 @@ class Archiving(ArchiveSteps):
         after = 0
         while True:
             self.check_stop()
-            self.pace.begin()
+            self.throttle.begin()
             with self.asking():
                 ((end, count),) = self.rows(
                     f"SELECT MAX(event_id), COUNT(*) FROM (SELECT event_id FROM {self.table.quoted} "
@@ -199,7 +199,7 @@ class Archiving(ArchiveSteps):
             if end is None:
                 return
             yield after, end
-            self.pace.after(count)
+            self.throttle.after(count)
             after = end
 
     # --- Into files ---

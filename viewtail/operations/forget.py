@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
+from threading import Event
 
 from offsets.copies import copies_left
 from offsets.views import BEING_DROPPED, State, ViewStates, known_places
@@ -22,6 +23,7 @@ from projectors.catalog import Catalog
 from projectors.failpoints import reach
 from projectors.stores.leaving import Found, Leftover, Place, Retired
 from projectors.stores.registry import store_named
+from projectors.throttle import LiveTrafficThrottle
 from viewtail.changes.copy_ids import is_copy, view_of
 from viewtail.changes.errors import MisuseError, SettingsError, UnknownNameError, ViewtailError
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
@@ -160,7 +162,7 @@ def drop(catalog: Catalog, chosen: Chosen, leaving: Leftover, say: Callable[[int
         for one in states:
             for view in (chosen.id, *chosen.beside):
                 one.halt(view, BEING_DROPPED)
-        leaving.drop(_Pace(lambda: _check_halted(states, chosen.id), say))
+        leaving.drop(_AfterPage(lambda: _check_halted(states, chosen.id), say))
         rest = leaving.look()
         if rest.dropped:
             raise MisuseError(
@@ -191,13 +193,14 @@ def _release(catalog: Catalog, chosen: Chosen) -> None:
             places.release(chosen.id)
 
 
-class _Pace:
+class _AfterPage:
     """Called after each page: waits as long as the page took, so that the store has half of its time for others."""
 
     def __init__(self, check: Callable[[], None], say: Callable[[int], None]) -> None:
         self._check, self._say = check, say
         self._count = 0
-        self._went_on_at = self._checked_at = time.monotonic()
+        self._checked_at = time.monotonic()
+        self._throttle = LiveTrafficThrottle(stop=Event(), rest=1.0, most_rested_s=MOST_PAUSE_S)
 
     def __call__(self, count: int) -> None:
         self._count += count
@@ -206,8 +209,7 @@ class _Pace:
         if time.monotonic() - self._checked_at > _LOOK_EVERY_S:
             self._check()
             self._checked_at = time.monotonic()
-        time.sleep(min(MOST_PAUSE_S, time.monotonic() - self._went_on_at))
-        self._went_on_at = time.monotonic()
+        self._throttle.after(count)
 
 
 def _check_halted(states: Sequence[ViewStates], view: str) -> None:

@@ -22,9 +22,10 @@ from offsets.views import State
 from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun
 from projectors.proving.view_access import ViewAccess
+from projectors.throttle import CpuShareThrottle
 from viewtail.changes.errors import StopRequested, ViewtailError, place_of
 from viewtail.operations import rebuild
-from viewtail.operations.cleaner import PASSED_WITHIN_S, ROWS_AT_ONCE, Share
+from viewtail.operations.cleaner import PASSED_WITHIN_S, ROWS_AT_ONCE
 from viewtail.operations.runs import COMPARISON
 
 _log = structlog.get_logger("viewtail.rebuild")
@@ -101,7 +102,7 @@ class NewDeclarations:
         with ViewAccess(self.catalog, copy, stop, chunk_rows=ROWS_AT_ONCE) as beside:
             beside.passed_within_s = PASSED_WITHIN_S
             losses = beside.first[0].view.loss_count
-            pace = Share(0, stop, share=SHARE, is_busy=self.is_busy)
-            differences = rebuild.compared(beside, pace, "compare the new declaration before the swap")
+            throttle = CpuShareThrottle(share=SHARE, stop=stop, is_busy=self.is_busy)
+            differences = rebuild.compared(beside, throttle, "compare the new declaration before the swap")
             forget_but_last(beside.session, self.catalog.database, COMPARISON, copy.id, KEPT_RUNS)
         return losses, f"it is not as its table is: {'; '.join(differences)}" if differences else None

@@ -24,9 +24,9 @@ from offsets.mysql import Session
 from offsets.views import ViewRecord
 from projectors.binding import declaration_hash, made_by
 from projectors.catalog import Catalog
-from projectors.pace import Pace
 from projectors.proving.view_access import ViewAccess
 from projectors.stores.registry import store_of
+from projectors.throttle import Throttle
 from projectors.views import BoundView, View
 from viewtail.changes.copy_ids import view_of
 from viewtail.changes.counting import agreeing, counted
@@ -41,7 +41,7 @@ LOOKS_SHARE = 0.05  # of the time that it has taken, between two looks
 SHOWN = 5  # entities in a sentence
 
 
-def compared(beside: ViewAccess, pace: Pace, what: str, *, accepts_parked: bool = False) -> list[str]:
+def compared(beside: ViewAccess, throttle: Throttle, what: str, *, accepts_parked: bool = False) -> list[str]:
     """What keeps readers from a copy, a sentence each: a whole pass over it, which writes nothing.
 
     Raises ViewtailError, StopRequested; it goes on where it was. `what`: for the record. Two of one kind do not run at
@@ -50,7 +50,7 @@ def compared(beside: ViewAccess, pace: Pace, what: str, *, accepts_parked: bool 
     if not accepts_parked and (parked := parked_alone(beside)):
         return parked  # known at once; the comparison takes long
     run = Run(beside.session, beside.catalog.database, COMPARISON, beside.view.id, what, beside.view.fingerprint)
-    report = Verify(beside=beside, run=run, pace=pace).execute()
+    report = Verify(beside=beside, run=run, throttle=throttle).execute()
     return differences(report) + ([] if accepts_parked else parked_alone(beside))
 
 

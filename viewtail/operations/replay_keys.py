@@ -17,10 +17,10 @@ from typing import Any, Protocol
 from ingest.canonical.chunks import CHUNK_ROWS, CanonicalRows, Chunk, row_order
 from offsets.fill_keys import key_from_text, key_text
 from offsets.runs import RunState
-from projectors.pace import Pace
 from projectors.proving.comparison import Found
 from projectors.proving.reprojection import Piece, Written
 from projectors.proving.view_access import CHUNK_WITHIN_S, ViewAccess
+from projectors.throttle import Throttle
 from projectors.views import BoundView
 from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.errors import MisuseError, SourceError, StopRequested, TookTooLongError, ViewtailError
@@ -190,7 +190,7 @@ class ReplayKeys:
     beside: ViewAccess
     selection: Selection
     run: Run
-    pace: Pace
+    throttle: Throttle
     say: Callable[[int, int], None]
     _saved_at: float = field(default_factory=time.monotonic)
 
@@ -229,7 +229,7 @@ class ReplayKeys:
             if time.monotonic() - self._saved_at > SAVE_EVERY_S:
                 self.run.save()
                 self._saved_at = time.monotonic()
-            self.pace.after(count)
+            self.throttle.after(count)
             if self.beside.stop.is_set():
                 raise StopRequested
         kept, uncompared = self._kept(version)

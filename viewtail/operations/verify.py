@@ -24,11 +24,11 @@ from offsets.keepers import Keeper
 from offsets.mysql import Session, transaction
 from offsets.runs import RunState
 from offsets.views import note_proven
-from projectors.pace import Pace
 from projectors.proving.comparison import Comparison, Found, Settled
 from projectors.proving.reprojection import Reprojection
 from projectors.proving.view_access import ViewAccess
 from projectors.stores import NOTHING_HELD
+from projectors.throttle import Throttle
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import StopRequested, ViewtailError
 from viewtail.changes.writes import Key
@@ -112,7 +112,7 @@ class Verify:
 
     beside: ViewAccess
     run: Run
-    pace: Pace
+    throttle: Throttle
     is_repair: bool = False
     is_unasked: bool = False
     share: float = 1.0
@@ -227,7 +227,7 @@ class Verify:
     def _through_table(self, comparison: Comparison, settle: Callable[[], None], estimate: int) -> None:
         progress = self.run.progress
         self._after = progress["after"]
-        self.pace.begin()
+        self.throttle.begin()
         chance = random.Random(f"{self._seed}:{self._after}")
         is_last, to_pass_over = False, _chunks_to_pass_over(chance, self.share)
         while not is_last:
@@ -255,7 +255,7 @@ class Verify:
     def _through_store(self, comparison: Comparison, settle: Callable[[], None], estimate: int) -> None:
         """What the store shows and the table does not have; begins again where it was stopped."""
         self.counts.shown = 0
-        self.pace.begin()
+        self.throttle.begin()
         self._lasting = _counts(_as_dict(self.counts))
         for count, suspects in comparison.orphans(self.run.progress["watermark"]):
             self._suspects += suspects
@@ -268,13 +268,13 @@ class Verify:
         # Settling waits, which one that was stopped does not: what is unsettled is compared again.
         if not is_stopped and (is_due or len(self._suspects) >= SUSPECTS_AT_ONCE):
             settle()
-            self.pace.begin()  # most of that is waiting
+            self.throttle.begin()  # most of that is waiting
         if not self._suspects and (is_due or is_stopped):
             self._save()
         self.say(self.counts, estimate)
         if is_stopped:
             raise StopRequested
-        self.pace.after(rows)
+        self.throttle.after(rows)
 
     def _save(self) -> None:
         """How far the pass is. Called when no suspect waits: a pass that goes on there would never see it again."""

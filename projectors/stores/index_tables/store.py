@@ -48,8 +48,8 @@ class IndexTablesStore(Store):
     default_address = "the source"
     has_own_tables = True
     typed_place = "index table"
-    giving_way_rows = 1024  # four statements; each COMMIT of many rows may hold up the others: so few of them
-    giving_way_rest = 6.0
+    unhurried_rows = 1024  # four statements; each COMMIT of many rows may hold up the others: so few of them
+    unhurried_rest = 6.0
 
     def problems(self, view: BoundView) -> Iterable[str]:
         from projectors.stores.index_tables.places import shape_of
