@@ -2,7 +2,8 @@
 
 It goes where these tables go, so it stays the same after a failover and after a restore. It is made from the server and
 the database, so tables that were dropped and made again there are the same deployment: no other can have left its
-places. Places in stores that deployments share carry it.
+places. A process that knows its id gives it to tables that it makes anew, after a failover to a server without them.
+Places in stores that deployments share carry it.
 """
 
 from __future__ import annotations
@@ -27,15 +28,19 @@ class Identity:
     title: str  # for people: the database of its own tables, and the server where they were made
 
 
-def make(cursor: Any, database: str, address: MySQLAddress) -> None:
-    """Give the tables their identity, unless they have one; of two processes that come at once one makes it."""
+def make(cursor: Any, database: str, address: MySQLAddress, known: Identity | None = None) -> None:
+    """Give the tables their identity, unless they have one; of two processes that come at once one makes it.
+
+    `known` is who the process is by tables that it had before, elsewhere.
+    """
     cursor.execute(f"SELECT 1 FROM {quote(database, TABLE)}")
     if cursor.fetchone() is not None:  # not INSERT at once: a replica of the tables may be read-only
         return
-    title = f"{database} on {address.host}:{address.port}"
+    if known is None:
+        title = f"{database} on {address.host}:{address.port}"
+        known = Identity(id=id_of(cursor, database), title=title[:255])
     cursor.execute(
-        f"INSERT IGNORE INTO {quote(database, TABLE)} (number, id, title) VALUES (1, %s, %s)",
-        (id_of(cursor, database), title[:255]),
+        f"INSERT IGNORE INTO {quote(database, TABLE)} (number, id, title) VALUES (1, %s, %s)", (known.id, known.title)
     )
 
 

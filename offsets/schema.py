@@ -11,6 +11,7 @@ from typing import Any
 import pymysql
 
 from offsets import deployments, migrations
+from offsets.deployments import Identity
 from viewtail.servers.facts import facts_of
 from viewtail.servers.sessions import MySQLAddress, create_database, quote, session_error
 
@@ -232,9 +233,17 @@ def table_of(ddl: str) -> str:
 
 
 def create(
-    connection: pymysql.Connection[Any], address: MySQLAddress, database: str, tables: tuple[str, ...], role: str
+    connection: pymysql.Connection[Any],
+    address: MySQLAddress,
+    database: str,
+    tables: tuple[str, ...],
+    role: str,
+    known: Identity | None = None,
 ) -> None:
-    """Create the database and its tables where they are missing, and bring them to this program's version."""
+    """Create the database and its tables where they are missing, and bring them to this program's version.
+
+    Tables without an identity get the one that is `known`, or a new one.
+    """
     try:
         create_database(connection, database)
         with connection.cursor() as cursor:
@@ -249,7 +258,7 @@ def create(
                 if ddl is SCHEMA_VERSION:
                     migrations.begin(cursor, database)
             if is_of_store:
-                deployments.make(cursor, database, address)
+                deployments.make(cursor, database, address, known)
                 migrations.finish(cursor, database)
         connection.commit()
     except pymysql.err.MySQLError as error:

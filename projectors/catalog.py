@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from zlib import crc32
 
 import structlog
 
 from ingest import History, SourceAccess, SourceKind, Tables
 from ingest.canonical import Descriptions, is_denied
 from offsets import deployments, epochs, schema
+from offsets.deployments import Identity
 from offsets.keepers import kept_elsewhere, known_views
 from offsets.mysql import OwnSession, saved_position
 from offsets.views import GETS_NOTHING, ViewRecord, ViewStates, places_ours
@@ -27,6 +29,8 @@ from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
 from viewtail.servers.sessions import Connection, asking
 
 _log = structlog.get_logger("viewtail.catalog")
+
+_READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
 
 
 def tables_of(views: Sequence[View]) -> Tables:
@@ -115,14 +119,19 @@ class Catalog:
 
     # -- viewtail's own tables ------------------------------------------------------------------------------------
 
-    def create_tables(self) -> None:
-        """viewtail's own tables, on the store's server and on the source's primary."""
+    def create_tables(self, known: Identity | None = None) -> Identity | None:
+        """viewtail's own tables, on the store's server and on the source's primary; returns whose they are.
+
+        Where the server has none, they are those of the deployment that is `known`.
+        """
         servers, marks = self.servers, self.marks
         with closing(servers.open_own()) as connection:
-            schema.create(connection, servers.own(), self.database, schema.STORE_TABLES, role="store")
+            schema.create(connection, servers.own(), self.database, schema.STORE_TABLES, "store", known)
         address = servers.source().primary() if servers.kind.has_watermarks else servers.own()
         with closing(marks.open()) as connection:
             schema.create(connection, address, marks.schema, schema.SOURCE_TABLES, role="source")
+        with closing(self.session()) as session:
+            return deployments.read(session, self.database)
 
     @property
     def marks(self) -> WatermarkPlace:
@@ -185,12 +194,12 @@ class Catalog:
             epoch = epochs.current(session, self.database, pipeline.source, str(now), check_continues)
         return now.at(epoch)
 
-    def history_beside(self, number: int) -> History:
-        """The source's history as the pipelines know it, for a reader beside them; `number` tells such readers apart.
+    def history_beside(self, what: str) -> History:
+        """The source's history as the pipelines know it, for a reader beside them; `what` tells such readers apart.
 
         Raises SourceError where they know of none, or of another server's.
         """
-        servers, reader = self.servers, len(STORES) + number
+        servers, reader = self.servers, len(STORES) + crc32(what.encode()) % _READERS
         now = servers.kind.history(servers.source(), PipelineId.of(STORES[0].name), reader)
         with closing(self.session()) as session:
             known = epochs.known(session, self.database, DEFAULT_SOURCE)

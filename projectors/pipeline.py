@@ -36,7 +36,7 @@ from projectors.projection import Projected
 from projectors.stores import Sink
 from projectors.table_changes import TableChanges
 from projectors.view_life import ViewLife
-from projectors.watermarks import Watermarks
+from projectors.watermarks import LocalWaiter, Watermarks
 from viewtail.changes.batches import Batch
 from viewtail.changes.errors import AnotherServerError, SourceError, StoreUnavailableError, ViewtailError
 from viewtail.changes.positions import Position
@@ -72,7 +72,7 @@ class Pipeline(ABC):
     offsets: OffsetStore
     life: ViewLife
     dead_letters: DeadLetters
-    watermarks: Watermarks
+    watermarks: Watermarks[LocalWaiter]
     open_source: Callable[[], Connection]  # the server whose changes are read, and no other
     raise_epoch_above: Callable[[int], int]  # returns the epoch that the source is in then
     stop: threading.Event
@@ -236,7 +236,7 @@ class Pipeline(ABC):
         failpoints.reach("after offset")
         if batch.watermarks:
             self.offsets.confirm()  # what a backfill relies on is saved, not about to be
-        self.watermarks.saw(batch.watermarks)
+        self.watermarks.waiter.on_passed(batch.watermarks)
         self.vitals.batch_count += 1
 
 

@@ -19,7 +19,6 @@ from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
 from offsets.views import GETS_NOTHING, State, ViewRecord, ViewStates
 from projectors import copies
-from projectors.asked_watermarks import PassedWatermarks
 from projectors.binding import bind
 from projectors.catalog import Catalog
 from projectors.dead_letters import DeadLetters
@@ -35,12 +34,13 @@ from projectors.proving.cascades import Cascades, followed_parents
 from projectors.proving.recent import RecentKeys
 from projectors.proving.view_lock import ViewLock
 from projectors.publishing import PublishingPipeline
+from projectors.remote_watermarks import PassedWatermarks
 from projectors.stores import Sink, Store, guarded, publisher
 from projectors.stores.registry import store_named
 from projectors.throttle import LiveTraffic, LiveTrafficThrottle, RateThrottle, Throttle, Throttles
 from projectors.view_life import BackfillGate, FitsFrom, ViewLife
 from projectors.views import BoundView
-from projectors.watermarks import Watermarks
+from projectors.watermarks import LocalWaiter, Watermarks, WatermarkWriter
 from viewtail.changes.batches import Followed
 from viewtail.changes.errors import DeclarationError, ViewtailError
 from viewtail.changes.pipelines import PipelineId
@@ -309,14 +309,11 @@ def _life(
     )
 
 
-def _watermarks(catalog: Catalog, identity: PipelineId, owner: Owner, stop: threading.Event) -> Watermarks:
+def _watermarks(catalog: Catalog, identity: PipelineId, owner: Owner, stop: threading.Event) -> Watermarks[LocalWaiter]:
     """Those of the pipeline; it tells other processes which of theirs it has passed."""
-    database = catalog.database
-    return Watermarks(
-        catalog.marks,
-        f"{database}:{identity.name}",
-        PassedWatermarks(catalog.servers.open_own, database, owner.id, stop),
-    )
+    writer = WatermarkWriter(catalog.marks, f"{catalog.database}:{identity.name}")
+    passed = PassedWatermarks(catalog.servers.open_own, catalog.database, owner.id, stop)
+    return Watermarks(writer, LocalWaiter(passed))
 
 
 def _cascades(history: History, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed]) -> Cascades:

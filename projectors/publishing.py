@@ -35,7 +35,7 @@ class PublishingPipeline(Pipeline):
     def _begin_again(self) -> None:
         self._open_rows = 0
         self.windows.begin_again()
-        self.watermarks.begin_again()
+        self.watermarks.waiter.begin_again()
 
     def _may_stop(self) -> bool:
         """Where a transaction is open, the batch that ends it is there already."""

@@ -147,7 +147,7 @@ class Reporter:
             if trouble := own.source.progress.trouble or own.pipeline.trouble:
                 state, error = "retrying", trouble
             error = error or _held_back(*own.source.progress.prepared)
-            error = error or own.fills.trouble or own.pipeline.watermarks.trouble
+            error = error or own.fills.trouble or own.pipeline.watermarks.waiter.trouble
         return {"state": state, "error": error or (own.fills.trouble if own else None)}
 
     def save(self, *, unless_owned: bool = False) -> None:

@@ -6,12 +6,11 @@ import threading
 from collections.abc import Sequence
 from time import monotonic
 from typing import Any
-from zlib import crc32
 
 from ingest import TimedSource
 from projectors.catalog import Catalog
 from projectors.proving.view_access import ViewAccess
-from projectors.views import View
+from projectors.views import BoundView, View
 from viewtail import declarations
 from viewtail.changes.errors import MisuseError
 from viewtail.composition import deploy
@@ -21,8 +20,6 @@ from viewtail.operations.reading import choose
 from viewtail.operations.waiting import Wanted
 from viewtail.servers.patience import COMMAND
 from viewtail.settings import Settings, load
-
-_READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
 
 
 def wait_for(
@@ -54,11 +51,11 @@ def wait_for(
     settings.check_stores([chosen])
     catalog = deploy(settings, [chosen])
     (bound,) = catalog.views
-    left_s = waiting.wait_until_begun(catalog, bound, within_s)
-    with ViewAccess(catalog, bound, threading.Event()) as beside:
+    began = monotonic()
+    with _begun(catalog, bound, began + within_s) as beside:
         wanted_key = None if key is None else key_of(key, bound)
-        took_s = waiting.wait(beside, lambda: _source(catalog, chosen), wanted_key, wanted, left_s)
-    return within_s - left_s + took_s
+        waiting.wait(beside, lambda: _source(catalog, chosen), wanted_key, wanted, began + within_s)
+    return monotonic() - began
 
 
 def wait_for_all(views: Sequence[View], *, within_s: float, settings: Settings) -> None:
@@ -72,13 +69,18 @@ def wait_for_all(views: Sequence[View], *, within_s: float, settings: Settings) 
         return
     catalog = deploy(settings.asked_with(COMMAND.within(within_s).once()), others)
     for bound in catalog.views:
-        waiting.wait_until_begun(catalog, bound, deadline - monotonic())
-        with ViewAccess(catalog, bound, threading.Event()) as beside:
+        with _begun(catalog, bound, deadline) as beside:
             waiting.wait_until_whole(beside, deadline)
 
 
+def _begun(catalog: Catalog, view: BoundView, deadline: float) -> ViewAccess:
+    """The view, once a viewtail knows it."""
+    waiting.wait_until_begun(catalog, view, deadline)
+    return ViewAccess(catalog, view, threading.Event())
+
+
 def _source(catalog: Catalog, view: View) -> TimedSource:
-    source = catalog.history_beside(crc32(view.id.encode()) % _READERS).reader({}, {})
+    source = catalog.history_beside(view.id).reader({}, {})
     if not isinstance(source, TimedSource):
         raise MisuseError("the source of these settings is no binlog, and has no such positions")
     return source

@@ -18,6 +18,7 @@ from functools import partial
 import structlog
 
 from offsets import pauses
+from offsets.deployments import Identity
 from offsets.lease import Lease
 from offsets.mysql import Session
 from projectors.catalog import Catalog, bound_to_what_fits, tables_of
@@ -69,6 +70,7 @@ class Worker:
         self._fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self._views: tuple[str, ...] = ()  # the ids of those that are kept
         self._held_back: frozenset[str] = frozenset()  # views, when the pipeline is taken next
+        self._deployment: Identity | None = None  # that this process works for, wherever its tables are
         self._attempt = 0  # of those that ended soon, one behind the other
         self.has_fitted = False  # its declarations, here or in a process before this one
         self._troubles = Repeats(TELL_AGAIN_S)
@@ -110,7 +112,7 @@ class Worker:
         views = self._declared()
         catalog = self._fitting(views)
         self._views = tuple(view.view.id for view in catalog.views)
-        catalog.create_tables()
+        self._deployment = catalog.create_tables(self._deployment)
         lease = Lease(catalog.servers.open_own, catalog.database, self.identity.name)
         try:
             if self._acquire(lease, catalog):

@@ -27,7 +27,7 @@ from projectors.projection import Projected, Projections
 from projectors.throttle import Throttle
 from projectors.view_life import ViewLife
 from projectors.views import BoundView
-from projectors.watermarks import Watermarks
+from projectors.watermarks import LocalWaiter, Watermarks
 from viewtail.changes.errors import StopRequested
 from viewtail.changes.rendering import render_key
 from viewtail.changes.writes import Key
@@ -98,7 +98,7 @@ class Filling:
     strategy: Strategy
     progress: BackfillProgress
     dead_letters: DeadLetters
-    watermarks: Watermarks
+    watermarks: Watermarks[LocalWaiter]
     stop: threading.Event
     vitals: FillVitals
     throttle_of: Callable[[int], Throttle]  # takes the most rows a second; 0: no limit

@@ -17,7 +17,7 @@ from offsets.backfills import BackfillProgress
 from offsets.views import State, ViewRecord, ViewStates
 from projectors.outcomes import DONE, STOPPED, End, Outcome
 from projectors.view_life import ViewLife
-from projectors.watermarks import Watermarks
+from projectors.watermarks import LocalWaiter, Watermarks
 from viewtail.changes.batches import STREAM_END
 from viewtail.changes.errors import SourceError
 from viewtail.changes.positions import Position
@@ -76,7 +76,7 @@ def begin(source: Source, states: ViewStates, records: Mapping[str, ViewRecord],
 def finish(
     life: ViewLife,
     views: Collection[str],
-    watermarks: Watermarks,
+    watermarks: Watermarks[LocalWaiter],
     progress: Callable[[str], BackfillProgress],
     stop: threading.Event,
 ) -> Outcome:

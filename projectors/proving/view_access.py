@@ -20,7 +20,6 @@ from offsets.dead_letters import Letter
 from offsets.keepers import Keeper, keepers
 from offsets.mysql import Session
 from offsets.views import State
-from projectors.asked_watermarks import AskedWatermarks
 from projectors.catalog import Catalog
 from projectors.dead_letters import DeadLetters
 from projectors.projection import Projections, followed_tables
@@ -28,10 +27,11 @@ from projectors.proving.comparison import Comparison
 from projectors.proving.reprojection import Reprojection
 from projectors.proving.view_lock import ViewLock
 from projectors.read_and_written import kept_as
+from projectors.remote_watermarks import RemoteWaiter, RowNumber, remote_writer
 from projectors.stores import GuardedSink, Store, guarded
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
-from projectors.watermarks import MAYBE
+from projectors.watermarks import WHY_LATE, Watermarks
 from viewtail.changes.errors import MisuseError, StoreError, ViewtailError, WaitedTooLongError
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Parked, ViewWrites
@@ -78,13 +78,10 @@ class ViewAccess:
         if not self.first:
             raise MisuseError(f"view {self.view.id} was never backfilled. Start one: viewtail run")
         self.view = kept_as(self.view, self.first[0].view)
-        self.watermarks = AskedWatermarks(
-            self.catalog.marks,
-            open_store=self.session,
-            database=self.catalog.database,
-            pipelines=lambda: [pipeline.id for pipeline, _ in self.keepers()],
-            trouble=self._trouble,
-            say=self.say,
+        database = self.catalog.database
+        self.watermarks = Watermarks(
+            remote_writer(self.catalog.marks, database, RowNumber(self.session, database)),
+            RemoteWaiter(self.session, database, self.pipeline_ids, self._trouble, self.say),
         )
         self._resources.callback(self.watermarks.close)
         self.projections = Projections([self.view], followed_tables([self.view]))
@@ -107,6 +104,9 @@ class ViewAccess:
     def keepers(self) -> list[Keeper]:
         """The pipelines that keep the view, as they are now."""
         return keepers(self.session, self.catalog.database, self.view.id, self._pipelines)
+
+    def pipeline_ids(self) -> list[int]:
+        return [pipeline.id for pipeline, _ in self.keepers()]
 
     def is_run(self) -> bool:
         """Whether a process has all of them, or tries to."""
@@ -163,7 +163,7 @@ class ViewAccess:
         for pipeline, _ in self.keepers():
             if pipeline.trouble_and_mend is not None:
                 return f"waiting: {pipeline.trouble_and_mend}"
-        return f"waiting until the pipeline of {self.view.id} has come to this moment. {MAYBE}"
+        return f"waiting until the pipeline of {self.view.id} has come to this moment. {WHY_LATE}"
 
     # -- the tools ----------------------------------------------------------------------------------------------
 

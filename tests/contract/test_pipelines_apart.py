@@ -25,7 +25,7 @@ from projectors.declared import declared
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.redis.sink import RedisSink
 from projectors.views import BoundView
-from projectors.watermarks import WatermarkPlace, Watermarks
+from projectors.watermarks import LocalWaiter, WatermarkPlace, Watermarks, WatermarkWriter
 from stack import Server
 from tests.contract.sinks import ElasticsearchOne, RedisHashOne
 from tests.support.missing import missing
@@ -223,13 +223,14 @@ def test_each_has_a_status_of_its_own(tables: Tables) -> None:
 
 
 def test_each_waits_for_watermarks_of_its_own(tables: Tables) -> None:
-    marks = {one: Watermarks(WatermarkPlace(tables.open, tables.database), f"views:{one.name}") for one in ALL}
+    place = WatermarkPlace(tables.open, tables.database)
+    marks = {one: Watermarks(WatermarkWriter(place, f"views:{one.name}"), LocalWaiter()) for one in ALL}
     tokens = {one: mark.write() for one, mark in marks.items()}
     with closing(tables.open()) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM pipelines_apart.watermark")
         assert cursor.fetchone() == (3,)
         for number, one in enumerate(ALL):
-            marks[one].saw([Watermark(tokens[one], 100 + number)])
+            marks[one].waiter.on_passed([Watermark(tokens[one], 100 + number)])
         assert all(marks[one].is_visible(cursor, 100 + number) for number, one in enumerate(ALL))
     assert marks[DEFAULT].wait([tokens[OTHER_PART]], threading.Event(), 0) is None
 

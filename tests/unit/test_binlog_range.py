@@ -71,7 +71,7 @@ class Scene:
         )
         monkeypatch.setattr(module, "store_of", lambda _: store)
         monkeypatch.setattr(
-            module, "Watermarks", lambda *_: SimpleNamespace(mark_end=lambda: "token", close=lambda: None)
+            module, "WatermarkWriter", lambda *_: SimpleNamespace(mark_end=lambda: "token", close=lambda: None)
         )
         monkeypatch.setattr(module, "SAVE_EVERY_S", 1000.0)
 

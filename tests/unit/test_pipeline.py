@@ -90,7 +90,7 @@ class Loop:
             clear_applied=lambda writes, parked: self.cleared.append(list(writes)),
             count=0,
         )
-        nothing: Any = SimpleNamespace(saw=lambda tokens: None, begin_again=lambda: None)
+        nothing: Any = SimpleNamespace(waiter=SimpleNamespace(on_passed=lambda marks: None, begin_again=lambda: None))
         self.reasons: list[str] = []
         states: Any = SimpleNamespace(
             lost_some=lambda: None,

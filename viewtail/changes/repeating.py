@@ -1,9 +1,23 @@
-"""Saying why something waits: when that is new, and now and then while it stays the same."""
+"""Looking again and again at what is waited for, and saying why it waits."""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+_FIRST_S, _AT_MOST_S = 0.002, 0.1  # between two looks
+
+
+def looks(stop: threading.Event, within_s: float) -> Iterator[None]:
+    """One step a look, ever less often, until `stop` is set or the time is over; there is one at least."""
+    deadline, pause_s = time.monotonic() + within_s, _FIRST_S
+    while True:
+        yield
+        if time.monotonic() > deadline or stop.wait(pause_s):
+            return
+        pause_s = min(_AT_MOST_S, 1.5 * pause_s)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
-from zlib import crc32
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -28,7 +27,6 @@ from viewtail.settings import Settings
 from viewtail.signals import EXIT_STOPPED, on_stop
 
 SAY_EVERY_S = 5.0
-_READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
 _FORMS = (
     "2026-11-22T03:00, 2026-11-22T03:00:00+01:00, or 03:00 for the last time that it was three; in UTC unless it says"
 )
@@ -53,7 +51,7 @@ def replay_since(loaded: Settings, name: str, moment: datetime, topic: str) -> i
             catalog=catalog,
             view=bound,
             live=view.id,
-            history=catalog.history_beside(crc32(topic.encode()) % _READERS),
+            history=catalog.history_beside(topic),
             since_us=_us(moment),
             say=say,
         )

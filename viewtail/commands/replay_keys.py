@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from typing import Any
-from zlib import crc32
 
 import pymysql
 
@@ -52,7 +51,6 @@ from viewtail.signals import EXIT_STOPPED, on_stop
 
 MOST_TOLD = 20
 COUNT_WITHIN_S = 10.0  # what a condition selects
-_READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,7 +290,7 @@ def _count(catalog: Catalog, view: BoundView, condition: str) -> int | None:
 def _changed(catalog: Catalog, beside: ViewAccess, selected: Selected, stop: Event) -> Keys:
     """The keys that the binlog says changed."""
     view = beside.view
-    history = catalog.history_beside(crc32(view.id.encode()) % _READERS)
+    history = catalog.history_beside(view.id)
     source = history.reader({}, {})
     if not isinstance(source, TimedSource):
         raise MisuseError(
@@ -322,14 +320,14 @@ def _stretch(beside: ViewAccess, source: TimedSource, selected: Selected) -> tup
     if selected.since is not None:
         moment = moment_of(selected.since, datetime.now(UTC))
         since_us = round(moment.timestamp() * 1_000_000)
-        token = beside.watermarks.mark_end()
+        token = beside.watermarks.writer.mark_end()
         what = f"changed since {moment:%Y-%m-%dT%H:%M:%SZ}"
         return StreamRange(begin=source.since(since_us), since_us=since_us, token=token), what
     assert selected.begin is not None
     begin, above = _place(source, "--from", selected.begin)
     if selected.end is None:
         return StreamRange(
-            begin=begin, above=above, token=beside.watermarks.mark_end()
+            begin=begin, above=above, token=beside.watermarks.writer.mark_end()
         ), f"changed from {selected.begin}"
     _, upto = _place(source, "--to", selected.end)
     if upto < above:

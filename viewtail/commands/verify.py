@@ -9,7 +9,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
-from zlib import crc32
 
 from offsets.pipelines import positions
 from projectors.catalog import Catalog
@@ -34,8 +33,6 @@ from viewtail.operations.verify import MISLED, SAMPLED_ROWS, Counts, Report, Ver
 from viewtail.operations.version_resets import VersionReset
 from viewtail.signals import EXIT_STOPPED, on_stop
 from viewtail.sources import read_position
-
-READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,10 +183,10 @@ class _Standing:
     def changed(self) -> set[Key]:
         view = self.beside.view
         begin = self._read_upto or self.stands
-        stretch = StreamRange(begin=begin, above=begin.version, token=self.beside.watermarks.mark_end())
+        stretch = StreamRange(begin=begin, above=begin.version, token=self.beside.watermarks.writer.mark_end())
         ends = [begin]
         try:
-            history = self.catalog.history_beside(crc32(f"verify {view.id}".encode()) % READERS)
+            history = self.catalog.history_beside(f"verify {view.id}")
             self._keys.update(changed_keys(history, view, stretch, self.stop, lambda _, at: ends.append(at)))
         except ViewtailError as error:
             raise ViewtailError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from viewtail.operations.waiting import Wanted
 from viewtail.settings import Settings
 from viewtail.waiting import wait_for
@@ -9,14 +11,6 @@ from viewtail.waiting import wait_for
 
 def wait(loaded: Settings, view: str, key: str | None, wanted: Wanted, *, within_s: float) -> int:
     """Print how long it took; the exit code is 0. Raises WaitedTooLongError."""
-    took_s = wait_for(
-        view,
-        key,
-        version=wanted.version,
-        position=wanted.position,
-        gtid=wanted.gtid,
-        within_s=within_s,
-        settings=loaded,
-    )
+    took_s = wait_for(view, key, **asdict(wanted), within_s=within_s, settings=loaded)
     print(f"{view}: has it, after {took_s:.3f} s")
     return 0

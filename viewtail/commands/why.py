@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from threading import Event
 from typing import Any
-from zlib import crc32
 
 from ingest import History
 from projectors.catalog import Catalog
@@ -20,8 +19,6 @@ from viewtail.operations.why import Answer, Verdict, Why
 from viewtail.servers.patience import QUESTION
 from viewtail.settings import Settings
 
-_READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
-
 
 def why(loaded: Settings, name: str, key: str, *, as_json: bool) -> int:
     """Print why a view shows what it shows of one entity; the exit code is 0 where that is right."""
@@ -31,9 +28,9 @@ def why(loaded: Settings, name: str, key: str, *, as_json: bool) -> int:
     catalog.create_tables()
     (bound,) = catalog.views
     wanted = key_of_text(key, bound.key)
-    number = crc32(f"{view.id} {key}".encode()) % _READERS
     with ViewAccess(catalog, bound, Event(), print_remark) as beside:
-        asking = Why(beside=beside, status=partial(pipelines_now, catalog), history=lambda: _history(catalog, number))
+        history = partial(_history, catalog, f"{view.id} {key}")
+        asking = Why(beside=beside, status=partial(pipelines_now, catalog), history=history)
         answer = asking.of(wanted)
     if not answer.has_row:
         print_remark(other_reading(key, bound.key))
@@ -44,8 +41,8 @@ def why(loaded: Settings, name: str, key: str, *, as_json: bool) -> int:
     return 0 if answer.verdict.is_well else 1
 
 
-def _history(catalog: Catalog, number: int) -> History | None:
-    return catalog.history_beside(number) if catalog.servers.kind.has_rows else None
+def _history(catalog: Catalog, what: str) -> History | None:
+    return catalog.history_beside(what) if catalog.servers.kind.has_rows else None
 
 
 def _print(answer: Answer) -> None:

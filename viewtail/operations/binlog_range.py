@@ -24,7 +24,7 @@ from projectors.projection import Projections, followed_tables
 from projectors.stores import Publisher
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
-from projectors.watermarks import Watermarks
+from projectors.watermarks import WatermarkWriter
 from viewtail.changes.batches import Batch, Refused, RowChanges
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import HistoryGoneError, MisuseError, SourceError, StoreError, ViewtailError
@@ -144,10 +144,8 @@ class Replay:
         """A place close before the stretch, and the watermark at which it ends."""
         assert isinstance(source, TimedSource)
         at = before = source.since(self.since_us)
-        catalog = self.catalog
-        name = f"{catalog.database}:replay"
-        with closing(Watermarks(catalog.marks, name)) as watermarks:
-            token = watermarks.mark_end()
+        with closing(WatermarkWriter(self.catalog.marks, f"{self.catalog.database}:replay")) as writer:
+            token = writer.mark_end()
         # Of a reader that follows no table nothing can be unreadable before the stretch.
         self._looking = looking = self.history.reader({}, {})
         is_found = False

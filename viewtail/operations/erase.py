@@ -36,9 +36,9 @@ from viewtail.changes.rendering import render_key
 from viewtail.changes.tables import names_of
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, ViewWrites, Write
-from viewtail.operations import passing
 from viewtail.operations.given import plain_key_of_text
 from viewtail.operations.own_traces import OwnTrace, OwnTraces
+from viewtail.operations.waiting import passed_now
 from viewtail.servers.literals import equals, one_of, selected, where_all
 from viewtail.servers.sessions import quote, value_of
 
@@ -162,7 +162,7 @@ def erase(
         views = everywhere(session, catalog.database, views)
     keepers = _keepers(catalog, views)
     waits()
-    version = passing.passed_now(catalog, sorted({name for of in keepers.values() for name in of}), timeout_s)
+    version = passed_now(catalog, sorted({name for of in keepers.values() for name in of}), timeout_s)
     _require_gone(catalog, views[0], parsed, archived())
     looked = [one for view in views for one in _look(catalog, view, keepers[view.id], parsed, version)]
     looked += _beyond(catalog, views, {*declared, *(view.id for view in views)})

@@ -33,8 +33,8 @@ from viewtail.changes.errors import MisuseError, ViewtailError
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.positions import Position
 from viewtail.operations import replay
-from viewtail.operations.passing import passed_now
 from viewtail.operations.status import positions_now
+from viewtail.operations.waiting import passed_now
 
 FIRST_STEP_S = 5.0  # of a wait, then it is looked whether pipelines still run; the next step is twice as long
 _STILL_RUNS = (

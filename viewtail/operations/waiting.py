@@ -1,4 +1,4 @@
-"""Waits until a view has what was committed before: read your own write.
+"""Waits until pipelines have passed this moment, or a view has what was committed before: read your own write.
 
 By default that is everything committed by now. A watermark is committed on the source's primary, and each pipeline of
 the view notes when all before it is durable in its store. A place in the source's stream lies before such a watermark
@@ -9,8 +9,9 @@ from a column, one entity can be waited for by its version.
 from __future__ import annotations
 
 import shlex
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -21,19 +22,21 @@ from offsets import migrations
 from offsets.keepers import Keeper
 from offsets.keepers import read as read_keepers
 from offsets.mysql import OwnSession, transaction
+from offsets.pipelines import ids
 from offsets.views import State
-from projectors.asked_watermarks import AskedWatermarks
 from projectors.catalog import Catalog
 from projectors.proving.view_access import ViewAccess
+from projectors.remote_watermarks import RemoteWaiter, remote_writer
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
-from projectors.watermarks import MAYBE
+from projectors.watermarks import WHY_LATE, Watermarks
 from viewtail.changes.errors import HistoryGoneError, MisuseError, ViewtailError, WaitedTooLongError
+from viewtail.changes.repeating import looks
 from viewtail.changes.writes import Key
+from viewtail.operations.status import pipelines_now
 from viewtail.servers.facts import MARIADB, facts_of
 from viewtail.servers.sessions import value_of
 
-_LOOK_EVERY_S = (0.002, 0.1)  # first, and at most
 _SEE = "See: viewtail status"
 
 
@@ -55,23 +58,55 @@ class Wanted:
             raise MisuseError("a version is that of one entity: name its key")
 
 
-def wait_until_begun(catalog: Catalog, view: BoundView, within_s: float) -> float:
-    """Wait until a viewtail knows the view, as one does soon after its start; returns what is left of the time.
+def wait_until_passed(
+    catalog: Catalog, pipelines: Callable[[], Collection[int]], stop: threading.Event, within_s: float
+) -> int | None:
+    """The version of this moment, once each of these pipelines has passed it; None where one has not in time.
+
+    Raises WatermarkMissingError where one cannot; StopRequested.
+    """
+    with closing(catalog.session()) as session:
+        waiter = RemoteWaiter(session, catalog.database, pipelines)
+        with closing(Watermarks(remote_writer(catalog.marks, catalog.database), waiter)) as watermarks:
+            return watermarks.now_within(stop, within_s)
+
+
+def passed_now(catalog: Catalog, pipelines: Collection[str], within_s: float) -> int:
+    """As `wait_until_passed`; 0 where there are no pipelines.
+
+    Raises ViewtailError, with what keeps them from it, where one has not passed it in time.
+    """
+    if not pipelines:
+        return 0
+    with closing(catalog.session()) as session:
+        numbers = ids(session, catalog.database, pipelines)
+    version = wait_until_passed(catalog, numbers.values, threading.Event(), within_s)
+    if version is not None:
+        return version
+    now = pipelines_now(catalog)
+    known = [now[name] for name in sorted(pipelines) if name in now]
+    why = "; ".join(f"{row.name} is {row.state}" + (f": {row.error}" if row.error else "") for row in known)
+    raise ViewtailError(
+        f"{', '.join(sorted(pipelines))} did not come to this moment of the source in {within_s:.0f} s "
+        f"({why or 'not known'}). Nothing was looked at. Repeat the command when `viewtail status` says that they are "
+        "well"
+    )
+
+
+def wait_until_begun(catalog: Catalog, view: BoundView, deadline: float) -> None:
+    """Wait until a viewtail knows the view, as one does soon after its start. `deadline` is monotonic.
 
     Raises WaitedTooLongError.
     """
-    store, deadline = store_of(view.view), time.monotonic() + within_s
+    store = store_of(view.view)
     if store.keeps_every_change:
-        return within_s  # it cannot be waited for at all
-    names = [one.name for one in catalog.pipelines() if one.store == store.name]
+        return  # it cannot be waited for at all
+    names = [pipeline.name for pipeline in catalog.pipelines() if pipeline.store == store.name]
+    late = f"view {view.id} is not backfilled yet: no viewtail has begun with it. Start one: viewtail run"
     with closing(catalog.session()) as session:
-        while not _is_known(session, catalog.database, view, names):
-            if time.monotonic() > deadline:
-                raise WaitedTooLongError(
-                    f"view {view.id} is not backfilled yet: no viewtail has begun with it. Start one: viewtail run"
-                )
-            time.sleep(_LOOK_EVERY_S[1])
-    return max(0.0, deadline - time.monotonic())
+        _wait_until(
+            lambda: _is_known(session, catalog.database, view, names), lambda: late, threading.Event(), deadline
+        )
 
 
 def _is_known(session: OwnSession, database: str, view: BoundView, pipelines: Sequence[str]) -> bool:
@@ -82,11 +117,9 @@ def _is_known(session: OwnSession, database: str, view: BoundView, pipelines: Se
 
 
 def wait(
-    beside: ViewAccess, source: Callable[[], TimedSource], key: Key | None, wanted: Wanted, within_s: float
-) -> float:
-    """How long it took, seconds. Raises WaitedTooLongError; ViewtailError where waiting does not help."""
-    began = time.monotonic()
-    deadline = began + within_s
+    beside: ViewAccess, source: Callable[[], TimedSource], key: Key | None, wanted: Wanted, deadline: float
+) -> None:
+    """Raises WaitedTooLongError; ViewtailError where waiting does not help. `deadline` is monotonic."""
     _check(beside, beside.first)
     if wanted.version is not None:
         assert key is not None
@@ -94,21 +127,20 @@ def wait(
     else:
         if (place := wanted.position) is not None:
             late = f"the source has no place {place}: it has not come there, or that is none of its binlogs"
-            _wait_until(beside, lambda: _has_position(source(), place), lambda: late, deadline)
+            _wait_until(lambda: _has_position(source(), place), lambda: late, beside.stop, deadline)
         if (gtid := wanted.gtid) is not None:
             late = f"the source has not executed the GTID {gtid}; is it one of this source?"
-            _wait_until(beside, lambda: _has_gtid(beside, gtid), lambda: late, deadline)
+            _wait_until(lambda: _has_gtid(beside, gtid), lambda: late, beside.stop, deadline)
         _wait_for_now(beside, deadline)
         wait_until_whole(beside, deadline)
     if key is not None:
         _check_parked(beside, key)
-    return time.monotonic() - began
 
 
 def wait_until_whole(beside: ViewAccess, deadline: float) -> None:
-    """Until no row is missing, for want of a backfill. Raises as `wait` does; `deadline` is monotonic."""
+    """Until no row is missing, for want of a backfill. Raises as `wait` does."""
     unfilled = f"view {beside.view.id} is not backfilled yet"
-    _wait_until(beside, lambda: _is_whole(beside), lambda: f"{unfilled}: {_trouble(beside, _SEE)}", deadline)
+    _wait_until(lambda: _is_whole(beside), lambda: f"{unfilled}: {_trouble(beside, _SEE)}", beside.stop, deadline)
 
 
 def _check(beside: ViewAccess, keepers: Sequence[Keeper]) -> None:
@@ -128,22 +160,10 @@ def _is_whole(beside: ViewAccess) -> bool:
 
 
 def _wait_for_now(beside: ViewAccess, deadline: float) -> None:
-    catalog = beside.catalog
-    watermarks = AskedWatermarks(
-        catalog.marks,
-        open_store=catalog.servers.open_own,
-        database=catalog.database,
-        pipelines=lambda: [pipeline.id for pipeline, _ in beside.keepers()],
-        trouble=lambda: None,
-        say=lambda _: None,
-        is_visible_needed=False,
-    )
-    with closing(watermarks):
-        if watermarks.now_within(beside.stop, deadline - time.monotonic()) is None:
-            what = f"view {beside.view.id} does not have everything that is committed by now"
-            raise WaitedTooLongError(
-                f"{what}: {_trouble(beside, f'its pipeline has not come to this moment. {MAYBE}')}"
-            )
+    if wait_until_passed(beside.catalog, beside.pipeline_ids, beside.stop, deadline - time.monotonic()) is None:
+        what = f"view {beside.view.id} does not have everything that is committed by now"
+        why = _trouble(beside, f"its pipeline has not come to this moment. {WHY_LATE}")
+        raise WaitedTooLongError(f"{what}: {why}")
 
 
 def _trouble(beside: ViewAccess, otherwise: str) -> str:
@@ -164,17 +184,13 @@ def _wait_for_version(beside: ViewAccess, key: Key, version: int, deadline: floa
         other = f"its pipeline is behind, or the row has no such version. See: viewtail why {view} {shlex.quote(name)}"
         return f"view {view} has no version {version} of {name}: {_trouble(beside, other)}"
 
-    _wait_until(beside, is_there, late, deadline)
+    _wait_until(is_there, late, beside.stop, deadline)
 
 
-def _wait_until(beside: ViewAccess, is_so: Callable[[], bool], late: Callable[[], str], deadline: float) -> None:
+def _wait_until(is_so: Callable[[], bool], late: Callable[[], str], stop: threading.Event, deadline: float) -> None:
     """Raises WaitedTooLongError, which says what is `late`."""
-    pause_s = _LOOK_EVERY_S[0]
-    while not is_so():
-        if time.monotonic() > deadline or beside.stop.is_set():
-            raise WaitedTooLongError(late())
-        beside.stop.wait(pause_s)
-        pause_s = min(_LOOK_EVERY_S[1], 1.5 * pause_s)
+    if not any(is_so() for _ in looks(stop, deadline - time.monotonic())):
+        raise WaitedTooLongError(late())
 
 
 def _has_position(source: TimedSource, position: str) -> bool:

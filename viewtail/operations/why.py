@@ -247,7 +247,7 @@ class Why:
                 view=self.beside.view,
                 key=key,
                 version=None if self._has_column else held.version,
-                token=self.beside.watermarks.mark_end(),
+                token=self.beside.watermarks.writer.mark_end(),
                 most_bytes=READ_BYTES,
                 within_s=READ_FOR_S,
                 stop=self.beside.stop,

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from offsets import watermarks
-from projectors import asked_watermarks
-from projectors.asked_watermarks import AskedWatermarks
-from projectors.watermarks import WatermarkPlace
+from projectors.remote_watermarks import RemoteWaiter, remote_writer
+from projectors.watermarks import WatermarkPlace, Watermarks
 from viewtail.changes.errors import StopRequested
 
 
 def test_who_waits_for_now_is_told_why_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asked_watermarks, "_LOOK_AFTER_S", 0.01)
+    monkeypatch.setattr(RemoteWaiter, "late_after_s", 0.01)
     stop, said = threading.Event(), list[str]()
 
     def say(why: str) -> None:
@@ -25,14 +24,9 @@ def test_who_waits_for_now_is_told_why_it_takes_long(monkeypatch: pytest.MonkeyP
     giving_up = threading.Timer(5, stop.set)
     giving_up.start()
     nowhere: Any = None
-    asker = AskedWatermarks(
-        WatermarkPlace(open=nowhere, schema="viewtail"),
-        open_store=nowhere,
-        database="viewtail",
-        pipelines=lambda: [1],
-        trouble=lambda: "no process runs that pipeline",
-        say=say,
-    )
+    writer = remote_writer(WatermarkPlace(open=nowhere, schema="viewtail"), "viewtail")
+    waiter = RemoteWaiter(nowhere, "viewtail", lambda: [1], lambda: "no process runs that pipeline", say)
+    asker = Watermarks(writer, waiter)
     monkeypatch.setattr(asker, "write", lambda: "asked")
     monkeypatch.setattr(watermarks, "passed", lambda *_: {})
     with pytest.raises(StopRequested):

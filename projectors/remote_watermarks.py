@@ -8,10 +8,10 @@ knows where it stands in each pipeline's stream, whatever source that reads, and
 from __future__ import annotations
 
 import queue
-import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import ClassVar
 
 import pymysql
 import structlog
@@ -19,23 +19,19 @@ import structlog
 from offsets import watermarks
 from offsets.lease import lock_name
 from offsets.mysql import OwnSession, Session
-from projectors.watermarks import ASKED, WatermarkPlace, Watermarks
+from projectors.watermarks import REMOTE, WatermarkPlace, WatermarkWriter, forget_oldest
 from viewtail.changes.batches import Watermark
-from viewtail.changes.errors import StopRequested, StoreUnavailableError, ViewtailError, WatermarkMissingError
-from viewtail.changes.repeating import Repeats
+from viewtail.changes.errors import StoreUnavailableError, ViewtailError
+from viewtail.changes.repeating import Repeats, looks
 from viewtail.servers.sessions import Connection, value_of
 
 _log = structlog.get_logger("viewtail.pipeline")
 
-MOST_ASKERS = 64  # processes that ask at the same time, each with a watermark row of its own
+MOST_ROWS = 64  # of processes that read rows under watermarks at the same time
 _FORGET_EVERY_S = 60.0
 _ATTEMPTS = 5
-_LOOK_EVERY_S = (0.002, 0.1)  # first, and at most
 _SAY_AFTER_S = 10.0  # that a pipeline does not pass
 _SAY_AGAIN_S = 30.0
-_AGAIN_AFTER_S = 1.0  # first
-_LOOK_AFTER_S = 5.0  # why one does not come
-_WRITE_AGAIN_AFTER_S = 15.0  # the note may be lost: its writer was killed
 
 
 class PassedWatermarks:
@@ -88,103 +84,88 @@ class PassedWatermarks:
             watermarks.forget_passed(self._session, self._database)
 
 
-class AskedWatermarks(Watermarks):
-    """Writes watermarks and waits until each of some pipelines has passed them, in a process of its own.
+class RemoteWaiter:
+    """Waits until each of some pipelines has passed a watermark, in a process of its own. Not thread-safe.
 
     Args:
-        open_store: a session on the server of viewtail's own tables, which are in `database`.
+        session: on the server of viewtail's own tables, which are in `database`.
         pipelines: the ids of the pipelines to wait for; asked each time.
         trouble: why one of them passes nothing now, or None; asked when it takes long.
         say: is told such a reason, and the same one again after a while.
-        is_visible_needed: whether `is_visible` is to be asked: then the watermark row is this process's alone.
     """
+
+    write_again_after_s: ClassVar[float] = 15.0  # the note may be lost: its writer was killed
+    late_after_s: ClassVar[float] = 5.0
+    begun = 0  # a process that waits does not see when pipelines begin again
 
     def __init__(
         self,
-        place: WatermarkPlace,
-        *,
-        open_store: Session,
+        session: Session,
         database: str,
         pipelines: Callable[[], Collection[int]],
-        trouble: Callable[[], str | None],
-        say: Callable[[str], None],
-        is_visible_needed: bool = True,
+        trouble: Callable[[], str | None] = lambda: None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        super().__init__(place, f"{database}:asker")
-        self._is_shared = not is_visible_needed
-        self._write_again_after_s, self._look_after_s = _WRITE_AGAIN_AFTER_S, _LOOK_AFTER_S
-        self._new_token = lambda: ASKED + secrets.token_hex(16)[len(ASKED) :]
-        self._store = OwnSession(open_store)
-        self._database = database
+        self._session, self._database = session, database
         self._pipelines, self._trouble, self._say = pipelines, trouble, say
         self._troubles = Repeats(_SAY_AGAIN_S)
-        self._locked: Connection | None = None  # that holds the lock on the row's number
+        self._passed: dict[str, int] = {}
 
-    def write(self, before: Callable[[str], None] = lambda _: None) -> str:
-        self._have_row()
-        return super().write(before)
+    def passed(self) -> Mapping[str, int]:
+        return self._passed
 
     def wait(
         self, tokens: Sequence[str], stop: threading.Event, timeout_s: float, begun: int | None = None
     ) -> int | None:
-        """As the pipeline's own; the versions are looked for in viewtail's table."""
-        began, pause_s = time.monotonic(), _LOOK_EVERY_S[0]
+        began = time.monotonic()
         wanted = set(self._pipelines())
-        while not stop.is_set() and time.monotonic() - began < timeout_s:
-            for token, versions in watermarks.passed(self._store, self._database, tokens).items():
+        for _ in looks(stop, timeout_s):
+            for token, versions in watermarks.passed(self._session, self._database, tokens).items():
                 if wanted and wanted <= versions.keys():
                     # Partitions know one watermark by one version.
-                    version = max(versions[one] for one in wanted)
-                    self.saw([Watermark(token, version)])
+                    version = self._passed[token] = max(versions[pipeline] for pipeline in wanted)
+                    forget_oldest(self._passed)
                     return version
             if time.monotonic() - began > _SAY_AFTER_S:
                 wanted = set(self._pipelines())
                 self._say_why()
-            stop.wait(pause_s)
-            pause_s = min(_LOOK_EVERY_S[1], 1.5 * pause_s)
         return None
 
-    def now_within(self, stop: threading.Event, timeout_s: float) -> int | None:
-        """The version of a watermark from now on; None where a pipeline has not passed it in time."""
-        deadline, again_after_s, tokens = time.monotonic() + timeout_s, _AGAIN_AFTER_S, list[str]()
-        while True:
-            # Again and again: a pipeline that takes up a new history begins behind those that were written before.
-            tokens.append(self.write())
-            left_s = max(0.0, deadline - time.monotonic())
-            version = self.wait(tokens, stop, min(left_s, again_after_s))
-            if version is None and stop.is_set():
-                raise StopRequested
-            if version is not None:
-                return version
-            if (is_over := left_s <= again_after_s) or again_after_s >= _LOOK_AFTER_S:
-                self._check_can_come()
-            if is_over:
-                return None
-            again_after_s = min(2 * again_after_s, _WRITE_AGAIN_AFTER_S)
-
-    def _look_why(self) -> None:
-        """As the pipeline's own, to who waits; raises WatermarkMissingError."""
-        self._check_can_come()
+    def late(self, writer: WatermarkWriter) -> None:
+        writer.check_can_come()
         self._say_why()
 
-    def _check_can_come(self) -> None:
-        """Raises WatermarkMissingError where it cannot come: nobody waits for what somebody must mend first."""
-        if (why := self._place.why_missing(self._name)) is not None:
-            raise WatermarkMissingError(why)
+    def _say_why(self) -> None:
+        why = self._trouble()
+        if self._troubles.is_due(why) and why is not None:
+            self._say(why)
 
-    def close(self) -> None:
-        super().close()
-        self._store.close()
 
-    def _have_row(self) -> None:
-        """A watermark row that no other process writes: the lock on its number is this session's."""
-        if self._is_shared or (connection := self._store()) is self._locked:
-            return
+def remote_writer(place: WatermarkPlace, database: str, number: RowNumber | None = None) -> WatermarkWriter:
+    """Into the row that all share, or one of its own: who asks whether a watermark is visible needs that."""
+    return WatermarkWriter(place, f"{database}:asker", number=number, prefix=REMOTE)
+
+
+class RowNumber:
+    """The number of a watermark row that no other process writes: the session has the lock on it."""
+
+    def __init__(self, session: Session, database: str) -> None:
+        self._session, self._database = session, database
+        self._locked: Connection | None = None  # that has the lock
+        self._number = 0
+
+    def __call__(self) -> int:
+        """Raises StoreUnavailableError."""
+        connection = self._session()
+        if connection is not self._locked:
+            self._number, self._locked = self._lock(connection), connection
+        return self._number
+
+    def _lock(self, connection: Connection) -> int:
         try:
-            for number in range(MOST_ASKERS):
+            for number in range(MOST_ROWS):
                 if value_of(connection, "SELECT GET_LOCK(%s, 0)", lock_name(self._database, f"asker#{number}")) == 1:
-                    self._name, self._locked = self._place.row(f"{self._database}:asker:{number}"), connection
-                    return
+                    return number
         except pymysql.err.MySQLError as error:
             connection.close()
             raise StoreUnavailableError(
@@ -192,10 +173,5 @@ class AskedWatermarks(Watermarks):
                 "watermark is to be written. Try again when the server answers"
             ) from None
         raise StoreUnavailableError(
-            f"{MOST_ASKERS} commands or programs wait for watermarks already. Try again when some of them have ended"
+            f"{MOST_ROWS} commands or programs wait for watermarks already. Try again when some of them have ended"
         )
-
-    def _say_why(self) -> None:
-        why = self._trouble()
-        if self._troubles.is_due(why) and why is not None:
-            self._say(why)
