@@ -1,18 +1,19 @@
 """The table `rebuild`: which views have a copy beside the live one, and what is asked for it. Statements by name.
 
 A copy is, for all that writes, one more view of its pipeline, with a row of its own in the table `view` and another
-place in the store. Every way from one stage to another is in TRANSITIONS: commands ask, the owner of the pipeline does
-it (projectors/copies.py). Here is what is known and asked for, not what is done.
+place in the store. TRANSITIONS has every way from one stage to another, `next_step` what comes next. Commands and the
+owner of the pipeline take these steps; this module only reads and writes the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
 from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
-from offsets import Owner, migrations, views
+from offsets import Owner, dead_letters, migrations, views
 from offsets.mysql import Session, check_fence, reading, transaction
 from offsets.views import State, ViewStates
 from viewtail.changes.copy_ids import copy_id, view_of
@@ -21,6 +22,8 @@ from viewtail.servers.sessions import quote
 
 SWAP_AGAIN_S = 10.0  # after one that could not be done: the pipeline restarts for each
 DEFAULT_KEEP_S = 24 * 3600  # how long the former copy is kept after a swap
+MOST_NOTE = 2000  # characters
+NOTES = ("rebuild", "note", "view_name", MOST_NOTE)  # sentences that may name a key: see offsets/sentences.py
 
 
 class Stage(StrEnum):
@@ -38,58 +41,55 @@ class Stage(StrEnum):
 class Event(Enum):
     """What moves a copy to another stage."""
 
+    # An operator asks for these; for a changed declaration, or a copy whose time is over, the pipeline's owner does.
     BEGUN = "a copy is asked for"
     SWAP_ASKED = "readers are to get the copy beside"
+    DROP_ASKED = "nobody wants the copy beside any more"
+    # The owner of the pipeline reports these. It swaps as it takes the pipeline, before anything is written.
     REFUSED = "the swap cannot be done now"
     SWAPPED = "readers have the other copy"
     MOVE_BEGUN = "readers get the other copy entity by entity from now on"
     MOVED = "the last entity is moved"
-    DROP_ASKED = "nobody wants the copy beside any more"
     DROPPED = "nothing of it is left"
 
 
-class By(Enum):
-    """Who brings an event about."""
+TRANSITIONS: Mapping[tuple[Stage, Event], Stage] = {
+    (Stage.ENDED, Event.BEGUN): Stage.BUILDING,
+    (Stage.BUILDING, Event.SWAP_ASKED): Stage.SWAPPING,
+    (Stage.BUILDING, Event.DROP_ASKED): Stage.DROPPING,
+    (Stage.SWAPPING, Event.SWAPPED): Stage.KEPT,
+    (Stage.SWAPPING, Event.MOVE_BEGUN): Stage.MOVING,
+    (Stage.SWAPPING, Event.REFUSED): Stage.BUILDING,
+    (Stage.MOVING, Event.MOVED): Stage.KEPT,
+    (Stage.KEPT, Event.SWAP_ASKED): Stage.RETURNING,
+    (Stage.KEPT, Event.DROP_ASKED): Stage.DROPPING,
+    (Stage.RETURNING, Event.SWAPPED): Stage.KEPT,
+    (Stage.RETURNING, Event.MOVE_BEGUN): Stage.MOVING,
+    (Stage.RETURNING, Event.REFUSED): Stage.KEPT,
+    (Stage.DROPPING, Event.DROPPED): Stage.ENDED,
+}
+# The owner of the pipeline takes it again to do these, and readers may see these change at any moment.
+ASKED = frozenset({Stage.SWAPPING, Stage.RETURNING, Stage.DROPPING})
+CHANGING_PLACES = frozenset({Stage.SWAPPING, Stage.RETURNING, Stage.MOVING})
 
-    ASKED = "an operator, or the owner of the pipeline for a changed declaration or a copy whose time is over"
-    OWNER = "the owner of the pipeline: it swaps as it takes it, before anything is written; it drops then or beside"
-    MOVER = "the owner's mover, beside the pipeline"
 
+class Choice(NamedTuple):
+    """An operator went back to a declaration from another; both are hashes. The declined one is not built by itself."""
 
-class Transition(NamedTuple):
-    """One way from a stage to another."""
+    kept: str
+    declined: str
 
-    stage: Stage
-    event: Event
-    to: Stage
-    by: By
-    work: str  # what is done for it
+    def to_text(self) -> str:
+        return "<".join(self)
 
-
-TRANSITIONS = (
-    Transition(Stage.ENDED, Event.BEGUN, Stage.BUILDING, By.ASKED, "the copy gets a number"),
-    Transition(Stage.BUILDING, Event.SWAP_ASKED, Stage.SWAPPING, By.ASKED, "it was filled and compared before"),
-    Transition(Stage.SWAPPING, Event.SWAPPED, Stage.KEPT, By.OWNER, "Swapping.swap, and the rows change names"),
-    Transition(Stage.SWAPPING, Event.MOVE_BEGUN, Stage.MOVING, By.OWNER, "Swapping.swap, and the rows change names"),
-    Transition(Stage.SWAPPING, Event.REFUSED, Stage.BUILDING, By.OWNER, "the reason is noted"),
-    Transition(Stage.MOVING, Event.MOVED, Stage.KEPT, By.MOVER, "GradualSwapping.move"),
-    Transition(Stage.KEPT, Event.SWAP_ASKED, Stage.RETURNING, By.ASKED, "nothing: it was kept up to date"),
-    Transition(Stage.RETURNING, Event.SWAPPED, Stage.KEPT, By.OWNER, "Swapping.swap, and the rows change names"),
-    Transition(Stage.RETURNING, Event.MOVE_BEGUN, Stage.MOVING, By.OWNER, "Swapping.swap, and the rows change names"),
-    Transition(Stage.RETURNING, Event.REFUSED, Stage.KEPT, By.OWNER, "the reason is noted"),
-    Transition(Stage.BUILDING, Event.DROP_ASKED, Stage.DROPPING, By.ASKED, "the pipeline is taken without it"),
-    Transition(Stage.KEPT, Event.DROP_ASKED, Stage.DROPPING, By.ASKED, "the pipeline is taken without it"),
-    Transition(Stage.DROPPING, Event.DROPPED, Stage.ENDED, By.OWNER, "Swapping.drop, and its rows are deleted"),
-)
-_TO = {(way.stage, way.event): way.to for way in TRANSITIONS}
-# What waits for the owner, and what readers may see change at any moment.
-ASKED = frozenset(way.stage for way in TRANSITIONS if way.by is By.OWNER)
-CHANGING_PLACES = frozenset(way.stage for way in TRANSITIONS if way.event in (Event.SWAPPED, Event.MOVED))
+    @classmethod
+    def of_text(cls, text: str) -> Choice:
+        return cls(*text.split("<", 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """The copy beside a live one."""
+    """The copy beside a live one; of one that has ended, what is remembered."""
 
     view: str  # the id of the view
     live: int  # the number of the live copy
@@ -105,6 +105,8 @@ class Copy:
     moved_count: int = 0  # entities that were moved, as of some seconds ago
     is_hurried: bool = False  # its copy does not give way to live changes
     is_paused: bool = False  # an operator paused the view, so readers keep what they have: nothing is swapped
+    state: State | None = None  # of the copy beside; None: its pipeline has not begun it
+    choice: Choice | None = None
 
     @property
     def copy_id(self) -> str:
@@ -116,27 +118,69 @@ class Copy:
         """Whether the copy beside is newer than what readers have."""
         return self.copy > self.live
 
-    def due(self, owned_s: float) -> Event | None:
-        """What the owner asks for by itself: it drops what was kept long enough, and swaps new declarations in.
+    @property
+    def bound_as(self) -> tuple[int, bool, bool, bool]:
+        """What a pipeline that writes the copy must know of it: when this changes, the pipeline restarts."""
+        return self.copy, self.stage is Stage.MOVING, self.is_hurried, self.is_paused
 
-        A swap that could not be done is asked for again after SWAP_AGAIN_S of this ownership.
-        """
-        if self.stage is Stage.KEPT and self.kept_s is not None and self.kept_s <= 0:
-            return Event.DROP_ASKED
-        is_ready = self.is_automatic and self.is_compared and not self.is_paused
-        if self.stage is Stage.BUILDING and is_ready and (not self.note or owned_s > SWAP_AGAIN_S):
-            return Event.SWAP_ASKED
-        return None
+    def as_json(self) -> dict[str, Any]:
+        """What `viewtail status --json` shows of it."""
+        return {name: value for name, value in asdict(self).items() if name not in ("state", "choice")}
 
 
-class Choice(NamedTuple):
-    """An operator went back to a declaration from another; both are hashes. The declined one is not built by itself."""
+class Goal(Enum):
+    """What readers are to have of the two copies."""
 
-    kept: str
-    declined: str
+    NEWEST = "the newer one: viewtail rebuild, or a changed declaration"
+    FORMER = "the older one: viewtail rebuild --rollback"
+    PRESENT = "what they have now"
 
-    def to_text(self) -> str:
-        return "<".join(self)
+    def is_reached(self, copy: Copy) -> bool:
+        """Whether readers have it."""
+        return self is Goal.PRESENT or copy.is_newest == (self is Goal.FORMER)
+
+
+class Step(Enum):
+    """What comes next on the way to a goal."""
+
+    WAIT = "the owner of the pipeline changes what readers have"
+    DONE = "readers have what they are to have"
+    DROP = "the other copy's time is over: ask to have it dropped"
+    GONE = "the copy is being dropped, or was"
+    RESUME = "an operator must resume the view first"
+    MEND = "an operator must mend what halted the copy first"
+    FILL = "the pipeline fills the copy"
+    COMPARE = "compare the copy with its table"
+    SWAP = "ask for the swap"
+
+
+def next_step(copy: Copy, goal: Goal, *, is_proven: bool) -> Step:
+    """The next step to the goal, for whoever drives a copy there: a command, or the pipeline for itself.
+
+    Args:
+        is_proven: whether the copy was compared with its table and may be swapped.
+    """
+    if copy.stage in CHANGING_PLACES:
+        return Step.WAIT
+    if goal.is_reached(copy):
+        is_over = copy.stage is Stage.KEPT and copy.kept_s is not None and copy.kept_s <= 0
+        return Step.DROP if is_over else Step.DONE
+    if copy.stage in (Stage.DROPPING, Stage.ENDED):
+        return Step.GONE
+    if copy.is_paused:
+        return Step.RESUME
+    if copy.state is not State.FILLED:
+        return Step.MEND if copy.state is State.HALTED else Step.FILL
+    return Step.SWAP if is_proven else Step.COMPARE
+
+
+def next_by_itself(copy: Copy) -> Step:
+    """The next step that the owner of the pipeline takes unasked: it swaps new declarations in, and drops old copies.
+
+    An operator's copy stays as it is, and so does one that an operator went back from.
+    """
+    is_new = copy.is_automatic and copy.stage is Stage.BUILDING
+    return next_step(copy, Goal.NEWEST if is_new else Goal.PRESENT, is_proven=copy.is_compared)
 
 
 _FIELDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
@@ -153,15 +197,17 @@ _FIELDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "upto": ("r.moved_upto", int),
     "moved_count": ("r.moved_count", int),
     "is_hurried": ("r.is_hurried", bool),
-    "is_paused": (f"COALESCE(v.state = '{State.PAUSED}', 0) OR COALESCE(c.state = '{State.PAUSED}', 0)", bool),
+    "is_paused": (f"COALESCE(v.state = '{State.PAUSED}', 0)", bool),
+    "state": ("c.state", State),
+    "choice": ("r.declined", Choice.of_text),
 }
 
 
 class Copies:
-    """Of one pipeline. Each method is one transaction on `session`."""
+    """The copies of one pipeline's views. Each method is one transaction on `session`."""
 
     def __init__(self, session: Session, database: str, pipeline: str) -> None:
-        self._session, self._database = session, database
+        self._session, self._database, self.pipeline = session, database, pipeline
         self._table, self._view = quote(database, "rebuild"), quote(database, "view")
         self.states = ViewStates(session, database, pipeline)
 
@@ -169,45 +215,37 @@ class Copies:
 
     def read(self) -> dict[str, Copy]:
         """By view, the copies beside live ones."""
+        return {view: copy for view, copy in self.records().items() if copy.stage is not Stage.ENDED}
+
+    def records(self) -> dict[str, Copy]:
+        """By view, the last copy that it had beside the live one, those that have ended too."""
         number = self._id
         with reading(self._session, "reading rebuilds") as cursor:
             return {copy.view: copy for copy in _read(cursor, self._database, f"r.pipeline_id = {number}")}
-
-    def is_paused(self, view: str) -> bool:
-        """Whether an operator paused the view, or a copy of it."""
-        records = self.states.declarations().values()
-        return any(record.state is State.PAUSED and view_of(record.name) == view for record in records)
 
     def live(self, view: str) -> tuple[int, str]:
         """The number of the copy that readers see, and the hash of the declaration that made it."""
         with self._transaction("reading which copy is live") as cursor:
             return self._live(cursor, view)
 
-    def choices(self) -> dict[str, Choice]:
-        """By view, what an operator chose; also where there is no copy beside the live one any more."""
-        with self._transaction("reading what operators went back to") as cursor:
-            cursor.execute(
-                f"SELECT view_name, declined FROM {self._table} WHERE pipeline_id = {self._id} AND declined IS NOT NULL"
-            )
-            return {view: Choice(*text.split("<", 1)) for view, text in cursor.fetchall()}
-
     # -- moving -------------------------------------------------------------------------------------------------
 
     def begin(
         self, view: str, started_by: str, keep_s: int, *, is_automatic: bool = False, is_hurried: bool = False
     ) -> None:
-        """Have a copy made beside the live one. Where there is one already, `is_hurried` alone is noted."""
+        """Have a copy made beside the live one. One that is there already becomes hurried, or automatic, by this."""
         with self._transaction("beginning a rebuild") as cursor:
             before = self._lock(cursor, view)
-            if before is not None and (before[1], Event.BEGUN) not in _TO:
-                if is_hurried:
-                    self._set(cursor, view, "is_hurried = 1")
+            if before is not None and (before[1], Event.BEGUN) not in TRANSITIONS:
+                self._set(cursor, view, "is_hurried = is_hurried OR %s", is_hurried)
+                if is_automatic:
+                    self._set(cursor, view, "is_automatic = 1", where=f"stage = '{Stage.BUILDING}'")
                 return
             live, _ = self._live(cursor, view)
             number = 1 + max(live, before[0] if before else 0)
             cursor.execute(
                 f"REPLACE INTO {self._table} (view_name, pipeline_id, copy, stage, is_automatic, started_by, keep_s, "
-                f"is_hurried) VALUES (%s, {self._id}, %s, '{_TO[Stage.ENDED, Event.BEGUN]}', %s, %s, %s, %s)",
+                f"is_hurried) VALUES (%s, {self._id}, %s, '{TRANSITIONS[Stage.ENDED, Event.BEGUN]}', %s, %s, %s, %s)",
                 (view, number, is_automatic, started_by[:255], keep_s, is_hurried),
             )
 
@@ -243,8 +281,8 @@ class Copies:
 
     def dropped(self, copy: Copy, note: str | None) -> None:
         """The copy beside is gone; `note` says what of it is not."""
-        self.states.forget(copy.copy_id)
         with self._transaction("noting that a copy was dropped") as cursor:
+            self._forget_rows(cursor, [copy.copy_id])
             self._move(cursor, copy, Event.DROPPED, note, "ended_at = CURRENT_TIMESTAMP(6)")
 
     def pause(self, view: str, by: str, reason: str | None) -> bool | None:
@@ -275,11 +313,6 @@ class Copies:
         with self._transaction("noting how many entities were moved") as cursor:
             self._set(cursor, view, "moved_count = %s", count, where=f"stage = '{Stage.MOVING}'")
 
-    def adopt(self, view: str) -> None:
-        """The copy that an operator began is that of a changed declaration by now: it comes by itself."""
-        with self._transaction("taking over a rebuild") as cursor:
-            self._set(cursor, view, "is_automatic = 1", where=f"stage = '{Stage.BUILDING}'")
-
     def decline(self, copy: Copy) -> None:
         """Readers keep what they have: the declaration of the copy beside is not built again by itself."""
         with self._transaction("noting that a declaration is declined") as cursor:
@@ -289,6 +322,33 @@ class Copies:
         """Nothing is declined any more."""
         with self._transaction("forgetting what was declined") as cursor:
             self._set(cursor, view, "declined = NULL")
+
+    # -- forgetting ---------------------------------------------------------------------------------------------
+
+    def forget(self, view: str) -> None:
+        """Forget the view and its copies, in these tables; what they show stays in their store."""
+        with self._transaction("forgetting a view") as cursor:
+            self._forget(cursor, view)
+
+    def forget_dropped(self, view: str) -> bool:
+        """`forget`, unless somebody declared the view again since it was halted as `BEING_DROPPED`."""
+        with self._transaction("forgetting a view") as cursor:
+            if not self.states.is_being_dropped_in(cursor, view, " FOR UPDATE"):
+                return False
+            self._forget(cursor, view)
+        return True
+
+    def _forget(self, cursor: Any, view: str) -> None:
+        known = views.read(cursor, self._database, pipeline_id=self._id)
+        self._forget_rows(cursor, [record.name for record in known if view_of(record.name) == view])
+        cursor.execute(f"DELETE FROM {self._table} WHERE view_name = %s AND pipeline_id = {self._id}", (view,))
+
+    def _forget_rows(self, cursor: Any, names: Collection[str]) -> None:
+        ids = [record.id for record in views.read(cursor, self._database, names=names, pipeline_id=self._id)]
+        dead_letters.forget_views(cursor, self._database, ids)
+        views.delete(cursor, self._database, ids)
+
+    # -- within a transaction -----------------------------------------------------------------------------------
 
     def _decline(self, cursor: Any, view: str, other: str) -> None:
         (_, kept), (_, declined) = self._live(cursor, view), self._live(cursor, other)
@@ -309,7 +369,7 @@ class Copies:
         return None if row is None else (row[0], Stage(row[1]))
 
     def _move(self, cursor: Any, copy: Copy, event: Event, note: str | None, assignments: str, *values: object) -> bool:
-        to = _TO.get((copy.stage, event))
+        to = TRANSITIONS.get((copy.stage, event))
         if to is None:
             return False
         where, now = f"stage = '{copy.stage}'", f"stage = '{to}', note = %s, {assignments}"
@@ -327,13 +387,13 @@ class Copies:
     def _id(self) -> int:
         return self.states.pipeline_id
 
-    def _transaction(self, doing: str) -> Any:
+    def _transaction(self, doing: str) -> AbstractContextManager[Any]:
         _ = self._id  # asked for in a transaction of its own
         return transaction(self._session, doing)
 
 
 def _cut(note: str | None) -> str | None:
-    return note and note[:2000]
+    return note and note[:MOST_NOTE]
 
 
 def _read(cursor: Any, database: str, which: str) -> list[Copy]:
@@ -342,7 +402,7 @@ def _read(cursor: Any, database: str, which: str) -> list[Copy]:
         f"SELECT {', '.join(column for column, _ in _FIELDS.values())} FROM {quote(database, 'rebuild')} r "
         f"LEFT JOIN {view} v ON v.name = r.view_name AND v.pipeline_id = r.pipeline_id "
         f"LEFT JOIN {view} c ON c.name = CONCAT(r.view_name, '~', r.copy) AND c.pipeline_id = r.pipeline_id "
-        f"WHERE {which} AND r.stage <> '{Stage.ENDED}' ORDER BY r.view_name"
+        f"WHERE {which} ORDER BY r.view_name"
     )
     return [_copy(row) for row in cursor.fetchall()]
 
@@ -353,31 +413,26 @@ def _copy(row: tuple[Any, ...]) -> Copy:
     return Copy(**values)
 
 
-def all_copies(cursor: Any, database: str) -> list[Copy]:
-    """Of every pipeline; none where no viewtail ever ran."""
+# -- copies of every pipeline -----------------------------------------------------------------------------------
+
+
+def all_records(cursor: Any, database: str) -> list[Copy]:
+    """The last copy of each view, those that have ended too; none where no viewtail ever ran."""
     return _read(cursor, database, "TRUE") if migrations.are_there(cursor, database) else []
 
 
 def copies_left(session: Session, database: str, view: str) -> list[int]:
     """The numbers of a view's copies that may lie beside the one that readers have, or be left there in part."""
     with transaction(session, "looking for the copies of a view") as cursor:
-        if not migrations.are_there(cursor, database):
-            return []
-        cursor.execute(
-            f"SELECT r.copy, r.stage, v.copy FROM {quote(database, 'rebuild')} r LEFT JOIN {quote(database, 'view')} v "
-            "ON v.name = r.view_name AND v.pipeline_id = r.pipeline_id "
-            f"WHERE r.view_name = %s AND (r.stage <> '{Stage.ENDED}' OR r.note IS NOT NULL)",
-            (view,),
-        )
-        rows = cursor.fetchall()
-    beside = {copy for copy, _, _ in rows}
+        records = [copy for copy in all_records(cursor, database) if copy.view == view]
+    beside = {copy.copy for copy in records if copy.stage is not Stage.ENDED or copy.note is not None}
     # One that was cut off as they changed places may have left either.
-    return sorted(beside | {live for _, stage, live in rows if live is not None and stage in CHANGING_PLACES})
+    return sorted(beside | {copy.live for copy in records if copy.stage in CHANGING_PLACES})
 
 
 def moving(cursor: Any, database: str) -> set[str]:
     """The views whose copies change places, entity by entity."""
-    return {copy.view for copy in all_copies(cursor, database) if copy.stage is Stage.MOVING}
+    return {copy.view for copy in all_records(cursor, database) if copy.stage is Stage.MOVING}
 
 
 def require_not_moving(session: Session, database: str, views: Collection[str]) -> None:
@@ -389,13 +444,3 @@ def require_not_moving(session: Session, database: str, views: Collection[str]) 
             f"the two copies of view {view} change places, entity by entity: `viewtail status` says when that is over. "
             "Try again then"
         )
-
-
-def gone_back(cursor: Any, database: str) -> list[str]:
-    """Views without a copy beside them that are kept as they were declared before, since an operator wants it."""
-    if not migrations.are_there(cursor, database):
-        return []
-    cursor.execute(
-        f"SELECT view_name FROM {quote(database, 'rebuild')} WHERE stage = '{Stage.ENDED}' AND declined IS NOT NULL"
-    )
-    return sorted(name for (name,) in cursor.fetchall())

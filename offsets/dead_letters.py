@@ -197,6 +197,12 @@ def forget(session: Session, database: str, letters: Sequence[Letter]) -> list[L
         ]
 
 
+def forget_views(cursor: Any, database: str, views: Collection[int]) -> None:
+    """Forget all letters of the views of these rows, in the caller's transaction."""
+    if views:
+        cursor.execute(f"DELETE FROM {quote(database, 'dead_letter')} WHERE view_id IN %s", (sorted(views),))
+
+
 def erase(session: Session, database: str, views: Sequence[str], key: str) -> int:
     """Remove the letters of an entity, by its rendered key, from these views; returns how many there were."""
     if not views:

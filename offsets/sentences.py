@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from offsets.copies import NOTES
 from offsets.pauses import MOST_REASON
 from offsets.runs import MOST_TEXT
 from viewtail.servers.sessions import quote
@@ -22,7 +23,7 @@ class Sentence(NamedTuple):
 
 
 SENTENCES = (
-    Sentence("rebuild", "note", "view_name", MOST_TEXT),
+    Sentence(*NOTES),
     Sentence("pipeline_status", "error", "pipeline_id", MOST_TEXT),
     Sentence("pipeline", "pause_reason", "id", MOST_REASON),
 )

@@ -413,41 +413,27 @@ class ViewStates:
             others = sorted(self._records(cursor).keys() - set(declared))
             self.move_in(cursor, Event.RETIRED, others)
 
-    # -- forgetting ---------------------------------------------------------------------------------------------
-
-    def forget(self, view: str) -> None:
-        """Nothing is known of the view any more, nor of a copy beside it; what they show stays in their store."""
-        with self._transaction("forgetting a view") as cursor:
-            self._forget(cursor, view)
-
-    def forget_dropped(self, view: str) -> bool:
-        """`forget`, unless somebody declared the view again since it was halted as `BEING_DROPPED`."""
-        with self._transaction("forgetting a view") as cursor:
-            if not self._is_being_dropped(cursor, view, " FOR UPDATE"):
-                return False
-            self._forget(cursor, view)
-        return True
+    # -- dropping -----------------------------------------------------------------------------------------------
 
     def is_being_dropped(self, view: str) -> bool:
         """Whether the view is halted as `BEING_DROPPED` still, with all of its copies that are known now."""
         with self._transaction("asking whether a view is dropped") as cursor:
-            return self._is_being_dropped(cursor, view)
+            return self.is_being_dropped_in(cursor, view)
 
-    def _is_being_dropped(self, cursor: Any, view: str, lock: str = "") -> bool:
+    def is_being_dropped_in(self, cursor: Any, view: str, lock: str = "") -> bool:
+        """`is_being_dropped` in the caller's transaction; `pipeline_id` must have been asked for before."""
         copies = [record for record in self._records(cursor, lock=lock).values() if view_of(record.name) == view]
         is_known = any(record.name == view for record in copies)
         return is_known and {(record.state, record.reason) for record in copies} == {(State.HALTED, BEING_DROPPED)}
 
-    def _forget(self, cursor: Any, view: str) -> None:
-        letters, rebuilds = quote(self._database, "dead_letter"), quote(self._database, "rebuild")
-        for record in self._records(cursor).values():
-            if view in (record.name, view_of(record.name)):
-                cursor.execute(f"DELETE FROM {letters} WHERE view_id = %s", (record.id,))
-                cursor.execute(f"DELETE FROM {self._table} WHERE id = %s", (record.id,))
-        cursor.execute(f"DELETE FROM {rebuilds} {self._ours} AND view_name = %s", (view,))
-
 
 # -- views of every pipeline ------------------------------------------------------------------------------------
+
+
+def delete(cursor: Any, database: str, ids: Collection[int]) -> None:
+    """Delete the rows of these views, in the caller's transaction."""
+    if ids:
+        cursor.execute(f"DELETE FROM {quote(database, 'view')} WHERE id IN %s", (sorted(ids),))
 
 
 def names(session: Session, database: str) -> list[str]:

@@ -2,8 +2,8 @@
 
 Copies are swapped as the pipeline is taken: nothing writes then, and readers read on. Where a store moves entities one
 by one, a thread does it beside the pipeline (`Mover`). A new copy gets its place before the pipeline is taken with it,
-and an old one loses it after the pipeline was taken without it: changes need not wait for that. What is asked for is in
-offsets/copies.py; each step can be done again, so an owner that was killed in it is followed by one that finishes.
+and an old one loses it after the pipeline was taken without it: changes need not wait for that. offsets/copies.py has
+what is asked for and what comes next; each step can be done again, so the next owner finishes what one was killed in.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,19 +19,27 @@ from datetime import UTC, datetime
 import structlog
 
 from offsets import Owner
-from offsets.copies import ASKED, DEFAULT_KEEP_S, Choice, Copies, Copy, Event, Stage
+from offsets.copies import (
+    ASKED,
+    DEFAULT_KEEP_S,
+    SWAP_AGAIN_S,
+    Copies,
+    Copy,
+    Event,
+    Stage,
+    Step,
+    next_by_itself,
+)
 from offsets.keepers import known_views
 from offsets.mysql import Session
-from offsets.views import KEPT, State, ViewRecord, ViewStates
+from offsets.views import KEPT, State, ViewStates
 from projectors import failpoints
-from projectors.binding import declaration_hash, made_by
 from projectors.catalog import Catalog
-from projectors.read_and_written import Places, places
+from projectors.read_and_written import ViewCopies, copies_of
 from projectors.stores import GradualSwapping, NoCopy, Store, Swapping
 from projectors.stores.registry import store_of
 from projectors.throttle import Throttle
 from projectors.views import BoundView
-from viewtail.changes.copy_ids import view_of
 from viewtail.changes.errors import DeclarationError, StoreError, ViewtailError
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.retrying import reaction_to
@@ -39,6 +47,7 @@ from viewtail.changes.retrying import reaction_to
 _log = structlog.get_logger("viewtail.rebuild")
 
 NOTE_MOVED_EVERY_S = 2.0
+_ASKS = {Step.SWAP: Event.SWAP_ASKED, Step.DROP: Event.DROP_ASKED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,180 +58,136 @@ class Placed:
     copies: Mapping[str, Copy]  # by view, those that have a copy beside the live one
 
 
-def placed(catalog: Catalog, pipeline: str, store: Store, views: Sequence[BoundView]) -> Placed:
-    """The declared views where they are now, each copy by the declaration that keeps it; the lease must be held.
+@dataclass(slots=True, eq=False)
+class OwnedCopies:
+    """The copies of the views of one pipeline, for the process that holds its lease.
 
-    First it swaps the copies for which that is asked. Raises StoreUnavailableError; taken again, it goes on.
+    Each method raises StoreUnavailableError; called again, it goes on.
     """
-    is_beside = catalog.servers.limits.on_change == "beside"
-    _say_ignored(views, is_beside=is_beside)
-    with closing(catalog.session()) as session:
-        copies = _owned(catalog, pipeline, store, views, session)
-        while asked := copies.asked():
-            _do(catalog, pipeline, store, copies, asked)
-        copies.forget_choices()
-        if is_beside:
-            _say_in_place(store, copies)
-        changed = copies.changed()
-        for view in changed:  # all of them were asked about before `run` began, but views.py may have changed since
-            if why := _no_copy(copies.records.states, pipeline, copies.views[view]):
-                raise DeclarationError(f"view {view}: {why}")
-        for view in changed:
-            _begin(copies, view)
-        return copies.placed()
 
+    catalog: Catalog
+    pipeline: str
+    store: Store
+    views: Sequence[BoundView]  # as they are declared
 
-def refusals(session: Session, database: str, views: Sequence[BoundView], *, is_default: bool) -> dict[str, NoCopy]:
-    """By id, changed views for which `on_change = "beside"` cannot be followed.
-
-    Asked before any pipeline is taken, so that whoever keeps the views goes on. `is_default`: one pipeline of the
-    binlog keeps each view; else those of topics do. Nothing is written. Raises StoreUnavailableError.
-    """
-    found: dict[str, NoCopy | None] = {}
-    by_id = {view.id: view for view in views if not store_of(view.view).no_copies(view.view)}
-    for (pipeline, name), one in sorted(known_views(session, database).items()):
-        if name not in by_id or PipelineId.parse(pipeline).is_default != is_default:
-            continue
-        if _is_changed(by_id[name], one):
-            found[name] = _no_copy(ViewStates(session, database, pipeline), pipeline, by_id[name])
-    return {name: one for name, one in found.items() if one is not None}
-
-
-def make_places(catalog: Catalog, pipeline: str, store: Store, views: Sequence[BoundView]) -> None:
-    """Make the places of copies that are to come, so that the pipeline need not stand still for that when it is taken.
-
-    Whatever is wrong with one is told then.
-    """
-    access = catalog.access(store)
-    with closing(catalog.session()) as session:
-        copies = _owned(catalog, pipeline, store, views, session)
-        for one in copies.beside.values():
-            if one.stage is Stage.BUILDING and one.copy_id not in copies.known:
-                sink, _ = store.for_backfill(access, copies.pair(one)[1], pipeline, session)
-                with closing(sink), suppress(ViewtailError):
-                    sink.prepare()
-
-
-def drop_places(catalog: Catalog, pipeline: str, store: Store, views: Sequence[BoundView]) -> None:
-    """Drop the copies that are to go, and that the pipeline was taken without.
-
-    Raises StoreUnavailableError; called again, it goes on.
-    """
-    swapping = store.swapping(catalog.access(store))
-    assert swapping is not None, "no command asks it of another store"
-    with closing(swapping), closing(catalog.session()) as session:
-        copies = _owned(catalog, pipeline, store, views, session)
-        for one in copies.beside.values():
-            if one.stage is Stage.DROPPING:
-                _drop_one(swapping, copies, one)
-
-
-def _owned(catalog: Catalog, pipeline: str, store: Store, views: Sequence[BoundView], session: Session) -> _Owned:
-    is_beside = catalog.servers.limits.on_change == "beside"
-    of_two = {view.id for view in views if is_beside and not store.no_copies(view.view)}
-    return _Owned(Copies(session, catalog.database, pipeline), views, of_two)
-
-
-class _Owned:
-    """The copies of a pipeline that is being taken, and which declaration made each."""
-
-    def __init__(self, records: Copies, views: Sequence[BoundView], of_two: Set[str]) -> None:
-        """`of_two`: the ids of views whose copies may be of two declarations; others change in place."""
-        self.records = records
-        self.views = {
-            view.id: view if view.id in of_two else replace(view, previous=None, previous_misfit="") for view in views
-        }
-        self._of_two = of_two
-        self.look()
-
-    def look(self) -> None:
-        """At what is in the tables now."""
-        self.known: Mapping[str, ViewRecord] = self.records.states.declarations()
-        self.beside = {name: one for name, one in self.records.read().items() if name in self.views}
-        self._choices = self.records.choices()
-
-    def forget_choices(self) -> None:
-        """Where views.py is back at what readers have, nothing is declined any more."""
-        for view in self._choices.keys() & self.views.keys() & self.known.keys():
-            if self.maker(view) is self.views[view]:
-                self.records.choose_again(view)
-
-    def maker(self, name: str) -> BoundView | None:
-        """The view by the declaration that made a copy, which is to be found by its id; None: views.py has it no more.
-
-        One that is not there yet is made by the present declaration.
-        """
-        view = self.views[view_of(name)]
-        return made_by(view, self.known[name].declaration) if name in self.known else view
-
-    def changed(self) -> list[str]:
-        """Views that readers read, and whose live copy another declaration made than the present one."""
-        known = self._of_two & self.known.keys()
-        return [view for view in sorted(known) if self._is_changed(view)]
-
-    def _is_changed(self, view: str) -> bool:
-        one = self.beside.get(view)
-        # A view that was resumed is new, and readers have it all the same, until the copy that was begun comes.
-        is_begun = one is not None and one.is_automatic and one.stage is Stage.BUILDING and self.maker(view) is None
-        return is_begun or _is_changed(self.views[view], self.known[view])
-
-    def is_halted(self, view: str) -> bool:
-        return self.known[view].state == State.HALTED
-
-    def is_declined(self, view: str) -> bool:
-        """Whether an operator went back from the present declaration to the one that made the live copy."""
-        if self.maker(view) is None:
-            return False
-        declared = declaration_hash(self.views[view].view)
-        return self._choices.get(view) == Choice(self.known[view].declaration, declared)
-
-    def asked(self) -> list[Copy]:
-        """What is to be done while nothing writes, with copies that are there for nothing any more.
-
-        Those that are to go can wait, but where they make room for the copy of a changed declaration.
-
-        What is asked of a view that is not declared waits until it is, or is forgotten.
-        """
-        self.look()
-        for one in self.beside.values():
-            if {one.view, one.copy_id} <= self.known.keys() and self._is_over(one):
-                self.records.move(one, Event.DROP_ASKED)
-        self.look()
-        in_the_way = self.changed()
-        asked = (one for one in self.beside.values() if one.stage in ASKED)
-        return [one for one in asked if one.stage is not Stage.DROPPING or one.view in in_the_way]
-
-    def _is_over(self, one: Copy) -> bool:
-        live, copy = self.known[one.view], self.known[one.copy_id]
-        if one.stage is Stage.BUILDING:  # the change that it is for was taken back, and nothing was missed
-            is_present = self.maker(one.view) is self.views[one.view]
-            return one.is_automatic and is_present and live.state != State.HALTED
-        if one.stage is not Stage.KEPT:
-            return False
-        if one.view in self.changed():  # it makes room for that of the changed declaration, unless it is that
-            return self.maker(one.copy_id) is not self.views[one.view] or not self.is_declined(one.view)
-        return self.maker(one.copy_id) is None and copy.declaration != live.declaration
-
-    def places(self, view: str) -> Places:
-        """Where the view's copies are; a live one that nothing can keep up to date is not written."""
-        is_left = self.maker(view) is None and view in self.changed()
-        return places(self.views[view], self.known, self.beside.get(view), is_left=is_left)
-
-    def pair(self, one: Copy) -> tuple[BoundView, BoundView]:
-        """The copy that readers see, and the one beside it."""
-        found = self.places(one.view)
-        assert found.beside is not None, "there is a record of it"
-        return found.read, found.beside
+    @property
+    def is_beside(self) -> bool:
+        """Whether changed declarations are built beside what readers have."""
+        return self.catalog.servers.limits.on_change == "beside"
 
     def placed(self) -> Placed:
-        """Where all are that get changes."""
-        self.look()
-        written = [view for name in self.views for view in self.places(name).written]
-        kept = {name: one for name, one in self.beside.items() if one.stage is not Stage.DROPPING}
-        return Placed(sorted(written, key=lambda view: view.is_beside), kept)
+        """The declared views where they are now, each copy by the declaration that keeps it.
+
+        First it swaps the copies for which that is asked, and begins those of changed declarations.
+        """
+        _say_ignored(self.views, is_beside=self.is_beside)
+        with closing(self.catalog.session()) as session:
+            records = self._records(session)
+            while self._asked(records):
+                self._do_asked(records)
+            known = self._known(records)
+            for view, copies in known.items():  # where views.py is back at what readers have, nothing is declined
+                if copies.choice is not None and copies.live is not None and copies.is_present:
+                    records.choose_again(view)
+            if self.is_beside:
+                _say_in_place(self.store, known.values())
+            changed = [known[view] for view in sorted(known) if known[view].is_changed]
+            for copies in changed:  # all were asked about before `run` began, but views.py may have changed since
+                if why := _no_copy(records.states, self.pipeline, copies.declared):
+                    raise DeclarationError(f"view {copies.declared.id}: {why}")
+            for copies in changed:
+                _begin(records, copies)
+            return _placed(self._known(records))
+
+    def make_places(self) -> None:
+        """Make the places of copies that are to come, so that the pipeline need not stand still for that.
+
+        Whatever is wrong with one is told when the pipeline is taken.
+        """
+        access = self.catalog.access(self.store)
+        with closing(self.catalog.session()) as session:
+            for copy, known in self._beside(self._records(session)):
+                if copy.stage is Stage.BUILDING and known.beside is None:
+                    sink, _ = self.store.for_backfill(access, known.pair()[1], self.pipeline, session)
+                    with closing(sink), suppress(ViewtailError):
+                        sink.prepare()
+
+    def drop_places(self) -> None:
+        """Drop the copies that are to go, and that the pipeline was taken without."""
+        with closing(self._swapping()) as swapping, closing(self.catalog.session()) as session:
+            records = self._records(session)
+            for copy, known in self._beside(records):
+                if copy.stage is Stage.DROPPING:
+                    _drop(swapping, records, copy, known)
+
+    def _records(self, session: Session) -> Copies:
+        return Copies(session, self.catalog.database, self.pipeline)
+
+    def _known(self, records: Copies) -> dict[str, ViewCopies]:
+        built_beside = {view.id for view in self.views if self.is_beside and not self.store.no_copies(view.view)}
+        # The copies of a view that changes in place are all of its present declaration.
+        views = [
+            view if view.id in built_beside else replace(view, previous=None, previous_misfit="") for view in self.views
+        ]
+        return copies_of(records, views, built_beside)
+
+    def _beside(self, records: Copies) -> list[tuple[Copy, ViewCopies]]:
+        return [(known.copy, known) for known in self._known(records).values() if known.copy is not None]
+
+    def _asked(self, records: Copies) -> list[tuple[Copy, ViewCopies]]:
+        """What is to be done while nothing writes; first, copies that are there for nothing any more are to go.
+
+        They can wait, but where they make room for that of a changed declaration. What is asked of a view that is not
+        declared waits until it is, or is forgotten.
+        """
+        for copy, known in self._beside(records):
+            if known.is_over:
+                records.move(copy, Event.DROP_ASKED)
+        asked = (both for both in self._beside(records) if both[0].stage in ASKED)
+        return [(copy, known) for copy, known in asked if copy.stage is not Stage.DROPPING or known.is_changed]
+
+    def _do_asked(self, records: Copies) -> None:
+        offsets = self.catalog.access(self.store).background_offsets(self.pipeline)
+        with closing(self._swapping()) as swapping:
+            try:
+                owner = offsets.take().owner  # whoever had the pipeline before writes nothing from now on
+            finally:
+                offsets.abandon()
+            for copy, known in self._asked(records):
+                if copy.stage is Stage.DROPPING:
+                    _drop(swapping, records, copy, known)
+                else:
+                    _swap(swapping, records, copy, known, owner)
+
+    def _swapping(self) -> Swapping:
+        swapping = self.store.swapping(self.catalog.access(self.store))
+        assert swapping is not None, "no command asks it of another store"
+        return swapping
 
 
-def _say_ignored(views: Sequence[BoundView], *, is_beside: bool) -> None:
+def ask_for_next(records: Copies, copies: Iterable[Copy], owned_s: float) -> bool:
+    """Ask for what the owner of a pipeline does with copies by itself; returns whether there is anything.
+
+    A swap that could not be done is asked for again after SWAP_AGAIN_S of this ownership.
+    """
+    due = [(copy, _ASKS[step]) for copy in copies if (step := next_by_itself(copy)) in _ASKS]
+    due = [(copy, event) for copy, event in due if event is Event.DROP_ASKED or not copy.note or owned_s > SWAP_AGAIN_S]
+    for copy, event in due:
+        records.move(copy, event)
+    return bool(due)
+
+
+def _placed(known: Mapping[str, ViewCopies]) -> Placed:
+    written = [view for copies in known.values() for view in copies.places().written]
+    beside = {
+        view: copies.copy
+        for view, copies in known.items()
+        if copies.copy is not None and copies.copy.stage is not Stage.DROPPING
+    }
+    return Placed(sorted(written, key=lambda view: view.is_beside), beside)
+
+
+def _say_ignored(views: Iterable[BoundView], *, is_beside: bool) -> None:
     for view in views:
         if view.view.previous is None:
             continue
@@ -231,18 +196,11 @@ def _say_ignored(views: Sequence[BoundView], *, is_beside: bool) -> None:
             _log.warning("previous= has no effect", view=view.id, reason=why)
 
 
-def _say_in_place(store: Store, copies: _Owned) -> None:
-    for name in sorted(copies.views.keys() & copies.known.keys()):
-        view = copies.views[name]
-        if (why := store.no_copies(view.view)) and _is_changed(view, copies.known[name]):
-            _log.warning("a changed view is not built beside the one that readers have", view=name, reason=why)
-
-
-def _is_changed(view: BoundView, known: ViewRecord) -> bool:
-    """Whether another declaration made the live copy than the present one."""
-    maker = made_by(view, known.declaration)
-    # One that is new shows nothing that readers could rely on, unless its declaration is there to fill it.
-    return maker is not view and (maker is not None or known.state != State.NEW)
+def _say_in_place(store: Store, known: Iterable[ViewCopies]) -> None:
+    for copies in known:
+        view = copies.declared
+        if (why := store.no_copies(view.view)) and copies.is_redeclared:
+            _log.warning("a changed view is not built beside the one that readers have", view=view.id, reason=why)
 
 
 def _no_copy(states: ViewStates, pipeline: str, view: BoundView) -> NoCopy | None:
@@ -255,23 +213,53 @@ def _no_copy(states: ViewStates, pipeline: str, view: BoundView) -> NoCopy | Non
             "in place: VIEWTAIL_RUN__ON_CHANGE=in_place; or take the change back",
         )
     places = states.last_places()
-    found = store_of(view.view).no_copy_from(view, places[view.id]) if view.id in places else None
-    return found and replace(found, why=f"{found.why} (run.on_change is beside)")
+    reason = store_of(view.view).no_copy_from(view, places[view.id]) if view.id in places else None
+    return reason and replace(reason, why=f"{reason.why} (run.on_change is beside)")
 
 
-def _begin(copies: _Owned, view: str) -> None:
+def refusals(session: Session, database: str, views: Sequence[BoundView], *, is_default: bool) -> dict[str, NoCopy]:
+    """By id, changed views for which `on_change = "beside"` cannot be followed.
+
+    Asked before any pipeline is taken, so that whoever keeps the views goes on. `is_default`: one pipeline of the
+    binlog keeps each view; else those of topics do. Nothing is written. Raises StoreUnavailableError.
+    """
+    refused: dict[str, NoCopy] = {}
+    by_id = {view.id: view for view in views if not store_of(view.view).no_copies(view.view)}
+    for (pipeline, name), row in sorted(known_views(session, database).items()):
+        if name not in by_id or PipelineId.parse(pipeline).is_default != is_default:
+            continue
+        view = by_id[name]
+        if ViewCopies(declared=view, live=row).is_redeclared:
+            why = _no_copy(ViewStates(session, database, pipeline), pipeline, view)
+            refused |= {} if why is None else {name: why}
+    return refused
+
+
+def check_changes(catalog: Catalog) -> None:
+    """Raises DeclarationError for changed views that are to be built beside what readers have, and cannot be."""
+    if catalog.servers.limits.on_change != "beside":
+        return
+    is_default = not catalog.servers.kind.is_shared_out
+    with closing(catalog.session()) as session:
+        refused = refusals(session, catalog.database, catalog.views, is_default=is_default)
+    if refused:
+        raise DeclarationError("\n".join(f"view {view}: {why}" for view, why in refused.items()))
+
+
+def _begin(records: Copies, known: ViewCopies) -> None:
     """Readers keep what an earlier declaration made, and a copy of the new one is begun beside it."""
-    is_kept, is_begun = copies.maker(view) is not None, view in copies.beside
+    assert known.live is not None, "its declaration changed"
+    view, is_begun = known.declared.id, known.copy is not None
+    if known.is_kept and is_begun:
+        return
     # A pause is not ended by that: a paused copy gets no changes already.
-    if not is_kept and copies.known[view].state != State.PAUSED and not (is_begun and copies.is_halted(view)):
-        copies.records.states.halt(view, _why_halted(copies.views[view]))
-    if is_begun:
-        if not is_kept:
-            copies.records.adopt(view)
-    elif is_kept and copies.is_declined(view):
+    gets_nothing = {State.PAUSED, State.HALTED} if is_begun else {State.PAUSED}
+    if not known.is_kept and known.live.state not in gets_nothing:
+        records.states.halt(view, _why_halted(known.declared))
+    if known.is_declined:
         _log.info("readers keep the previous declaration, to which an operator went back", view=view)
     else:
-        copies.records.begin(view, "run.on_change", DEFAULT_KEEP_S, is_automatic=True)
+        records.begin(view, "run.on_change", DEFAULT_KEEP_S, is_automatic=True)
 
 
 def _why_halted(view: BoundView) -> str:
@@ -287,59 +275,49 @@ def _why_halted(view: BoundView) -> str:
     )
 
 
-def _do(catalog: Catalog, pipeline: str, store: Store, copies: _Owned, asked: Sequence[Copy]) -> None:
-    access = catalog.access(store)
-    swapping = store.swapping(access)
-    assert swapping is not None, "no command asks it of another store"
-    offsets = access.background_offsets(pipeline)
-    with closing(swapping):
-        try:
-            owner = offsets.take().owner  # whoever had the pipeline before writes nothing from now on
-        finally:
-            offsets.abandon()
-        for one in asked:
-            _do_one(swapping, copies, one, owner)
-
-
-def _do_one(swapping: Swapping, copies: _Owned, one: Copy, owner: Owner) -> None:
-    if one.stage is Stage.DROPPING:
-        _drop_one(swapping, copies, one)
-        return
-    records, (live, beside) = copies.records, copies.pair(one)
-    failpoints.reach(f"before {one.stage}")
-    record = records.states.read_all([beside.id]).get(beside.id)
-    upto = 0 if record is None else record.watermark_version or 0
+def _swap(swapping: Swapping, records: Copies, copy: Copy, known: ViewCopies, owner: Owner) -> None:
+    live, beside = known.pair()
+    failpoints.reach(f"before {copy.stage}")
+    upto = 0 if known.beside is None else known.beside.watermark_version or 0
     try:
-        _require_swappable(swapping, one, live, beside, record)
+        _require_swappable(swapping, copy, live, beside)
         is_done = swapping.swap(live, beside, upto)
     except StoreError as error:
-        records.move(one, Event.REFUSED, note=str(error))
-        _log.warning("the copies were not swapped", view=one.view, reason=str(error))
+        records.move(copy, Event.REFUSED, note=str(error))
+        _log.warning("the copies were not swapped", view=copy.view, reason=str(error))
         return
-    failpoints.reach(f"after {one.stage}")
+    failpoints.reach(f"after {copy.stage}")
     # What an earlier declaration made gets changes only where that is there as previous=; else nobody could go back.
-    gets_changes = copies.maker(one.view) is not None and copies.known[one.view].state in KEPT
-    is_kept = gets_changes or not one.is_automatic or one.stage is not Stage.SWAPPING
-    records.swapped(one, owner, None if is_done else upto, is_kept=is_kept)
-    _log.info("readers see the other copy", view=one.view, copy=one.copy, former=one.live)
+    gets_changes = known.is_kept and known.live is not None and known.live.state in KEPT
+    is_kept = gets_changes or not copy.is_automatic or copy.stage is not Stage.SWAPPING
+    records.swapped(copy, owner, None if is_done else upto, is_kept=is_kept)
+    _log.info("readers see the other copy", view=copy.view, copy=copy.copy, former=copy.live)
 
 
-def _require_swappable(
-    swapping: Swapping, one: Copy, live: BoundView, beside: BoundView, record: ViewRecord | None
-) -> None:
+def _require_swappable(swapping: Swapping, copy: Copy, live: BoundView, beside: BoundView) -> None:
     """Raises StoreError where readers must not get the copy beside; one that they have by now is noted all the same."""
-    is_ready = record is not None and record.state is State.FILLED and not one.is_paused
-    if is_ready or (record is not None and swapping.is_swapped(live, beside)):
+    if copy.state is State.FILLED and not copy.is_paused:
         return
-    if one.is_paused:
-        raise StoreError(f"the view is paused, so readers keep what they have. First: viewtail resume {one.view}")
-    state = "not there" if record is None else record.state
-    raise StoreError(f"the copy beside is {state}, and only a filled one may be read")
+    if copy.state is not None and swapping.is_swapped(live, beside):
+        return
+    if copy.is_paused:
+        raise StoreError(f"the view is paused, so readers keep what they have. First: viewtail resume {copy.view}")
+    raise StoreError(f"the copy beside is {copy.state or 'not there'}, and only a filled one may be read")
 
 
-def _drop_one(swapping: Swapping, copies: _Owned, one: Copy) -> None:
-    failpoints.reach(f"before {one.stage}")
-    copies.records.dropped(one, _drop(swapping, *copies.pair(one)))
+def _drop(swapping: Swapping, records: Copies, copy: Copy, known: ViewCopies) -> None:
+    failpoints.reach(f"before {copy.stage}")
+    live, beside = known.pair()
+    note = None
+    try:
+        swapping.drop(live, beside)
+    except StoreError as error:
+        note = str(error)
+        _log.warning("a copy was not dropped", view=beside.id, reason=note)
+    else:
+        failpoints.reach("after dropping")
+        _log.info("copy dropped", view=beside.id)
+    records.dropped(copy, note)
 
 
 class _Moved:
@@ -409,25 +387,3 @@ class Mover:
         self.wake.set()
         _log.info("the copy is whole in its place", view=former.view.id)
         return True
-
-
-def _drop(swapping: Swapping, live: BoundView, beside: BoundView) -> str | None:
-    try:
-        swapping.drop(live, beside)
-    except StoreError as error:
-        _log.warning("a copy was not dropped", view=beside.id, reason=str(error))
-        return str(error)
-    failpoints.reach("after dropping")
-    _log.info("copy dropped", view=beside.id)
-    return None
-
-
-def check_changes(catalog: Catalog) -> None:
-    """Raises DeclarationError for changed views that are to be built beside what readers have, and cannot be."""
-    if catalog.servers.limits.on_change != "beside":
-        return
-    is_default = not catalog.servers.kind.is_shared_out
-    with closing(catalog.session()) as session:
-        found = refusals(session, catalog.database, catalog.views, is_default=is_default)
-    if found:
-        raise DeclarationError("\n".join(f"view {view}: {why}" for view, why in found.items()))

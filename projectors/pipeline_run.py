@@ -18,9 +18,9 @@ from offsets.copies import Copy
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
 from offsets.views import GETS_NOTHING, State, ViewRecord, ViewStates
-from projectors import copies
 from projectors.binding import bind
 from projectors.catalog import Catalog
+from projectors.copies import OwnedCopies
 from projectors.dead_letters import DeadLetters
 from projectors.declared import all_declared
 from projectors.derived.reading import DerivedReader
@@ -160,7 +160,7 @@ def open_run(
     Views that are `held_back` wait: the table as they need it is newer than the changes that come first.
     """
     store, history = store_named(identity.store), catalog.history(identity)
-    placed = copies.placed(catalog, identity.name, store, catalog.views_of(identity.store))
+    placed = OwnedCopies(catalog, identity.name, store, catalog.views_of(identity.store)).placed()
     with ExitStack() as on_failure:
         taken = _take(catalog, identity, store, placed.views, on_failure)
         asked = history.reader({}, {})

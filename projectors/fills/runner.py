@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -18,19 +18,16 @@ import structlog
 
 from ingest.canonical.chunks import CHUNK_BYTES
 from offsets.backfills import BackfillProgress
-from offsets.copies import ASKED, Copies, Copy, Stage
+from offsets.copies import ASKED, Copies, Stage
 from offsets.mysql import OwnSession, looking
-from projectors import copies
-from projectors.catalog import Catalog
+from projectors.copies import OwnedCopies, ask_for_next
 from projectors.fills import from_topic
 from projectors.fills.opening import open_filling, row_estimates_of
 from projectors.fills.partitioned import PartitionedFill
 from projectors.outcomes import DONE, STOPPED, End, Outcome, outcome_of
 from projectors.pipeline_run import PipelineRun
-from projectors.stores import Store
 from projectors.stores.registry import store_named
 from projectors.view_life import ViewLife
-from projectors.views import BoundView
 from viewtail.changes.errors import ViewtailError
 from viewtail.changes.retrying import reaction_to
 
@@ -102,8 +99,8 @@ class FillRunner:
     def _round(self, session: OwnSession, records: Copies) -> Outcome:
         """Fill what is to be filled now, or find why the pipeline must be taken again."""
         own, life = self._own, self._own.life.on(session)
-        if self._are_copies_asked_for(records):
-            self._with_copies(copies.make_places)
+        if self._must_change_copies(records):
+            self._owned_copies().make_places()
             return Outcome(End.AGAIN, "rebuilds")
         views = life.to_backfill()
         if (restart := self._why_restart(life, views)) is not None:
@@ -121,32 +118,26 @@ class FillRunner:
         now = partial(own.pipeline.watermarks.now, own.stop)
         return PartitionedFill(own.identity, own.catalog.database, own.catalog.partitions, now)
 
-    def _are_copies_asked_for(self, records: Copies) -> bool:
+    def _must_change_copies(self, records: Copies) -> bool:
         """Whether a copy came, is not to be written any more, or is to be swapped: the pipeline is taken again for it.
 
         What it does not write any more is dropped.
         """
-        own, found = self._own, self._of_own_views(records)
-        due = [(one, event) for one in found if (event := one.due(time.monotonic() - self._began_at)) is not None]
-        if due:
-            for one, event in due:
-                records.move(one, event)
+        declared = {view.view.id for view in self._own.life.views.values()}
+        beside = [copy for copy in records.read().values() if copy.view in declared]
+        if ask_for_next(records, beside, time.monotonic() - self._began_at):
             return True
-        kept = [one for one in found if one.stage is not Stage.DROPPING]
-        if any(one.stage in ASKED for one in kept) or _bound_as(kept) != _bound_as(own.copies.values()):
+        kept = {copy.view: copy for copy in beside if copy.stage is not Stage.DROPPING}
+        bound, needed = ({view: copy.bound_as for view, copy in copies.items()} for copies in (self._own.copies, kept))
+        if bound != needed or any(copy.stage in ASKED for copy in kept.values()):
             return True
-        if kept != found:
-            self._with_copies(copies.drop_places)
+        if len(kept) != len(beside):
+            self._owned_copies().drop_places()
         return False
 
-    def _of_own_views(self, records: Copies) -> list[Copy]:
-        declared = {view.view.id for view in self._own.life.views.values()}
-        return [one for one in records.read().values() if one.view in declared]
-
-    def _with_copies(self, work: Callable[[Catalog, str, Store, Sequence[BoundView]], None]) -> None:
-        own = self._own
-        views = own.catalog.views_of(own.identity.store)
-        work(own.catalog, own.identity.name, store_named(own.identity.store), views)
+    def _owned_copies(self) -> OwnedCopies:
+        catalog, identity = self._own.catalog, self._own.identity
+        return OwnedCopies(catalog, identity.name, store_named(identity.store), catalog.views_of(identity.store))
 
     def _why_restart(self, life: ViewLife, views: Collection[str]) -> Outcome | None:
         """None: the pipeline goes on as it is."""
@@ -219,8 +210,3 @@ class FillRunner:
         outcome = outcome_of(fill, self._stop)  # opening it may fail, too
         self._act_on(outcome)
         return outcome
-
-
-def _bound_as(records: Iterable[Copy]) -> dict[str, tuple[int, bool, bool, bool]]:
-    """What a pipeline is taken with: the copies beside, which change places, are hurried, are of a paused view."""
-    return {one.view: (one.copy, one.stage is Stage.MOVING, one.is_hurried, one.is_paused) for one in records}

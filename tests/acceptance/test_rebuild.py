@@ -243,24 +243,6 @@ def test_a_paused_view_keeps_its_pause_and_what_it_shows(
         assert place.shown() == shop.wanted()
 
 
-def test_a_copy_that_an_earlier_viewtail_paused_is_resumed_with_its_view(
-    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    with kept(request, "mysql", shop, tmp_path) as (place, run):
-        rebuilt(run)
-        shop.execute(
-            "UPDATE viewtail.view SET state = 'paused', paused_at = CURRENT_TIMESTAMP(6), paused_by = 'ada@desk' "
-            "WHERE name = 'mysql:people~1'"
-        )
-        refused = run.command("rebuild", "people", "--rollback")
-        assert refused.returncode == 1 and "First: viewtail resume mysql:people;" in refused.stderr
-        assert "to go on: viewtail resume mysql:people, which" in run.command("status").stdout
-        done = run.command("resume", "people")
-        assert done.returncode == 0 and "the copy beside it was paused, and is resumed" in done.stdout
-        assert rebuilt(run, "--rollback")["live_copy"] == 1
-        assert place.shown() == shop.wanted()
-
-
 def test_a_view_is_not_paused_while_its_copies_change_places(
     shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -162,9 +162,9 @@ def test_a_forgotten_view_leaves_no_rebuild_that_goes_on_when_it_is_declared_aga
     copies = Copies(OwnSession(scene.open), scene.database, "redis")
     copies.begin(scene.view.id, "ada@desk", 60)
     scene.put("filled")
-    assert not scene.states.forget_dropped(scene.view.id) and copies.read()
+    assert not copies.forget_dropped(scene.view.id) and copies.read()
     scene.states.halt(scene.view.id, BEING_DROPPED)
-    assert scene.states.forget_dropped(scene.view.id)
+    assert copies.forget_dropped(scene.view.id)
     assert copies.read() == {}
     with closing(scene.open()) as connection, connection.cursor() as cursor:
         cursor.execute(f"SELECT COUNT(*) FROM {scene.database}.rebuild")

@@ -28,7 +28,7 @@ def test_a_pipeline_that_could_not_be_taken_leaves_no_connection_open(monkeypatc
 
     store = SimpleNamespace(with_offsets=lambda *_: (named("sink"), named("offsets")))
     monkeypatch.setattr(pipeline_run, "store_named", lambda _: store)
-    monkeypatch.setattr(pipeline_run.copies, "placed", lambda *_: SimpleNamespace(views=[], copies={}))
+    monkeypatch.setattr(pipeline_run.OwnedCopies, "placed", lambda _: SimpleNamespace(views=[], copies={}))
     monkeypatch.setattr(pipeline_run.owners, "took", fails)
     catalog: Any = SimpleNamespace(
         history=lambda _: None,

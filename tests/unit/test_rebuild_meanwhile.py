@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from offsets.copies import Copy, Event, Stage
+from offsets.views import State
 from viewtail.changes.errors import MisuseError, ViewtailError
 from viewtail.commands.rebuild import _told
 from viewtail.operations import rebuild
@@ -23,26 +24,25 @@ VIEW = "mysql:people"
 def at(stage: Stage, live: int = 1, copy: int = 2) -> Copy:
     return Copy(
         view=VIEW, live=live, copy=copy, stage=stage, is_automatic=True, is_compared=False, note=None,
-        started_by="somebody", keep_s=0, kept_s=None,
+        started_by="somebody", keep_s=0, kept_s=None, state=State.FILLED,
     )  # fmt: skip
 
 
 class _Copies:
     """Each look finds the next of these, and the last one from then on; None: there is no copy any more."""
 
-    def __init__(self, found: Sequence[Copy | None], live: int) -> None:
+    pipeline = "mysql"
+
+    def __init__(self, found: Sequence[Copy | None], live: int, *, is_paused: bool = False) -> None:
         self._found, self._live = list(found), live
         self.asked: list[Event] = []
-        self.begun, self.looks = 0, 0
-        self.paused_from: int | None = None  # the look that finds the view paused; None: none does
+        self.begun = 0
+        row = SimpleNamespace(state=State.PAUSED if is_paused else State.FILLED)
+        self.states = SimpleNamespace(read=lambda _: row)
 
     def begin(self, *_: object, **__: object) -> None:
         """There is one already."""
         self.begun += 1
-
-    def is_paused(self, _: str) -> bool:
-        self.looks += 1
-        return self.paused_from is not None and self.looks >= self.paused_from
 
     def read(self) -> dict[str, Copy]:
         found = self._found.pop(0) if len(self._found) > 1 else self._found[0]
@@ -63,8 +63,8 @@ class _Operation(Operation):
     waits: int
 
     @contextmanager
-    def _records(self) -> Iterator[tuple[Any, str]]:
-        yield self.copies, "mysql"
+    def _records(self) -> Iterator[Any]:
+        yield self.copies
 
     def _pause(self, seconds: float) -> None:
         self.waits += 1
@@ -76,13 +76,17 @@ def _pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuild, "pipelines_now", lambda catalog: catalog.pipelines)
 
 
-def operation(found: Sequence[Copy | None], live: int, *, is_filled: bool) -> _Operation:
+def operation(
+    found: Sequence[Copy | None], live: int, *, is_filled: bool = True, is_paused: bool = False
+) -> _Operation:
     view: Any = SimpleNamespace(id=VIEW)
-    copy = SimpleNamespace(name=f"{VIEW}~2", state="filled" if is_filled else "backfilling")
+    copy = SimpleNamespace(name=f"{VIEW}~2")
+    if not is_filled:
+        found = [one and replace(one, state=State.BACKFILLING) for one in found]
     pipeline = SimpleNamespace(state="running", paused=None, error=None, views=[copy])
     catalog = SimpleNamespace(pipelines={"mysql": pipeline})
     one = _Operation(catalog=catalog, view=view, say=lambda _: None, stop=threading.Event())  # type: ignore[arg-type]
-    one.copies, one.waits = _Copies(found, live), 0
+    one.copies, one.waits = _Copies(found, live, is_paused=is_paused), 0
     return one
 
 
@@ -127,7 +131,7 @@ def test_who_waits_while_entities_change_places_is_told_how_many_have() -> None:
 
 
 def test_a_comparison_that_a_swap_cut_off_is_the_end() -> None:
-    one = operation([BUILDING, BUILDING, at(Stage.KEPT, 2, 1)], 2, is_filled=True)
+    one = operation([BUILDING, at(Stage.KEPT, 2, 1)], 2, is_filled=True)
     assert rebuilt(one, ViewtailError("the copies were swapped meanwhile")).live == 2
     with pytest.raises(ViewtailError, match="it differs"):
         rebuilt(operation([BUILDING], 1, is_filled=True), ViewtailError("it differs"))
@@ -146,18 +150,35 @@ def test_a_copy_that_somebody_else_drops_is_not_waited_for() -> None:
 
 
 def test_a_paused_view_is_neither_built_nor_swapped_nor_taken_back() -> None:
-    for look in (1, 2, 3):  # before the copy is begun, while it is built, and when it was compared
-        one = operation([BUILDING], 1, is_filled=True)
-        one.copies.paused_from = look
+    begun = operation([BUILDING], 1, is_paused=True)
+    with pytest.raises(ViewtailError, match=f"First: viewtail resume {VIEW}"):
+        rebuilt(begun)
+    assert (begun.copies.asked, begun.copies.begun) == ([], 0)
+    filling = replace(BUILDING, state=State.BACKFILLING)
+    for looks in ([], [filling], [BUILDING]):  # as it begins, while it is built, and when it was compared
+        one = operation([*looks, replace(BUILDING, is_paused=True)], 1)
         with pytest.raises(ViewtailError, match=f"First: viewtail resume {VIEW}"):
             rebuilt(one)
-        assert (one.copies.asked, one.copies.begun) == ([], 0 if look == 1 else 1)
-    for look in (1, 2, 3):
-        one = operation([at(Stage.KEPT, 2, 1)], 2, is_filled=True)
-        one.copies.paused_from = look
+        assert (one.copies.asked, one.copies.begun) == ([], 1)
+    kept = at(Stage.KEPT, 2, 1)
+    for looks in ([], [replace(kept, state=State.BACKFILLING)]):
+        one = operation([*looks, replace(kept, is_paused=True)], 2)
         with pytest.raises(ViewtailError, match=f"First: viewtail resume {VIEW}"):
             one.roll_back()
         assert one.copies.asked == []
+
+
+def test_a_copy_is_compared_again_after_it_was_not_filled_or_a_swap_was_refused() -> None:
+    refused = replace(BUILDING, note="the table is locked")
+    lost = [replace(BUILDING, state=State.BACKFILLING), BUILDING]
+    for meanwhile in (lost, [BUILDING, SWAPPING, refused, refused]):
+        one, proofs, said = operation([BUILDING, *meanwhile, at(Stage.KEPT, 2, 1)], 2), list[object](), list[Any]()
+        one._prove = lambda *_, seen=proofs: seen.append(1)  # type: ignore[method-assign]
+        one._pause = lambda _: None  # type: ignore[method-assign]
+        one.say = said.append
+        assert one.rebuild(lambda *_, **__: (), "somebody", keep_s=0, is_held=False).live == 2
+        assert len(proofs) == 2
+    assert refused.note in [now.remark for now in said]
 
 
 def test_what_a_rebuild_waits_for_is_told() -> None:

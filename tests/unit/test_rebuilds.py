@@ -19,6 +19,7 @@ from viewtail import Entity, IndexTable, RedisHash, RedisJson, RedisSet, RedisSo
 from viewtail.changes.copy_ids import copy_id, is_copy, view_of
 from viewtail.changes.errors import DeclarationError, StopRequested
 from viewtail.changes.tables import Column, Kind, Table
+from viewtail.operations import rebuild
 from viewtail.operations.rebuild import Operation
 
 USER = Table(
@@ -150,12 +151,15 @@ def test_a_previous_one_whose_columns_are_gone_leaves_the_present_one_alone() ->
         ({"state": "running"}, None),
     ],
 )
-def test_who_waits_for_a_rebuild_is_told_why_nothing_happens(now: dict[str, str], told: str | None) -> None:
+def test_who_waits_for_a_rebuild_is_told_why_nothing_happens(
+    now: dict[str, str], told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[Any] = []
     pipelines = {"redis": SimpleNamespace(**{"paused": None, "error": None, **now})} if now else {}
+    monkeypatch.setattr(rebuild, "pipelines_now", lambda _: pipelines)
     view: Any = SimpleNamespace(id="redis:pkg")
     one = Operation(catalog=SimpleNamespace(), view=view, say=said.append, stop=threading.Event())
     one.stop.set()  # it does not wait for long
     with pytest.raises(StopRequested):
-        one._wait("building", "redis", pipelines.get("redis"))  # type: ignore[arg-type]
+        one._wait("building", "redis")
     assert said[0].remark is None if told is None else said[0].remark.endswith(told)

@@ -152,8 +152,6 @@ def _resumed_view(done: PausedView, view: View) -> str:
     if done.outcome is Outcome.NOT_NEEDED:
         return f"is not paused; it is {before.state}"
     rows = "its rows" if done.row_estimate is None else f"about {counted(done.row_estimate, 'rows')}"
-    if before.state != PAUSED:
-        return f"the copy beside it was paused, and is resumed: it is backfilled, {rows}. {_begins(done.pipelines)}"
     said = f"resumed. It missed what changed meanwhile, so it is backfilled in place, {rows}"
     if store_of(view).keeps_every_change:
         said += ", which are published as they are now: changes that were made meanwhile are not"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ingest import Sharer
-from offsets.copies import all_copies, gone_back
+from offsets.copies import Stage, all_records
 from offsets.pipelines import positions
 from offsets.runs import under_way
 from projectors.stores.registry import STORES
@@ -43,8 +43,10 @@ def status(loaded: settings.Settings, *, as_json: bool) -> int:
         with connection.cursor() as cursor:
             seen = _seen(loaded, pipelines, noted, positions(cursor, database, read_position))
             comparing = under_way(cursor, database, COMPARISON) if pipelines else {}
-            seen = replace(seen, rebuilds=all_copies(cursor, database), comparing=comparing)
-            seen = replace(seen, gone_back=gone_back(cursor, database))
+            copies = all_records(cursor, database)
+    gone_back = sorted(copy.view for copy in copies if copy.stage is Stage.ENDED and copy.choice is not None)
+    beside = [copy for copy in copies if copy.stage is not Stage.ENDED]
+    seen = replace(seen, rebuilds=beside, comparing=comparing, gone_back=gone_back)
     found = compared(seen, declared(loaded), database, is_shared_out=loaded.source_kind.is_shared_out)
     if as_json:
         print_json(_as_json(found))
@@ -125,5 +127,7 @@ def _as_json(found: Findings) -> dict[str, Any]:
         "kept_by_another": dict(found.kept),
         "other_app": None if found.other_app is None else str(found.other_app),
         "gone_back": found.gone_back,
-        "rebuilds": [{**asdict(one), "is_being_compared": one.copy_id in found.comparing} for one in found.rebuilds],
+        "rebuilds": [
+            {**copy.as_json(), "is_being_compared": copy.copy_id in found.comparing} for copy in found.rebuilds
+        ],
     }

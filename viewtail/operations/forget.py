@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import chain
 from threading import Event
 
-from offsets.copies import copies_left
-from offsets.views import BEING_DROPPED, State, ViewStates, known_places
+from offsets.copies import Copies, copies_left
+from offsets.views import BEING_DROPPED, State, known_places
 from projectors.catalog import Catalog
 from projectors.failpoints import reach
 from projectors.stores.leaving import Found, Leftover, Place, Retired
@@ -158,11 +158,11 @@ def drop(catalog: Catalog, chosen: Chosen, leaving: Leftover, say: Callable[[int
     Raises MisuseError where somebody declared the view again meanwhile.
     """
     with closing(catalog.session()) as session:
-        states = [ViewStates(session, catalog.database, name) for name in chosen.pipelines]
-        for one in states:
+        pipelines = [Copies(session, catalog.database, name) for name in chosen.pipelines]
+        for copies in pipelines:
             for view in (chosen.id, *chosen.beside):
-                one.halt(view, BEING_DROPPED)
-        leaving.drop(_AfterPage(lambda: _check_halted(states, chosen.id), say))
+                copies.states.halt(view, BEING_DROPPED)
+        leaving.drop(_AfterPage(lambda: _check_halted(pipelines, chosen.id), say))
         rest = leaving.look()
         if rest.dropped:
             raise MisuseError(
@@ -171,8 +171,8 @@ def drop(catalog: Catalog, chosen: Chosen, leaving: Leftover, say: Callable[[int
             )
         _release(catalog, chosen)
         reach("before forgetting")
-        for one in states:
-            if not one.forget_dropped(chosen.id):
+        for copies in pipelines:
+            if not copies.forget_dropped(chosen.id):
                 raise _declared_again(chosen.id)
     return rest
 
@@ -183,7 +183,7 @@ def forget_rows(catalog: Catalog, chosen: Chosen) -> None:
         _release(catalog, chosen)
     with closing(catalog.session()) as session:
         for name in chosen.pipelines:
-            ViewStates(session, catalog.database, name).forget(chosen.id)
+            Copies(session, catalog.database, name).forget(chosen.id)
 
 
 def _release(catalog: Catalog, chosen: Chosen) -> None:
@@ -212,9 +212,9 @@ class _AfterPage:
         self._throttle.after(count)
 
 
-def _check_halted(states: Sequence[ViewStates], view: str) -> None:
-    for one in states:
-        if not one.is_being_dropped(view):
+def _check_halted(pipelines: Sequence[Copies], view: str) -> None:
+    for copies in pipelines:
+        if not copies.states.is_being_dropped(view):
             raise _declared_again(view)
 
 

@@ -2,7 +2,7 @@
 
 With `on_change = "beside"` nobody stands by with `viewtail rebuild`, which compares before it swaps. So a thread of the
 pipeline's process makes the same pass, for a share of one core's time and while the pipeline does not lag. Only a copy
-that is found equal is swapped (`Copy.due`); what differs is noted, and compared again later. A pass that was cut
+that is found equal is swapped (`next_by_itself`); what differs is noted, and compared again later. A pass that was cut
 off goes on in the next process.
 """
 
@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from offsets.copies import Copies, Copy, Stage
+from offsets.copies import Copies, Copy, Step, next_by_itself
 from offsets.mysql import Session
 from offsets.runs import forget_but_last
-from offsets.views import State
 from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun
 from projectors.proving.view_access import ViewAccess
@@ -63,46 +62,39 @@ class NewDeclarations:
 
     def _look(self, session: Session) -> None:
         records = Copies(session, self.own.catalog.database, self.own.identity.name)
-        for one in records.read().values():
-            if self._is_due(records, one):
-                self._compare(records, one)
+        for copy in records.read().values():
+            is_paused = self._pauses.get(copy.copy_id, (0.0, 0.0))[0] > time.monotonic()
+            if next_by_itself(copy) is Step.COMPARE and copy.copy_id in self.own.life.views and not is_paused:
+                self._compare(records, copy)
 
-    def _is_due(self, records: Copies, one: Copy) -> bool:
-        if not one.is_automatic or one.stage is not Stage.BUILDING or one.is_compared:
-            return False
-        if one.copy_id not in self.own.life.views or self._pauses.get(one.copy_id, (0.0, 0.0))[0] > time.monotonic():
-            return False
-        record = records.states.read_all([one.copy_id]).get(one.copy_id)
-        return record is not None and record.state is State.FILLED
-
-    def _compare(self, records: Copies, one: Copy) -> None:
+    def _compare(self, records: Copies, copy: Copy) -> None:
         losses, difference = 0, None
         try:
-            losses, difference = self._pass(one)
+            losses, difference = self._pass(copy)
         except ViewtailError as error:
             difference = f"it could not be compared with its table: {error}"
         except StopRequested:
             raise
         except Exception as error:
             difference = f"comparing it failed: {type(error).__name__}{place_of(error)}; please report it"
-        records.note_comparison(one, difference, losses)
+        records.note_comparison(copy, difference, losses)
         if difference is None:
-            self._pauses.pop(one.copy_id, None)
-            _log.info("the copy of the new declaration is as its table is", view=one.copy_id)
+            self._pauses.pop(copy.copy_id, None)
+            _log.info("the copy of the new declaration is as its table is", view=copy.copy_id)
             self.own.life.wake.set()  # whoever looks for what is due
             return
-        _, last_s = self._pauses.get(one.copy_id, (0.0, FIRST_AGAIN_S / 2))
+        _, last_s = self._pauses.get(copy.copy_id, (0.0, FIRST_AGAIN_S / 2))
         pause_s = min(2 * last_s, LAST_AGAIN_S)
-        self._pauses[one.copy_id] = (time.monotonic() + pause_s, pause_s)
-        _log.warning("the copy of the new declaration is not swapped", view=one.copy_id, reason=difference)
+        self._pauses[copy.copy_id] = (time.monotonic() + pause_s, pause_s)
+        _log.warning("the copy of the new declaration is not swapped", view=copy.copy_id, reason=difference)
 
-    def _pass(self, one: Copy) -> tuple[int, str | None]:
+    def _pass(self, copy: Copy) -> tuple[int, str | None]:
         """How often the copy had lost something when it began, and what differs."""
-        copy, stop = self.own.life.views[one.copy_id], self.own.stop
-        with ViewAccess(self.catalog, copy, stop, chunk_rows=ROWS_AT_ONCE) as beside:
+        view, stop = self.own.life.views[copy.copy_id], self.own.stop
+        with ViewAccess(self.catalog, view, stop, chunk_rows=ROWS_AT_ONCE) as beside:
             beside.passed_within_s = PASSED_WITHIN_S
             losses = beside.first[0].view.loss_count
             throttle = CpuShareThrottle(share=SHARE, stop=stop, is_busy=self.is_busy)
             differences = rebuild.compared(beside, throttle, "compare the new declaration before the swap")
-            forget_but_last(beside.session, self.catalog.database, COMPARISON, copy.id, KEPT_RUNS)
+            forget_but_last(beside.session, self.catalog.database, COMPARISON, copy.copy_id, KEPT_RUNS)
         return losses, f"it is not as its table is: {'; '.join(differences)}" if differences else None

@@ -18,10 +18,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from offsets import dead_letters
-from offsets.copies import CHANGING_PLACES, SWAP_AGAIN_S, Choice, Copies, Copy, Event, Stage
+from offsets.copies import CHANGING_PLACES, SWAP_AGAIN_S, Choice, Copies, Copy, Event, Goal, Stage, Step, next_step
 from offsets.keepers import known_views
-from offsets.mysql import Session
-from offsets.views import ViewRecord
+from offsets.views import State, ViewRecord
 from projectors.binding import declaration_hash, made_by
 from projectors.catalog import Catalog
 from projectors.proving.view_access import ViewAccess
@@ -103,7 +102,7 @@ Say = Callable[[Progress], None]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Operation:
-    """On one view. Each method returns when it is done, and raises StopRequested when `stop` is set before.
+    """Rebuilds one view. Each method returns when it is done, and raises StopRequested when `stop` is set before.
 
     Raises MisuseError for what cannot be asked of this view, ViewtailError for what failed.
     """
@@ -120,129 +119,125 @@ class Operation:
         `is_hurried`: it gives no way to live changes, from now on.
         Called again it goes on where it was; behind the swap it changes nothing.
         """
-        with self._records() as (records, pipeline):
-            self._require_not_paused(records)
+        with self._records() as records:
+            if records.states.read(self.view.id).state is State.PAUSED:
+                raise self._cannot_go_on(records, None, Step.RESUME)
             records.begin(self.view.id, started_by, keep_s, is_hurried=is_hurried)
-            one = self._settled(records, pipeline, self._now(records))
-            self._require_kept(one)
-            while one.is_newest:
-                one = self._wait_until_filled(records, pipeline, one)
-                if not one.is_newest or not self._is_proven(proof, records, one):
-                    continue
-                if is_held:
-                    return one
-                one = self._swap(records, pipeline, one, keep_s)
-            return one
+            copy = self._settled(records, self._now(records))
+            if copy.stage is Stage.DROPPING:
+                raise self._cannot_go_on(records, copy, Step.GONE)
+            return self._drive(records, copy, Goal.NEWEST, proof, keep_s=keep_s, is_held=is_held)
 
     def roll_back(self) -> Copy:
         """Have readers get the former copy again, which was kept up to date. Called again it changes nothing."""
-        with self._records() as (records, pipeline):
-            one = self._present(records)
-            self._require_not_paused(records)
-            one = self._settled(records, pipeline, one)
-            if one.stage is not Stage.KEPT:
+        with self._records() as records:
+            copy = self._present(records)
+            if copy.is_paused:
+                raise self._cannot_go_on(records, copy, Step.RESUME)
+            copy = self._settled(records, copy)
+            if copy.stage is not Stage.KEPT:
                 raise MisuseError(
-                    f"view {self.view.id} was not swapped, its copy is {one.stage}: there is nothing to go back to"
+                    f"view {self.view.id} was not swapped, its copy is {copy.stage}: there is nothing to go back to"
                 )
-            while not one.is_newest:
-                one = self._wait_until_filled(records, pipeline, one)
-                if not one.is_newest:
-                    one = self._swap(records, pipeline, one, None)
-            return one
+            return self._drive(records, copy, Goal.FORMER, None, keep_s=None)
 
     def require_copy(self) -> None:
         """Raises MisuseError where there is no copy beside the live one."""
-        with self._records() as (records, _):
+        with self._records() as records:
             self._present(records)
 
     def abort(self) -> bool:
-        """The copy beside the live one goes: one that is being built, or the former one before its time.
+        """Drop the copy beside the live one: one that is being built, or the former one before its time.
 
         Returns whether viewtail builds another one by itself: no declaration of views.py keeps what readers have.
         """
-        with self._records() as (records, pipeline):
-            one = self._settled(records, pipeline, self._present(records))
-            if one.stage is Stage.BUILDING:
-                records.decline(one)
-            records.move(one, Event.DROP_ASKED)
-            while (now := records.read().get(self.view.id)) is not None and now.copy == one.copy:
-                self._wait("dropping", pipeline, pipelines_now(self.catalog).get(pipeline))
+        with self._records() as records:
+            copy = self._settled(records, self._present(records))
+            if copy.stage is Stage.BUILDING:
+                records.decline(copy)
+            records.move(copy, Event.DROP_ASKED)
+            while (now := records.read().get(self.view.id)) is not None and now.copy == copy.copy:
+                self._wait("dropping", records.pipeline)
             live, declaration = records.live(self.view.id)
-            if now is not None and live == one.copy:
+            if now is not None and live == copy.copy:
                 raise ViewtailError(
-                    f"copy {one.copy} of view {self.view.id} was swapped in before it could be dropped: readers have it"
+                    f"copy {copy.copy} of view {self.view.id} was swapped in before it could be dropped: readers have "
+                    "it"
                 )
-            return one.stage is Stage.BUILDING and made_by(self.view, declaration) is None
+            return copy.stage is Stage.BUILDING and made_by(self.view, declaration) is None
 
     # -- steps --------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _records(self) -> Iterator[tuple[Copies, str]]:
-        """Those of the view's pipeline, and its name. Raises MisuseError where the store keeps no second copy."""
+    def _records(self) -> Iterator[Copies]:
+        """Those of the view's pipeline. Raises MisuseError where the store keeps no second copy."""
         if why := store_of(self.view.view).no_copies(self.view.view):
             raise MisuseError(f"view {self.view.id} cannot be rebuilt: {why}")
         with closing(self.catalog.session()) as session:
-            pipeline = self._pipeline(session)
-            records = Copies(session, self.catalog.database, pipeline)
-            yield records, pipeline
+            rows: dict[str, list[ViewRecord]] = {}
+            for (pipeline, name), row in known_views(session, self.catalog.database).items():
+                if view_of(name) == self.view.id:
+                    rows.setdefault(pipeline, []).append(row)
+            records = Copies(session, self.catalog.database, only_pipeline(self.view.view, rows))
+            last = records.records().get(self.view.id)
+            check_is_kept(self.view.view, rows[records.pipeline], None if last is None else last.choice)
+            yield records
 
-    def _pipeline(self, session: Session) -> str:
-        """The one that keeps the view; for others there is no second copy."""
-        view, database = self.view.view, self.catalog.database
-        known: dict[str, list[ViewRecord]] = {}
-        for (pipeline, name), one in known_views(session, database).items():
-            if view_of(name) == view.id:
-                known.setdefault(pipeline, []).append(one)
-        found = only_pipeline(view, known)
-        choice = Copies(session, database, found).choices().get(view.id)
-        check_is_kept(view, known[found], choice)
-        return found
+    def _drive(
+        self, records: Copies, copy: Copy, goal: Goal, proof: Proof | None, *, keep_s: int | None, is_held: bool = False
+    ) -> Copy:
+        """Take one step after another until readers have what they are to have.
 
-    def _wait_until_filled(self, records: Copies, pipeline: str, one: Copy) -> Copy:
-        """As it is when the copy beside is filled, or when it was swapped by somebody else meanwhile."""
+        The pipeline's process takes steps too, and so may another command, so each one begins with what is there then.
+        Without a proof nothing is compared.
+        """
+        is_proven = proof is None
         while True:
-            now = self._settled(records, pipeline, self._now(records, one))
-            if now.copy != one.copy:
-                return now
-            self._require_kept(now)
-            self._require_not_paused(records)
-            of_pipeline = pipelines_now(self.catalog).get(pipeline)
-            found = _view_of(of_pipeline, one.copy_id)
-            if found is not None and found.state == "filled":
-                return now
-            if found is not None and found.state == "halted":
-                raise ViewtailError(
-                    f"the copy beside view {self.view.id} is halted: {found.reason}. Readers have the view as it was. "
-                    f"Mend that, drop the copy (viewtail rebuild {self.view.id} --abort) and begin again"
-                )
-            self._wait("building", pipeline, of_pipeline, found)
+            step = next_step(copy, goal, is_proven=is_proven)
+            if step in (Step.DONE, Step.DROP) or (step is Step.SWAP and is_held):
+                return copy
+            is_proven = proof is None  # a copy that was not filled, or not swapped, since is compared again
+            if step is Step.COMPARE and proof is not None:
+                is_proven = self._is_proven(proof, records, copy)
+            elif step is Step.SWAP:
+                self._swap(records, copy, keep_s)
+            elif step is Step.WAIT:
+                self._settled(records, copy)
+            elif step is Step.FILL:
+                self._wait("building", records.pipeline, copy.copy_id)
+            else:
+                raise self._cannot_go_on(records, copy, step)
+            copy = self._now(records, copy)
 
-    def _require_kept(self, one: Copy) -> None:
-        if one.stage is Stage.DROPPING:
-            raise MisuseError(f"the copy beside view {self.view.id} is being dropped; ask again in a moment")
-
-    def _require_not_paused(self, records: Copies) -> None:
-        """Raises ViewtailError while the view is paused: what readers have stays as it is until it is resumed."""
-        if records.is_paused(self.view.id):
-            raise ViewtailError(
-                f"view {self.view.id} is paused: readers keep what they have, and nothing is swapped. A copy beside it "
-                f"stays. First: viewtail resume {self.view.id}; then this command again"
+    def _cannot_go_on(self, records: Copies, copy: Copy | None, step: Step) -> ViewtailError:
+        """What the operator is told whose next step is not viewtail's."""
+        view = self.view.id
+        if step is Step.RESUME:
+            return ViewtailError(
+                f"view {view} is paused: readers keep what they have, and nothing is swapped. A copy beside it "
+                f"stays. First: viewtail resume {view}; then this command again"
             )
+        if step is Step.MEND and copy is not None:
+            return ViewtailError(
+                f"the copy beside view {view} is halted: {records.states.read(copy.copy_id).reason}. Readers have the "
+                f"view as it was. Mend that, drop the copy (viewtail rebuild {view} --abort) and begin again"
+            )
+        return MisuseError(f"the copy beside view {view} is being dropped; ask again in a moment")
 
-    def _is_proven(self, proof: Proof, records: Copies, one: Copy) -> bool:
+    def _is_proven(self, proof: Proof, records: Copies, copy: Copy) -> bool:
         """False where a running viewtail swapped it meanwhile: of a changed declaration it compares copies itself."""
         try:
-            self._prove(proof, one)
+            self._prove(proof, copy)
         except ViewtailError:
-            if self._now(records, one).copy == one.copy:
+            if self._now(records, copy).copy == copy.copy:
                 raise
             return False
         return True
 
-    def _prove(self, proof: Proof, one: Copy) -> None:
+    def _prove(self, proof: Proof, copy: Copy) -> None:
         self.say(Progress(stage="verifying", copy=None, remark=None))
-        copy = replace(self.view, copy=one.copy, is_beside=True)
-        differences = proof(copy, self.stop, is_hurried=one.is_hurried)
+        beside = replace(self.view, copy=copy.copy, is_beside=True)
+        differences = proof(beside, self.stop, is_hurried=copy.is_hurried)
         if differences:
             raise ViewtailError(
                 f"the copy beside view {self.view.id} is not as its table is, and was not swapped: "
@@ -250,35 +245,32 @@ class Operation:
                 f"viewtail rebuild {self.view.id} --abort"
             )
 
-    def _swap(self, records: Copies, pipeline: str, one: Copy, keep_s: int | None) -> Copy:
+    def _swap(self, records: Copies, copy: Copy, keep_s: int | None) -> None:
         """Ask, and wait until it was done or refused; a refusal is told, and waited out."""
-        self._require_not_paused(records)
-        records.move(one, Event.SWAP_ASKED, keep_s=keep_s)
-        one = self._settled(records, pipeline, self._now(records, one))
-        if one.note is not None:
-            self.say(Progress(stage="swapping", copy=None, remark=one.note))
+        records.move(copy, Event.SWAP_ASKED, keep_s=keep_s)
+        copy = self._settled(records, self._now(records, copy))
+        if copy.note is not None:
+            self.say(Progress(stage="swapping", copy=None, remark=copy.note))
             self._pause(SWAP_AGAIN_S)
-        return one
 
-    def _settled(self, records: Copies, pipeline: str, one: Copy) -> Copy:
-        """The rebuild when nothing is asked for any more."""
-        while one.stage in CHANGING_PLACES:
-            now = pipelines_now(self.catalog).get(pipeline)
-            if one.stage is Stage.MOVING:
-                self._wait("swapping", pipeline, now, _view_of(now, self.view.id), one.moved_count)
+    def _settled(self, records: Copies, copy: Copy) -> Copy:
+        """The copy when nothing is asked for any more."""
+        while copy.stage in CHANGING_PLACES:
+            if copy.stage is Stage.MOVING:
+                self._wait("swapping", records.pipeline, self.view.id, copy.moved_count)
             else:
-                self._wait("swapping", pipeline, now)
-            one = self._now(records, one)
-        return one
+                self._wait("swapping", records.pipeline)
+            copy = self._now(records, copy)
+        return copy
 
     def _now(self, records: Copies, before: Copy | None = None) -> Copy:
-        """As it is now, of one that was as `before`. Raises ViewtailError where its copy was dropped, and not swapped.
+        """The copy as it is now, which was as `before`. Raises ViewtailError where it was dropped, and not swapped.
 
         A former copy that no declaration keeps is dropped behind the swap: then the rebuild has ended.
         """
-        found = records.read().get(self.view.id)
-        if found is not None:
-            return found
+        copy = records.read().get(self.view.id)
+        if copy is not None:
+            return copy
         if before is not None:
             live, _ = records.live(self.view.id)
             newest, former = max(before.live, before.copy), min(before.live, before.copy)
@@ -287,21 +279,17 @@ class Operation:
         raise ViewtailError(f"somebody else dropped the copy beside view {self.view.id} meanwhile")
 
     def _present(self, records: Copies) -> Copy:
-        found = records.read().get(self.view.id)
-        if found is None:
+        copy = records.read().get(self.view.id)
+        if copy is None:
             raise MisuseError(
                 f"view {self.view.id} has no copy beside it. To make one: viewtail rebuild {self.view.id}"
             )
-        return found
+        return copy
 
-    def _wait(
-        self,
-        stage: str,
-        pipeline: str,
-        now: PipelineStatus | None,
-        copy: ViewStatus | None = None,
-        moved_count: int | None = None,
-    ) -> None:
+    def _wait(self, stage: str, pipeline: str, shown: str | None = None, moved_count: int | None = None) -> None:
+        """Say how far it is, with the copy of the id `shown`, and wait for a moment."""
+        now = pipelines_now(self.catalog).get(pipeline)
+        copy = None if shown is None else _view_of(now, shown)
         self.say(Progress(stage=stage, copy=copy, remark=_trouble(pipeline, now), moved_count=moved_count))
         least_s, most_s = LOOK_EVERY_S
         self._pause(min(max(least_s, LOOKS_SHARE * (time.monotonic() - self._began_at)), most_s))
