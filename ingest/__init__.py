@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from viewtail.changes.batches import Batch, Followed
+from viewtail.changes.errors import HistoryGoneError
 from viewtail.changes.findings import Finding
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
 from viewtail.changes.positions import Position
@@ -22,12 +23,16 @@ if TYPE_CHECKING:  # settings are pydantic models, which who only declares views
     from viewtail.servers.sessions import Connection, MySQLAddress
 
 Tables: TypeAlias = Sequence[tuple[str, str]]  # (schema, table)
+Parts: TypeAlias = Sequence[tuple[str, int]]  # (source, part)
+TakeParts: TypeAlias = Callable[[Parts], None]
+FollowedTables: TypeAlias = Mapping[tuple[str, str], Followed]
+Versions: TypeAlias = Mapping[tuple[str, str], int]  # by (schema, table)
 Orders: TypeAlias = Mapping[tuple[str, str], Collection[str]]  # what entities say of a table: `Followed.order`
 
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """What a source reports while it is read. Its thread writes, other threads read."""
+    """A source reports here while it is read. Its thread writes, other threads read."""
 
     is_at_end: bool = False  # nothing was waiting on the socket when everything received had been delivered
     reconnect_count: int = 0
@@ -38,7 +43,7 @@ class Progress:
     clock_ahead_us: int = 0  # how far the clock that stamps commits is before this process's
 
     def age_s(self, committed_us: int) -> float:
-        """Of a change, however far the two clocks are apart."""
+        """Return a change's age, however far the two clocks are apart."""
         return max(0.0, time.time() + (self.clock_ahead_us - committed_us) / 1e6)
 
 
@@ -81,6 +86,16 @@ class BeginEpoch:
 Resuming: TypeAlias = GoOn | ReadAgain | BackfillAgain | BeginEpoch
 
 
+def check_epochs(kept: Position, offset: Position, epoch: int) -> None:
+    """Raise HistoryGoneError where the store holds writes of a later epoch than viewtail's own tables know of."""
+    if kept.epoch > max(offset.epoch, epoch):
+        raise HistoryGoneError(
+            f"the store holds writes of epoch {kept.epoch}, the offset is of {offset.epoch}: viewtail's own tables "
+            "were lost, or are of another deployment, and the store would refuse every change as older. Point viewtail "
+            "at the database it had, or begin a new history: viewtail replay --new-history"
+        )
+
+
 class Source(Protocol):
     """An ordered stream of changes from one server."""
 
@@ -90,7 +105,7 @@ class Source(Protocol):
         """The server's present end of stream, as a place to begin from."""
 
     def beginning(self, shown: Position | None = None) -> Position | None:
-        """Before all that the source keeps, where reading all of it fills a view; None: rows of its table do.
+        """Return the position from which reading all of the source fills a view; None: the rows of its table fill it.
 
         `shown`: up to where other views show the source by then. A read gives the watermark STREAM_END once it has
         passed what was the end as it began. Raises SourceError where the source no longer keeps all that it takes.
@@ -109,7 +124,7 @@ class Source(Protocol):
         """Raises HistoryGoneError when the changes after a position are no longer there to be read."""
 
     def resume(self, offset: Position, kept: Position) -> Resuming:
-        """Where to go on, when the saved offset is `offset` and the store shows that it kept all up to `kept`.
+        """Decide where to go on when the offset is `offset`, and the store shows that it kept all up to `kept`.
 
         Raises HistoryGoneError where this source does not continue what the store holds.
         """
@@ -169,7 +184,7 @@ class TimedSource(Source, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceAccess:
-    """What a kind of source is given to make its readers, checks and grants with."""
+    """A kind of source makes its readers, checks and grants with this."""
 
     section: Any  # the settings [source], of its `section` class or like it
     limits: Limits
@@ -195,7 +210,7 @@ class History(Protocol):
     def check_continues(self, after: Position, before: str) -> None:
         """Raises HistoryGoneError where this does not go on behind a position of a history whose text was another."""
 
-    def reader(self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]) -> Source:
+    def reader(self, followed: FollowedTables, fits_from: Versions) -> Source:
         """A reader for the pipeline, not connected yet."""
 
     def unlogged_keys(self, tables: Tables) -> Sequence[ForeignKey]:
@@ -213,13 +228,13 @@ class Settling(Protocol):
     """A history that tells when what was begun is over, and has every row from the first one on."""
 
     def settled(self, followed: Iterable[Followed], within_s: float) -> Position:
-        """Behind all that was committed by now; nothing that was begun by now is open any more when this returns.
+        """Wait until nothing that is begun by now is open any more; return the position behind all of it.
 
         Raises SourceError where that takes longer.
         """
 
     def from_first_rows(self, followed: Iterable[Followed]) -> Position:
-        """Before all rows that these tables have."""
+        """Return the position before all rows that these tables have."""
 
 
 class Members(Protocol):
@@ -264,21 +279,16 @@ class SourceKind(ABC):
     def history(self, access: SourceAccess, pipeline: PipelineId, number: int) -> History:
         """The source's present history, for a pipeline; `number` tells the deployment's readers of it apart."""
 
-    def parts(self, access: SourceAccess, tables: Tables) -> Sequence[tuple[str, int]]:
+    def parts(self, access: SourceAccess, tables: Tables) -> Parts:
         """The sources, and the parts of each as it is now, that hold the changes of these tables."""
         return [(DEFAULT_SOURCE, 0)]
 
     def tables_in(self, access: SourceAccess, source: str, tables: Tables) -> Tables:
-        """Those of these tables whose changes a source holds."""
+        """Pick the tables whose changes a source holds."""
         return tables
 
     def members(
-        self,
-        access: SourceAccess,
-        store: str,
-        tables: Tables,
-        taken: Callable[[Sequence[tuple[str, int]]], None],
-        given_up: Callable[[Sequence[tuple[str, int]]], None],
+        self, access: SourceAccess, store: str, tables: Tables, taken: TakeParts, given_up: TakeParts
     ) -> Members:
         """This process as one of those that write a store; for a kind that `is_shared_out`.
 
@@ -288,19 +298,19 @@ class SourceKind(ABC):
         raise NotImplementedError
 
     def waiting(self, access: SourceAccess, positions: Mapping[str, Position]) -> dict[str, int]:
-        """By name, how many changes lie behind a position, where the source can count them."""
+        """Count, by name, the changes behind a position, where the source can count them."""
         return {}
 
     def ages(self, access: SourceAccess, positions: Mapping[str, Position]) -> dict[str, float]:
-        """By name, how many seconds ago the first change behind a position was committed, where the source says it."""
+        """Return, by name, how many seconds ago the first change behind a position was committed, where known."""
         return {}
 
     def keeps_s(self, access: SourceAccess) -> float | None:
-        """How many seconds the source keeps a change, where that is one setting; None: it is not, or it has no end."""
+        """Return how many seconds the source keeps a change; None: that is not one setting, or it has no end."""
         return None
 
     def why_missing(self, access: SourceAccess, watermark: str) -> str | None:
-        """Why the watermark of that name cannot come, though it was committed, and what to do. None: it may."""
+        """Say why the watermark of that name cannot come, though it was committed, and what to do. None: it may."""
         return None
 
     def is_filtered(self, access: SourceAccess) -> bool:
@@ -313,13 +323,13 @@ class SourceKind(ABC):
 
     @abstractmethod
     def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:
-        """What the source needs of its servers, and of the tables that views are of."""
+        """Check what the source needs of its servers, and of the tables that views are of."""
 
     def ended(self, access: SourceAccess, tables: Tables) -> None:  # noqa: B027
         """Called once a process has ended all its pipelines; `tables` are those that its views are of."""
 
     def risk(self, access: SourceAccess) -> str | None:
-        """What settings accept that may be lost, in a sentence; None: nothing."""
+        """Say in a sentence what may be lost because the settings accept it; None: nothing."""
         return None
 
     @abstractmethod

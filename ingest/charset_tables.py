@@ -1,4 +1,4 @@
-"""Where MySQL's character sets and Python's codecs differ. Written by tests/support/charset_tables.py.
+"""MySQL's character sets, where Python's codecs differ. Written by tests/support/charset_tables.py.
 
 The source is what MySQL 9.7.4-2 itself answers for every code. `a1=0587`: the code a1 is U+0587; `a1+3=0587`: a1 is
 U+0587 and so on, three codes; `a1=-`: the server has no character for it.

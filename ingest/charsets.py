@@ -57,7 +57,7 @@ def unreadable_where_invalid(read: Callable[[Any], str], column: str) -> Callabl
 
 @cache
 def single_byte_table(charset: str) -> str | None:
-    """For charmap_decode: the characters of the codes 0 to 255; None where codes have several bytes."""
+    """Make charmap_decode's table of the codes 0 to 255; None where codes have several bytes."""
     if charset not in DIFFERENCES or charset in _MULTI_BYTE:
         return None
     codec, differences = DIFFERENCES[charset]

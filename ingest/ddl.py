@@ -1,4 +1,4 @@
-"""What a statement of MySQL's data definition language does to tables, read with sqlglot.
+"""Reads with sqlglot what a statement of MySQL's data definition language does to tables.
 
 `read` gives effects on named tables, or raises Unread: nothing is guessed here, and what to make of either is the
 caller's business. sqlglot's tokenizer takes the text apart; each specification of an ALTER TABLE is given to its parser
@@ -220,7 +220,7 @@ def folding(tables: Iterable[tuple[str, str]]) -> Naming:
 
 
 def read(statement: str, database: str, naming: Naming = as_written) -> list[Effect]:
-    """What a CREATE, ALTER, DROP, RENAME or TRUNCATE of a table or database does, in order.
+    """Read what a CREATE, ALTER, DROP, RENAME or TRUNCATE of a table or database does, in order.
 
     Args:
         statement: without comments, what /*!...*/ held left in; identifiers in backticks only.
@@ -251,7 +251,7 @@ class Outlines:
 
 
 def outlines(statement: str) -> Outlines:
-    """Of an ALTER TABLE, CREATE TABLE or CREATE INDEX; other statements have none."""
+    """Outline an ALTER TABLE, CREATE TABLE or CREATE INDEX; other statements have no outlines."""
     words = _Words(_DIALECT.tokenize(statement), statement, "", as_written)
     whole = words.outline()
     verb = words.take()
@@ -273,7 +273,7 @@ def outlines(statement: str) -> Outlines:
 
 
 def _of_specifications(parts: Sequence[_Words]) -> Outlines:
-    """Of the specifications of an ALTER TABLE."""
+    """Outline the specifications of an ALTER TABLE."""
     added = [one for part in parts if part.peek() == "ADD" for one in _listed(_behind_add(part))]
     return Outlines(specifications=tuple(filter(None, (part.outline() for part in parts))), listed=tuple(added))
 
@@ -293,7 +293,7 @@ def _listed(words: _Words) -> tuple[str, ...]:
 
 
 def column_type(declared: str) -> ColumnType:
-    """Of a column as information_schema declares it."""
+    """Read a column's type as information_schema declares it."""
     try:
         type_ = exp.DataType.build(declared, dialect=_DIALECT)
     except SqlglotError:
@@ -473,7 +473,7 @@ def _renamed(words: _Words) -> list[Effect]:
 
 
 def _replaced(words: _Words) -> list[Effect]:
-    """Behind CREATE OR REPLACE."""
+    """Read what stands behind CREATE OR REPLACE."""
     if words.skip("TEMPORARY"):
         return []
     if "INDEX" in words.words()[:2]:
@@ -540,7 +540,7 @@ def _with_columns(table: Name, words: _Words) -> Created:
 
 
 def _is_key(attributes: Sequence[str]) -> bool:
-    """Of a column: KEY by itself is PRIMARY KEY (MySQL manual, "CREATE TABLE Statement")."""
+    """Say whether a column is the key: KEY alone is PRIMARY KEY (MySQL manual, "CREATE TABLE Statement")."""
     return any(word == "KEY" and before != "UNIQUE" for before, word in pairwise(attributes))
 
 
@@ -601,7 +601,7 @@ def _altered(words: _Words) -> list[Effect]:
 
 
 def list_in(words: Sequence[str]) -> str:
-    """What the first words of a specification begin a list of that commas part: 'PARTITION', 'ORDER BY', or ''."""
+    """Tell which list, parted by commas, a specification's first words begin: 'PARTITION', 'ORDER BY', or ''."""
     if list(words[1:2]) == ["PARTITION"]:
         return "PARTITION"
     return "ORDER BY" if " ".join(words[:2]).startswith("ORDER BY") else ""
@@ -624,7 +624,7 @@ def _new_name(words: _Words) -> Name | None:
 
 
 def _specified(words: _Words) -> Sequence[Change]:
-    """What one specification of an ALTER TABLE does."""
+    """Read what one specification of an ALTER TABLE does."""
     all_words = words.words()
     verb, following = (*all_words[:2], "", "")[:2]
     if ("SYSTEM", "VERSIONING") in pairwise(all_words):

@@ -1,4 +1,4 @@
-"""What a server leaves out of its binlog, and a replica of what it applies: filters by database or table, and settings.
+"""Finds what a server leaves out of its binlog, and a replica of what it applies: by filters and settings.
 
 What is left out nobody who reads the binlog can miss: no error, no gap. So it is asked of the server. A server filters
 rows by the database of their table, and statements by the session's default database (MySQL's manual, "Evaluation of
@@ -39,12 +39,12 @@ class Filters:
     rules: Mapping[str, Sequence[str]]
 
     def __str__(self) -> str:
-        """As my.cnf has them."""
+        """Write the filters as my.cnf has them."""
         each = ((rule.replace("_", "-"), name) for rule, names in self.rules.items() for name in names)
         return " ".join(f"{self.kind}-{rule}={name}" for rule, name in each)
 
     def of_statements(self) -> Filters:
-        """Those that judge a statement by the session's default database: the others judge it by its tables."""
+        """Return those that judge a statement by the session's default database: the others judge it by its tables."""
         return Filters(self.kind, {rule: names for rule, names in self.rules.items() if rule in _BY_DATABASE})
 
     def keep(self, schema: str, table: str) -> bool:
@@ -60,7 +60,7 @@ class Filters:
         return not self.rules.get("do_table") and not self.rules.get("wild_do_table")
 
     def _keep_database(self, schema: str) -> bool:
-        """Where some are listed to be kept, the list of those to leave out does not count."""
+        """Say whether a database is kept: a list of those to be kept overrules that of those to leave out."""
         if kept := self.rules.get("do_db"):
             return schema in kept
         return schema not in self.rules.get("ignore_db", ())
@@ -81,7 +81,7 @@ def _fits(rule: str, name: str, of: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """What one server leaves out."""
+    """The rules by which one server leaves something out."""
 
     filters: Sequence[Filters] = ()  # that there are
     is_logging: bool = True  # it writes a binlog
@@ -110,14 +110,14 @@ class LeftOut:
         return [kept for one in self.filters if (kept := one.of_statements()).rules]
 
     def mend(self, schema: str) -> str:
-        """What to change where it leaves tables of a schema out."""
+        """Say what to change where it leaves tables of a schema out."""
         if self.is_replica and not self.is_relogging:
             return f"log_replica_updates = ON (MariaDB: log_slave_updates) {_MY_CNF}; or read its primary instead"
         return f"let it keep {schema} {_MY_CNF}"
 
 
 def left_out(connection: Connection) -> LeftOut | None:
-    """What the server behind a session leaves out; None: the user may not ask. Raises PyMySQL's errors."""
+    """Read what the server behind a session leaves out; None: the user may not ask. Raises PyMySQL's errors."""
     facts = facts_of(connection)
     variables = _variables(connection)
     try:
@@ -157,7 +157,7 @@ def _binlog_status(connection: Connection, facts: ServerFacts) -> Sequence[str] 
 
 
 def _filters(status: Sequence[str] | None, replicas: Iterable[Mapping[str, str]]) -> Iterator[Filters]:
-    """Those of the binlog, which are in its status, and those of what is applied, which `replicas` tell."""
+    """Read the binlog's filters, which are in its status, and those of what is applied, which `replicas` tell."""
     if status:
         yield Filters(BINLOG, _lists({"do_db": status[2], "ignore_db": status[3]}))
     for told in replicas:
@@ -173,7 +173,7 @@ def _lists(texts: Mapping[str, str | None]) -> dict[str, tuple[str, ...]]:
 
 
 def _channels(connection: Connection, facts: ServerFacts) -> list[dict[str, str]] | None:
-    """What a replica says of each of its channels; none of a server that is none; None: the user may not ask."""
+    """Read what a replica says of each of its channels; of no replica, none; None: the user may not ask."""
     try:
         with connection.cursor(pymysql.cursors.DictCursor) as cursor:
             cursor.execute("SHOW ALL SLAVES STATUS" if facts.name == MARIADB else "SHOW REPLICA STATUS")
@@ -194,7 +194,7 @@ def _is_running(channel: Mapping[str, str]) -> bool:
 
 
 def _halt_of_all(channels: Sequence[Mapping[str, str]]) -> str | None:
-    """Of several channels nobody knows which one leads to the primary: while one of them runs, rows may come by it."""
+    """Judge several channels, of which nobody knows which leads to the primary: while one runs, rows may come by it."""
     halts = [_halt(channel) for channel in channels]
     return halts[0] if halts and None not in halts else None
 

@@ -1,4 +1,4 @@
-"""How much a pipeline holds at once, and what it does about a changed declaration: the settings [run]."""
+"""The settings [run]: how much a pipeline holds at once, and what it does about a changed declaration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from viewtail.servers.login import Group
 
 
 class Limits(Group):
-    """How much `viewtail run` holds at once, and what it does about a changed declaration.
+    """Bounds what `viewtail run` holds at once, and says what it does about a changed declaration.
 
     The defaults keep a pipeline below 150 MiB.
     """

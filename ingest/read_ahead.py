@@ -102,7 +102,7 @@ class ReadAhead:
         return self._formed
 
     def _form(self, timeout_s: float) -> Batch | None:
-        """What waits, as one batch; None behind the last. Raises Empty."""
+        """Make one batch of what waits; None behind the last. Raises Empty."""
         first, self._first = self._first, None
         if first is None and not self._is_done:
             first = self._waiting.get(timeout_s > 0, timeout_s)
@@ -116,7 +116,7 @@ class ReadAhead:
         return _merged(some)
 
     def _with_what_waits(self, first: Batch) -> list[Batch]:
-        """As much as fits into one batch. Pieces of a large transaction stay among themselves."""
+        """Add as much as fits into one batch. Pieces of a large transaction stay among themselves."""
         some, rows, size = [first], first.row_count, first.byte_count
         while not self._waiting.empty():
             following = self._waiting.get()

@@ -1,4 +1,4 @@
-"""What writing watermarks needs of the source's primary, whatever reads them again."""
+"""Checks what writing watermarks needs of the source's primary, whatever reads them again."""
 
 from __future__ import annotations
 

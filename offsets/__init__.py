@@ -19,7 +19,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What taking a pipeline gives its new owner."""
+    """The new owner of a pipeline gets this."""
 
     owner: Owner
     position: Position | None  # None: this pipeline never saved one

@@ -1,4 +1,4 @@
-"""How far the backfill of one view has come, in the view's row. FencedError for a stale owner of the pipeline."""
+"""Keeps how far the backfill of one view has come, in the view's row. FencedError for a stale owner of the pipeline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BackfillProgress:
     row_order: str  # in which the rows are read
 
     def save(self, key: tuple[Any, ...], row_count: int, kept_count: int) -> None:
-        """The chunk that ends with `key` is durable; so many rows were read, and so many does the view show.
+        """Save that the chunk ending with `key` is durable; so many rows were read, and so many the view shows.
 
         Raises StopRequested where the view is not being backfilled any more: it was halted, paused or marked meanwhile.
         """
@@ -41,7 +41,7 @@ class BackfillProgress:
                 raise StopRequested
 
     def finish(self, end: int, kept_count: int | None) -> None:
-        """A store that has a witness of version `end` or above has every row of the backfill.
+        """Note that a store with a witness of version `end` or above has every row of the backfill.
 
         Args:
             kept_count: rows that were written; None: nobody counted.
@@ -54,7 +54,7 @@ class BackfillProgress:
 
     @contextmanager
     def _ending(self, kept_count: int | None) -> Iterator[Any]:
-        """The view is filled in this transaction, and a replay that asked for it is over."""
+        """Fill the view in this transaction, and end a replay that asked for it."""
         with self._owned() as cursor:
             ending = Ending(cursor, self.database, self.view)
             ending.lock()
@@ -83,7 +83,7 @@ class SharedProgress(BackfillProgress):
     others: Callable[[], Collection[str]]  # names of the other pipelines
 
     def finish(self, end: int, kept_count: int | None) -> None:
-        """As BackfillProgress, with those others that were ready before the watermark."""
+        """Finish as BackfillProgress does, with those other pipelines that were ready before the watermark."""
         names = self.others()
         with self._ending(kept_count) as cursor:
             own = views.read(cursor, self.database, names=[self.view], pipeline_id=self.owner.id, lock=" FOR UPDATE")

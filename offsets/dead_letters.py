@@ -12,7 +12,7 @@ from viewtail.changes.writes import Parked
 from viewtail.servers.sessions import quote
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Letter:
     """A key that could not be applied."""
 
@@ -27,7 +27,7 @@ class Letter:
 
 
 def key_hash(key: str) -> bytes:
-    """Of a rendered key: its letter's place in the table."""
+    """Hash a rendered key: its letter's place in the table."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
@@ -35,20 +35,19 @@ def key_hash(key: str) -> bytes:
 
 
 def fingerprint(session: Session, database: str, views: Collection[int]) -> tuple[object, ...]:
-    """Of the letters of these views: another one when some were added or removed."""
+    """Return a fingerprint of these views' letters: another one when some were added or removed."""
     if not views:
         return ()
     with reading(session, "looking at the dead letters") as cursor:
+        table = quote(database, "dead_letter")
         cursor.execute(
-            f"SELECT COUNT(*), MAX(last_at), MAX(first_at) FROM {quote(database, 'dead_letter')} WHERE view_id IN %s",
-            (sorted(views),),
+            f"SELECT COUNT(*), MAX(last_at), MAX(first_at) FROM {table} WHERE view_id IN %s", (sorted(views),)
         )
-        found: tuple[object, ...] = cursor.fetchone()
-    return found
+        return tuple(cursor.fetchone())
 
 
 def keys(session: Session, database: str, views: Collection[int]) -> list[tuple[int, str]]:
-    """The rendered keys of the letters of these views, each with its view."""
+    """Read the rendered keys of these views' letters, each with its view."""
     if not views:
         return []
     with transaction(session, "reading the dead letters") as cursor:
@@ -59,13 +58,13 @@ def keys(session: Session, database: str, views: Collection[int]) -> list[tuple[
 
 
 def counts(cursor: Any, database: str) -> dict[int, int]:
-    """By view, how many letters each has that has some."""
+    """Count the letters of each view that has some."""
     cursor.execute(f"SELECT view_id, COUNT(*) FROM {quote(database, 'dead_letter')} GROUP BY view_id")
     return dict(cursor.fetchall())
 
 
 def record(session: Session, database: str, ids: Mapping[str, int], letters: Iterable[Parked]) -> None:
-    """Durable on return. `ids` has the numbers of the views."""
+    """Record letters; durable on return. `ids` has the numbers of the views."""
     with transaction(session, "recording dead letters") as cursor:
         for letter in letters:
             cursor.execute(
@@ -110,27 +109,27 @@ def _of_view(view: str | None) -> str:
 
 
 def views(session: Session, database: str) -> list[str]:
-    """The ids of those that have letters."""
+    """List the ids of views that have letters."""
     with transaction(session, "reading the dead letters") as cursor:
         cursor.execute(f"SELECT DISTINCT v.name {_letters(database)} ORDER BY v.name")
         return [view for (view,) in cursor.fetchall()]
 
 
 def count(session: Session, database: str, view: str | None) -> int:
-    """Of a view, or of all."""
+    """Count the letters of a view, or of all."""
     with transaction(session, "counting the dead letters") as cursor:
         cursor.execute(f"SELECT COUNT(*) {_letters(database)} {_of_view(view)}", {"view": view})
         return int(cursor.fetchone()[0])
 
 
 def newest(session: Session, database: str, view: str | None, limit: int) -> list[Letter]:
-    """Of a view, or of all: those that were refused last come first."""
+    """Read the letters of a view, or of all; those that were refused last come first."""
     which = f"{_of_view(view)} ORDER BY d.last_at DESC, v.name, d.key_hash LIMIT {limit:d}"
     return _read(session, database, which, view=view)
 
 
 def of_keys(session: Session, database: str, view: str, keys: Sequence[str]) -> list[Letter]:
-    """Those of these rendered keys that have a letter; of no keys, all of the view's."""
+    """Read the letters of these rendered keys; of no keys, all of the view's."""
     if not keys:
         return _read(session, database, f"{_of_view(view)} ORDER BY d.key_hash, p.name", view=view)
     hashes = sorted({key_hash(key) for key in keys})
@@ -146,23 +145,11 @@ def _read(session: Session, database: str, which: str, **values: object) -> list
             f"{at.format('last')} {_letters(database)} {which}",
             values,
         )
-        return [
-            Letter(
-                view=view,
-                pipeline=pipeline,
-                key=key,
-                version=version,
-                cause=reason,
-                count=attempts,
-                first_at=first_at,
-                last_at=last_at,
-            )
-            for view, pipeline, key, version, reason, attempts, first_at, last_at in cursor.fetchall()
-        ]
+        return [Letter(*row) for row in cursor.fetchall()]
 
 
 def parked_alone(session: Session, database: str, copy: str, live: str, limit: int) -> tuple[int, list[str]]:
-    """Keys parked in one view and not in another one of its pipeline: how many, and the first of them, rendered."""
+    """Find keys parked in one view and not in another of its pipeline: how many, and the first of them, rendered."""
     alone = (
         f"{_letters(database)} LEFT JOIN {quote(database, 'view')} o "
         "ON o.pipeline_id = v.pipeline_id AND o.name = %(live)s "
@@ -188,13 +175,8 @@ def forget(session: Session, database: str, letters: Sequence[Letter]) -> list[L
         "AND key_hash = %s AND attempt_count = %s AND version = %s"
     )
     with transaction(session, "forgetting dead letters") as cursor:
-        return [
-            letter
-            for letter in letters
-            if cursor.execute(
-                statement, (letter.view, letter.pipeline, key_hash(letter.key), letter.count, letter.version)
-            )
-        ]
+        placed = ((one, (one.view, one.pipeline, key_hash(one.key), one.count, one.version)) for one in letters)
+        return [letter for letter, values in placed if cursor.execute(statement, values)]
 
 
 def forget_views(cursor: Any, database: str, views: Collection[int]) -> None:

@@ -1,4 +1,4 @@
-"""Who a deployment is: an id, made once with viewtail's own tables, and kept in them.
+"""Keeps who a deployment is: an id, made once with viewtail's own tables.
 
 It goes where these tables go, so it stays the same after a failover and after a restore. It is made from the server and
 the database, so tables that were dropped and made again there are the same deployment: no other can have left its
@@ -45,7 +45,7 @@ def make(cursor: Any, database: str, address: MySQLAddress, known: Identity | No
 
 
 def id_of(cursor: Any, database: str) -> str:
-    """Of a database of this server. MariaDB names itself by a number, 1 by default: where it runs is beside it."""
+    """Make the id of a database of this server. MariaDB's own number is 1 by default: where it runs is beside it."""
     cursor.execute(facts_of(cursor.connection).identity)
     (identity,) = cursor.fetchone()
     cursor.execute("SELECT @@hostname, @@port, @@datadir")
@@ -53,7 +53,7 @@ def id_of(cursor: Any, database: str) -> str:
 
 
 def read(session: Session, database: str) -> Identity | None:
-    """None where the tables are not there."""
+    """Read the deployment's identity; None where the tables are not there."""
     with transaction(session, "reading who this deployment is") as cursor:
         if not migrations.are_there(cursor, database):
             return None

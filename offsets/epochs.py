@@ -1,4 +1,4 @@
-"""The history that versions come from: which server, and its epoch.
+"""Keeps the history that versions come from: which server, and its epoch.
 
 An epoch rises when positions stop being comparable: when another server turns out to continue what was read
 (`current`), or because an operator says so (`begin_new_history`). A server that does not continue it is divergence.
@@ -21,7 +21,7 @@ _log = structlog.get_logger("viewtail.source")
 def current(
     session: Session, database: str, source: str, description: str, check_continues: Callable[[str], None]
 ) -> int:
-    """The epoch of a source, 1 when there is none yet.
+    """Return the epoch of a source, 1 when there is none yet.
 
     `description` is what the source says of itself. When it is another than before, `check_continues` is given that of
     before, and says whether the source continues what was read (it raises HistoryGoneError when not); then a new epoch
@@ -29,13 +29,15 @@ def current(
     """
     table = quote(database, "source")
     inserting = f"INSERT IGNORE INTO {table} (name, description, epoch) VALUES (%s, %s, 1)"
-    before, epoch = _stored(session, table, source) or _written(session, table, source, inserting, source, description)
+    before, epoch = known(session, database, source) or _written(
+        session, database, source, inserting, source, description
+    )
     if before == description:
         return epoch
     check_continues(before)
     raising = "description = %s, epoch = epoch + 1 WHERE name = %s AND description = %s AND epoch = %s"
     update = f"UPDATE {table} SET {raising}"
-    now, raised = _written(session, table, source, update, description, source, before, epoch)
+    now, raised = _written(session, database, source, update, description, source, before, epoch)
     if now != description:
         raise SourceUnavailableError(
             f"two pipelines see two servers behind the source's address ({now} and {description}); {RETRIES}"
@@ -50,32 +52,27 @@ def current(
 
 
 def known(session: Session, database: str, source: str) -> tuple[str, int] | None:
-    """What the source last said of itself, and its epoch; None where nothing was read of it yet. Changes nothing."""
-    return _stored(session, quote(database, "source"), source)
-
-
-def _stored(session: Session, table: str, source: str) -> tuple[str, int] | None:
-    """What the source last said of itself, and its epoch."""
+    """Read what the source last said of itself, and its epoch; None where nothing was read of it yet."""
     with transaction(session, "reading the source's history") as cursor:
-        cursor.execute(f"SELECT description, epoch FROM {table} WHERE name = %s", (source,))
+        cursor.execute(f"SELECT description, epoch FROM {quote(database, 'source')} WHERE name = %s", (source,))
         row: tuple[str, int] | None = cursor.fetchone()
     return row
 
 
-def _written(session: Session, table: str, source: str, sql: str, *arguments: object) -> tuple[str, int]:
-    """What is stored of the source after a statement."""
+def _written(session: Session, database: str, source: str, sql: str, *arguments: object) -> tuple[str, int]:
+    """Execute a statement; return what is stored of the source behind it."""
     with transaction(session, "writing the source's history") as cursor:
         cursor.execute(sql, arguments)
-    stored = _stored(session, table, source)
+    stored = known(session, database, source)
     assert stored is not None
     return stored
 
 
 def raise_above(session: Session, database: str, source: str, epoch: int) -> int:
-    """Let the source's epoch be above this one, as a store has it from another server; returns what it is then."""
+    """Let the source's epoch be above this one, which a store has from another server; return it."""
     table = quote(database, "source")
     sql = f"UPDATE {table} SET epoch = %s WHERE name = %s AND epoch <= %s"
-    return _written(session, table, source, sql, epoch + 1, source, epoch)[1]
+    return _written(session, database, source, sql, epoch + 1, source, epoch)[1]
 
 
 def begin_new_history(cursor: Any, database: str, source: str, description: str, above: int) -> int:

@@ -1,4 +1,4 @@
-"""How the last key of a chunk is kept: as JSON, with the order of its rows and how many rows the view shows by then."""
+"""Keeps the last key of a chunk as JSON, with the order of its rows and how many rows the view shows by then."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import orjson
 
 
 class FillKey(NamedTuple):
-    """What is kept; without a key where nothing is."""
+    """The last key that was kept; without a key where nothing is kept."""
 
     key: tuple[Any, ...] | None
     row_order: str
@@ -17,7 +17,7 @@ class FillKey(NamedTuple):
 
 
 def key_text(key: tuple[Any, ...], row_order: str, kept_count: int) -> str:
-    """What is kept of a chunk's last key."""
+    """Write a chunk's last key."""
     return orjson.dumps({"order": row_order, "key": key, "kept": kept_count}, default=_tagged).decode()
 
 
@@ -30,7 +30,7 @@ def key_from_text(text: str | None) -> FillKey:
 
 
 def _tagged(value: bytes | Decimal) -> dict[str, str]:
-    """What JSON cannot hold of a key."""
+    """Mark a part of a key that JSON has no form for."""
     return {"hex": value.hex()} if isinstance(value, bytes) else {"decimal": f"{value:f}"}
 
 

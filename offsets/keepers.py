@@ -1,4 +1,4 @@
-"""Views with the pipelines that keep them: one pipeline a view, or one for each part of the source."""
+"""Joins views with the pipelines that keep them: one pipeline a view, or one for each part of the source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Keeper(NamedTuple):
 def read(
     cursor: Any, database: str, *, names: Collection[str] | None = None, of: Collection[str] | None = None
 ) -> list[Keeper]:
-    """The views of these names that pipelines `of` these names keep, or all; in the order of the source's parts."""
+    """Read the views of these names that pipelines `of` these names keep, or all; ordered by the source's parts."""
     records = views.read(cursor, database, names=names)
     if not records:
         return []
@@ -32,13 +32,13 @@ def read(
 
 
 def keepers(session: Session, database: str, view: str, of: Collection[str]) -> list[Keeper]:
-    """Those of these pipelines that keep the view."""
+    """Pick those of these pipelines that keep the view."""
     with reading(session, f"looking for the pipelines of {view}") as cursor:
         return read(cursor, database, names=[view], of=of)
 
 
 def known_views(session: Session, database: str) -> dict[tuple[str, str], ViewRecord]:
-    """By pipeline and id, every view and copy; none where viewtail never ran."""
+    """Read every view and copy, by pipeline and id; none where viewtail never ran."""
     with reading(session, "reading the views' states") as cursor:
         if not migrations.are_there(cursor, database):
             return {}
@@ -48,7 +48,7 @@ def known_views(session: Session, database: str) -> dict[tuple[str, str], ViewRe
 def kept_elsewhere(
     session: Session, database: str, pipeline: PipelineId, names: Collection[str]
 ) -> tuple[str, str] | None:
-    """One of these views that somebody keeps from a topic now, and the pipeline that does; of a topic's, the binlog."""
+    """Find one of these views that is kept from a topic (for a topic's pipeline, from the binlog), and its pipeline."""
     with reading(session, "reading who keeps a view") as cursor:
         found = read(cursor, database, names=names)
     is_default = pipeline.source == DEFAULT_SOURCE

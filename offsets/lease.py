@@ -1,4 +1,4 @@
-"""Who owns a pipeline right now: a named MySQL lock, held by a session.
+"""Decides who owns a pipeline right now: a named MySQL lock, held by a session.
 
 The lock says who should run, the fence (offsets/mysql.py) makes it safe. A lock costs no binlog writes; it goes
 when its session ends: at once when the owner dies, and after `SESSION_TIMEOUT_S` when the owner is stopped or cut
@@ -34,7 +34,7 @@ MAX_MARKS = 64  # sessions of an owner that the next one finds; it has about ten
 
 
 def lock_name(database: str, pipeline: str) -> str:
-    """At most 64 characters, MySQL's limit for a lock name."""
+    """Name a lock, in at most 64 characters, MySQL's limit."""
     name = f"viewtail:{database}:{pipeline}"
     return name if len(name) <= 64 else "viewtail:" + hashlib.sha256(name.encode()).hexdigest()[:48]
 
@@ -100,7 +100,7 @@ class Lease:
         return True
 
     def _is_got_within(self, timeout_s: int) -> bool:
-        """In rounds that the session's time limit does not end."""
+        """Ask for the lock in rounds that the session's time limit does not end."""
         for waited_s in range(0, max(timeout_s, 1), ASK_FOR_S):
             if self._ask("SELECT GET_LOCK(%s, %s)", self._name, min(ASK_FOR_S, timeout_s - waited_s)) == 1:
                 return True

@@ -20,7 +20,7 @@ from viewtail.servers.sessions import Connection, quote, value_of
 FORGET_AFTER_S = 600.0  # a silent process
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Member:
     """One process."""
 
@@ -32,7 +32,7 @@ class Member:
 
 
 class Membership:
-    """This process as one of them, over one session. Raises StoreUnavailableError."""
+    """Makes this process a member, over one session. Raises StoreUnavailableError."""
 
     def __init__(self, session: Connection, database: str, name: str) -> None:
         self._session = session
@@ -59,15 +59,15 @@ class Membership:
             raise unavailable(error, "becoming a member") from None
 
     def count(self, store: str) -> int:
-        """How many are there that run a store's pipelines or stand by; asked often, it keeps the session alive."""
+        """Count the processes that run a store's pipelines or stand by; asked often, it keeps the session alive."""
         try:
             with self._session.cursor() as cursor:
-                found = read(cursor, self._database)
-                self._forget(cursor, [one.name for one in found if one.is_silent])
+                members = read(cursor, self._database)
+                self._forget(cursor, [member.name for member in members if member.is_silent])
             self._session.commit()
         except pymysql.err.MySQLError as error:
             raise unavailable(error, "counting members") from None
-        return sum(one.store == store and not one.is_silent for one in found)
+        return sum(member.store == store and not member.is_silent for member in members)
 
     def end(self) -> None:
         try:
@@ -87,13 +87,12 @@ class Membership:
 
 
 def read(cursor: Any, database: str) -> list[Member]:
-    """All that are there, and those that are silent."""
+    """Read all members, the silent ones too."""
     cursor.execute(
         "SELECT name, store, is_in_group, DATE_FORMAT(started_at, '%Y-%m-%d %H:%i:%s'), "
         f"IS_USED_LOCK(lock_name) IS NULL FROM {quote(database, 'pipeline_member')} ORDER BY store, started_at, name",
         (),
     )
     return [
-        Member(name=name, store=store, is_in_group=bool(shares), started_at=at, is_silent=bool(silent))
-        for name, store, shares, at, silent in cursor.fetchall()
+        Member(name, store, bool(shares), at, bool(silent)) for name, store, shares, at, silent in cursor.fetchall()
     ]

@@ -1,4 +1,4 @@
-"""The form of viewtail's own tables: its version, and the numbered steps from each version to the next.
+"""Owns the form of viewtail's own tables: its version, and the numbered steps from each version to the next.
 
 The table `schema_version` has a row for each version that a database came to. schema.py describes the present version:
 a new database gets that at once. A change of a table is a change there and a step here, at the end of STEPS, with a
@@ -63,7 +63,7 @@ def are_there(cursor: Any, database: str) -> bool:
 
 
 def version_of(cursor: Any, database: str) -> int | None:
-    """None where viewtail never ran. Raises StoreError for tables that this program cannot bring to its version."""
+    """Read the tables' version; None where viewtail never ran. Raises StoreError for tables that cannot be migrated."""
     # In this order: who makes the tables notes their version first.
     has_tables = bool({"pipeline", "view"} & columns(cursor, database).keys())
     version = _noted(cursor, database)
@@ -94,13 +94,13 @@ def _noted(cursor: Any, database: str) -> int | None:
 
 
 def begin(cursor: Any, database: str) -> None:
-    """Other tables are about to be made. Who finds one of them must find a version."""
+    """Note that other tables are about to be made. Who finds one of them must find a version."""
     if _noted(cursor, database) is None:
         _note(cursor, database, _INCOMPLETE)
 
 
 def finish(cursor: Any, database: str) -> None:
-    """All tables are there, as this program makes them."""
+    """Note that all tables are there, as this program makes them."""
     if _noted(cursor, database) == _INCOMPLETE:
         _note(cursor, database, newest())
 

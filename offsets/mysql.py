@@ -1,4 +1,4 @@
-"""Offsets and fences in MySQL: one row a pipeline.
+"""Keeps offsets and fences in MySQL: one row a pipeline.
 
 The fence is compared under the row's lock in each offset write. (An affected-row count of changed rows would prove
 nothing, since it is 0 for an unchanged update; these sessions count the rows that were found.)
@@ -74,7 +74,7 @@ class OffsetRow:
         self._update: Prepared | None = None
 
     def take(self, session: Session) -> Taken:
-        """As OffsetStore.take."""
+        """See OffsetStore.take."""
         with transaction(session, f"taking pipeline {self._pipeline}") as cursor:
             row = self._locked(cursor)
             if row is None:
@@ -103,7 +103,7 @@ class OffsetRow:
         return saved_position(session, self._database, self._pipeline, self._read_position)
 
     def update(self, connection: Connection, position: Position) -> bytes:
-        """What Flight.execute takes to move the offset; the connection has nothing under way. It finds 1 row, or 0.
+        """Pack the statement that moves the offset for Flight.execute; the connection has nothing under way.
 
         Sessions count found rows, not changed ones (CLIENT_FOUND_ROWS), so one statement locks the row, compares the
         fence and moves the offset; a SELECT ... FOR UPDATE first would cost every batch one more round trip. It is
@@ -159,7 +159,7 @@ class MySQLOffsets:
         """Nothing to do: `save` is never late."""
 
     def confirm(self) -> None:
-        """What was saved is durable."""
+        """Nothing to do: what was saved is durable."""
 
     def close(self) -> None:
         """Nothing is outstanding."""
@@ -288,7 +288,7 @@ class BackgroundOffsets:
             self._rest(newest)
 
     def _rest(self, tried: Position | None) -> None:
-        """Until the next one may be saved: at its time, or at once where somebody waits for it and the last one was."""
+        """Wait until the next save is due: at its time, or at once where somebody waits and the last one succeeded."""
         with self._wake:
             self._is_saving = False
             self._wake.notify_all()
@@ -300,7 +300,7 @@ class BackgroundOffsets:
             )
 
     def _try(self, newest: Position | None) -> None:
-        """Save; what the server refuses for now is put back, unless a newer one came, and tried again."""
+        """Save; put back what the server refuses for now, unless a newer one came."""
         assert newest is not None
         try:
             self._offsets.save(newest)

@@ -1,4 +1,4 @@
-"""Who owned each pipeline, and since when: a row each time that one is taken. For `status`, and for nothing else.
+"""Keeps who owned each pipeline, and since when, for `status` alone: a row each time that one is taken.
 
 What makes ownership safe is the fence (mysql.py). An owner that is killed, hangs or is cut off cannot note that it gave
 a pipeline up: so a row without that, of a fence that was raised since, is of one that may believe to own it still.
@@ -19,13 +19,13 @@ KEPT = 5  # rows of a pipeline
 
 
 def this_process() -> str:
-    """What the others call this process."""
+    """Name this process, for the others."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Owned:
-    """That a process took a pipeline."""
+    """One time that a process took a pipeline."""
 
     pipeline: str
     fence: int
@@ -73,7 +73,7 @@ def gave_up(session: Session, database: str, owner: Owner) -> bool:
 
 
 def read(cursor: Any, database: str) -> list[Owned]:
-    """Of every pipeline the last owners, the present one last."""
+    """Read the last owners of every pipeline, the present one last."""
     cursor.execute(
         "SELECT p.name, o.fence, p.fence, o.name, DATE_FORMAT(o.taken_at, '%Y-%m-%d %H:%i:%s'), "
         "TIMESTAMPDIFF(MICROSECOND, o.taken_at, CURRENT_TIMESTAMP(6)) / 1e6, "
@@ -82,15 +82,4 @@ def read(cursor: Any, database: str) -> list[Owned]:
         "ORDER BY p.name, o.fence",
         (),
     )
-    return [
-        Owned(
-            pipeline=pipeline,
-            fence=fence,
-            present_fence=present,
-            process=process,
-            taken_at=at,
-            taken_s_ago=float(taken),
-            gave_up_s_ago=None if gave_up is None else float(gave_up),
-        )
-        for pipeline, fence, present, process, at, taken, gave_up in cursor.fetchall()
-    ]
+    return [Owned(*row) for row in cursor.fetchall()]

@@ -1,4 +1,4 @@
-"""Pipelines that an operator paused: since when, by whom and why, in the pipeline's own row.
+"""Keeps the pauses of pipelines: since when, by whom and why, in the pipeline's own row.
 
 A paused pipeline reads and writes nothing. Its owner keeps the lease, so that no other process runs it, and the offset
 stays where it is.
@@ -27,7 +27,7 @@ OF_VIEW = f"{_SINCE.format('v', 'reason')}, {_AGO.format('v')}, 0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """That an operator paused a pipeline or a view."""
+    """An operator's pause of a pipeline or a view."""
 
     since: str  # UTC
     by: str  # user and host
@@ -39,7 +39,7 @@ class Pause:
 
 
 def this_person() -> str:
-    """Who runs this command, and where."""
+    """Name the user that runs this command, and the host."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user need not have a name
@@ -48,13 +48,13 @@ def this_person() -> str:
 
 
 def pause_of(columns: Sequence[Any]) -> Pause | None:
-    """From what OF_PIPELINE or OF_VIEW selected."""
+    """Make a pause of what OF_PIPELINE or OF_VIEW selected."""
     since, by, reason, ago_s, before_s = columns
     return None if since is None else Pause(since=since, by=by, reason=reason, lag_s=float(ago_s) + float(before_s))
 
 
 def of(session: Session, database: str, pipeline: str) -> Pause | None:
-    """The pause of a pipeline; None while it is not paused."""
+    """Read the pause of a pipeline; None while it is not paused."""
     with reading(session, "asking whether the pipeline is paused") as cursor:
         cursor.execute(f"SELECT {OF_PIPELINE} FROM {quote(database, 'pipeline')} p WHERE p.name = %s", (pipeline,))
         row = cursor.fetchone()
@@ -62,7 +62,7 @@ def of(session: Session, database: str, pipeline: str) -> Pause | None:
 
 
 def pause(session: Session, database: str, pipelines: Collection[str], by: str, reason: str | None) -> None:
-    """Those of these pipelines that are not paused, all at one time; the lag of each goes on from what it said last."""
+    """Pause those of these pipelines that are not paused, at one time; each lag goes on from what it said last."""
     status = quote(database, "pipeline_status")
     with transaction(session, "pausing pipelines") as cursor:
         cursor.execute(
@@ -74,7 +74,7 @@ def pause(session: Session, database: str, pipelines: Collection[str], by: str, 
 
 
 def resume(session: Session, database: str, pipelines: Collection[str]) -> None:
-    """Those of these pipelines that are paused."""
+    """Resume those of these pipelines that are paused."""
     with transaction(session, "resuming pipelines") as cursor:
         cursor.execute(
             f"UPDATE {quote(database, 'pipeline')} SET paused_at = NULL, paused_by = NULL, pause_reason = NULL, "

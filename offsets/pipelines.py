@@ -1,4 +1,4 @@
-"""The pipelines: a row each with its offset, its fence and its pause, and what its process last reported.
+"""Keeps the pipelines: a row each with its offset, fence and pause, and what its process last reported.
 
 Whether anybody runs a pipeline is asked of its lease, not of a clock.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import astuple, dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from offsets import migrations
 from offsets.lease import HELD, held_values, is_held
@@ -23,7 +23,7 @@ TRYING_WITHIN_S = 20.0  # a pipeline that cannot start tries, and reports, every
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a pipeline reports of itself; the columns of `pipeline_status` by name."""
+    """A pipeline's own report; the columns of `pipeline_status` by name."""
 
     state: str
     error: str | None
@@ -85,7 +85,7 @@ _REPORTED = [field.name for field in fields(Report)]
 
 
 def read(cursor: Any, database: str, names: Collection[str] | None = None) -> list[PipelineRow]:
-    """Those of these names, or all that ever ran with this database; by name."""
+    """Read the pipelines of these names, or all that ever ran with this database; by name."""
     cursor.execute(
         f"SELECT p.id, p.name, p.fence, p.position, {HELD.format('p.name')}, "
         "TIMESTAMPDIFF(MICROSECOND, s.updated_at, CURRENT_TIMESTAMP(6)) / 1e6, "
@@ -113,7 +113,7 @@ def _row(row: tuple[Any, ...]) -> PipelineRow:
 
 
 def ids(session: Session, database: str, names: Collection[str]) -> dict[str, int]:
-    """By name, the numbers of those of these pipelines that ever ran."""
+    """Return, by name, the numbers of those of these pipelines that ever ran."""
     if not names:
         return {}
     with reading(session, "looking for pipelines") as cursor:
@@ -122,7 +122,7 @@ def ids(session: Session, database: str, names: Collection[str]) -> dict[str, in
 
 
 def positions(cursor: Any, database: str, read_position: ReadPosition) -> dict[str, Position]:
-    """By name, the offset of every pipeline that has one; none where viewtail never ran."""
+    """Return, by name, the offset of every pipeline that has one; none where viewtail never ran."""
     if not migrations.are_there(cursor, database):
         return {}
     cursor.execute(f"SELECT name, position FROM {quote(database, 'pipeline')} WHERE position IS NOT NULL")
@@ -133,6 +133,31 @@ def replace_position(cursor: Any, database: str, pipeline: str, position: Positi
     """Let a pipeline that nobody runs go on at another place."""
     cursor.execute(
         f"UPDATE {quote(database, 'pipeline')} SET position = %s WHERE name = %s", (position.to_text(), pipeline)
+    )
+
+
+class SavedOffset(NamedTuple):
+    """An offset as it is in its row."""
+
+    pipeline_id: int
+    fence: int
+    text: str
+
+
+def saved_offsets(cursor: Any, database: str, source: str) -> list[SavedOffset]:
+    """Read the offsets of all pipelines of a source that have one."""
+    cursor.execute(
+        f"SELECT id, fence, position FROM {quote(database, 'pipeline')} WHERE source = %s AND position IS NOT NULL",
+        (source,),
+    )
+    return [SavedOffset(*row) for row in cursor.fetchall()]
+
+
+def replace_offset(cursor: Any, database: str, before: SavedOffset, text: str) -> None:
+    """Replace an offset by another text of it, unless it moved or the pipeline was taken meanwhile."""
+    cursor.execute(
+        f"UPDATE {quote(database, 'pipeline')} SET position = %s WHERE id = %s AND fence = %s AND position = %s",
+        (text, *before),
     )
 
 

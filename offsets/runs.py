@@ -1,4 +1,4 @@
-"""What operators had done to views: a row each in the table `operator_run`. One that was stopped goes on there.
+"""Keeps what operators had done to views: a row each in the table `operator_run`. A stopped run goes on there.
 
 A command holds a lock on its row while it runs, so that the same one is not done twice at once, and one that was killed
 is seen to be over.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ GOES_ON_WITHIN_H = 24  # what was stopped longer ago begins again
 
 
 class RunState(StrEnum):
-    """Of one run."""
+    """The state of one run."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -33,7 +33,7 @@ class RunState(StrEnum):
     MARKED = "marked"  # a replay of a whole view, which is as far as the view is: whole_replays.py
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Past:
     """One row, as it is shown."""
 
@@ -75,12 +75,12 @@ def unfinished(cursor: Any, database: str, kind: str, view: str, fingerprint: st
 
 
 def go_on(cursor: Any, database: str, number: int) -> None:
-    """A run is not stopped any more."""
+    """Note that a run is not stopped any more."""
     cursor.execute(f"UPDATE {_table(database)} SET state = '{RunState.RUNNING}' WHERE id = %s", (number,))
 
 
 def insert(cursor: Any, database: str, kind: str, view: str, what: str, fingerprint: str, state: str) -> int:
-    """A new one of this person's; returns its number."""
+    """Insert a new run of this person's; return its number."""
     cursor.execute(
         f"INSERT INTO {_table(database)} (kind, view, what, fingerprint, operator, state, progress) "
         "VALUES (%s, %s, %s, %s, %s, %s, '{}')",
@@ -90,14 +90,14 @@ def insert(cursor: Any, database: str, kind: str, view: str, what: str, fingerpr
 
 
 def save(cursor: Any, database: str, number: int, progress: Mapping[str, Any]) -> None:
-    """How far a run is."""
+    """Save how far a run is."""
     cursor.execute(f"UPDATE {_table(database)} SET progress = %s WHERE id = %s", (_text_of(progress), number))
 
 
 def end(
     cursor: Any, database: str, numbers: Sequence[int], state: str, progress: Mapping[str, Any], result: str
 ) -> None:
-    """These runs are over, or stopped; what came of them, in words."""
+    """Note that these runs are over, or stopped; and what came of them, in words."""
     ended = "NULL" if state == RunState.STOPPED else "CURRENT_TIMESTAMP(6)"
     cursor.execute(
         f"UPDATE {_table(database)} SET state = %s, result = %s, progress = %s, ended_at = {ended} WHERE id IN %s",
@@ -139,7 +139,7 @@ def forget_but_last(session: Session, database: str, kind: str, view: str, kept:
 
 
 def read(cursor: Any, database: str, kinds: Sequence[str], limit: int) -> list[Past]:
-    """The newest first. One that says that it is running, and whose process is gone, was stopped."""
+    """Read the newest runs first. One that says that it is running, and whose process is gone, was stopped."""
     cursor.execute(
         "SELECT id, kind, view, what, operator, state, result, progress, "
         "DATE_FORMAT(started_at, '%Y-%m-%d %H:%i:%s'), DATE_FORMAT(ended_at, '%Y-%m-%d %H:%i:%s') "
@@ -150,21 +150,9 @@ def read(cursor: Any, database: str, kinds: Sequence[str], limit: int) -> list[P
 
 
 def _past(cursor: Any, database: str, row: tuple[Any, ...]) -> Past:
-    number, kind, view, what, operator, state, result, progress, started, ended = row
-    if state == RunState.RUNNING and not is_under_way(cursor, database, number):
-        state = RunState.STOPPED
-    return Past(
-        id=number,
-        kind=kind,
-        view=view,
-        what=what,
-        operator=operator,
-        state=state,
-        result=result,
-        progress=orjson.loads(progress),
-        started_at=started,
-        ended_at=ended,
-    )
+    past = Past(*row)
+    is_over = past.state == RunState.RUNNING and not is_under_way(cursor, database, past.id)
+    return replace(past, state=RunState.STOPPED if is_over else past.state, progress=orjson.loads(row[7]))
 
 
 def lock_marked(cursor: Any, database: str, view: str) -> list[int]:
@@ -184,7 +172,7 @@ def is_under_way(cursor: Any, database: str, number: int) -> bool:
 
 
 def under_way(cursor: Any, database: str, kind: str) -> dict[str, Mapping[str, Any]]:
-    """By view, how far the runs of a kind are that a process is at now."""
+    """Return, by view, how far the runs of a kind are that a process is at now."""
     cursor.execute(
         f"SELECT id, view, progress FROM {_table(database)} WHERE kind = %s AND state = '{RunState.RUNNING}'", (kind,)
     )

@@ -30,13 +30,13 @@ SENTENCES = (
 
 
 def sentences(cursor: Any, database: str, of: Sentence) -> list[tuple[Any, str]]:
-    """Those that are there, each with what tells its row apart."""
+    """Read the texts of a column, each with what tells its row apart."""
     cursor.execute(f"SELECT {of.id_column}, {of.column} FROM {quote(database, of.table)} WHERE {of.column} IS NOT NULL")
     return list(cursor.fetchall())
 
 
 def replace_sentence(cursor: Any, database: str, of: Sentence, number: Any, before: str, now: str | None) -> None:
-    """Unless it changed meanwhile."""
+    """Replace a text, unless it changed meanwhile."""
     cursor.execute(
         f"UPDATE {quote(database, of.table)} SET {of.column} = %s WHERE {of.id_column} = %s AND {of.column} = %s",
         (now, number, before),
@@ -44,7 +44,7 @@ def replace_sentence(cursor: Any, database: str, of: Sentence, number: Any, befo
 
 
 class RunTexts(NamedTuple):
-    """What a run says in words and as JSON."""
+    """The texts of a run, in words and as JSON."""
 
     id: int
     view: str
@@ -55,13 +55,13 @@ class RunTexts(NamedTuple):
 
 
 def run_texts(cursor: Any, database: str) -> list[RunTexts]:
-    """Of every run."""
+    """Read the texts of every run."""
     cursor.execute(f"SELECT {', '.join(RunTexts._fields)} FROM {quote(database, 'operator_run')}")
     return [RunTexts(*row) for row in cursor.fetchall()]
 
 
 def lock_run_texts(cursor: Any, database: str, number: int) -> RunTexts | None:
-    """Of one run as it is by now, with a lock; None where it is gone."""
+    """Lock a run and read its texts as they are by now; None where it is gone."""
     table = quote(database, "operator_run")
     cursor.execute(f"SELECT {', '.join(RunTexts._fields)} FROM {table} WHERE id = %s FOR UPDATE", (number,))
     row = cursor.fetchone()
@@ -69,7 +69,7 @@ def lock_run_texts(cursor: Any, database: str, number: int) -> RunTexts | None:
 
 
 def replace_run_texts(cursor: Any, database: str, number: int, texts: tuple[str, str, str | None]) -> None:
-    """`texts`: what, progress, result. Without a fingerprint, a hash of the keys, no other run goes on with it."""
+    """Replace a run's texts: what, progress, result. Without a fingerprint no other run goes on with it."""
     cursor.execute(
         f"UPDATE {quote(database, 'operator_run')} SET what = %s, progress = %s, result = %s, fingerprint = '' "
         "WHERE id = %s",
@@ -88,7 +88,7 @@ class ViewTexts(NamedTuple):
 
 
 def view_texts(cursor: Any, database: str) -> list[ViewTexts]:
-    """Of every view."""
+    """Read the texts of every view."""
     cursor.execute(f"SELECT {', '.join(ViewTexts._fields)} FROM {quote(database, 'view')}")
     return [ViewTexts(*row) for row in cursor.fetchall()]
 
@@ -96,7 +96,7 @@ def view_texts(cursor: Any, database: str) -> list[ViewTexts]:
 def replace_view_texts(
     cursor: Any, database: str, before: ViewTexts, reason: str | None, *, with_fill_key: bool
 ) -> None:
-    """Where the view is in the same state for the same reason; `with_fill_key`: its last row is forgotten too."""
+    """Replace them where state and reason are the same still; `with_fill_key` forgets the view's last row, too."""
     cursor.execute(
         f"UPDATE {quote(database, 'view')} SET reason = %s, fill_key = IF(%s, NULL, fill_key) "
         "WHERE id = %s AND state = %s AND reason <=> %s",

@@ -21,7 +21,7 @@ from viewtail.changes.pipelines import DEFAULT_SOURCE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HowFar:
-    """How far a replay is whose end is not recorded."""
+    """The progress of a replay whose end is not recorded."""
 
     state: str  # waiting, running, halted, paused; done; stopped: it will never be over
     words: str
@@ -30,7 +30,7 @@ class HowFar:
 
 
 def begin(cursor: Any, database: str, view: str, what: str) -> None:
-    """Record that one is asked for; one that is not over is cut off by it.
+    """Record that a replay is asked for; it cuts off one that is not over.
 
     In the transaction that marks the view, and before that: `Ending` locks the rows in this order.
     """
@@ -45,31 +45,35 @@ def begin(cursor: Any, database: str, view: str, what: str) -> None:
 
 
 def how_far(cursor: Any, database: str, view: str) -> HowFar:
-    """By what the view's rows say, one a pipeline."""
-    found = _keepers(cursor, database, view)
-    if not found:
+    """Judge how far a view's replay is by the view's rows, one for each pipeline that keeps it."""
+    present = _keepers(cursor, database, view)
+    if not present:
         return HowFar(state=RunState.STOPPED, words="the view was forgotten")
-    rows = [row for _, row in found]
-    halted = next((row.reason for row in rows if row.state is State.HALTED), None)
-    states = {row.state for row in rows}
-    estimate, read = max(row.row_estimate for row in rows), max(row.row_count for row in rows)
-    if states == {State.FILLED}:
-        return HowFar(state=RunState.DONE, words="the view is filled", rows=read, estimate=estimate)
-    if State.BACKFILLING not in states:
-        read = 0
-    done = f"{read:,} of about {counted(estimate, 'rows')} {agreeing(read, 'were')} read" if read else "no row was read"
-    if halted is not None:
-        return HowFar(state=State.HALTED, words=f"the view is halted: {halted}")
-    if State.PAUSED in states:
+    reasons = {row.state: row.reason for _, row in reversed(present)}
+    if State.HALTED in reasons:
+        return HowFar(state=State.HALTED, words=f"the view is halted: {reasons[State.HALTED]}")
+    if State.PAUSED in reasons:
         return HowFar(state=State.PAUSED, words="the view is paused")
-    if not all(pipeline.is_held for pipeline, _ in found):
-        return HowFar(state="waiting", words=f"{done}; no viewtail runs its pipeline", rows=read, estimate=estimate)
-    state = RunState.RUNNING if State.BACKFILLING in states else "waiting"
-    return HowFar(state=state, words=done, rows=read, estimate=estimate)
+    estimate, read = max(row.row_estimate for _, row in present), max(row.row_count for _, row in present)
+    if reasons.keys() == {State.FILLED}:
+        return HowFar(state=RunState.DONE, words="the view is filled", rows=read, estimate=estimate)
+    if State.BACKFILLING not in reasons:
+        return _under_way("waiting", 0, estimate, present)
+    return _under_way(RunState.RUNNING, read, estimate, present)
+
+
+def _under_way(state: str, read: int, estimate: int, present: list[Keeper]) -> HowFar:
+    """Describe a replay that goes on; it waits where no process runs one of the view's pipelines."""
+    words = "no row was read"
+    if read:
+        words = f"{read:,} of about {counted(estimate, 'rows')} {agreeing(read, 'were')} read"
+    if not all(pipeline.is_held for pipeline, _ in present):
+        state, words = "waiting", f"{words}; no viewtail runs its pipeline"
+    return HowFar(state=state, words=words, rows=read, estimate=estimate)
 
 
 def _keepers(cursor: Any, database: str, view: str) -> list[Keeper]:
-    """Where a view moved between the binlog and topics, the pipelines of the kind that is run now."""
+    """Read the view's pipelines; where it moved between the binlog and topics, those of the kind that is run now."""
     found = keepers.read(cursor, database, names=[view])
     kinds = {_is_default(keeper) for keeper in found if keeper.pipeline.is_held}
     return [keeper for keeper in found if _is_default(keeper) in kinds] if kinds else found
@@ -81,7 +85,7 @@ def _is_default(keeper: Keeper) -> bool:
 
 @dataclass(slots=True)
 class Ending:
-    """Of the transaction in which a view is filled."""
+    """Ends replays in the transaction in which a view is filled."""
 
     cursor: Any
     database: str
@@ -89,11 +93,11 @@ class Ending:
     _numbers: list[int] = field(default_factory=list)  # of replays that it is filled for
 
     def lock(self) -> None:
-        """Before the view's rows."""
+        """Lock the replays' rows, before the view's rows."""
         self._numbers = runs.lock_marked(self.cursor, self.database, self.view)
 
     def end(self, row_count: int, kept_count: int | None) -> None:
-        """The replay is over where all pipelines have filled the view.
+        """End the replay where all pipelines have filled the view.
 
         Args:
             row_count: rows that were read.

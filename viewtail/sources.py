@@ -10,8 +10,7 @@ from ingest import SourceKind
 from ingest.binlog.kind import BinlogKind, BinlogSettings
 from ingest.kafka.kind import KafkaKind
 from ingest.kafka.settings import KafkaSourceSettings
-from ingest.poll.kind import PollKind
-from ingest.poll.settings import PollSettings
+from ingest.poll.kind import PollKind, PollSettings
 from viewtail.changes.positions import Position
 from viewtail.servers.addresses import parse
 from viewtail.servers.login import Server

@@ -1,4 +1,4 @@
-"""What the binlog source needs of its server: settings, privileges, and what to know of the tables followed.
+"""Checks what the binlog source needs of its server: settings, privileges, and what to know of the tables followed.
 
 Everything is read, nothing is tried or changed. Whether another replica uses the same server_id cannot be seen here.
 """
@@ -18,7 +18,7 @@ from ingest.canonical.foreign_keys import cascading_ancestry
 from ingest.left_out import left_out_checks, unasked_checks
 from ingest.watermarks import watermark_checks
 from viewtail.changes.errors import SourceError
-from viewtail.changes.findings import Finding, fail, ok, warn
+from viewtail.changes.findings import Finding, expect, fail, ok, warn
 from viewtail.changes.tables import ForeignKey, full_name
 from viewtail.servers.asking import findings
 from viewtail.servers.facts import MARIADB, MYSQL, ServerFacts, facts_of
@@ -112,7 +112,7 @@ def server_checks(connection: Connection) -> Iterator[Finding]:
             continue
         seen = variables.get(required.name, "") or "(empty)"
         mend = required.mend or facts.setting.format(name=required.name, value=f"'{required.value}'")
-        yield _required(seen.upper() == required.value, required.name, seen, required.why, mend)
+        yield expect(seen.upper() == required.value, _WHERE, required.name, seen, required.why, mend)
     yield from _limits(facts, variables)
     if facts.name == MARIADB:  # its servers have no number of their own but the one that is configured
         number = variables.get("server_id", "")
@@ -120,10 +120,6 @@ def server_checks(connection: Connection) -> Iterator[Finding]:
         mend = "SET GLOBAL server_id = 17;  -- a number of its own for each server, also in my.cnf, [mariadbd]"
         is_own = number not in ("0", "1")
         yield _advised(is_own, "server_id", number if is_own else f"{number} (the default)", why, mend)
-
-
-def _required(is_met: bool, what: str, seen: object, why: str, mend: str) -> Finding:
-    return ok(_WHERE, what, seen) if is_met else fail(_WHERE, what, seen, why, mend)
 
 
 def _advised(is_met: bool, what: str, seen: object, why: str, mend: str) -> Finding:
@@ -154,23 +150,23 @@ def _limits(facts: ServerFacts, variables: dict[str, str]) -> Iterator[Finding]:
 
 
 def privilege_checks(connection: Connection, address: MySQLAddress, tables: Tables) -> Iterator[Finding]:
-    """What the user may do on the tailed server, and with the tables that views are of."""
+    """Check what the user may do on the tailed server, and with the tables that views are of."""
     held = Privileges.of(connection)
     facts = facts_of(connection)
     for name, why in REPLICATION:
         is_held = not held.missing([facts.status_privilege if name == "REPLICATION CLIENT" else name])
         mend = f"GRANT {name} ON *.* TO {account(address)};"
-        yield _required(is_held, name, "granted" if is_held else "not granted", why, mend)
+        yield expect(is_held, _WHERE, name, "granted" if is_held else "not granted", why, mend)
     for schema, table in tables:
         why = "new views are backfilled from the table, and find reads it"
         mend = f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
         if (may_select := _may_select(connection, schema, table)) is not None:  # else a finding of its views
             seen = "granted" if may_select else "refused"
-            yield _required(may_select, f"SELECT on {full_name(schema, table)}", seen, why, mend)
+            yield expect(may_select, _WHERE, f"SELECT on {full_name(schema, table)}", seen, why, mend)
 
 
 def _may_select(connection: Connection, schema: str, table: str) -> bool | None:
-    """None when there is no such table; False when the server refuses to read it."""
+    """Say whether the server lets the user read the table; None when there is no such table."""
     try:
         _rows(connection, f"SELECT * FROM {quote(schema, table)} LIMIT 0")
     except pymysql.err.MySQLError as error:
@@ -207,7 +203,7 @@ def prepared_checks(connection: Connection, address: MySQLAddress) -> Iterator[F
 
 
 def _xid(number: int, global_bytes: int, data: str) -> str:
-    """As XA COMMIT takes it; `data` is '0x', then both parts in hexadecimal."""
+    """Write an XA transaction's name as XA COMMIT takes it; `data` is '0x', then both parts in hexadecimal."""
     parts = data[2:]
     return f"X'{parts[: 2 * global_bytes]}',X'{parts[2 * global_bytes :]}',{number}"
 

@@ -1,4 +1,4 @@
-"""Which character set a collation number in the binlog means.
+"""Knows the character set of each collation number in the binlog.
 
 The numbers are fixed in the servers: those of MySQL 9 as `SELECT ID, CHARACTER_SET_NAME FROM
 information_schema.COLLATIONS` gives them, and MariaDB's own above 1000 (strings/ctype-uca.h, nopad variants).

@@ -51,7 +51,7 @@ NAMES: dict[str, Any] = {
 
 @dataclass(slots=True, kw_only=True)
 class Layout:
-    """How one column is laid out in a row, and what turns it into its value.
+    """A column's place in a row, and the code that turns it into its value.
 
     Fixed width: `codes` unpack it into the variables `fields`. Variable width: `prefix` bytes of length, then the
     bytes, which `value` finds as {raw}. `value` is an expression, `before` are statements that lead to it.
@@ -70,7 +70,7 @@ class Layout:
 
 
 def layout_of(column: MapColumn, described: Column | None, number: int | None, is_json_raw: bool) -> Layout:
-    """How a column is laid out in a row; `number` and `described` are None where nobody follows it.
+    """Lay a column out; `number` and `described` are None where nobody follows it.
 
     Raises TableUnreadableError where the table map says of it what cannot be.
     """

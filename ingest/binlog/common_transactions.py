@@ -37,8 +37,7 @@ class CommonTransactions:
         with memoryview(buffer) as view:
             return self._run(buffer, view, p, filled)
 
-    # hot loop
-    # hot loop
+    # hot loop: each call within a transaction costs 3 % of reading single rows [M]
     def _run(self, buffer: bytearray, view: memoryview, p: int, filled: int) -> int:  # noqa: C901, PLR0912, PLR0915
         place, transaction, readers = self._place, self._transaction, self._readers
         openings, changes, gtids = self.openings.by_size, transaction.changes, place.new_gtids

@@ -6,49 +6,42 @@ transactions that were read, and views show what it never had; or it purged some
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pymysql
 
+from ingest import Committed
 from ingest.binlog.coordinates import file_number
 from ingest.binlog.gtid_sets import domain_ends, domains_text, is_of_mariadb, mariadb_gtids
 from ingest.binlog.stream_errors import BACKFILL_ALL, PurgedError
 from viewtail.changes.errors import AnotherServerError, HistoryGoneError, SourceError
-from viewtail.servers.facts import MARIADB, facts_of
-from viewtail.servers.sessions import value_of
+from viewtail.changes.versions import parts_of
+from viewtail.servers.facts import MARIADB, ServerFacts, facts_of
+from viewtail.servers.sessions import SNAPSHOT, value_of
 
 _SHOWN = 200  # characters of a set, in a message
 
 
-@dataclass(frozen=True, slots=True)
-class ServerHistory:
-    """A server's binlogs: coordinates in them can be compared as long as this is equal."""
+def history_of(connection: pymysql.Connection[Any]) -> tuple[str, str]:
+    """Return the server's identity, and the name of its binlogs without their number.
 
-    identity: str  # as `ServerFacts.identity` gives it
-    base: str  # name of the binlog files, without their number
-
-    def __str__(self) -> str:
-        return f"{self.identity} with binlogs {self.base}.*"
-
-
-def history_of(connection: pymysql.Connection[Any]) -> ServerHistory:
-    """Raises SourceError where the server writes no binlog."""
+    Raises SourceError where it writes no binlog.
+    """
     facts = facts_of(connection)
     file = value_of(connection, facts.status)
     if not file:
         raise SourceError("the source writes no binlog. Start it with --log-bin; `viewtail check` says more")
     file_number(file)
-    return ServerHistory(value_of(connection, facts.identity), file.rsplit(".", 1)[0])
+    return value_of(connection, facts.identity), file.rsplit(".", 1)[0]
 
 
 def check_identity(connection: pymysql.Connection[Any], identity: str) -> None:
     """Raises AnotherServerError when the server behind the connection is not the one that was read."""
-    found = value_of(connection, facts_of(connection).identity)
-    if found != identity:
+    present = value_of(connection, facts_of(connection).identity)
+    if present != identity:
         raise AnotherServerError(
-            f"the source's address leads to another server than before: {found}, not {identity}; whether it continues "
-            "what was read is looked at now"
+            f"the source's address leads to another server than before: {present}, not {identity}; whether it "
+            "continues what was read is looked at now"
         )
 
 
@@ -78,7 +71,7 @@ def check_sets(connection: pymysql.Connection[Any], seen: str) -> None:
 
 
 def _mariadb_differences(connection: pymysql.Connection[Any], seen: str) -> tuple[str, str]:
-    """What was read and the server never had, and what it purged and was not read; each '' when there is nothing.
+    """Return what was read and the server never had, and what it purged and was not read; '' where there is nothing.
 
     The place at which the oldest binlog begins shows what was purged.
     """
@@ -113,6 +106,33 @@ def binlog_sizes(connection: pymysql.Connection[Any]) -> dict[str, int]:
     with connection.cursor() as cursor:
         cursor.execute("SHOW BINARY LOGS")
         return {row[0]: row[1] for row in cursor.fetchall()}
+
+
+def shows(cursor: Any, changes: Committed, facts: ServerFacts) -> bool:
+    """Whether the snapshot that the cursor's transaction has from now on shows these changes and all before them.
+
+    A change can be read from the binlog before any SELECT shows it: its commit goes on in the engine, and may wait for
+    a replica. A position does not tell: while an XA transaction is prepared it stays before it.
+    MySQL says what was executed behind the engine's commit, and not as of the snapshot: a new one is taken behind the
+    answer. MariaDB says of the snapshot itself where in the binlog it was taken, always between two transactions. So
+    the version's position, which is in the last change, tells it as well as the transaction's end.
+    """
+    if facts.name == MARIADB:
+        cursor.execute("SHOW STATUS LIKE 'Binlog_snapshot_%'")
+        found = {str(name).lower(): value for name, value in cursor.fetchall()}
+        file, end = found.get("binlog_snapshot_file"), found.get("binlog_snapshot_position")
+        if not file or end is None:
+            raise SourceError("the server does not say where in its binlog a snapshot was taken (Binlog_snapshot_file)")
+        _, number, position = parts_of(changes.version)
+        return (file_number(file), int(end)) >= (number, position)
+    if None in changes.gtids:
+        raise SourceError("a change has no GTID, so nobody can tell when a SELECT shows it: SET PERSIST gtid_mode = ON")
+    gtids = ",".join(sorted(gtid for gtid in changes.gtids if gtid is not None))
+    cursor.execute("SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (gtids,))
+    (is_executed,) = cursor.fetchone()
+    if is_executed:
+        cursor.execute(SNAPSHOT)  # ends the one before
+    return bool(is_executed)
 
 
 def _short(text: str) -> str:

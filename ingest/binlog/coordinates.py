@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-import orjson
-
 from ingest.binlog.gtid_sets import grown
 from viewtail.changes.errors import HistoryGoneError, SourceError
-from viewtail.changes.positions import Position
+from viewtail.changes.positions import FieldsAsText, Position
 from viewtail.changes.versions import base_version
 
 _FILE = re.compile(r"^(?P<base>.+)\.(?P<number>\d{6,})$")
@@ -24,7 +22,7 @@ def file_number(file: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BinlogPosition:
+class BinlogPosition(FieldsAsText):
     """Binlog coordinates after a transaction, and what is needed to recognise that transaction again."""
 
     epoch: int
@@ -44,7 +42,7 @@ class BinlogPosition:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """As a Position's."""
+        """See Position."""
         return (self.version,)
 
     @property
@@ -69,28 +67,6 @@ class BinlogPosition:
 
     def details(self) -> dict[str, str]:
         return {"gtid": self.gtid}
-
-    def to_text(self) -> str:
-        """One line of JSON."""
-        return orjson.dumps(self).decode()
-
-    @classmethod
-    def from_text(cls, text: str | bytes) -> BinlogPosition:
-        """The inverse of `to_text`; raises ValueError on anything else."""
-        found = orjson.loads(text)
-        try:
-            return cls(
-                epoch=int(found["epoch"]),
-                file=str(found["file"]),
-                end=int(found["end"]),
-                start=int(found["start"]),
-                gtid=str(found["gtid"]),
-                gtid_base=str(found.get("gtid_base", "")),  # older witnesses have none, nor the next
-                server=str(found.get("server", "")),
-                quiet=str(found.get("quiet", "")),
-            )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not the text of a position: {error!r}") from None
 
     def __str__(self) -> str:
         return f"{self.file}:{self.end}"

@@ -26,7 +26,7 @@ class Delivery:
         self._walk, self._compressed, self._xa = walk, compressed, xa
 
     def batches(self) -> Iterator[Batch]:
-        """What was committed since the last call: at most one batch, or the pieces of a large transaction."""
+        """Deliver what was committed since the last call: at most one batch, or the pieces of a large transaction."""
         large, self._compressed.large = self._compressed.large, None
         spooled_end = self._walk.transaction.spooled_end
         if (batch := self._whole()) is not None:
@@ -109,7 +109,7 @@ class Delivery:
         return rest
 
     def _large_piece(self, first_gtid: Buffer) -> Batch:
-        """What may leave by now of a large transaction, with the rows of it that were refused."""
+        """Deliver what may leave by now of a large transaction, with the rows of it that were refused."""
         transaction = self._walk.transaction
         transaction.committed_bytes, transaction.held_bytes = transaction.held_bytes, 0
         transaction.committed_refused += transaction.refused
@@ -146,7 +146,7 @@ class Delivery:
         return batch
 
     def _oldest_us(self, first_gtid: Buffer) -> int:
-        """When the first transaction that tells anything was committed: those of others before it may be much older."""
+        """Return when the first transaction with changes or halts was committed: others before it may be much older."""
         transaction = self._walk.transaction
         firsts = transaction.changes[:1] if transaction.committed else []
         told = [change.transaction for change in firsts if change.transaction]
@@ -176,7 +176,7 @@ def _parts(piece: Piece) -> Iterator[Piece]:
 
 
 def _without_last_version(changes: list[RowChanges]) -> int:
-    """How many changes come before those with the last version: no piece ends among changes that share a version."""
+    """Count the changes before those with the last version: no piece ends among changes that share a version."""
     at = len(changes)
     while at and changes[at - 1].version == changes[-1].version:
         at -= 1

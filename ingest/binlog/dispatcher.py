@@ -83,12 +83,12 @@ class Dispatcher:
 
     @property
     def place(self) -> str:
-        """Where reading is, for messages."""
+        """The place where reading is, for messages."""
         return str(self._place)
 
     @property
     def prepared(self) -> tuple[int, int]:
-        """How many XA transactions wait for their commit, and when the oldest was prepared (microseconds)."""
+        """The number of XA transactions that wait for their commit, and when the oldest was prepared (microseconds)."""
         return self._others.xa.waiting
 
     @property
@@ -113,8 +113,7 @@ class Dispatcher:
         except stream_errors.MALFORMED as error:
             stream_errors.malformed(self.place, error)
 
-    # hot loop
-    # hot loop
+    # hot loop: each call within an event costs 3 to 5 % of reading single rows [M]
     def _walk_events(self, buffer: bytearray, start: int, filled: int) -> int:  # noqa: C901, PLR0912, PLR0915
         head, table_id, check, residue = _HEAD.unpack_from, _TABLE_ID, crc32, CHECKSUM_RESIDUE
         transaction, tables, place, common = self._transaction, self._tables, self._place, self._common

@@ -24,7 +24,7 @@ _TAGGED = 1  # first and last byte of the count when sources have tags (MySQL so
 
 
 class GtidSet:
-    """By source, intervals of numbers: sorted, apart from each other, both ends included."""
+    """Intervals of numbers by source: sorted, apart from each other, both ends included."""
 
     def __init__(self, text: str = "") -> None:
         """Raises ValueError for a text that is no set."""
@@ -67,7 +67,7 @@ class GtidSet:
         return ",".join(":".join((str(uuid.UUID(bytes=server)), *parts)) for server, parts in by_server.items())
 
     def encoded(self) -> bytes:
-        """As COM_BINLOG_DUMP_GTID takes it."""
+        """Encode the set as COM_BINLOG_DUMP_GTID takes it."""
         has_tags = any(tag for _, tag in self.intervals)
         count = len(self.intervals)
         made = [_COUNT.pack(count << 8 | _TAGGED << 56 | _TAGGED if has_tags else count)]
@@ -81,7 +81,7 @@ class GtidSet:
 
     @classmethod
     def decoded(cls, body: bytes) -> GtidSet:
-        """Of a PREVIOUS_GTIDS event's body. Raises ValueError for bytes that are none."""
+        """Read a PREVIOUS_GTIDS event's body. Raises ValueError for bytes that are none."""
         found = cls()
         try:
             (count,) = _COUNT.unpack_from(body)
@@ -133,7 +133,7 @@ def union(one: str, other: str) -> str:
 
 
 def count_beyond(known: str, whole: str) -> int | None:
-    """How many transactions of `whole` are not in `known`; None where nobody can tell.
+    """Count the transactions of `whole` that are not in `known`; None where nobody can tell.
 
     MariaDB's sets have one end a domain: numbers between two ends are counted where one server wrote both.
     """
@@ -189,5 +189,5 @@ def domain_ends(text: str) -> DomainEnds:
 
 
 def domains_text(ends: DomainEnds) -> str:
-    """As MariaDB writes it: '0-1-57,2-1-9'."""
+    """Write the set as MariaDB does: '0-1-57,2-1-9'."""
     return ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in sorted(ends.items()))

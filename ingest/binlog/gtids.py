@@ -59,7 +59,7 @@ class GtidTexts:
 
 
 def committed_us(gtid: Buffer) -> int:
-    """When the transaction was committed where it is read, in microseconds since 1970."""
+    """Return when the server that is read committed the transaction, in microseconds since 1970."""
     return int.from_bytes(gtid[_COMMIT_TIME_AT:GTID_BYTES], "little") & _COMMIT_TIME_MASK
 
 

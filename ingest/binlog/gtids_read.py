@@ -59,7 +59,7 @@ class GtidsRead:
 
 
 class MariaDBGtidsRead:
-    """What was read of each of MariaDB's domains; `base`, grown by the last GTID (gtid_sets.grown), is the same."""
+    """The last transaction read of each of MariaDB's domains; `base`, grown by the last GTID, is the same set."""
 
     def __init__(self, base: str) -> None:
         self._ends = domain_ends(base)

@@ -85,9 +85,9 @@ def to_text(raw: bytes) -> str:
 
 
 def _child(raw: bytes, type_: int, at: int, end: int, depth: int, last: list[Reader] | None = None) -> str:
-    """A container or opaque value between `at` and `end`, which nothing else claims, by the code for its kind.
+    """Give the text of a container or opaque value between `at` and `end`, which nothing else claims.
 
-    That code becomes the `last` of the place where the value stands.
+    The code for its kind becomes the `last` of the place where the value stands.
     """
     if type_ == _OPAQUE:
         start, stop = _claimed(raw, at + 1, end, [end - at])
@@ -108,21 +108,26 @@ def _child(raw: bytes, type_: int, at: int, end: int, depth: int, last: list[Rea
         kind = (raw[at + 4 : values_at], raw[rest_at:names_end], raw[values_at:rest_at:3])
     else:
         return "{}"
-    if stop > end or names_end > stop or rest_at > names_end:
+    if not rest_at <= names_end <= stop <= end:
         raise Unusual
     read = _KINDS.get(kind)
     if read is not None and (text := read(raw, at, stop, depth)) is not None:
         if last is not None:
             last[0] = read
         return text
-    if 0 < count <= MOST_MEMBERS:
-        _learn(raw, kind, at, values_at, rest_at, stop)
+    return _container_text(raw, type_, kind, at, stop, depth)
+
+
+def _container_text(raw: bytes, type_: int, kind: tuple[bytes, ...], at: int, stop: int, depth: int) -> str:
+    """Give the text of a small container that no code was made for yet; it may be made for the next one."""
+    if 0 < len(kind[-1]) <= MOST_MEMBERS:
+        _learn(raw, kind, at, stop)
     pieces: list[str] = []
-    _append_container(pieces, raw, type_, at, end, depth, [stop - at])
+    _append_container(pieces, raw, type_, at, stop, depth, [stop - at])
     return "".join(pieces)
 
 
-def _learn(raw: bytes, kind: tuple[bytes, ...], at: int, values_at: int, rest_at: int, stop: int) -> None:
+def _learn(raw: bytes, kind: tuple[bytes, ...], at: int, stop: int) -> None:
     """Have code made for a kind that is seen often enough."""
     seen = _SEEN[kind] = _SEEN.get(kind, 0) + 1
     if len(_SEEN) > 10 * _MOST_KINDS:
@@ -132,7 +137,8 @@ def _learn(raw: bytes, kind: tuple[bytes, ...], at: int, values_at: int, rest_at
     if len(kind) == 1:
         heads: Sequence[str] = ["["] + [", "] * (len(kind[0]) - 1)
     else:
-        heads = _heads(raw, False, at, at + 4, values_at, rest_at, stop)
+        values_at = at + 4 + len(kind[0])
+        heads = _heads(raw, False, at, at + 4, values_at, values_at + 3 * len(kind[2]), stop)
         if _SMALL_SHAPES.get((kind[0], kind[1])) is not heads:
             return  # some key lies elsewhere: these bytes do not tell its name
     names = {"LITERALS": _LITERALS, "child": _child, "quoted": quoted}
@@ -170,7 +176,7 @@ def _string(raw: bytes, at: int, end: int, left: list[int]) -> str:
 
 
 def _claimed(raw: bytes, at: int, end: int, left: list[int]) -> tuple[int, int]:
-    """Where the bytes of a string or opaque value begin and end; their number stands at `at`."""
+    """Find where the bytes of a string or opaque value begin and end; their number stands at `at`."""
     start, length = _variable_length(raw, at)
     if start + length > end:
         raise MalformedJsonError("a JSON string reaches past the value's end")
@@ -192,7 +198,7 @@ _FRAMES = {
 
 
 def _frame(raw: bytes, type_: int, at: int, end: int, left: list[int]) -> tuple[int, int, int, int]:
-    """Of an object or array: where its key entries, its value entries and what is behind them begin, and its end."""
+    """Find where the key entries and value entries of a container begin, what is behind them, and its end."""
     head, key_bytes, head_bytes, value_bytes = _FRAMES[type_]
     count, size = head(raw, at)
     keys_at = at + head_bytes
@@ -247,7 +253,7 @@ _MEMBERS = {
 
 
 def _heads(raw: bytes, is_large: bool, at: int, keys_at: int, values_at: int, rest_at: int, stop: int) -> Sequence[str]:
-    """What stands before each value of an object: '{"key": ', then ', "key": ' and so on.
+    """Make what stands before each value of an object: '{"key": ', then ', "key": ' and so on.
 
     Documents of one kind have the same keys in the same places: remembered by the bytes of their entries and names.
     """
@@ -277,7 +283,7 @@ def _heads(raw: bytes, is_large: bool, at: int, keys_at: int, values_at: int, re
 
 
 def _members(raw: bytes, type_: int, at: int, end: int, left: list[int]) -> Iterator[tuple[str, int, int, int]]:
-    """Of an object or array: each member's key ('' in an array), type, place and where it ends at the latest."""
+    """Read each member's key ('' in an array), type, place and where it ends at the latest."""
     keys_at, values_at, rest_at, stop = _frame(raw, type_, at, end, left)
     _, value, inlined = _MEMBERS[type_]
     key = _LARGE_KEY if value is _LARGE_VALUE else _SMALL_KEY

@@ -5,18 +5,17 @@ The decoder, the checks and the rest are imported where they are used: every com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-import pymysql
 from pydantic import Field
 
-from ingest import Orders, SourceAccess, SourceKind, Tables
+from ingest import FollowedTables, Orders, SourceAccess, SourceKind, Tables, Versions
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
-from viewtail.changes.batches import Followed
-from viewtail.changes.errors import HistoryGoneError, ViewtailError
+from viewtail.changes.errors import HistoryGoneError
 from viewtail.changes.findings import Finding
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.positions import Position
@@ -24,10 +23,9 @@ from viewtail.changes.tables import ForeignKey
 from viewtail.servers.addresses import MYSQL
 from viewtail.servers.facts import facts_of
 from viewtail.servers.login import OWN_DATABASE, MySQLUrl, Name, Server
-from viewtail.servers.sessions import Connection, MySQLAddress, asking, open_session, quote, session_error, value_of
+from viewtail.servers.sessions import Connection, MySQLAddress, asking, open_checked, quote, value_of
 
 if TYPE_CHECKING:
-    from ingest.binlog.continuity import ServerHistory
     from ingest.binlog.source import BinlogSource
 
 
@@ -49,15 +47,19 @@ class BinlogSettings(Server):
 
 @dataclass(frozen=True, slots=True)
 class BinlogHistory:
-    """The binlogs of the server that is tailed, and the epoch that their versions are of."""
+    """The binlogs of the server that is tailed, and the epoch that their versions are of.
+
+    Coordinates can be compared as long as its text is equal.
+    """
 
     access: SourceAccess
     number: int
-    server: ServerHistory
+    identity: str  # of the server, as `ServerFacts.identity` gives it
+    base: str  # name of its binlog files, without their number
     epoch: int = 0
 
     def __str__(self) -> str:
-        return str(self.server)
+        return f"{self.identity} with binlogs {self.base}.*"
 
     def at(self, epoch: int) -> BinlogHistory:
         return replace(self, epoch=epoch)
@@ -71,9 +73,7 @@ class BinlogHistory:
                 f"the source is another server than before: it was {before}, it is {self}. {error}"
             ) from None
 
-    def reader(
-        self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
-    ) -> BinlogSource:
+    def reader(self, followed: FollowedTables, fits_from: Versions) -> BinlogSource:
         from ingest.binlog.purged import OffsetTable
         from ingest.binlog.source import BinlogSource
 
@@ -84,7 +84,7 @@ class BinlogHistory:
             own_schemas=frozenset({settings.database, access.own_database}),
             watermark_schema=settings.database,
             epoch=self.epoch,
-            identity=self.server.identity,
+            identity=self.identity,
             heartbeat_s=settings.heartbeat_s,
             # Each reader needs a replica number of its own.
             server_id=None if settings.server_id is None else settings.server_id + self.number,
@@ -105,16 +105,7 @@ class BinlogHistory:
     def open_session(self) -> Connection:
         from ingest.binlog.continuity import check_identity
 
-        address = self.access.address()
-        connection = open_session(address, role="source")
-        try:
-            check_identity(connection, self.server.identity)
-        except (ViewtailError, pymysql.err.MySQLError) as error:
-            connection.close()
-            if isinstance(error, ViewtailError):
-                raise
-            raise session_error(error, address, "source") from None
-        return connection
+        return open_checked(self.access.address(), partial(check_identity, identity=self.identity), role="source")
 
 
 class BinlogKind(SourceKind):
@@ -132,7 +123,7 @@ class BinlogKind(SourceKind):
         from ingest.binlog.continuity import history_of
 
         with asking(access.address(), role="source") as connection:
-            return BinlogHistory(access, number, history_of(connection))
+            return BinlogHistory(access, number, *history_of(connection))
 
     def keeps_s(self, access: SourceAccess) -> float | None:
         with asking(access.address(), role="source") as connection:

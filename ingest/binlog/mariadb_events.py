@@ -1,5 +1,4 @@
-"""What only MariaDB's binlog has: its GTIDs, which begin transactions, row events of the first version, and compressed
-events, each of which is handled as the plain one that it holds, at its own position.
+"""Handles what only MariaDB's binlog has: its GTIDs, which begin transactions, and compressed events.
 
 Source of the forms: Gtid_log_event and binlog_buf_uncompress (sql/log_event.h, sql/log_event.cc) of MariaDB 10.11.
 """
@@ -73,7 +72,7 @@ def _extra_flags(buffer: Buffer, b: int, rows_end: int, flags: int) -> int:
 
 
 def _compressed_at(kind: int, buffer: Buffer, b: int) -> int:
-    """Where in an event's body the compressed part begins."""
+    """Find where in an event's body the compressed part begins."""
     if kind == events.MARIADB_QUERY_COMPRESSED:
         return b + 13 + (buffer[b + 11] | buffer[b + 12] << 8) + buffer[b + 8] + 1
     plain = events.COMPRESSED[kind]

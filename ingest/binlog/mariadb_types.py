@@ -29,7 +29,7 @@ class MalformedCompressionError(ValueError):
 
 
 def declared(buffer: Buffer, at: int, end: int) -> tuple[int, int]:
-    """How many bytes what begins at `at` is decompressed, and where its stream begins."""
+    """Return how many bytes what begins at `at` is decompressed, and where its stream begins."""
     first = buffer[at]
     start = at + 1 + (first & 0x07)
     if first >> 4 != _DEFLATE or not first & 0x07 or start > end:

@@ -19,7 +19,7 @@ _NO_PLACE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Savepoint:
-    """How much the open transaction held at a savepoint, or at its beginning."""
+    """The amount that the open transaction held at a savepoint, or at its beginning."""
 
     change_count: int = 0
     refused_count: int = 0
@@ -31,7 +31,7 @@ BEGINNING = Savepoint()
 
 
 class OpenTransaction:
-    """What was gathered and not delivered yet; `start` is in bytes from the file's start."""
+    """All that was gathered and not delivered yet; `start` is in bytes from the file's start."""
 
     def __init__(self, place: Place, start: int, spool_bytes: int) -> None:
         self._place = place
@@ -86,12 +86,12 @@ class OpenTransaction:
         self._branch_at = self.start
 
     def mark_foreign(self) -> None:
-        """It is not viewtail's own, though no table map says so."""
+        """Note that it is not viewtail's own, though no table map says so."""
         self.is_quiet = False
         self.foreign_gtid = self.gtid
 
     def mark_told(self) -> None:
-        """It tells of a table."""
+        """Note that it halts or changes a table."""
         if self.told_gtid is None:
             self.told_gtid = self.gtid
 
@@ -136,7 +136,7 @@ class OpenTransaction:
         self._place.new_gtids += self.gtid
 
     def taken_out(self) -> tuple[list[RowChanges], list[Refused], int]:
-        """What the transaction holds in memory: it is gone from here."""
+        """Take out what the transaction holds in memory."""
         taken = self.changes[self.committed :], self.refused, self.held_bytes
         del self.changes[self.committed :]
         self.refused, self.held_bytes = [], 0

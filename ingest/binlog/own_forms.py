@@ -60,7 +60,7 @@ def _candidates(name: str, described: Column | None, forms: Forms) -> Iterable[C
 
 
 def _column(table_map: TableMap, seen: MapColumn, candidates: Iterable[Column], ambiguous: Collection[int]) -> Column:
-    """As one of the candidates describes it, or as the table map does."""
+    """Describe a column as one of the candidates does, or as the table map does."""
     for candidate in candidates:
         if is_as_described(seen, candidate):
             return candidate

@@ -46,7 +46,7 @@ class PartialUpdates:
         ]
 
     def decode(self, buffer: Buffer, start: int, end: int) -> list[Row]:
-        """Before, after, before, after, ...; texts that are invalid are `Unreadable`.
+        """Return rows before, after, before, after, ...; texts that are invalid are `Unreadable`.
 
         Raises TableUnreadableError when the bytes do not fit the table, or the differences not the value.
         """

@@ -20,7 +20,7 @@ TransactionEnd = tuple[str, int, int, Buffer]
 
 
 class Place:
-    """Where the walk is (arguments as of Dispatcher)."""
+    """The walk's place (arguments as of Dispatcher)."""
 
     def __init__(self, after: BinlogPosition, checksum_bytes: int, server: str, large: frozenset[str]) -> None:
         self.file = after.file
@@ -47,7 +47,7 @@ class Place:
         return f"{self.file}:{self.last_pos}"
 
     def version(self, log_pos: int) -> int:
-        """Of an event whose header says that it ends at `log_pos`."""
+        """Return the version of an event whose header says that it ends at `log_pos`."""
         return self.base | self.wraps << 28 | log_pos >> 4
 
     def in_file(self, log_pos: int) -> int:
@@ -110,7 +110,7 @@ class Place:
             raise unknown(f"the PREVIOUS_GTIDS event at {self} cannot be read: {error}") from None
 
     def origin_of(self, change: RowChanges | Refused) -> Origin:
-        """Where a change of this stream comes from."""
+        """Return where a change of this stream comes from."""
         transaction, file = change.transaction, change.version >> 32 & MAX_FILE_NUMBER
         if file != self._named[0]:
             self._named = file, f"{self.file.rpartition('.')[0]}.{file:06d}"

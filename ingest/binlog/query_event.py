@@ -1,4 +1,4 @@
-"""What a query event says: the statement as its session wrote it, and what it says about that session.
+"""Reads query events: the statement as its session wrote it, and what the event says about that session.
 
 A statement is in the character set of its client, which the event names; what a server generates is in UTF-8 whatever
 the event says [M], so a text that is both is given in both readings.
@@ -92,7 +92,7 @@ def _status(raw: bytes) -> dict[int, bytes]:
 
 
 def _end_of_names(raw: bytes, at: int) -> int:
-    """Behind a count and as many names, each with a zero at its end."""
+    """Find the end of a count and as many names, each with a zero at its end."""
     end = at + 1
     for _ in range(raw[at]):
         end = raw.find(b"\0", end) + 1 or len(raw)
@@ -111,7 +111,7 @@ def readings(raw: bytes, charset: str) -> tuple[str, ...]:
 
 
 def _in_charset(raw: bytes, charset: str) -> str:
-    """What the character set has no character for may stand in a string: everything else is read all the same."""
+    """Read a text, though its strings may hold codes that the character set has no character for."""
     try:
         return decoder_of(charset)(raw)
     except UnicodeDecodeError:

@@ -13,8 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 import pymysql
 import structlog
@@ -25,28 +26,18 @@ from ingest.binlog.coordinates import BinlogPosition, own
 from ingest.binlog.gtid_sets import contains
 from ingest.binlog.purged import OffsetTable
 from ingest.binlog.source import BinlogSource
-from offsets import members
+from offsets import members, pipelines
 from offsets.lease import lock_name
 from offsets.mysql import transaction
 from viewtail.changes.errors import SourceError, ViewtailError
 from viewtail.changes.pipelines import DEFAULT_SOURCE
 from viewtail.servers.facts import facts_of
-from viewtail.servers.sessions import Connection, MySQLAddress, open_session, quote, value_of
+from viewtail.servers.sessions import Connection, MySQLAddress, open_session, value_of
 
 _log = structlog.get_logger("viewtail.source")
 
 READ_WITHIN_S = 2.0
-_TABLE = "pipeline"  # where the note is written
-
-
-@dataclass(frozen=True, slots=True)
-class _Saved:
-    """An offset as it is in its row."""
-
-    pipeline_id: int
-    fence: int
-    text: str
-    position: BinlogPosition
+_Saved: TypeAlias = "tuple[pipelines.SavedOffset, BinlogPosition]"
 
 
 def note(access: SourceAccess, own_schemas: frozenset[str], tables: Tables) -> None:
@@ -73,11 +64,12 @@ def _note(session: Connection, access: SourceAccess, own_schemas: frozenset[str]
             identity = str(value_of(source, facts_of(source).identity))
             if value_of(session, facts_of(session).identity) != identity:
                 return  # nothing of what viewtail saves is in the source's binlog
-            if not left_out.is_logged(source, database, _TABLE):
+            offset_table = OffsetTable(_hurried(access.own), database)
+            if not left_out.is_logged(source, *offset_table.name):
                 return  # nor is the note: another's transaction would be taken for it
             end = continuity.executed(source)
-        saved = [one for one in _saved(session, database) if one.position.server == identity and one.position.seen]
-        waiting = [one for one in saved if not contains(one.position.seen, end)]
+        saved = [(row, position) for row, position in _saved(session, database) if position.server == identity]
+        waiting = [(row, at) for row, at in saved if at.seen and not contains(at.seen, end)]
         make = partial(
             BinlogSource,
             address,
@@ -85,16 +77,12 @@ def _note(session: Connection, access: SourceAccess, own_schemas: frozenset[str]
             watermark_schema="",
             own_schemas=own_schemas,
             identity=identity,
-            offset_table=OffsetTable(_hurried(access.own), database),
+            offset_table=offset_table,
         )
         quiet = _quiet(make, waiting, end)
         with transaction(lambda: session, "noting that nothing follows the offsets") as cursor:
-            for one, upto in quiet.items():
-                cursor.execute(
-                    f"UPDATE {quote(database, _TABLE)} SET position = %s "
-                    "WHERE id = %s AND fence = %s AND position = %s",
-                    (replace(one.position, quiet=upto).to_text(), one.pipeline_id, one.fence, one.text),
-                )
+            for (row, position), upto in quiet.items():
+                pipelines.replace_offset(cursor, database, row, replace(position, quiet=upto).to_text())
 
 
 def _hurried(address: MySQLAddress) -> MySQLAddress:
@@ -116,27 +104,23 @@ def _alone(session: Connection, database: str) -> Iterator[bool]:
 
 def _saved(session: Connection, database: str) -> Iterable[_Saved]:
     with session.cursor() as cursor:
-        cursor.execute(
-            f"SELECT id, fence, position FROM {quote(database, _TABLE)} WHERE source = %s AND position IS NOT NULL",
-            (DEFAULT_SOURCE,),
-        )
-        rows = cursor.fetchall()
-    return [_Saved(number, fence, text, BinlogPosition.from_text(text)) for number, fence, text in rows]
+        rows = pipelines.saved_offsets(cursor, database, DEFAULT_SOURCE)
+    return [(row, BinlogPosition.from_text(row.text)) for row in rows]
 
 
 def _quiet(make: Callable[..., BinlogSource], saved: Iterable[_Saved], end: str) -> Mapping[_Saved, str]:
-    """Those behind which only viewtail's own transactions come, up to `end`, and the set up to which they were read.
+    """Find the offsets behind which only viewtail's own transactions come, up to `end`, with the set that was read.
 
     The newest first: behind one that is far back, as of a store that is away, there may be more than is read in time.
     """
-    found: dict[_Saved, str] = {}
+    quiet: dict[_Saved, str] = {}
     deadline = time.monotonic() + READ_WITHIN_S
-    for one in sorted(saved, key=lambda one: one.position.version, reverse=True):
-        upto = _quiet_upto(make(epoch=one.position.epoch), one.position, end, deadline - time.monotonic())
+    for row, position in sorted(saved, key=lambda offset: offset[1].version, reverse=True):
+        upto = _quiet_upto(make(epoch=position.epoch), position, end, deadline - time.monotonic())
         if upto is None:
             break
-        found[one] = upto
-    return found
+        quiet[row, position] = upto
+    return quiet
 
 
 def _quiet_upto(reader: BinlogSource, after: BinlogPosition, end: str, within_s: float) -> str | None:
@@ -160,7 +144,7 @@ def _quiet_upto(reader: BinlogSource, after: BinlogPosition, end: str, within_s:
 
 
 def _interrupt(reader: BinlogSource, is_over: threading.Event, after_s: float) -> None:
-    """Again and again: it has no effect before the reading has begun."""
+    """Interrupt the reader, again and again: it has no effect before the reading has begun."""
     is_over.wait(max(0.0, after_s))
     while not is_over.is_set():
         reader.interrupt()

@@ -47,7 +47,7 @@ class SilentEnd:
             )
 
     def _ask(self) -> str | None:
-        """None where no answer comes, or one of another server: whether reading goes on is not decided by that."""
+        """Ask for the binlog's end; None where no answer comes, or another server's: that decides nothing."""
         try:
             if self._session is None:
                 self._session = open_session(self._address, role="source")

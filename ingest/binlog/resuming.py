@@ -1,4 +1,4 @@
-"""Where to go on in a binlog, given an offset and a store's witness: which of the two is further, and readable.
+"""Decides where to go on in a binlog, given an offset and a store's witness: which is further, and readable.
 
 Versions compare two positions of one server and epoch. Epochs alone do not tell the server: copies of viewtail's own
 tables, on replicas that are promoted, count epochs by themselves. Another server's witness is compared by its GTIDs.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ingest import BackfillAgain, BeginEpoch, GoOn, ReadAgain, Resuming
+from ingest import BackfillAgain, BeginEpoch, GoOn, ReadAgain, Resuming, check_epochs
 from ingest.binlog.coordinates import BinlogPosition
-from ingest.binlog.stream_errors import BACKFILL_ALL
 from viewtail.changes.errors import HistoryGoneError
 
 
@@ -25,12 +24,7 @@ def resuming(
     if kept.is_of_another_server(server) and kept.epoch >= epoch:
         _check_contained(kept, check)
         return BeginEpoch(kept.epoch)
-    if kept.epoch > max(offset.epoch, epoch):
-        raise HistoryGoneError(
-            f"the store holds writes of epoch {kept.epoch}, the offset is of {offset.epoch}: viewtail's own tables "
-            "were lost, or are of another deployment, and the store would refuse every change as older. Point viewtail "
-            f"at the database it had, or {BACKFILL_ALL}"
-        )
+    check_epochs(kept, offset, epoch)
     is_of_one_epoch = kept.epoch == offset.epoch
     if is_of_one_epoch and kept.is_of_another_server(offset.server):
         _check_contained(kept, check)

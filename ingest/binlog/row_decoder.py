@@ -90,7 +90,7 @@ class Decoder:
         return self._compile(Writer(self._layouts).one_row())
 
     def decode_carefully(self, buffer: Buffer, start: int, end: int) -> list[Row]:
-        """As `decode`, with `Unreadable` in the place of texts that are invalid in their character set."""
+        """Do as `decode`, with `Unreadable` in the place of texts that are invalid in their character set."""
         rows: list[Row] = []
         try:
             if self._careful(buffer, start, end, rows.append) == end:
@@ -100,7 +100,7 @@ class Decoder:
         raise self._misfit()
 
     def row_end(self, buffer: Buffer, start: int, end: int) -> int:
-        """Where the row that begins at `start` ends; raises IndexError when that is beyond `end`."""
+        """Find where the row that begins at `start` ends; raises IndexError when that is beyond `end`."""
         nulls = int.from_bytes(buffer[start : start + self._null_bytes], "little")
         at = start + self._null_bytes
         for index, layout in enumerate(self._layouts):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import struct
 import threading
 import time
@@ -12,7 +11,6 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 
-import pymysql
 import structlog
 
 from ingest import Committed, Part, Progress, Resuming
@@ -23,7 +21,6 @@ from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
 from ingest.binlog.gtid_sets import contains
 from ingest.binlog.resets import SameBytes, SilentEnd
-from ingest.binlog.shown import shows
 from ingest.binlog.stream_errors import BACKFILL_ALL, PurgedError, UncheckedFormatError, WentBackError, corrupt
 from ingest.binlog.table_readers import Wanted
 from ingest.binlog.times import begun_s, file_since
@@ -35,7 +32,7 @@ from viewtail.changes.positions import Position
 from viewtail.changes.retrying import reaction_to
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.servers.facts import facts_of
-from viewtail.servers.sessions import Connection, MySQLAddress, open_session, session_error
+from viewtail.servers.sessions import MySQLAddress, asking
 
 _log = structlog.get_logger("viewtail.source")
 
@@ -48,7 +45,7 @@ _U32 = struct.Struct("<I").unpack_from
 
 
 def _passed(batch: Batch, place: BinlogPosition) -> BinlogPosition:
-    """Where reading is behind the batch, which is a milestone at the end of a file."""
+    """Return the position behind the batch, and mark a batch at the end of a file as a milestone."""
     if batch.end is None:
         return place
     end = own(batch.end)
@@ -97,6 +94,7 @@ class BinlogSource:
         fits_from: Mapping[tuple[str, str], int] | None = None,
     ) -> None:
         self._address = address
+        self._ask = partial(asking, address, role="source")
         self._followed = dict(followed)
         self._epoch = epoch
         self._identity = identity
@@ -128,7 +126,7 @@ class BinlogSource:
         return False
 
     def now(self) -> BinlogPosition:
-        with self._session() as connection, connection.cursor() as cursor:
+        with self._ask() as connection, connection.cursor() as cursor:
             cursor.execute(facts_of(connection).status)
             row = cursor.fetchone()
             base = continuity.executed(connection)
@@ -141,19 +139,19 @@ class BinlogSource:
         return BinlogPosition(epoch=self._epoch, file=row[0], end=end, start=end, gtid_base=base, server=server)
 
     def shows(self, cursor: Any, changes: Committed) -> bool:
-        return shows(cursor, changes, facts_of(cursor.connection))
+        return continuity.shows(cursor, changes, facts_of(cursor.connection))
 
     def since(self, committed_us: int) -> BinlogPosition:
-        with self._session() as connection:
+        with self._ask() as connection:
             files = list(continuity.binlog_sizes(connection))
         return self._begin_of(file_since(files, self._connect_to, committed_us))
 
     def place(self, text: str) -> tuple[BinlogPosition, int]:
-        """From the beginning of its file: an operator's place need not be between two transactions."""
+        """Begin at the beginning of its file: an operator's place need not be between two transactions."""
         file, colon, number = text.rpartition(":")
         if not colon or not number.isascii() or not number.isdigit():
             raise ValueError(f"{text!r} is no place in a binlog; write FILE:POSITION, as `viewtail status` does")
-        with self._session() as connection:
+        with self._ask() as connection:
             sizes = continuity.binlog_sizes(connection)
         if file not in sizes or sizes[file] < int(number):
             there = f"{next(iter(sizes))} to {list(sizes)[-1]}" if sizes else "none"
@@ -163,7 +161,7 @@ class BinlogSource:
 
     def newest_first(self) -> Iterator[Part]:
         """A binlog each: reading cannot begin within one, but where a transaction is known to end."""
-        with self._session() as connection:
+        with self._ask() as connection:
             sizes = continuity.binlog_sizes(connection)
         for file, byte_count in reversed(sizes.items()):
             begun_us = begun_s(self._connect_to, file) * 1_000_000
@@ -187,7 +185,7 @@ class BinlogSource:
             self._behind_purged(after, error)
 
     def _check_there(self, after: BinlogPosition) -> None:
-        with self._session() as connection:
+        with self._ask() as connection:
             if self._needs_set(after):
                 continuity.check_sets(connection, self._seen(after))
                 return
@@ -199,11 +197,11 @@ class BinlogSource:
             )
 
     def _behind_purged(self, after: BinlogPosition, error: PurgedError) -> BinlogPosition | None:
-        """Behind all that is gone, by its set, where nothing of that was missed; None when interrupted.
+        """Return the position behind all that is gone, where nothing of that was missed; None when interrupted.
 
         Raises the error where something may have been.
         """
-        with self._session() as connection:
+        with self._ask() as connection:
             if self._identity is not None:
                 continuity.check_identity(connection, self._identity)
             seen, has_note = purged.beyond(connection, after, error, is_comparable=not self._needs_set(after))
@@ -216,14 +214,14 @@ class BinlogSource:
             if contains(seen, upto):
                 return begin
         self._rest = self._reader_of(Followed(self._offset_table.described(), ("id", "position")))
-        found = None if self._interrupted.is_set() else purged.holds_note(self._rest.read(begin), after, upto)
+        is_noted = None if self._interrupted.is_set() else purged.holds_note(self._rest.read(begin), after, upto)
         self._rest = None
-        if found:
+        if is_noted:
             raise error
-        return None if found is None else begin
+        return None if is_noted is None else begin
 
     def _reader_of(self, followed: Followed) -> BinlogSource:
-        """Of the same binlogs, for one table."""
+        """Make a reader of the same binlogs for one table."""
         tables = {(followed.table.schema, followed.table.name): followed}
         return BinlogSource(
             self._address,
@@ -233,17 +231,6 @@ class BinlogSource:
             epoch=self._epoch,
             identity=self._identity,
         )
-
-    @contextlib.contextmanager
-    def _session(self) -> Iterator[Connection]:
-        """A session to ask the server something; what goes wrong is raised as an error of viewtail's tree."""
-        connection = open_session(self._address, role="source")
-        try:
-            yield connection
-        except pymysql.err.MySQLError as error:
-            raise session_error(error, self._address, "source") from None
-        finally:
-            connection.close()
 
     def _needs_set(self, after: BinlogPosition) -> bool:
         """Whether coordinates do not say where to go on: they are of another history, or there are none yet."""
@@ -296,7 +283,7 @@ class BinlogSource:
             self._suspected_format = error.event
 
     def _wait(self, error: ViewtailError, place: BinlogPosition, attempt: int) -> None:
-        """Until the next try to read behind `place`, or until `interrupt`."""
+        """Wait before the next try to read behind `place`; `interrupt` ends it."""
         self.progress.trouble = str(error)
         self.progress.is_at_end = False
         self.progress.reconnect_count += 1
@@ -426,7 +413,7 @@ class _Incoming:
             filled += self._connection.receive_into(target[filled:])
 
     def packets(self, size: int, place: str) -> Iterator[int]:
-        """How many bytes of an event of `size` bytes each of its packets holds, which are to be taken next."""
+        """Yield how many bytes of the event each of its packets holds; the caller takes them before the next."""
         left, is_last, header_bytes = size + 1, False, 5  # the first packet begins with a status byte
         while not is_last:
             length = int.from_bytes(self.take(header_bytes)[:3], "little")

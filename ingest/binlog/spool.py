@@ -1,4 +1,4 @@
-"""Where a transaction above the memory bound waits for its commit: its decoded rows, in an unnamed temporary file.
+"""Keeps a transaction above the memory bound until its commit: its decoded rows, in an unnamed temporary file.
 
 Decoded rows rather than events: columns that nobody follows are not written, and nothing is read or checked twice.
 """

@@ -1,4 +1,4 @@
-"""What a statement in the binlog does to a walk: it begins or ends a transaction, or it may change followed tables."""
+"""Handles statements in the binlog: one begins or ends a transaction, or it may change followed tables."""
 
 from __future__ import annotations
 
@@ -97,11 +97,8 @@ class StatementEvents:
         for verdict in statements.judge(
             statement, query.database, followed, query.sql_mode, folds_names=tables.folds_names
         ):
-            self._note(verdict, statement, query, log_pos)
-        for verdict in statements.extended(
-            statement, query.database, set(followed) - tables.halted, folds_names=tables.folds_names
-        ):
-            self._note(verdict, statement, query, log_pos)
+            if verdict.kind is not TableChangeKind.EXTENDED or verdict.followed not in tables.halted:
+                self._note(verdict, statement, query, log_pos)
 
     def _note(self, verdict: statements.Verdict, statement: str, query: Query, log_pos: int) -> None:
         place, why, kind = self._walk.place, statements.reason(verdict, statement), verdict.kind

@@ -16,17 +16,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from viewtail.changes.batches import Followed, TableChangeKind
 from viewtail.servers.quoted import BACKTICK, DOUBLE, SINGLE
 
-if TYPE_CHECKING:
-    from ingest import ddl
-
 
 class Meaning(Enum):
-    """What a query event's text means for its transaction."""
+    """The meaning of a query event's text for its transaction."""
 
     BEGIN = "begin"
     COMMIT = "commit"
@@ -42,7 +38,7 @@ class Meaning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a statement means for the views of a followed table."""
+    """The meaning of a statement for the views of a followed table."""
 
     followed: Followed
     kind: TableChangeKind | None  # None: they halt
@@ -91,7 +87,7 @@ def plain(statement: str, sql_mode: int = 0) -> str:
 
 
 def meaning(text: str) -> Meaning:
-    """What a query event's `plain` text means for its transaction."""
+    """Tell what a query event's `plain` text means for its transaction."""
     words = " ".join(_WORD.findall(text[:200])[:2]).upper()
     if words.startswith("ROLLBACK") and _ROLLBACK_TO.match(text):
         return Meaning.ROLLBACK_TO
@@ -145,7 +141,9 @@ def concerned(text: str, database: str, followed: Iterable[Followed]) -> list[Fo
 def judge(
     text: str, database: str, followed: Iterable[Followed], sql_mode: int = 0, *, folds_names: bool | None = None
 ) -> list[Verdict]:
-    """The verdict on each followed table whose rows or columns a statement may have changed unseen.
+    """Judge each followed table whose rows or columns a statement may have changed unseen, or that got a column.
+
+    The verdicts on new columns come last: they do not count for a table that the others halt.
 
     Args:
         text: as `plain` gives it.
@@ -159,44 +157,20 @@ def judge(
     if not _READ.match(text):
         why = f"a {text.split(None, 1)[0].upper()} statement may have changed rows without row events"
         return [Verdict(table, None, why) for table in tables]
-    from ingest import ddl
+    from ingest import ddl  # 17 MiB, which a stream without such statements does without
     from ingest.binlog import table_effects
 
+    names = [(one.table.schema, one.table.name) for one in tables]
     try:
-        effects = _effects(text, database, tables, folds_names)
+        effects = ddl.read(text, database, ddl.folding(names) if folds_names else ddl.as_written)
     except ddl.Unread as error:
         why = f"viewtail cannot read this statement ({error}), and it may be about the table"
         return [Verdict(table, None, why) for table in tables]
     is_strict, case_tells = bool(sql_mode & STRICT), folds_names is False
-    found = [(table, table_effects.meant(table, effects, is_strict, case_tells)) for table in tables]
-    return [Verdict(table, *meant) for table, meant in found if meant is not None]
-
-
-def _effects(text: str, database: str, tables: Iterable[Followed], folds_names: bool | None) -> list[ddl.Effect]:
-    from ingest import ddl  # 17 MiB, which a stream without such statements does without
-
-    names = [(one.table.schema, one.table.name) for one in tables]
-    return ddl.read(text, database, ddl.folding(names) if folds_names else ddl.as_written)
-
-
-def extended(
-    text: str, database: str, followed: Iterable[Followed], *, folds_names: bool | None = None
-) -> list[Verdict]:
-    """The followed tables to which a statement that `judge` has seen added a column."""
-    if not _ALTER.match(text) or not (tables := concerned(text, database, followed)):
-        return []
-    from ingest import ddl
-    from ingest.binlog import table_effects
-
-    try:
-        effects = _effects(text, database, tables, folds_names)
-    except ddl.Unread:
-        return []
-    return [
-        Verdict(table, TableChangeKind.EXTENDED, "a column was added")
-        for table in tables
-        if table_effects.extends(table, effects)
-    ]
+    judged = [(table, table_effects.meant(table, effects, is_strict, case_tells)) for table in tables]
+    verdicts = [Verdict(table, *meant) for table, meant in judged if meant is not None]
+    extended = (table for table in tables if table_effects.extends(table, effects))
+    return verdicts + [Verdict(table, TableChangeKind.EXTENDED, "a column was added") for table in extended]
 
 
 def reason(verdict: Verdict, text: str) -> str:
@@ -232,7 +206,6 @@ _ROWS_STAY = re.compile(
     r"(?:ANALYZE|OPTIMIZE|REPAIR|CHECK|CHECKSUM|FLUSH|GRANT|REVOKE|SET|INSTALL|UNINSTALL|LOCK|UNLOCK|RENAME\s+USER)\b",
     re.IGNORECASE,
 )
-_ALTER = re.compile(r"ALTER\b", re.IGNORECASE)
 _READ = re.compile(r"(?:CREATE|ALTER|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE)
 _DROP_DATABASE = re.compile(r"(DROP|CREATE\s+OR\s+REPLACE)\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
 # SELECT, DO and CALL may call a function that changes rows.

@@ -41,7 +41,7 @@ class WentBackError(HistoryGoneError):
 
 
 class PurgedError(HistoryGoneError):
-    """What follows a place is not there any more. It may be that nothing was missed."""
+    """The changes after a place are not there any more. It may be that nothing was missed."""
 
 
 def name_of(kind: int) -> str:

@@ -1,4 +1,4 @@
-"""What the effects of a statement (ingest/ddl.py) mean for a followed table: nothing, a table change, or a halt.
+"""Judges what a statement's effects (ingest/ddl.py) mean for a followed table: nothing, a table change, or a halt.
 
 Imported with the first statement that changes a table: sqlglot's grammar takes 17 MiB.
 """
@@ -34,7 +34,7 @@ _CONVERTED = f"the table was converted to a character set, and {_UNSEEN}"
 
 
 def meant(followed: Followed, effects: list[ddl.Effect], is_strict: bool, case_tells: bool) -> Meant | None:
-    """What happened to a table; None: nothing did.
+    """Judge what happened to a table; None: nothing did.
 
     Args:
         effects: with names as the server has them, where it is known what case means there.
@@ -56,7 +56,7 @@ def extends(followed: Followed, effects: list[ddl.Effect]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """What is said of names, if they are those of a followed table, or may be."""
+    """A followed table's name, compared with others: one may be its own, or that of a table that differs in case."""
 
     own: ddl.Name
     case_tells: bool
@@ -64,7 +64,7 @@ class _Near:
     def about(
         self, name: ddl.Name, kind: TableChangeKind | None, why: str, columns: frozenset[str] | None = None
     ) -> Meant | None:
-        """Where the name may be that of another table, its case alone being different, the table halts."""
+        """Give what a statement means if it names this table; the table halts where only the names' case differs."""
         if name == self.own:
             return kind, why, columns
         if not self.case_tells and _lower(name) == _lower(self.own):
@@ -200,7 +200,7 @@ class _Losses:
         self._new_key = tuple(map(str.lower, added[0])) if added else ()
 
     def of(self, change: ddl.Change) -> _Loss | None:
-        """What may be lost, for messages."""
+        """Say what may be lost, for messages."""
         if why := self._of_table(change):
             return why, None
         match change:
@@ -289,7 +289,7 @@ def only_widens(column: Column, new: ddl.ColumnType) -> bool:
 
 
 def _arguments_hold(column: Column, old: ddl.ColumnType, new: ddl.ColumnType) -> bool:
-    """Of two types of one word."""
+    """Say whether the new one of two types of one word holds what the old one did."""
     numbers = [int(one) for one in new.arguments if one.isdecimal()]
     if new.word in _ONE_LENGTH and numbers:
         return numbers[0] >= column.length

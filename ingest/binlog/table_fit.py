@@ -22,7 +22,7 @@ _ABOVE_BMP = re.compile("[\U00010000-\U0010ffff]")
 
 
 def kind_of(column: MapColumn) -> Kind:
-    """What a column of the binlog holds; Kind.UNSUPPORTED when viewtail cannot read it."""
+    """Tell what a column of the binlog holds; Kind.UNSUPPORTED when viewtail cannot read it."""
     type_ = column.type
     if type_ in types.STRINGS:
         if column.collation == types.BINARY_COLLATION:
@@ -108,7 +108,7 @@ def _has_other_labels(seen: MapColumn, described: Column) -> bool:
 
 
 def labels_of(column: MapColumn) -> tuple[str, ...]:
-    """Of an ENUM or SET; () where a label is invalid in its character set."""
+    """Decode the labels of an ENUM or SET; () where one is invalid in its character set."""
     try:
         return tuple(map(decoder_of(charset_of(column.collation)), column.labels))
     except UnicodeDecodeError:

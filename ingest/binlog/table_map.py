@@ -46,7 +46,7 @@ class MapColumn:
 
     @property
     def type_name(self) -> str:
-        """For messages."""
+        """The type's name, for messages."""
         return types.NAMES.get(self.type, f"type {self.type}")
 
 

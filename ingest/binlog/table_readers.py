@@ -35,7 +35,7 @@ CurrentRows: TypeAlias = "Callable[[int, list[Row]], Iterator[tuple[int, list[Ro
 
 @dataclass(slots=True, eq=False)
 class TableReader:
-    """How the rows of one table map are read."""
+    """The reader of one table map's rows."""
 
     followed: Followed
     decoder: Decoder
@@ -52,7 +52,7 @@ class TableReader:
 
 
 class OwnTable:
-    """In place of a reader: a table of viewtail's own. False, like None, which stands for all other tables."""
+    """Stands for a table of viewtail's own. False, like None, which stands for all other tables."""
 
     def __bool__(self) -> Literal[False]:
         return False
@@ -72,7 +72,7 @@ def compile_reader(body: bytes, followed: Followed) -> TableReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is wanted of a binlog, and how much of it may be held."""
+    """The part of a binlog that is wanted, and how much of it may be held."""
 
     followed: Mapping[tuple[str, str], Followed]  # by (schema, table): what to decode
     watermark: Followed  # the watermark table; its rows become `Batch.watermarks`

@@ -1,4 +1,4 @@
-"""Which binlog holds what was committed at a time: each begins with an event that tells when it was begun."""
+"""Finds the binlog that holds what was committed at a time: each begins with an event that tells when it was begun."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def file_since(files: Sequence[str], connect: Connect, time_us: int) -> str:
 
 
 def begun_s(connect: Connect, file: str) -> int:
-    """When a binlog was begun, seconds since 1970."""
+    """Return when a binlog was begun, seconds since 1970."""
     with closing(connect(file)) as connection:
         buffer, filled, at = bytearray(_BUFFER_BYTES), 0, 0
         while True:

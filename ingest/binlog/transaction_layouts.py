@@ -31,7 +31,7 @@ xid_head: _Unpack = struct.Struct(f"<{_STATUS_AND_END}").unpack_from
 
 
 class Opening(NamedTuple):
-    """What the GTID event and the BEGIN of a shape have in common, and how to read what they have not."""
+    """The parts that GTID event and BEGIN of a shape have in common, and how to read the others."""
 
     unpack: _Unpack
     # -> status, head, end position, GTID; status, head, tail; status and size of the table map
@@ -43,7 +43,7 @@ class Opening(NamedTuple):
 
 
 class RowsHead(NamedTuple):
-    """How the head of a row event with a table's full image is read."""
+    """The head of a row event with a table's full image, and how it is read."""
 
     unpack: _Unpack  # -> status, type, size, end position, table id, image of a WRITE or DELETE
     image: bytes
@@ -86,7 +86,7 @@ def _opening(buffer: Buffer, gtid_at: int, begin_at: int) -> Opening:
 
 
 def rows_head(write_image: bytes, update_image: bytes) -> RowsHead:
-    """Of a table's row events."""
+    """Make the head of a table's row events."""
     size = len(write_image)
     unpack = struct.Struct(f"<{_STATUS_AND_KIND}I2x6s2x{size}s").unpack_from
     return RowsHead(unpack, write_image, update_image[size:], PACKET_HEAD_BYTES + 8 + size)

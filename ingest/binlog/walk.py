@@ -1,4 +1,4 @@
-"""What the handlers of events work on: the place, the open transaction and the tables of one walk."""
+"""Joins what the handlers of events work on: the place, the open transaction and the tables of one walk."""
 
 from __future__ import annotations
 

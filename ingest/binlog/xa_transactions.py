@@ -50,7 +50,7 @@ class XaTransactions:
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """How many wait for their commit, and when the oldest was prepared (microseconds)."""
+        """The number that wait for their commit, and when the oldest was prepared (microseconds)."""
         oldest = next(iter(self._prepared.values()), None)
         return (0, 0) if oldest is None else (len(self._prepared), oldest.at_us)
 

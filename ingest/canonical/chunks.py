@@ -105,7 +105,7 @@ class CanonicalRows:
         return None
 
     def _parts_after(self, key: tuple[Any, ...] | None) -> Iterator[tuple[Table, tuple[Any, ...] | None]]:
-        """Those of a pattern's tables that have rows after a key, each with the key in it."""
+        """Yield the tables of a pattern that may have rows after a key, each with the key in it."""
         for table in self._table.each:
             if key is None or table.name > key[0]:
                 yield table, None
@@ -166,7 +166,7 @@ class CanonicalRows:
         return [row[: self._width] for row in rows]
 
     def absent(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> set[Key]:
-        """Those of these keys over some columns that no row has."""
+        """Find the keys over some columns that no row has."""
 
         def present(where: str) -> list[Row]:
             return self._snapshot(version, lambda session: self._readable.keys(session, columns, where))[0]
@@ -230,7 +230,7 @@ class CanonicalRows:
 def absent_keys(
     columns: Sequence[Column], keys: Sequence[Key], present: Callable[[str], list[Row]], only: str = ""
 ) -> set[Key]:
-    """Those of these keys over some columns that no row has; `present` gives the keys of rows that meet a condition."""
+    """Find the keys over some columns that no row has; `present` gives the keys of rows that meet a condition."""
     absent: set[Key] = set()
     for start in range(0, len(keys), _KEYS_A_QUERY):
         some = keys[start : start + _KEYS_A_QUERY]
@@ -240,7 +240,7 @@ def absent_keys(
 
 
 def row_order(table: Table) -> str:
-    """In which order chunks are read; where it is another, the last key of an interrupted reading says nothing."""
+    """Name the order in which chunks are read; where it is another, the last key of an interrupted reading is void."""
     columns = {column.name: column for column in table.columns}
     key = [columns[name] for name in table.paging_key]
     parts = ((one.name, one.kind.value, one.collation or "", "unsigned" * one.is_unsigned) for one in key)
@@ -249,5 +249,5 @@ def row_order(table: Table) -> str:
 
 
 def reading_of(table: Table, names: Sequence[str]) -> object:
-    """How these columns are read: where it is equal, reading can go on with another description of the table."""
+    """Describe how these columns are read: where it is equal, reading goes on with another description of the table."""
     return [reading(column) for column in table.columns if column.name in names], row_order(table)

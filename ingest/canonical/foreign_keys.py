@@ -13,7 +13,7 @@ import pymysql
 import pymysql.cursors
 from pymysql.constants import ER
 
-from ingest.canonical.rows import source_error
+from ingest.canonical.rows import source_errors
 from viewtail.changes.tables import ForeignKey
 from viewtail.servers.sessions import Connection, lacks_rights, number_of, quote
 
@@ -31,15 +31,12 @@ _NOT_THERE = (ER.BAD_DB_ERROR, ER.NO_SUCH_TABLE)
 def cascading_keys(connection: Connection, schema: str, name: str) -> list[ForeignKey]:
     """The cascading keys of one table; empty if the table does not exist, or the user may not see it."""
     of_key: dict[str, list[tuple[str, ...]]] = {}
-    try:
-        # A plain cursor: the caller's session may give rows in another form.
-        with connection.cursor(pymysql.cursors.Cursor) as cursor:
-            cursor.execute(_COLUMNS, (schema, name))
-            for key, *more in cursor.fetchall():
-                of_key.setdefault(key, []).append(tuple(more))
-            created = _created(cursor, schema, name) if of_key else ""
-    except pymysql.err.MySQLError as error:
-        raise source_error(error, connection) from None
+    # A plain cursor: the caller's session may give rows in another form.
+    with source_errors(connection), connection.cursor(pymysql.cursors.Cursor) as cursor:
+        cursor.execute(_COLUMNS, (schema, name))
+        for key, *more in cursor.fetchall():
+            of_key.setdefault(key, []).append(tuple(more))
+        created = _created(cursor, schema, name) if of_key else ""
     keys = [_foreign_key(created, (schema, name), key, rows) for key, rows in of_key.items()]
     return [key for key in keys if key.on_delete in _CHANGE_ROWS or key.on_update in _CHANGE_ROWS]
 

@@ -100,7 +100,7 @@ class Fetch:
             self._answer = _whole_answer(self._session._rfile.read1)
 
     def rows(self) -> list[Row]:
-        """What the server answered; once. The session is as it was, whatever is raised."""
+        """Parse what the server answered; once. The session is as it was, whatever is raised."""
         answer, self._answer = self._answer, b""
         at = 0
         try:
@@ -179,6 +179,15 @@ def source_error(error: pymysql.err.MySQLError, connection: pymysql.Connection[A
         f"{address} refused to read canonical rows: {number_of(error)} {said}. If the table was changed meanwhile, "
         "restart viewtail so that it reads the table's definition again"
     )
+
+
+@contextmanager
+def source_errors(connection: pymysql.Connection[Any]) -> Iterator[None]:
+    """Raise what a statement on the source meets as an error of viewtail's tree."""
+    try:
+        yield
+    except pymysql.err.MySQLError as error:
+        raise source_error(error, connection) from None
 
 
 def user_of(connection: pymysql.Connection[Any]) -> str:
@@ -294,7 +303,7 @@ def _whole_answer(read: Callable[[int], bytes]) -> bytes:
 
 
 def _with_more(data: bytes, missing: int, read: Callable[[int], bytes]) -> bytes:
-    """At least so many bytes more. Joined at the end: piece by piece a large row would be copied again and again."""
+    """Read at least so many bytes more; join them at the end: piece by piece a large row would be copied often."""
     pieces = [data]
     while missing > 0:
         piece = read(max(_READ_BYTES, missing))
@@ -320,7 +329,7 @@ def select_of(table: Table, expressions: str, where: str) -> str:
 
 
 class ReadableRows(Protocol):
-    """How some rows are read, as if they were of one table. Where a snapshot is needed, the caller begins it.
+    """Rows that are read as if they were of one table. Where a snapshot is needed, the caller begins it.
 
     `where`, as `where_all` gives it, and what comes `behind` (ORDER BY, LIMIT) are over the table's key.
     """
@@ -358,7 +367,7 @@ class TableRows:
 
 
 def reading(column: Column) -> tuple[object, ...]:
-    """How values are asked for and understood; where this differs, readers made before would read wrong values."""
+    """Describe how values are asked for and understood; where it differs, an earlier reader would read wrong values."""
     return _expression(column), column.kind, column.charset if _has_codec(column) else None
 
 
@@ -389,7 +398,7 @@ _VALUES |= dict.fromkeys((Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR), "{raw}")
 
 
 def _value(column: Column, number: int, names: dict[str, Any], *, is_careful: bool) -> str:
-    """How the bytes {raw} of the column with that number become its value; what that calls is added to `names`."""
+    """Give the code that turns the bytes {raw} of that column into its value; what it calls is added to `names`."""
     value = _VALUES.get(column.kind, "{raw}.decode()")
     decode = decoder_of((column.charset or "") if _has_codec(column) else "utf8mb4")
     if _has_codec(column):

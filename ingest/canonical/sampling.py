@@ -21,7 +21,7 @@ LONGER = 4  # times as long as in the round before are the runs of rows behind t
 
 
 def sampled(connection: Connection, table: Table, names: Sequence[str], count: int, only: str = "") -> list[Row]:
-    """At most `count` different rows that meet the condition `only`, with the columns of these names."""
+    """Read at most `count` different rows that meet the condition `only`, with the columns of these names."""
     if table.parts:
         a_table = -(-count // len(table.parts))
         return [row for part in table.each for row in sampled(connection, part, names, a_table, only)][:count]

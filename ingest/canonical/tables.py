@@ -13,7 +13,7 @@ from typing import Any
 import pymysql
 import pymysql.cursors
 
-from ingest.canonical.rows import source_error, user_of
+from ingest.canonical.rows import source_errors, user_of
 from ingest.charsets import READABLE
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind, Table, full_name, is_pattern, matches
@@ -122,12 +122,9 @@ def parts_of(connection: Connection, schema: str, pattern: str) -> list[str]:
     """The names of the tables that match a pattern now, and that the user may see, in order."""
     like = re.sub(r"([\\\\_%])", r"\\\1", pattern).replace("#", "_")
     sql = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_name LIKE %s"
-    try:
-        with connection.cursor(pymysql.cursors.Cursor) as cursor:
-            cursor.execute(sql, (schema, like))
-            return sorted(name for (name,) in cursor.fetchall() if matches(pattern, name))
-    except pymysql.err.MySQLError as error:
-        raise source_error(error, connection) from None
+    with source_errors(connection), connection.cursor(pymysql.cursors.Cursor) as cursor:
+        cursor.execute(sql, (schema, like))
+        return sorted(name for (name,) in cursor.fetchall() if matches(pattern, name))
 
 
 def _difference(first: Table, second: Table) -> str | None:
@@ -169,15 +166,12 @@ def _by_table(connection: Connection, tables: _Names, of: str, columns: str, ord
         f"SELECT table_schema, table_name, {columns} FROM information_schema.{of} "
         f"WHERE table_schema IN %s AND table_name IN %s ORDER BY {order}"
     )
-    try:
-        # A plain cursor: the caller's session may give rows in another form.
-        with connection.cursor(pymysql.cursors.Cursor) as cursor:
-            for group in facts_of(connection).lookups(tables) if tables else ():
-                cursor.execute(sql, (sorted({schema for schema, _ in group}), sorted({name for _, name in group})))
-                for row in cursor.fetchall():
-                    by_table.setdefault((row[0], row[1]), []).append(row)
-    except pymysql.err.MySQLError as error:
-        raise source_error(error, connection) from None
+    # A plain cursor: the caller's session may give rows in another form.
+    with source_errors(connection), connection.cursor(pymysql.cursors.Cursor) as cursor:
+        for group in facts_of(connection).lookups(tables) if tables else ():
+            cursor.execute(sql, (sorted({schema for schema, _ in group}), sorted({name for _, name in group})))
+            for row in cursor.fetchall():
+                by_table.setdefault((row[0], row[1]), []).append(row)
     return by_table
 
 

@@ -26,7 +26,7 @@ _TIME = re.compile(rb'"ts_us":([0-9]{1,17})[,}]')
 
 
 class Message(Protocol):
-    """What is asked of a message, as confluent-kafka gives it."""
+    """A message as confluent-kafka gives it, as far as it is used."""
 
     def key(self) -> bytes | None: ...
     def value(self) -> bytes | None: ...
@@ -37,13 +37,13 @@ class Message(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreign:
-    """How a topic is written that viewtail does not write."""
+    """The form of a topic that viewtail does not write."""
 
     shows_default_for_null: bool = True  # see EnvelopeReader
 
 
 class Batching:
-    """Of one partition, from one position on.
+    """Makes the batches of one partition from one position on.
 
     Args:
         followed: the topic's table; None: nobody wants its rows.
@@ -80,16 +80,16 @@ class Batching:
         )
 
     def filled(self) -> None:
-        """Behind here all that the topic holds was read."""
+        """Note that all that the topic held was read."""
         self._position = replace(self._position, filling_since_ms=0, before_filling=0)
 
     def position(self, offset: int) -> KafkaPosition:
-        """Behind everything that was read."""
+        """Return the position at an offset, behind everything that was read."""
         return replace(self._position, offset=offset, version=self.version)
 
 
 class _Reading:
-    """The messages of one table. `place` is what dead letters call the partition."""
+    """Reads the messages of one table. `place` is what dead letters call the partition."""
 
     def __init__(self, followed: Followed, key: Sequence[Column], foreign: Foreign | None, place: str) -> None:
         self._followed = followed
@@ -136,7 +136,7 @@ class _Reading:
         return change
 
     def _carefully(self, messages: Sequence[Message], version: int) -> tuple[list[Change], int]:
-        """What cannot be read, and says no version, has that of what came before it."""
+        """Read each message alone; one that cannot be read, and says no version, has that of what came before it."""
         found: list[Change] = []
         for message in messages:
             key, value = message.key(), message.value()
@@ -163,7 +163,7 @@ class _Reading:
         return change._replace(version=change.version + min(count, _MOST_TIMES))
 
     def _deleted(self, message: Message, version: int) -> Change:
-        """Of a delete that compaction took away its tombstone is left; of what a replay did not find, only the key.
+        """Make the delete that a tombstone alone stands for: compaction took the delete, or a replay found no row.
 
         Another program's says no version. It is newer than all that came before it in the partition, and older than
         all events behind its own.
@@ -176,7 +176,7 @@ class _Reading:
         return RowChanges(self._followed, DELETE, found, [row])
 
     def _malformed(self, message: Message, version: int, why: str) -> Refused:
-        """Its key parks, under its name where that can be read."""
+        """Refuse a message: its key parks, under its name where that can be read."""
         bad = Unreadable("(all)", why)
         row = self._row(message.key(), bad) or tuple([bad] * len(self._followed.columns))
         found = version_in(message.headers())
@@ -193,7 +193,7 @@ class _Reading:
 
 
 def committed_us(message: Message) -> int:
-    """When the change was committed, as its source says; else when the message was written."""
+    """Return when the change was committed, as its source says; else when the message was written."""
     value = message.value() or b""
     if found := _TIME.search(value, max(0, value.rfind(b'"source":{'))):
         return int(found[1])

@@ -1,4 +1,4 @@
-"""Checks what the Kafka source needs: the topics and their progress, and the server with the canonical rows."""
+"""What the Kafka source needs of its topics, and of the server with the canonical rows: checks, and grants."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from functools import partial
 
 from ingest import SourceAccess, Tables
 from ingest.kafka.place import Place
-from ingest.kafka.topics import idle
-from ingest.watermarks import watermark_checks
+from ingest.kafka.topics import groups_of, idle
+from ingest.watermarks import WATERMARK_PRIVILEGES, watermark_checks
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import ViewtailError, once
 from viewtail.changes.findings import Finding, expect, fail, ok, warn
 from viewtail.changes.published import POSITIONS
 from viewtail.changes.tables import full_name
+from viewtail.servers.acls import TO_CONSUME, Right, commands
 from viewtail.servers.asking import findings
 from viewtail.servers.brokers import SOURCE, Broker
 from viewtail.servers.privileges import Privileges, account
+from viewtail.servers.privileges import grants as grants_on
 from viewtail.servers.sessions import Connection, MySQLAddress, quote
 
 _WHERE = "source"
@@ -85,3 +87,20 @@ def _readable(connection: Connection, address: MySQLAddress, tables: Tables) -> 
         mend = f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
         what = f"SELECT on {full_name(schema, table)}"
         yield expect(not missing, _WHERE, what, seen, "backfills read its rows", mend)
+
+
+def grants(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    """The commands for Kafka, and the statements for MySQL."""
+    rights = [
+        Right(operations=("DescribeConfigs", "Read"), of="topic", names=tuple(sorted(set(topics.values())))),
+        Right(operations=("Read",), of="topic", names=(POSITIONS,)),
+        Right(operations=("Read",), of="group", names=(groups_of(access),), pattern="prefixed"),
+        TO_CONSUME,
+    ]
+    yield from commands(access.section, "whose topics are read", rights)
+    address, primary = access.address(), access.primary()
+    if access.section.fill_from == "table":
+        yield f"-- On {address}, which has the canonical rows:"
+        for schema, table in topics:
+            yield f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
+    yield from grants_on(primary, access.section.database, WATERMARK_PRIVILEGES, "where watermarks are written")

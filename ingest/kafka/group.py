@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
+from ingest import TakeParts
 from ingest.kafka.position import KafkaPosition
 from ingest.kafka.sharing import is_before, shared_with
 from viewtail.changes.errors import SourceError, SourceUnavailableError
@@ -21,7 +22,6 @@ from viewtail.servers.brokers import SOURCE, GroupMember, failed
 
 _log = structlog.get_logger("viewtail.source")
 
-Parts = Sequence[tuple[str, int]]  # (topic, partition)
 _POLL_S = 0.2
 _LOOK_EVERY_S = 5.0  # how often it checks whether trouble is over, and commits offsets
 _ANSWER_WITHIN_S = 1.0
@@ -56,8 +56,8 @@ class Group:
         group: str,
         name: str,
         topics: Sequence[str],
-        taken: Callable[[Parts], None],
-        given_up: Callable[[Parts], None],
+        taken: TakeParts,
+        given_up: TakeParts,
         others: Callable[[], Sequence[GroupMember]] = tuple,
     ) -> None:
         self.settings = {**_PACE, **client, **_MEMBER, "client.id": name, "group.id": group}

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ingest import Members, Orders, Sharer, SourceAccess, SourceKind, Tables
+from ingest import (
+    FollowedTables,
+    Members,
+    Orders,
+    Parts,
+    Sharer,
+    SourceAccess,
+    SourceKind,
+    Tables,
+    TakeParts,
+    Versions,
+)
 from ingest.kafka.position import BEFORE_ALL, KafkaPosition, own
 from ingest.kafka.settings import KafkaSourceSettings
 from ingest.kafka.topics import groups_of, topics_of
 from offsets.owners import this_process
-from viewtail.changes.batches import Followed
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import HistoryGoneError, SourceUnavailableError
 from viewtail.changes.findings import Finding
@@ -54,9 +64,7 @@ class KafkaHistory:
     def check_continues(self, after: Position, before: str) -> None:
         self.place.check(own(after))
 
-    def reader(
-        self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
-    ) -> KafkaSource:
+    def reader(self, followed: FollowedTables, fits_from: Versions) -> KafkaSource:
         from ingest.kafka.batching import Foreign
         from ingest.kafka.source import KafkaSource
 
@@ -101,7 +109,7 @@ class KafkaKind(SourceKind):
     def tables_in(self, access: SourceAccess, source: str, tables: Tables) -> Tables:
         return [table for table, topic in topics_of(tables, access.section.topics).items() if topic == source]
 
-    def parts(self, access: SourceAccess, tables: Tables) -> Sequence[tuple[str, int]]:
+    def parts(self, access: SourceAccess, tables: Tables) -> Parts:
         topics = sorted(set(topics_of(tables, access.section.topics).values()))
         there = self._broker(access).partitions()
         return [(topic, number) for topic in topics for number in range(there.get(topic, 0))]
@@ -126,12 +134,7 @@ class KafkaKind(SourceKind):
         return KafkaHistory(access, place, self._feed(access))
 
     def members(
-        self,
-        access: SourceAccess,
-        store: str,
-        tables: Tables,
-        taken: Callable[[Sequence[tuple[str, int]]], None],
-        given_up: Callable[[Sequence[tuple[str, int]]], None],
+        self, access: SourceAccess, store: str, tables: Tables, taken: TakeParts, given_up: TakeParts
     ) -> Members:
         from ingest.kafka.group import Group
         from ingest.kafka.sharing import is_of_another, named
@@ -182,7 +185,7 @@ class KafkaKind(SourceKind):
         }
 
     def ages(self, access: SourceAccess, positions: Mapping[str, Position]) -> dict[str, float]:
-        from ingest.kafka.ages import ages
+        from ingest.kafka.first_messages import ages
 
         at = {name: position for name, position in positions.items() if isinstance(position, KafkaPosition)}
         return ages(access.section.client(), at, ANSWER_WITHIN_S) if at else {}
@@ -198,9 +201,9 @@ class KafkaKind(SourceKind):
         return checks.checks(access, topics_of(tables, access.section.topics))
 
     def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
-        from ingest.kafka.grants import grants
+        from ingest.kafka import checks
 
-        yield from grants(access, topics_of(tables, access.section.topics))
+        yield from checks.grants(access, topics_of(tables, access.section.topics))
 
     def _broker(self, access: SourceAccess, within_s: float = 10.0) -> Broker:
         from viewtail.servers.brokers import SOURCE, Broker

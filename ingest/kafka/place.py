@@ -28,7 +28,7 @@ class Place:
         return self.broker.ends([(self.topic, self.partition)])[self.topic, self.partition]
 
     def firsts(self) -> dict[int, int]:
-        """By partition, the offset of the first message that is still kept, for the whole topic."""
+        """Return, by partition of the whole topic, the offset of the first message that is still kept."""
         return self.broker.first_offsets(self.topic)
 
     def check(self, after: KafkaPosition) -> None:
@@ -106,7 +106,7 @@ class Place:
         return self.broker.config([self.topic])[self.topic]
 
     def _deletes_kept_ms(self) -> int | None:
-        """How long tombstones are kept; None if the topic is not compacted."""
+        """Return how long tombstones are kept; None if the topic is not compacted."""
         config = self._config()
         return int(config.get("delete.retention.ms", _DAY_MS)) if "compact" in config.get(_POLICY, "") else None
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import orjson
-
-from viewtail.changes.positions import Position
+from viewtail.changes.positions import FieldsAsText, Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaPosition:
-    """Behind a message of a partition, with the id of the topic that had the name."""
+class KafkaPosition(FieldsAsText):
+    """A position behind a message of a partition, with the id of the topic that had the name."""
 
     epoch: int
     topic: str
@@ -36,28 +34,6 @@ class KafkaPosition:
 
     def details(self) -> dict[str, str]:
         return {"topic": self.topic, "topic_id": self.topic_id}
-
-    def to_text(self) -> str:
-        """One line of JSON."""
-        return orjson.dumps(self).decode()
-
-    @classmethod
-    def from_text(cls, text: str | bytes) -> KafkaPosition:
-        """The inverse of `to_text`; raises ValueError on anything else."""
-        parsed = orjson.loads(text)
-        try:
-            return cls(
-                epoch=int(parsed["epoch"]),
-                topic=str(parsed["topic"]),
-                topic_id=str(parsed["topic_id"]),
-                partition=int(parsed["partition"]),
-                offset=int(parsed["offset"]),
-                version=int(parsed["version"]),
-                filling_since_ms=int(parsed.get("filling_since_ms", 0)),
-                before_filling=int(parsed.get("before_filling", 0)),
-            )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not the text of a position: {error!r}") from None
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}:{self.offset}"

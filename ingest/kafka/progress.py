@@ -1,4 +1,4 @@
-"""How far topics are published: read from the topic of positions, once per process for all its partitions.
+"""Reads how far topics are published from the topic of positions, once per process for all its partitions.
 
 A partition without messages does not show that time passes. Progress does: once a reader has reached the end that a
 progress record names, it has read everything up to the record's version, and passed the record's watermarks."""
@@ -33,7 +33,7 @@ _TRY_AGAIN_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What a reader knows after it has reached an offset of its partition."""
+    """The knowledge of a reader that has reached an offset of its partition."""
 
     end: int
     version: int
@@ -58,7 +58,7 @@ class Ahead:
         self.expect(ends[self.partition], progress.watermarks, progress.version)
 
     def expect(self, end: int, watermarks: Mapping[str, int], version: int = 1) -> None:
-        """At offset `end` these watermarks are passed, and everything up to that version is read."""
+        """Expect that at offset `end` these watermarks are passed, and everything up to that version is read."""
         with self._lock:
             self._waiting.append(Passed(end, version, watermarks))
             if len(self._waiting) > _MOST_WAITING:

@@ -1,4 +1,4 @@
-"""What members of a consumer group call themselves: of which deployment they are, and which process.
+"""Names the members of a consumer group by their deployment and their process.
 
 The broker shares partitions out among all members of a group. Those of two deployments in one group would each miss the
 changes that the others read: the databases of both may be called the same, and so are their groups, then.
@@ -42,7 +42,7 @@ def is_of_another(deployment: str, member: GroupMember) -> bool:
 
 
 def is_before(client_id: str, other: GroupMember) -> bool:
-    """Which of two deployments that came at once has the group: both members say the same."""
+    """Say which of two deployments that came at once has the group: both members say the same."""
     return deployment_in(client_id) < deployment_in(other.client)
 
 

@@ -19,12 +19,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from ingest import BackfillAgain, GoOn, Progress, ReadAgain, Resuming
+from ingest import BackfillAgain, GoOn, Progress, ReadAgain, Resuming, check_epochs
 from ingest.kafka.batching import Batching, Foreign
+from ingest.kafka.first_messages import is_foreign
 from ingest.kafka.place import Place
 from ingest.kafka.position import KafkaPosition, own
 from ingest.kafka.progress import ProgressFeed
-from ingest.kafka.writers import is_foreign
 from viewtail.changes.batches import STREAM_END, Batch, Followed, Watermark
 from viewtail.changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError
 from viewtail.changes.positions import Position
@@ -48,7 +48,7 @@ _OUT_OF_RANGE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
 
 
 class KafkaSource:
-    """See the module. `followed` is the topic's table; None: nobody wants its rows.
+    """Reads one partition as a source. `followed` is the topic's table; None: nobody wants its rows.
 
     `foreign` is how the topic is written where viewtail does not write it, `fill_from` the setting.
     """
@@ -117,7 +117,7 @@ class KafkaSource:
         return bool(self._is_foreign)
 
     def _check_writer(self) -> None:
-        """With the first message of a topic it is known who writes it, and that decides how views are filled."""
+        """Begin again where the first message of a topic tells who writes it: that decides how views are filled."""
         if self._fill_from == "table" and self._is_foreign is None and self._is_another_programs():
             raise SourceUnavailableError(
                 f"topic {self._place.topic} was empty, and another program writes it now: viewtail begins again with it"
@@ -128,12 +128,7 @@ class KafkaSource:
 
     def resume(self, offset: Position, kept: Position) -> Resuming:
         at, has = own(offset), own(kept)
-        if has.epoch > max(at.epoch, self._epoch):
-            raise HistoryGoneError(
-                f"the store holds writes of epoch {has.epoch}, the offset is of {at.epoch}: viewtail's own tables were "
-                "lost, or are of another deployment. Point viewtail at the database it had, or begin a new history: "
-                "viewtail replay --new-history"
-            )
+        check_epochs(has, at, self._epoch)
         if has.epoch < at.epoch:
             return GoOn(at)  # the history began anew, and every view is backfilled in it
         self._place.check_is_of_this(has)
@@ -185,7 +180,7 @@ class KafkaSource:
             self._feed.leave(ahead)
 
     def _end_filling(self, marks: Sequence[Watermark], begin: KafkaPosition, reading: _Reading) -> None:
-        """Where these marks say so. Raises HistoryGoneError where deletes may have been missed on the way."""
+        """End the filling where these marks say so. Raises HistoryGoneError where deletes may have been missed."""
         if not begin.filling_since_ms or all(mark.token != STREAM_END for mark in marks):
             return
         try:
@@ -210,14 +205,14 @@ class KafkaSource:
         return batch
 
     def _tell_of_silence(self, is_silent: bool) -> None:
-        """What is in the topic is read, and there is more in its table."""
+        """Report that the topic lacks changes that its table has."""
         if is_silent:
             self.progress.trouble = self.progress.trouble or self._silence
         elif self.progress.trouble == self._silence:
             self.progress.trouble = None
 
     def _heard(self, error: KafkaError) -> None:
-        """Of a broker; librdkafka connects again by itself."""
+        """Note what librdkafka says of a broker; it connects again by itself."""
         if self._away is None:
             self.progress.reconnect_count += 1
         self._away = f"Kafka: {error.str()} ({error.name()}). {RETRIES}"
@@ -233,7 +228,7 @@ class KafkaSource:
 
 
 class _Reading:
-    """How far one read has come."""
+    """One read, and how far it has come."""
 
     def __init__(self, consumer: Consumer, begin: KafkaPosition, batching: Batching) -> None:
         self.consumer = consumer
@@ -283,11 +278,11 @@ class _Reading:
         return True
 
     def is_at_end(self) -> bool:
-        """As of what was fetched last."""
+        """Say whether what was fetched last is the partition's end."""
         return self._left() <= 1
 
     def _left(self) -> int:
-        """How many offsets lie between here and the end; the last one may be the end of a transaction."""
+        """Count the offsets between here and the end; the last one may be the end of a transaction."""
         _, end = self.consumer.get_watermark_offsets(self._of, cached=True)
         return end - self._next if end >= 0 else 2
 
@@ -314,7 +309,7 @@ class _Reading:
 
 
 def _unswept(error: HistoryGoneError) -> HistoryGoneError:
-    """Of views that are filled from their topic: nothing would take out of them what is deleted."""
+    """Add what to do with views that are filled from their topic: no sweep would take out of them what is deleted."""
     return HistoryGoneError(f"{error}. Declare the views of this topic under other names")
 
 

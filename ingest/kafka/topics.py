@@ -1,4 +1,4 @@
-"""Which topic has the changes of which table, and the names of consumer groups: the settings `topics` and `group`."""
+"""Reads the settings `topics` and `group`: each table's topic, and the names of consumer groups."""
 
 from __future__ import annotations
 

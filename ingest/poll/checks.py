@@ -8,7 +8,7 @@ from functools import partial
 import pymysql
 
 from ingest import Orders, SourceAccess, Tables
-from ingest.canonical.rows import source_error
+from ingest.canonical.rows import source_errors
 from ingest.canonical.tables import parts_of
 from ingest.poll.polled_table import auto_increment
 from ingest.poll.writers import why_unreadable
@@ -62,10 +62,8 @@ def _select(address: MySQLAddress, schema: str, table: str, is_missing: bool) ->
 
 def check_sees_all(connection: Connection, schema: str, tables: str) -> None:
     """Raise SourceError if the user may not see all tables of the schema."""
-    try:
+    with source_errors(connection):
         missing = Privileges.of(connection).missing(("SELECT",), schema)
-    except pymysql.err.MySQLError as error:
-        raise source_error(error, connection) from None
     if missing:
         raise SourceError(
             f"{tables} are polled as one, and {_UNSEEN}: GRANT SELECT ON {on_database(schema)} to the source's user"

@@ -68,7 +68,7 @@ class Ids:
             self._highs.insert(at, high)
 
     def gaps(self) -> Iterator[tuple[int, int]]:
-        """What is missing between `passed` and `top`: the first and last id of each gap, in order."""
+        """Yield the first and last id of each gap between `passed` and `top`, in order."""
         before = self.passed
         for low, high in zip(self._lows, self._highs, strict=True):
             yield before + 1, low - 1

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pymysql
 import structlog
+from pydantic import Field
 
-from ingest import Orders, SourceAccess, SourceKind, Tables
+from ingest import FollowedTables, Orders, SourceAccess, SourceKind, Tables, Versions
 from ingest.poll.position import BEFORE_ALL, PollPosition, own
-from ingest.poll.settings import PollSettings
 from offsets import watermarks
 from viewtail.changes.batches import Followed
-from viewtail.changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
+from viewtail.changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError
 from viewtail.changes.findings import Finding
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.positions import Position
 from viewtail.changes.tables import ForeignKey, is_pattern
 from viewtail.servers.addresses import MYSQL
 from viewtail.servers.facts import facts_of
-from viewtail.servers.sessions import Connection, MySQLAddress, asking, open_session, quote, session_error, value_of
+from viewtail.servers.login import MySQLUrl, Server
+from viewtail.servers.sessions import (
+    Connection,
+    MySQLAddress,
+    asking,
+    open_checked,
+    open_session,
+    quote,
+    session_error,
+    value_of,
+)
 
 if TYPE_CHECKING:
     from ingest.poll.polled_table import PolledTable
@@ -35,6 +45,20 @@ _log = structlog.get_logger("viewtail.source")
 
 _SETTLE_TICK_S = 0.05
 _TEXT = "polled tables of "
+
+
+class PollSettings(Server):
+    """The MySQL server whose tables are polled."""
+
+    url: MySQLUrl | None = Field(None, description="mysql://USER:PASSWORD@HOST:PORT[/SCHEMA] of the server")
+    poll_s: float = Field(0.1, ge=0.005, le=60, description='mode = "poll" only: seconds between two looks at a table')
+    poll_wait_s: float | None = Field(
+        None,
+        gt=0,
+        le=86_400,
+        description='mode = "poll" only, where the server does not say who may still bring a row: how long the longest '
+        "transaction takes, at most. A row of one that takes longer is MISSED",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +83,7 @@ class PollHistory:
             "--new-history"
         )
 
-    def reader(
-        self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
-    ) -> PollSource:
+    def reader(self, followed: FollowedTables, fits_from: Versions) -> PollSource:
         from ingest.poll.source import PollSource
 
         section, own = self.access.section, replace(self.access.own, database=None)
@@ -101,23 +123,16 @@ class PollHistory:
         return ()  # rows are only ever added
 
     def open_session(self) -> Connection:
-        address = self.access.address()
-        connection = open_session(address, role="source")
-        try:
-            found = value_of(connection, facts_of(connection).identity)
-        except (ViewtailError, pymysql.err.MySQLError) as error:
-            connection.close()
-            if isinstance(error, ViewtailError):
-                raise
-            raise session_error(error, address, "source") from None
-        if found != self.identity:
-            connection.close()
+        return open_checked(self.access.address(), self._check_identity, role="source")
+
+    def _check_identity(self, connection: Connection) -> None:
+        present = value_of(connection, facts_of(connection).identity)
+        if present != self.identity:
             raise HistoryGoneError(
-                f"the source's address leads to another server than before: {found}, not {self.identity}. Whether "
+                f"the source's address leads to another server than before: {present}, not {self.identity}. Whether "
                 "every row that was read is there, under its id, nobody can tell. Set it back, or begin a new "
                 "history: viewtail replay --new-history"
             )
-        return connection
 
 
 def _checked(connection: Connection, followed: Iterable[Followed]) -> list[PolledTable]:
@@ -149,7 +164,7 @@ def _order_of(followed: Followed) -> str:
 
 
 def writers_on(connection: Connection, address: MySQLAddress, wait_s: float | None) -> Writers:
-    """How the server behind a connection says who may still bring a row; where it does not, a wait that is accepted.
+    """Make the Writers of the server behind a connection; a wait that is accepted where it does not show them.
 
     Raises SourceError where neither is there.
     """

@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import pymysql
-
-from ingest.canonical.rows import Form, fetch_rows, select_list, source_error
+from ingest.canonical.rows import Form, fetch_rows, select_list, source_errors
 from ingest.canonical.tables import describe
 from ingest.poll.ids import Ids
 from ingest.poll.position import PollPosition
@@ -29,7 +27,7 @@ _SAME_MOMENT = ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSA
 
 @dataclass(slots=True)
 class _Look:
-    """Who might bring rows up to an id, and has not let go since."""
+    """The sessions that may bring rows up to an id, and have not let go since."""
 
     upto: int
     writers: Open
@@ -37,7 +35,7 @@ class _Look:
 
 @dataclass(slots=True, eq=False)
 class PolledTable:
-    """Of one reading.
+    """One reading's state of a table.
 
     Args:
         table: it, or one of those that `followed` stands for.
@@ -138,7 +136,7 @@ class PolledTable:
         self._form = form
 
     def look(self, connection: Connection, writers: Writers) -> None:
-        """Who is there now, that may have got an id up to the largest that was delivered. After `read`."""
+        """Look, after `read`, who is there now that may have got an id up to the largest that was delivered."""
         if not self.waits:
             self._looks.clear()
             return
@@ -162,10 +160,8 @@ class PolledTable:
         table = self.table
         asks = "SELECT AUTO_INCREMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
         statement = connection.cursor().mogrify(asks, (table.schema, table.name))
-        try:
+        with source_errors(connection):
             rows = self._given.ask(connection, statement)
-        except pymysql.err.MySQLError as error:
-            raise source_error(error, connection) from None
         given_next = rows[0][0] if rows else None
         if self.ids is None or given_next is None:
             return False
@@ -208,12 +204,12 @@ def _unread(ids: Ids, order: str) -> list[list[str]]:
 def _still_waiting(looks: Iterable[_Look], open_now: Open) -> deque[_Look]:
     """The looks, each with those of its writers that are still there; those that wait for the same ones are one."""
     kept: deque[_Look] = deque()
-    for one in looks:  # few
-        one.writers = still_open(one.writers, open_now)
-        if kept and kept[-1].writers == one.writers:
-            kept[-1].upto = one.upto
+    for look in looks:  # few
+        look.writers = still_open(look.writers, open_now)
+        if kept and kept[-1].writers == look.writers:
+            kept[-1].upto = look.upto
         else:
-            kept.append(one)
+            kept.append(look)
     return kept
 
 
@@ -223,10 +219,8 @@ def _changed(table: str) -> TablesChangedError:
 
 def asked(connection: Connection, statement: str, *values: object) -> Any:
     """The first value. Raises SourceError or SourceUnavailableError."""
-    try:
+    with source_errors(connection):
         return value_of(connection, statement, *values)
-    except pymysql.err.MySQLError as error:
-        raise source_error(error, connection) from None
 
 
 def auto_increment(connection: Connection, schema: str, table: str) -> str | None:
@@ -242,12 +236,9 @@ def auto_increment(connection: Connection, schema: str, table: str) -> str | Non
 
 
 def _execute(connection: Connection, *statements: str) -> None:
-    try:
-        with connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-    except pymysql.err.MySQLError as error:
-        raise source_error(error, connection) from None
+    with source_errors(connection), connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
 
 
 def polled(followed: Followed, order: str, at: PollPosition) -> list[PolledTable]:

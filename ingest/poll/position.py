@@ -19,7 +19,7 @@ MOST_RUNS = 2_000  # runs per table in a position; ids above them are read again
 
 @dataclass(frozen=True, slots=True)
 class PollPosition:
-    """Behind a batch: for each table, which ids were delivered.
+    """A position behind a batch: for each table, which ids were delivered.
 
     Args:
         batch: the number of batches in this epoch.

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 
 import pymysql
 
-from ingest import GoOn, Progress, ReadAgain, Resuming
+from ingest import GoOn, Progress, ReadAgain, Resuming, check_epochs
 from ingest.canonical.tables import parts_of
 from ingest.poll.checks import check_sees_all
 from ingest.poll.ids import Ids
@@ -35,7 +35,7 @@ from viewtail.changes.batches import (
     Watermark,
     unreadable_in,
 )
-from viewtail.changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError, TablesChangedError
+from viewtail.changes.errors import RETRIES, SourceUnavailableError, TablesChangedError
 from viewtail.changes.positions import Position
 from viewtail.changes.tables import full_name
 from viewtail.servers.answers import LastAnswer
@@ -60,7 +60,7 @@ class _Marks:
         self._asked_at = self._found_at = float("-inf")
 
     def new(self, now: float, passed: Mapping[str, str]) -> dict[str, str]:
-        """By name, the tokens that were not passed yet."""
+        """Return, by name, the tokens that were not passed yet."""
         if self._new or now - self._asked_at > MARKS_EVERY_S[now - self._found_at > MARKS_S]:
             self._new, self._asked_at = self._ask(passed), now
             self._found_at = now if self._new else self._found_at
@@ -75,7 +75,7 @@ class _Marks:
 
 
 class PollSource:
-    """See the module.
+    """Polls tables as a source.
 
     Args:
         followed: by (schema, table).
@@ -124,12 +124,7 @@ class PollSource:
 
     def resume(self, offset: Position, kept: Position) -> Resuming:
         at, has = own(offset), own(kept)
-        if has.epoch > max(at.epoch, self._epoch):
-            raise HistoryGoneError(
-                f"the store holds writes of epoch {has.epoch}, the offset is of {at.epoch}: viewtail's own tables were "
-                "lost, or are of another deployment. Point viewtail at the database it had, or begin a new history: "
-                "viewtail replay --new-history"
-            )
+        check_epochs(has, at, self._epoch)
         if has.epoch == at.epoch and has.version < at.version:
             return ReadAgain(has, has.version)
         return GoOn(at, has.version if has.epoch == at.epoch else None)
@@ -198,7 +193,7 @@ class PollSource:
 
 
 class _Reading:
-    """How far one reading has come."""
+    """One reading, and how far it has come."""
 
     def __init__(self, begin: PollPosition, tables: Sequence[PolledTable]) -> None:
         self.position = begin
@@ -217,7 +212,7 @@ class _Reading:
         return all(table.ids is not None for table in self.tables)
 
     def leave_those_that_begin_again(self, connection: Connection) -> None:
-        """Tables whose ids do: which of their rows are new nobody can tell."""
+        """Stop reading tables whose ids begin again: which of their rows are new nobody can tell."""
         for table in [*self.tables]:
             if table in self.tables and table.begins_again(connection):
                 reason = (
@@ -228,7 +223,7 @@ class _Reading:
                 self._leave(table.followed, [table.name], reason)
 
     def look_at_patterns(self, connection: Connection) -> None:
-        """Which tables match now. Raises TablesChangedError where they are to be described again."""
+        """Look which tables match now. Raises TablesChangedError where they are to be described again."""
         followed = {id(table.followed): table.followed for table in self.tables if table.followed.table.parts}
         for one in followed.values():
             whole = one.table
@@ -254,7 +249,7 @@ class _Reading:
         self._left += names
 
     def read(self, connection: Connection) -> list[tuple[Followed, list[Row]]]:
-        """What is new in the tables, up to MOST_BYTES; those behind that come first in the next look."""
+        """Read what is new in the tables, up to MOST_BYTES; those behind that come first in the next look."""
         found, byte_count = [], 0
         self.is_behind = False
         began_us = time.time_ns() // 1_000
@@ -277,7 +272,7 @@ class _Reading:
         return found
 
     def pass_marks(self, marks: Mapping[str, str]) -> None:
-        """All that was committed before these were seen has been read."""
+        """Pass these watermarks: all that was committed before they were seen has been read."""
         self.marks.update(marks)
         self.passed += marks.values()
 
@@ -288,11 +283,11 @@ class _Reading:
             table.check(connection)
 
     def _ids(self) -> dict[str, Ids]:
-        """How far each table is that has begun."""
+        """Return how far each table is that has begun."""
         return {table.name: table.ids for table in self.tables if table.ids is not None}
 
     def batch(self, found: Sequence[tuple[Followed, list[Row]]]) -> Batch | None:
-        """What was read since the last one; None where there is nothing to tell."""
+        """Make a batch of what was read since the last one; None where nothing happened."""
         if self._is_settled and not any((found, self.passed, self._halts)):
             return None
         self.position = self.position.without(self._left).behind(self._ids())
@@ -320,7 +315,7 @@ class _Reading:
 
 
 def _bytes_of(rows: Sequence[Row]) -> int:
-    """About what they take: of a few, the average."""
+    """Estimate the rows' bytes by the average of a few."""
     some = rows[:: max(1, len(rows) // 20)]
     size = sum(ROW_BYTES + sum(len(value) for value in row if isinstance(value, str | bytes)) for row in some)
     return size * len(rows) // max(1, len(some))
@@ -336,7 +331,7 @@ def _polling() -> Iterator[None]:
 
 
 def _parted(changes: Sequence[RowChanges]) -> tuple[list[RowChanges], list[Refused]]:
-    """Rows that can be read as they are, and each of the others by itself."""
+    """Part the rows that can be read from the others, each of which stands by itself."""
     readable, refused = [], []
     for change in changes:
         good = []

@@ -21,7 +21,7 @@ from typing import Protocol, TypeAlias
 
 import pymysql
 
-from ingest.canonical.rows import source_error
+from ingest.canonical.rows import source_error, source_errors
 from viewtail.changes.errors import SourceError
 from viewtail.servers.facts import MARIADB, ServerFacts
 from viewtail.servers.sessions import TEMPORARY_NUMBERS, Connection, number_of
@@ -163,9 +163,6 @@ def writers_of(facts: ServerFacts) -> Writers:
 
 
 def _asked(connection: Connection, statement: str, values: tuple[str, ...] = ()) -> list[tuple[Hashable, ...]]:
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(statement, values)
-            return [tuple(row) for row in cursor.fetchall()]
-    except pymysql.err.MySQLError as error:
-        raise source_error(error, connection) from None
+    with source_errors(connection), connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return [tuple(row) for row in cursor.fetchall()]

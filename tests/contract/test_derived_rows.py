@@ -15,7 +15,7 @@ import pymysql
 import pytest
 
 from ingest import Committed
-from ingest.binlog.shown import shows
+from ingest.binlog.continuity import shows
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from projectors.derived import reading

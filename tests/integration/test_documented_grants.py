@@ -18,10 +18,9 @@ import pytest
 
 from ingest import Committed, SourceAccess
 from ingest.binlog import checks
-from ingest.binlog.continuity import binlog_sizes, history_of
+from ingest.binlog.continuity import binlog_sizes, history_of, shows
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.kind import BinlogKind, BinlogSettings
-from ingest.binlog.shown import shows
 from ingest.canonical.foreign_keys import cascading_ancestry
 from ingest.canonical.tables import Descriptions, parts_of, row_estimates
 from ingest.left_out import left_out
@@ -112,7 +111,7 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
     "settings": (("ingest/binlog/checks.py",), lambda asked: list(checks.server_checks(asked))),
     "filters and replication": (("ingest/left_out.py",), left_out),
     "history": (("ingest/binlog/continuity.py",), lambda asked: (history_of(asked), binlog_sizes(asked))),
-    "what a snapshot shows": (("ingest/binlog/shown.py",), _shown),
+    "what a snapshot shows": (("ingest/binlog/continuity.py",), _shown),
     "prepared transactions": (
         (),
         lambda asked: [one.seen for one in checks.prepared_checks(asked, MySQLAddress(host="", user=""))],

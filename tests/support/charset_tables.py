@@ -139,7 +139,7 @@ def written(server: Server) -> str:
     return _MODULE.format(version=version, differences="\n".join(made), twice=", ".join(f'"{name}"' for name in twice))
 
 
-_MODULE = '''"""Where MySQL's character sets and Python's codecs differ. Written by tests/support/charset_tables.py.
+_MODULE = '''"""MySQL's character sets, where Python's codecs differ. Written by tests/support/charset_tables.py.
 
 The source is what MySQL {version} itself answers for every code. `a1=0587`: the code a1 is U+0587; `a1+3=0587`: a1 is
 U+0587 and so on, three codes; `a1=-`: the server has no character for it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.binlog.statements import STRICT, extended, judge
+from ingest.binlog.statements import STRICT, judge
 from viewtail import Entity, RedisHash
 from viewtail.changes.batches import Followed, TableChangeKind
 from viewtail.changes.tables import Column, Kind, Table
@@ -57,8 +57,8 @@ def test_where_nobody_knows_the_setting_the_table_halts(statement: str) -> None:
 
 def test_a_column_is_added_to_a_table_in_capitals() -> None:
     added = "ALTER TABLE Shop.USER ADD COLUMN town INT"
-    assert [one.kind for one in extended(added, "", [user()], folds_names=True)] == [TableChangeKind.EXTENDED]
-    assert extended(added, "", [user()], folds_names=False) == []
+    assert [verdict.kind for verdict in judge(added, "", [user()], folds_names=True)] == [TableChangeKind.EXTENDED]
+    assert judge(added, "", [user()], folds_names=False) == []
 
 
 @pytest.mark.parametrize(("folds", "breaks"), [(True, [False]), (False, []), (None, [True])])

@@ -6,7 +6,10 @@ What it is made of is the source's own matter: above the source a position is co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
+from dataclasses import MISSING, fields
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
+
+import orjson
 
 
 class Position(Protocol):
@@ -30,5 +33,28 @@ class Position(Protocol):
     def details(self) -> Mapping[str, str]:
         """Other facts that people may search for, by name."""
 
+
+class FieldsAsText:
+    """The text of a position that is a dataclass of numbers and texts: its fields as JSON."""
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def to_text(self) -> str:
+        """One line of JSON."""
+        return orjson.dumps(self).decode()
+
+    @classmethod
+    def from_text(cls, text: str | bytes) -> Self:
+        """The inverse of `to_text`; raises ValueError on anything else. What has a default may be missing."""
+        given = orjson.loads(text)
+        try:
+            wanted = [field for field in fields(cls) if field.default is MISSING or field.name in given]
+            return cls(**{field.name: _TYPES[str(field.type)](given[field.name]) for field in wanted})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not the text of a position: {error!r}") from None
+
+
+_TYPES: Mapping[str, Callable[[Any], object]] = {"int": int, "str": str}
 
 ReadPosition: TypeAlias = "Callable[[str | bytes], Position]"  # raises ValueError for what is no position's text

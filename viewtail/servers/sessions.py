@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -192,6 +192,22 @@ def asking(address: MySQLAddress, *, role: str) -> Iterator[pymysql.Connection[A
     finally:
         with suppress(pymysql.err.MySQLError):
             connection.close()
+
+
+def open_checked(
+    address: MySQLAddress, check: Callable[[pymysql.Connection[Any]], None], *, role: str
+) -> pymysql.Connection[Any]:
+    """Open a session on a server that passes a check; what the check raises ends the session."""
+    connection = open_session(address, role=role)
+    try:
+        check(connection)
+    except pymysql.err.MySQLError as error:
+        connection.close()
+        raise session_error(error, address, role) from None
+    except ViewtailError:
+        connection.close()
+        raise
+    return connection
 
 
 def login_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: str) -> ViewtailError:
