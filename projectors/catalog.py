@@ -20,7 +20,7 @@ from projectors.binding import bind, declaration_hash, named_columns
 from projectors.servers import Servers
 from projectors.stores import Store
 from projectors.stores.access import Access
-from projectors.stores.owners import Claimant
+from projectors.stores.owners import NOBODY, Claimant
 from projectors.stores.registry import STORES, store_named
 from projectors.views import BoundView, View
 from projectors.watermarks import WatermarkPlace
@@ -139,12 +139,11 @@ class Catalog:
         servers = self.servers
         if not servers.kind.has_watermarks:
             return WatermarkPlace(servers.open_own, self.database, is_with_rows=False)
-        claimant = self.claimant()
         return WatermarkPlace(
             servers.open_primary,
             servers.watermarks_in,
             why_missing=lambda watermark: servers.kind.why_missing(servers.source(), watermark),
-            deployment="" if claimant is None else claimant.id[:8],
+            deployment=self.claimant().id[:8],
         )
 
     def access(self, store: Store) -> Access:
@@ -157,13 +156,13 @@ class Catalog:
 
     def identity(self) -> str:
         """The id of this deployment, which it will have where its tables are not made yet."""
-        if (claimant := self.claimant()) is not None:
-            return claimant.id
+        if known := self.claimant().id:
+            return known
         with closing(self.servers.open_own()) as connection, connection.cursor() as cursor:
             return deployments.id_of(cursor, self.database)
 
-    def claimant(self) -> Claimant | None:
-        """This deployment as the owner of places in stores; None where its tables do not say who it is yet.
+    def claimant(self) -> Claimant:
+        """This deployment as the owner of places in stores; NOBODY where its tables do not say who it is yet.
 
         They are read each time: a store that lost everything, also who owns what, may hold again what was written to
         it since, by a view that was new when a sink claimed its place.
@@ -171,7 +170,7 @@ class Catalog:
         with closing(self.session()) as session:
             identity = deployments.read(session, self.database)
             if identity is None:
-                return None
+                return NOBODY
             return Claimant(id=identity.id, title=identity.title, ours=places_ours(session, self.database))
 
     # -- the source's history -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The seam to the stores: what a sink promises, what a guarded one can besides, what a reader gives, what a store is.
+"""The seam to the stores: the protocols of sinks and swaps, the reader of a view, and `Store`, all about one store.
 
 Each store has a folder here; projectors/stores/registry.py lists them. See README.md beside this file.
 """
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
 Item = tuple[Key, Write]
 OnMissing = Callable[[frozenset[str]], object]
 Meanwhile = Callable[[], Sequence[ViewWrites]]
-NOT_AS_DECLARED = "is not as it is declared"  # in the reason why a view's place is refused that may be mended there
+NOT_AS_DECLARED = "is not as it is declared"  # in the reason why a place is refused that may be mended in the store
 
 
 def ignored(missing: frozenset[str]) -> None:
-    """The `on_missing` of whoever is not concerned with what the store has lost."""
+    """The `on_missing` of callers that are not concerned with what the store has lost."""
 
 
 def nothing() -> Sequence[ViewWrites]:
-    """The `meanwhile` of whoever has nothing to do while the store is busy."""
+    """The `meanwhile` of callers that have nothing to do while the store is busy."""
     return ()
 
 
 class Unfit(Exception):
-    """A write that a store, or the form in which viewtail keeps it there, cannot hold; says why, without the value."""
+    """A store, or the form of viewtail's data there, cannot hold a write. The message says why, without the value."""
 
 
 class PlaceRefusedError(StoreError):
-    """The store has no place for one view (its table, its index); the store's other views are not concerned."""
+    """The store has no place (a table, an index) for one view. Its other views go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +71,11 @@ class Sink(Protocol):
     def prepare(self, on_missing: OnMissing = ignored) -> dict[str, str]:
         """Connect, and create what is missing in the store. Idempotent.
 
-        `on_missing` gets the views of which the store holds nothing, new ones and those whose place somebody took away,
-        before anything is made for them: behind that, nothing may show any more that the place was empty.
-        Returns the views that the store has no place for, and why, with what to do: the caller halts them and hands
-        over none of their writes. Raises StoreUnavailableError (try again) or StoreError for what concerns them all.
+        `on_missing` gets the views of which the store holds nothing: new ones, and those whose place somebody removed.
+        It is called before their places are made, since a place that was made no longer shows that it had been gone.
+        Returns the views that the store has no place for, each with the reason and what to do: the caller halts them
+        and hands over none of their writes. Raises StoreUnavailableError (try again) or StoreError for what concerns
+        them all.
         """
 
     def write(
@@ -86,20 +87,20 @@ class Sink(Protocol):
         one of the stored version as well (see `takes_equal_versions`). A sink that keeps every change appends them.
         `upto` becomes the store's witness with them; None (backfill, a piece of a large transaction) leaves it.
         A sink that shares its connection with the offset store leaves the transaction open: `save` commits both.
-        A sink may call `meanwhile` when all is under way, before it waits for the store; it gets the writes that come
-        next, as far as they are known, and may prepare them.
-        Returns the keys that the store refused for good. On StoreUnavailableError nothing is assumed; call again
-        with the same writes after `prepare`.
+        A sink may call `meanwhile` when everything is sent, before it waits for the store. It returns the writes that
+        come next, as far as they are known, and the sink may prepare them.
+        Returns the keys that the store refused for good. After a StoreUnavailableError nothing is known: call
+        `prepare`, then this again with the same writes.
         """
 
     def settle(self) -> None:
-        """Called when nothing happens: a witness that may trail behind what was written catches up."""
+        """Move a witness that trails behind what was written. Called while no changes come."""
         return
 
     def witness(self, offset: Position) -> Position | None:
-        """How far the store has kept the views that are not missing: `offset` where it shows no loss.
+        """The position up to which the store has kept the views that are not missing; `offset` if it shows no loss.
 
-        None where nothing was ever written.
+        None if nothing was ever written.
         """
         return offset
 
@@ -109,27 +110,27 @@ class Sink(Protocol):
 
 @runtime_checkable
 class Publisher(Sink, Protocol):
-    """A sink that appends every change exactly once, since the witness is written with the changes, or not at all."""
+    """A sink that appends every change exactly once: the witness is written with the changes, or neither is."""
 
-    fills: dict[str, str]  # by view, how far its filling has come; durable with the next write, and read by `prepare`
+    fills: dict[str, str]  # the progress of fillings by view; durable with the next write, and read by `prepare`
     newest: int  # version of the newest change that was appended; durable and read in the same way
-    most_rows: int = 6_000  # of one batch: what a sink makes of every change is larger than the change, and waits
-    gets_changes: Callable[[str], bool] = staticmethod(lambda _: True)  # whether a view does: of others nothing is told
+    most_rows: int = 6_000  # of one batch: messages are larger than the changes they are made of, and wait in memory
+    gets_changes: Callable[[str], bool] = staticmethod(lambda _: True)  # whether a view gets changes now
 
     def incarnations(self) -> Mapping[str, str]:
-        """By view, which place it is: what was appended to an earlier one of its name is gone."""
+        """The identity of each view's place: changes that were appended to an earlier one of its name are gone."""
 
     def keys(self, view: str) -> Iterator[list[tuple[Key, int]]]:
-        """Pages of (key, version) of what was appended and not deleted; asked in any thread."""
+        """Pages of (key, version) of rows that were appended and not deleted; any thread may ask."""
 
     def is_empty(self, view: str) -> bool:
-        """Whether nothing is to be read in it; what was written and taken back does not count."""
+        """Whether consumers find nothing in it; changes of aborted transactions do not count."""
 
     def on_passed(self, watermarks: Sequence[Watermark]) -> None:
-        """The batch whose position is written next holds these watermarks; they become durable with it."""
+        """Note the watermarks in the batch whose position is written next; they become durable with it."""
 
     def publish_watermarks(self) -> None:
-        """Publish the durable watermarks now: consumers of what is appended may be waiting for one."""
+        """Publish the durable watermarks now, since consumers may be waiting for one."""
 
 
 @runtime_checkable
@@ -137,103 +138,103 @@ class GuardedSink(Sink, Protocol):
     """A sink whose store keeps each key's version beside its data."""
 
     def incarnation(self) -> str:
-        """Changes when the store may have lost writes that it acknowledged; '' where it never does.
+        """A text that changes when the store may have lost acknowledged writes; '' if that never happens.
 
-        The stream's writes have the witness for that. A backfill has only this: its rows are in no stream, so one that
-        meets another incarnation than it began with begins again.
+        The stream's writes have the witness for that. A backfill has only this, since its rows are in no stream: it
+        begins again when the incarnation is another than at its beginning.
         """
         return ""
 
     def write_again(self, writes: Sequence[ViewWrites]) -> list[Parked]:
-        """`write` without a position, of rows that are expected to be there as they are, with older versions.
+        """Write rows that the store probably has as they are, with older versions; the outcome is that of `write`.
 
-        The outcome is the same. A store where it costs less to give such rows their version than to write them does so.
+        A store does so by giving such rows their version, if that costs less than writing them.
         """
         return self.write(writes, None)
 
     def attach(self) -> frozenset[str]:
-        """Connect, and make or change nothing: the views whose place is there as they need it.
+        """Connect without changing anything; returns the views whose place is there as they need it.
 
-        For who writes ahead of the pipeline: a place that it made would hide from the pipeline that rows were lost.
+        For a writer ahead of the pipeline: a place that it made would hide from the pipeline that rows were lost.
         """
         raise NotImplementedError
 
     def push(self, writes: Sequence[ViewWrites]) -> None:
-        """Apply what is newer than what is stored; durable on return. Of views that are bound for it (`is_pushed`).
+        """Apply the writes that are newer than the stored rows; durable on return. The views are bound as `is_pushed`.
 
-        What cannot be applied now is left to the pipeline, which brings all of it.
+        Writes that cannot be applied now are left to the pipeline, which brings all of them.
         """
         self.write(writes, None)
 
     def sender(self, writes: Sequence[ViewWrites]) -> Callable[[], None] | None:
-        """What sends these writes without waiting; any thread may call it once. None where the store has none.
+        """A function that sends these writes without waiting; any thread may call it once. None if there is none.
 
-        Once it was called, the `push` of the same object is the next thing that is asked: it waits for the answer. The
-        call may raise what a socket does; that `push` raises StoreUnavailableError, then.
+        After that call, `push` of the same object must be the next call: it waits for the answer. The function may
+        raise a socket's errors; that `push` then raises StoreUnavailableError.
         """
         return None
 
     def mark_writes(self, view: str) -> int | None:
-        """A mark for `keys_below`: what this sink writes from now on can be told from what was there before.
+        """Begin to note this sink's writes, and return a mark for `keys_below`; None if the sink cannot.
 
-        None where it cannot. The next mark of a view makes an earlier one void.
+        The next mark of a view makes an earlier one void.
         """
         return None
 
     def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, stored version) of the view's present (not deleted) keys with a smaller version.
 
-        With the last mark of `mark_writes`, those that this sink did not write since, and perhaps a few that it did.
-        What others wrote since may be left out too, and a key for which this sink had an older version than is there.
+        With the last mark of `mark_writes`: keys that this sink did not write since the mark; may include false
+        positives. It may leave out keys that others wrote since, and keys that had a newer version than this sink's.
 
-        A page comes after each round trip or two, empty where nothing in it is older, so that a caller can leave a
-        sweep over many fresh keys between two pages.
+        A page comes after each round trip or two, empty if nothing in it is older, so that a caller can leave a sweep
+        over many fresh keys between two pages.
         """
 
     def is_gone(self, view: str) -> bool:
-        """Whether the store holds nothing of the view; nothing is made for it. Asked by who does not keep it."""
+        """Whether the store holds nothing of the view. Makes nothing for it; its pipeline need not be the caller's."""
         raise NotImplementedError
 
-    def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
-        """Forget the versions of these keys, where the store holds still what was `found`: the next write applies.
+    def take_away(self, view: str, held: Mapping[Key, Held]) -> None:
+        """Forget the versions of these keys, if the store still holds what a reader saw: the next write applies.
 
-        For what no history explains: a version above all that were, or none at all. The guard would keep it for ever.
-        Of a key that nothing is held of (NOTHING_HELD), a version that the store remembers of what was there.
-        It may wait for the next `write`, of no rows where none are to be written. What the keys show stays until then.
+        For versions that no history explains: above all that were, or no versions. The guard would keep such a row for
+        ever. For NOTHING_HELD, the store forgets the version that it remembers of a deleted row.
+        It may wait for the next `write` (of no rows, if there are none to write). Readers find the rows until then.
         """
         raise NotImplementedError
 
     def leave_alone(self, views: Collection[str]) -> None:
-        """These views are halted: their places stay as they are, whatever their shape."""
+        """Leave the places of these halted views as they are, whatever their shape."""
         return
 
     def fit(self, view: BoundView) -> bool:
-        """Go on with a view whose table changed, bound to the table as it is now; its column names are the same.
+        """Continue with a view whose table changed, bound to the present table; its column names are the same.
 
-        False where only a new place would do: `prepare` makes it when the pipeline restarts. Called between two
-        transactions. Raises StoreError where the place cannot be changed.
+        False if the view needs a new place, which `prepare` makes when the pipeline restarts. Called between two
+        transactions. Raises StoreError if the place cannot be changed.
         """
 
 
 class Swapping(Protocol):
-    """What a store can whose views may have a second copy. Each method, cut off anywhere and called again, finishes.
+    """Swaps and drops second copies of views. A method that was cut off anywhere finishes when it is called again.
 
-    Nothing writes either copy while `swap` runs, nor `beside` while `drop` runs: then the live one is written. Readers
-    read on. Raises StoreUnavailableError (call again), or StoreError when nothing was changed.
+    Nothing writes either copy while `swap` runs, nor `beside` while `drop` runs; then only the live one is written.
+    Readers read on. Raises StoreUnavailableError (call again), or StoreError if nothing was changed.
     """
 
     def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
-        """Readers get `beside` from now on, and `live` lies where the copy of its number lies beside another.
+        """Lead readers to `beside`, and move `live` to where a copy of its number lies beside the live one.
 
         No reader finds the view empty, or in part. `upto` is the version up to which `beside` is whole: a key that it
-        lacks was gone by then. Returns False where that is only prepared: see GradualSwapping.
+        lacks was gone by then. Returns False if the swap is only prepared: see GradualSwapping.
         """
 
     def is_swapped(self, live: BoundView, beside: BoundView) -> bool:
-        """Whether readers have `beside` already: a `swap` was cut off before anybody noted that it was done."""
+        """Whether readers have `beside` already, because a `swap` was cut off before it was recorded as done."""
 
     def drop(self, live: BoundView, beside: BoundView) -> None:
-        """Nothing stays of a copy that readers do not see; they see `live`."""
+        """Remove the copy `beside`, which readers do not see; they see `live`."""
 
     def close(self) -> None:
         """Give the connection up."""
@@ -241,28 +242,28 @@ class Swapping(Protocol):
 
 @runtime_checkable
 class GradualSwapping(Swapping, Protocol):
-    """Some copies change places entity by entity: `swap` only prepares it. Both are written meanwhile, with `move`."""
+    """Swaps some copies entity by entity: `swap` only prepares that, and both are written while `move` runs."""
 
     def move(self, beside: BoundView, stop: threading.Event, rest: Callable[[int], None]) -> bool:
-        """Exchange what is left of two copies that move (`beside.move`); `beside` is the former one.
+        """Exchange the remaining entities of two copies that move (`beside.move`); `beside` is the former one.
 
-        `rest` is called after each step, with the entities that it moved. Returns False where it was stopped.
+        `rest` is called after each step, with the number of entities that it moved. Returns False if it was stopped.
         """
 
 
 def guarded(sink: Sink) -> GuardedSink | None:
-    """The sink as a guarded one; None for others."""
+    """The sink if it is a guarded one, else None."""
     return sink if isinstance(sink, GuardedSink) else None
 
 
 def publisher(sink: Sink) -> Publisher | None:
-    """The sink as one that appends every change exactly once; None for others."""
+    """The sink if it appends every change exactly once, else None."""
     return sink if isinstance(sink, Publisher) else None
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """One entity as a view has it."""
+    """The row of an entity in a view."""
 
     key: Key
     version: int
@@ -271,18 +272,18 @@ class StoredRow:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a store holds for one entity, shown or not, in the form that `ViewReader.form_of` gives as well."""
+    """The state of one entity in a store, shown or not, in the form that `ViewReader.form_of` gives as well."""
 
     version: int | None  # None: nothing that is a version
     content: Any  # None: a tombstone, or a row that shows nothing; UNREADABLE
-    fault: str = ""  # why it is nothing that viewtail wrote; '' where it may be
+    fault: str = ""  # why viewtail cannot have written it; '' if it may have
     mark: Any = None  # tells the store whether this is still what it holds
-    is_foreign: bool = False  # another program's, under a name that readers know: the guard parks what comes for it
+    is_foreign: bool = False  # another program's, under a name that readers know: the guard parks writes to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """One document of a search."""
+    """A document that a search found."""
 
     id: str  # the rendered key
     score: float | None
@@ -292,7 +293,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPage:
-    """One page of what was found, best first."""
+    """A page of the documents that a search found, best first."""
 
     total: int  # exact
     took_ms: int  # as the store counts
@@ -303,7 +304,7 @@ NOTHING_HELD = Held(None, None)
 UNREADABLE = "?"  # a `content` that no row has
 
 
-MOST_FOREIGN = 20  # names that are told of
+MOST_FOREIGN = 20  # names that a reader keeps
 
 
 class ViewReader(ABC):
@@ -314,11 +315,11 @@ class ViewReader(ABC):
 
     view: BoundView
     foreign: list[str]  # names in the view's place that are no keys, as far as `shown_keys` met them
-    has_strays = False  # whether readers may find an entity elsewhere too than `held` looks
+    has_orphans = False  # whether readers may find an entity in places where `held` does not look
 
     @abstractmethod
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
-        """Of these keys, those that the view shows, in their order; as of the last acknowledged write."""
+        """The rows that the view shows of these keys, in their order; as of the last acknowledged write."""
 
     @abstractmethod
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
@@ -328,16 +329,16 @@ class ViewReader(ABC):
         """
 
     def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
-        """Of these keys, all that the store holds anything of, tombstones too; as of the last acknowledged write.
+        """The keys of these that the store holds anything of, tombstones too; as of the last acknowledged write.
 
-        Of a store that keeps versions: see GuardedSink.
+        Only for stores that keep versions: see GuardedSink.
         """
         raise NotImplementedError
 
     def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
-        """The `content` of a row that was written with these values; None where it shows nothing.
+        """The `content` of a row that was written with these values; None if it shows nothing.
 
-        Raises Unfit, ValueError or TypeError where the store cannot hold them.
+        Raises Unfit, ValueError or TypeError if the store cannot hold them.
         """
         raise NotImplementedError
 
@@ -349,11 +350,11 @@ class ViewReader(ABC):
         raise NotImplementedError
 
     def pointer_problem(self) -> str:
-        """Why readers are not led to what this reads, where something leads them, and what to do; '': they are."""
+        """The reason why readers are not led to this copy, if something leads them, and what to do; '' if they are."""
         return ""
 
     def orphans(self) -> Iterator[list[Key]]:
-        """Pages of keys that readers find elsewhere too than `held` looks; from then on `held` looks there as well.
+        """Pages of keys that readers find in places where `held` does not look; afterwards `held` looks there as well.
 
         Adds to `foreign` as `shown_keys` does.
         """
@@ -365,19 +366,19 @@ class ViewReader(ABC):
         return False
 
     def between(self, after: Key | None, upto: Key | None, newest: int) -> tuple[dict[Key, Any], dict[Key, int]]:
-        """The `content` of all that the view shows behind a key, up to another one; None: from or to its end.
+        """The `content` of all that the view shows behind a key, up to another one; None means from or to its end.
 
-        And the versions of these, and of what it holds there besides that is above `newest`.
+        Also their versions, and those of other rows in that range that are above `newest`.
         """
         raise NotImplementedError
 
     def unequal(self, wanted: Mapping[Key, Write]) -> list[Key]:
-        """Those of these keys that the store shows otherwise than these writes would, or has a newer version of."""
+        """The keys that the store shows otherwise than these writes would, or has a newer version of."""
         held = self.held(list(wanted))
         return [key for key, write in wanted.items() if self.is_unequal(key, write, held.get(key, NOTHING_HELD))]
 
     def is_unequal(self, key: Key, write: Write, there: Held) -> bool:
-        """Whether this is shown otherwise than the write would be, or is newer."""
+        """Whether the store shows the key otherwise than the write would, or has a newer version."""
         newest, values = write
         try:
             is_equal = there.content == (None if values is None else self.form_of(key, values))
@@ -385,16 +386,16 @@ class ViewReader(ABC):
             is_equal = False
         return bool(there.fault) or not is_equal or (there.version or 0) > newest
 
-    @abstractmethod
     def close(self) -> None:
-        """Give the connection up."""
+        """Give the connection up, where one is kept between two calls."""
+        return
 
     def keys_with(self, values: Sequence[Any], limit: int) -> list[Key]:
         """The keys with these values of the view's first indexed columns, in key order; see `Store.indexed`."""
         raise NotImplementedError
 
     def search(self, query: str, *, fields: Sequence[str] | None, page: int, size: int) -> SearchPage:
-        """One page of the documents that match a simple query string; where the store `has_search`."""
+        """A page of the documents that match a simple query string; for stores with `has_search`."""
         raise NotImplementedError
 
 
@@ -437,18 +438,18 @@ def plain(name: str) -> str:
 
 
 class Store(ABC):
-    """Everything that is known about one store. Light: no client is imported before a method needs it."""
+    """Everything that is known about one store. No client is imported before a method needs it."""
 
     name: ClassVar[str]  # in ids of views, in [name] and VIEWTAIL_NAME__*, in messages and metrics
     title: ClassVar[str]  # for people
     view_classes: ClassVar[tuple[type[View], ...]]
     section: ClassVar[type[Server]]  # its settings
     address: ClassVar[AddressForm]
-    default_address: ClassVar[str] = ""  # what serves where no address is set; '': one must be set
+    default_address: ClassVar[str] = ""  # the server that is used if no address is set; '': one must be set
     has_own_tables: ClassVar[bool] = False  # viewtail's own tables are on its server
     keeps_every_change: ClassVar[bool] = False  # its sink is given every change, not the newest writes
     has_search: ClassVar[bool] = False  # its readers find documents by a query
-    typed_place: ClassVar[str] = ""  # what holds columns of the table's types, and widens with them
+    typed_place: ClassVar[str] = ""  # the word for a place with columns of the table's types, which widens with them
     needs_place: ClassVar[bool] = False  # a view's name alone does not tell where it is
     # Of a copy that nobody waits for (measured: bench/operators.py, docs/performance.md).
     unhurried_rows: ClassVar[int] = 100  # in a chunk: more at once, and live changes wait longer
@@ -456,14 +457,14 @@ class Store(ABC):
 
     @abstractmethod
     def problems(self, view: BoundView) -> Iterable[str]:
-        """Why the store cannot hold the view, a sentence each; no server is asked."""
+        """The reasons why the store cannot hold the view, a sentence each. Asks no server."""
 
     def surprises(self, view: BoundView) -> Iterable[tuple[str, str, str]]:
-        """What works and may be meant otherwise: what it is, why that matters, and what to do."""
+        """Declarations that work and may be meant otherwise: what it is, why that matters, and what to do."""
         return ()
 
     def problems_between(self, views: Sequence[BoundView]) -> Iterable[tuple[BoundView, str]]:
-        """Views that collide with another in the store, and why; each can be held alone."""
+        """Views that collide with another one in the store, each with the reason."""
         return ()
 
     @abstractmethod
@@ -471,7 +472,7 @@ class Store(ABC):
         """A new writer of these views of one pipeline, not connected yet."""
 
     def with_offsets(self, access: Access, views: Sequence[BoundView], pipeline: str) -> tuple[Sink, OffsetStore]:
-        """A pipeline's sink, and where its offset is kept: a moment later, on a session of its own."""
+        """A pipeline's sink and its offset store; by default one that saves a moment later, on a session of its own."""
         return self.sink(access, views, pipeline), access.background_offsets(pipeline)
 
     def for_backfill(self, access: Access, view: BoundView, pipeline: str, session: Session) -> tuple[Sink, Session]:
@@ -479,22 +480,22 @@ class Store(ABC):
         return self.sink(access, [view], pipeline), session
 
     def for_push(self, access: Access, views: Sequence[BoundView], pipeline: str) -> Sink:
-        """A sink for who writes these views ahead of the pipeline."""
+        """A sink that writes these views ahead of the pipeline."""
         return self.sink(access, views, pipeline)
 
     def no_copies(self, view: View) -> str:
-        """Why it keeps no second copy of the view, and what to do; '': it does, see `swapping`."""
+        """The reason why it keeps no second copy of the view, and what to do; '' if it does, see `swapping`."""
         return "viewtail keeps no second copy in its store"
 
     def while_refilled(self, access: Access, view: BoundView) -> str:
-        """What readers find while a view whose declaration changed is backfilled in place; its server may be asked.
+        """The effect on readers while a view whose declaration changed is backfilled in place. May ask the server.
 
-        Raises ViewtailError. Nothing is written.
+        Raises ViewtailError. Writes nothing.
         """
         return MIXED
 
     def swapping(self, access: Access) -> Swapping | None:
-        """What swaps two copies of a view; None: its views have no second copy."""
+        """An object that swaps two copies of a view; None if its views have no second copy."""
         return None
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
@@ -506,34 +507,34 @@ class Store(ABC):
         raise NotImplementedError
 
     def reader_over(self, connection: Any, access: Access, view: BoundView) -> ViewReader:
-        """A reader of one view, over what `connection` gave."""
+        """A reader of one view, over a session or client from `connection`."""
         raise NotImplementedError
 
     def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
-        """The view with the columns that its place has now, whatever declaration made it; None where there is none."""
+        """The view with the columns that its place has now, whatever declaration made it; None if there is no place."""
         return view
 
     def content(self, view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
-        """What a terminal shows of a write's values: `printable` of what a reader gives for them; None for nothing.
+        """The `printable` content that a reader gives after a write of these values; None if the view shows nothing.
 
-        Raises Unfit where the store cannot hold them.
+        Raises Unfit if the store cannot hold them.
         """
         raise NotImplementedError
 
     @abstractmethod
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
-        """What its server and the places of these views must be like; a server that is away is a finding too."""
+        """Check its server and the places of these views; an unreachable server is a finding too."""
 
     def grants(self, access: Access, views: Sequence[View]) -> Iterable[str]:
         """The statements that grant what viewtail needs there for these views, behind comments that name the server."""
         return ()
 
     def beside(self, access: Access, view: View, name: str) -> View:
-        """The same view of that name, in a place like the one that it has; of a store that keeps every change."""
+        """The same view under that name, in a place like the one that it has; for stores that keep every change."""
         raise NotImplementedError
 
     def sink_beside(self, access: Access, view: BoundView) -> Publisher:
-        """A writer of such a view that is no pipeline's, and does not get in the way of one."""
+        """A writer of such a view that is independent of all pipelines."""
         raise NotImplementedError
 
     def example(self, choice: Choice) -> Example | None:
@@ -542,10 +543,10 @@ class Store(ABC):
 
     @abstractmethod
     def left_behind(self, name: str, database: str) -> str:
-        """What a view of that name leaves in the store when nobody declares it any more, and how to drop it."""
+        """The data that a view of that name leaves when nobody declares it any more, and how to drop it."""
 
     def indexed(self, view: BoundView) -> Sequence[Column]:
-        """The columns by whose values its readers find keys, as the user gives them; of a view that `has_index`."""
+        """The columns by whose values its readers find keys, as the user gives them; for views that `has_index`."""
         return view.values
 
     def leads_to(self, view: BoundView, row: Mapping[str, Any], wanted: Sequence[Any]) -> bool:
@@ -553,30 +554,30 @@ class Store(ABC):
         return all(row[column.name] == value for column, value in zip(self.indexed(view), wanted, strict=False))
 
     def place(self, view: BoundView) -> Place:
-        """What tells where the view is when nobody declares it any more, besides its name. Kept in viewtail's table."""
+        """The data by which the view is found when nobody declares it any more, besides its name."""
         return {}
 
     def no_copy_from(self, view: BoundView, before: Place) -> NoCopy | None:
-        """Why the copy of a changed declaration cannot take the place that is `before`; None: it can."""
+        """The reason why the copy of a changed declaration cannot take the place `before`; None if it can."""
         return None
 
     @abstractmethod
     def leftover(self, access: Access, retired: Retired) -> Leftover:
-        """What a view that nobody declares any more left in the store; where the store `needs_place`, it is known."""
+        """The data that a view left when nobody declares it any more; stores with `needs_place` get its place."""
 
     def places(self, access: Access, view: str) -> Places | None:
-        """Whose the places of views are, for who asks that of the view of that id.
+        """The owners of views' places, for a caller that asks about the view of that id.
 
-        None where no other deployment can reach them.
+        None if no other deployment can reach the places.
         """
         return None
 
     @abstractmethod
     def traces(self, access: Access, view: BoundView) -> Traces:
-        """What the view holds of single entities, deleted ones too."""
+        """The places where the view holds something of single entities, deleted ones too."""
 
     def schemas(self, access: Access, view: BoundView) -> Mapping[str, Any]:
-        """JSON Schemas of the `key` and the `value` of its messages; none where the store has no messages."""
+        """JSON Schemas of the `key` and the `value` of its messages; empty for stores without messages."""
         return {}
 
     def printable(self, view: BoundView, content: dict[str, Any]) -> dict[str, Any]:
@@ -591,12 +592,12 @@ def parked(view: BoundView, item: Item, reason: str) -> Parked:
 
 
 def takes_equal_versions(view: BoundView) -> bool:
-    """Whether a write of the version that the store has applies too, instead of changing nothing.
+    """Whether a write of the stored version applies too, instead of changing nothing.
 
     With a version column a row has one version for good. A new backfill, after the declaration changed or the store was
-    repaired, brings the version that is there, and must replace what an earlier declaration made of the row. There
-    equal versions are the same row; its delete is one above it. Elsewhere a backfill has a version of its own, and an
-    equal one is a change that was applied already. What is pushed may be made by a declaration that the pipeline has
-    left behind a moment ago: it never replaces what the pipeline made of the row, and the pipeline replaces it.
+    repaired, brings the stored version, and must replace what an earlier declaration made of the row. Equal versions
+    are the same row there; its delete is one above it. Elsewhere a backfill has a version of its own, and an equal
+    version is a change that was applied already. A pushed row may come from a declaration that the pipeline has just
+    left behind: it never replaces the pipeline's row, and the pipeline replaces it.
     """
     return view.view.entity.version is not None and not view.is_pushed

@@ -1,4 +1,4 @@
-"""How a store is reached: its settings, and the MySQL server that has viewtail's own tables."""
+"""The access to a store: its settings, and the MySQL server that has viewtail's own tables."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from ingest.limits import Limits
 from offsets import OffsetStore
 from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession
-from projectors.stores.owners import Claiming
+from projectors.stores.owners import NOBODY, Claiming
 from viewtail.changes.positions import ReadPosition
 from viewtail.servers.sessions import Connection, MySQLAddress, open_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What a store needs to make its sinks, readers and checks."""
+    """Everything that a store needs to make its sinks, readers and checks."""
 
     section: Any  # the store's own settings, of its `section` class
     own: MySQLAddress  # the server of viewtail's own tables
@@ -25,7 +25,7 @@ class Access:
     limits: Limits = field(default_factory=Limits)
     # Lets the next owner of a pipeline find the session.
     mark: Callable[[Connection], None] = lambda _: None
-    claimant: Claiming = lambda: None  # returns the deployment that claims places in the store
+    claimant: Claiming = lambda: NOBODY  # returns the deployment that claims places in the store
 
     def open_own(self) -> Connection:
         """Open a session on the server of viewtail's own tables; it selects no database, which may not exist yet."""

@@ -1,4 +1,4 @@
-"""The seam for what must leave a store: all of a view that nobody declares any more, or one entity's values.
+"""The seam for removing data from a store: all of a view that nobody declares any more, or one entity's values.
 
 Nothing here decides when that is right: viewtail/operations/forget.py and viewtail/operations/erase.py do.
 """
@@ -6,9 +6,10 @@ Nothing here decides when that is right: viewtail/operations/forget.py and viewt
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from offsets.views import Place as Place  # its `entity`, and what its store must know besides the view's name
 from viewtail.changes.writes import Key
@@ -26,13 +27,13 @@ class Retired:
 
     @property
     def folded_others(self) -> Mapping[str, str]:
-        """By name in lower case, the ids of the views that stay: some servers take such names for one."""
-        return {one.partition(":")[2].casefold(): one for one in self.others}
+        """The ids of the views that stay, by name in lower case: some servers take such names for one."""
+        return {view.partition(":")[2].casefold(): view for view in self.others}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a view left behind."""
+    """The data that a view left behind."""
 
     count: int = 0  # of what is dropped one by one
     dropped: Sequence[str] = ()  # a line each
@@ -40,30 +41,78 @@ class Found:
 
 
 class Leftover(ABC):
-    """What a view left in its store. Every method raises StoreUnavailableError (try again) or StoreError."""
+    """The data that a view left in its store. Every method raises StoreUnavailableError (try again) or StoreError."""
 
     @abstractmethod
     def look(self) -> Found:
-        """Nothing is changed."""
+        """Find it. Changes nothing."""
 
     @abstractmethod
     def drop(self, went_on: Callable[[int], None]) -> None:
-        """Drop what `look` says. Again after it was cut off, it drops what is left.
+        """Drop what `look` says. Called again after it was cut off, it drops what is left.
 
-        `went_on` is told how many were dropped in a step; it may wait, and what it raises ends the work.
+        `went_on` is called with the number that was dropped in a step; it may wait, and what it raises ends the work.
         """
 
     def of_others(self) -> Sequence[str]:
-        """What is in its place and belongs to another deployment, a line each; it is among what `look` leaves."""
+        """A line for each thing in the view's place that another deployment owns; `look` has them among the left."""
         return ()
 
-    @abstractmethod
     def close(self) -> None:
-        """Give the connection up."""
+        """Give the connection up, where one is kept between two calls."""
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing in the place of a retired view: a table, an index, a topic."""
+
+    name: str
+    stays: str | None = None  # why it stays; '' if people need not be told, None if it is dropped
+    is_of_another: bool = False  # another deployment owns it
+
+
+class LeftoverParts(Leftover):
+    """A leftover of a few things, each of which is dropped as a whole."""
+
+    kind: ClassVar[str]  # of its parts, for people
+
+    @abstractmethod
+    def parts(self) -> Iterable[Part]:
+        """The things in the view's place."""
+
+    @abstractmethod
+    def described(self, name: str) -> str:
+        """The content of a part that is dropped, for people."""
+
+    @abstractmethod
+    def remove(self, names: Sequence[str]) -> None:
+        """Drop these parts, of which some may be gone already."""
+
+    def label(self, name: str) -> str:
+        """The part for people."""
+        return f"{self.kind} {name}"
+
+    def look(self) -> Found:
+        parts = list(self.parts())
+        lines = [f"{self.label(part.name)}: {self.described(part.name)}" for part in parts if part.stays is None]
+        return Found(count=len(lines), dropped=lines, left=[self._why(part) for part in parts if part.stays])
+
+    def drop(self, went_on: Callable[[int], None]) -> None:
+        if names := [part.name for part in self.parts() if part.stays is None]:
+            went_on(0)
+            self.remove(names)
+            went_on(len(names))
+
+    def of_others(self) -> Sequence[str]:
+        return [self._why(part) for part in self.parts() if part.is_of_another]
+
+    def _why(self, part: Part) -> str:
+        return f"{self.label(part.name)}: {part.stays}"
 
 
 class Holds(StrEnum):
-    """What a place holds of an entity."""
+    """The kinds of what a place holds of an entity."""
 
     NOTHING = "nothing"
     TOMBSTONE = "a tombstone: the key and a version"
@@ -73,7 +122,7 @@ class Holds(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What one place holds of an entity."""
+    """The content of one place, as far as it is an entity's."""
 
     place: str  # for people: 'Redis key user:7'
     holds: Holds
@@ -83,12 +132,12 @@ class Trace:
 
 
 class Traces(ABC):
-    """What one view holds of entities. Every method raises StoreUnavailableError (try again) or StoreError."""
+    """Finds what one view holds of entities. Every method raises StoreUnavailableError (try again) or StoreError."""
 
     @abstractmethod
     def of(self, key: Key) -> list[Trace]:
-        """Each place of the view that may hold something of an entity, as of the last acknowledged write."""
+        """The places of the view that may hold something of an entity, as of the last acknowledged write."""
 
-    @abstractmethod
     def close(self) -> None:
-        """Give the connection up."""
+        """Give the connection up, where one is kept between two calls."""
+        return

@@ -1,4 +1,4 @@
-"""Whose a view's place in a store is: the deployment and the view, kept by the store beside the place.
+"""The owner of a view's place in a store: a deployment and its view. The store keeps it beside the place.
 
 Two deployments that are given one place would overwrite each other. The first that makes a place claims it; another
 one is refused, by name, until somebody takes the place over on purpose. How a claim is kept is the store's.
@@ -22,7 +22,7 @@ NOTICED_WITHIN_S = 8.0  # so long whoever takes one over waits, before it drops 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceOwner:
-    """Who has a place."""
+    """The deployment that has a place."""
 
     deployment: str  # its id
     title: str  # and what people call it
@@ -34,11 +34,11 @@ class PlaceOwner:
         return asdict(self)
 
     @classmethod
-    def of_json(cls, found: Any) -> PlaceOwner | None:
-        """None for what is no owner."""
-        if not isinstance(found, Mapping) or not found.get("deployment"):
+    def of_json(cls, parsed: Any) -> PlaceOwner | None:
+        """The owner that `as_json` gave; None for anything else."""
+        if not isinstance(parsed, Mapping) or not parsed.get("deployment"):
             return None
-        return cls(**{field.name: str(found.get(field.name, "")) for field in fields(cls)})
+        return cls(**{field.name: str(parsed.get(field.name, "")) for field in fields(cls)})
 
     def __str__(self) -> str:
         taken = f", {self.taken}" if self.taken else ""
@@ -47,9 +47,9 @@ class PlaceOwner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimant:
-    """The deployment that a sink writes for."""
+    """The deployment that a sink writes for; NOBODY where viewtail's own tables do not say who it is yet."""
 
-    id: str
+    id: str  # '' of NOBODY
     title: str
     ours: frozenset[str] = frozenset()  # ids of views that it had before: a place of theirs without an owner is its own
 
@@ -61,9 +61,17 @@ class Claimant:
     def is_owner(self, owner: PlaceOwner | None) -> bool:
         return owner is not None and owner.deployment == self.id
 
+    def others(self, owners: Iterable[PlaceOwner]) -> list[PlaceOwner]:
+        """Those of these owners that are another deployment."""
+        return [owner for owner in owners if not self.is_owner(owner)]
+
     def had(self, view: str) -> bool:
         """Whether the view's place is its own where nobody noted an owner."""
         return view in self.ours or view_of(view) in self.ours
+
+
+NOBODY = Claimant(id="", title="")
+Claiming = Callable[[], Claimant]
 
 
 def refusal(
@@ -71,58 +79,27 @@ def refusal(
     place: str,
     mend: str,
     *,
-    claimant: Claimant | None,
+    claimant: Claimant,
     owners: Sequence[PlaceOwner],
     is_released: bool,
     holds: Callable[[], bool],
 ) -> str | None:
-    """Why the claimant does not get the view's place; None: it is its own, or free.
+    """The reason why the claimant does not get the view's place, and what to do; None if it is its own, or free.
 
-    `owners` are noted there, `is_released` says that one gave it up whose versions
-    the claimant can go on from, `holds` whether a viewtail wrote there.
+    Args:
+        mend: what else would do in that store.
+        owners: those noted there.
+        is_released: whether one gave it up whose versions the claimant can go on from.
+        holds: asks whether a viewtail wrote there.
     """
-    if others := [one for one in owners if claimant is None or not claimant.is_owner(one)]:
-        return kept_by_another(view, place, others, mend)
-    is_known = bool(owners) or is_released or (claimant is not None and claimant.had(view))
-    return None if is_known or not holds() else of_nobody_known(view, place, mend)
-
-
-def why_not_dropped(
-    view: str, *, claimant: Claimant | None, owners: Sequence[PlaceOwner], is_released: bool
-) -> str | None:
-    """Why what lies in the place of a retired view stays when that is forgotten; None: it is this deployment's.
-
-    `owners` are noted there, `is_released` says that this deployment gave the place up. Where there is nobody to claim
-    for, no viewtail that notes owners ran: all that has none is its own.
-    """
-    others = [one for one in owners if claimant is None or not claimant.is_owner(one)]
-    if others:
-        return f"belongs to {_which(others)}"
-    if owners or is_released or claimant is None or claimant.had(view):
+    if others := claimant.others(owners):
+        return (
+            f"{place} belongs to {_which(others)}. Two deployments would overwrite each other there, so this one "
+            f"leaves it alone. {mend}; or have the other one give it up: take the view out of its views.py and run "
+            f"viewtail forget there, not here; or take it over: {_to_take_over(view)}"
+        )
+    if owners or is_released or claimant.had(view) or not holds():
         return None
-    return "another viewtail wrote it, an earlier one that noted no owner or one that gave it up; not this deployment"
-
-
-def kept_by_another(view: str, place: str, owners: Iterable[PlaceOwner], mend: str) -> str:
-    """Why a view does not get its place, and what to do. `mend` is what else would do in that store."""
-    return (
-        f"{place} belongs to {_which(owners)}. Two deployments would overwrite each other there, so this one leaves it "
-        f"alone. {mend}; or have the other one give it up: take the view out of its views.py and run viewtail forget "
-        f"there, not here; or take it over: {_to_take_over(view)}"
-    )
-
-
-def _which(owners: Iterable[PlaceOwner]) -> str:
-    return "; ".join(dict.fromkeys(map(str, owners)))
-
-
-def taken_over(place: str, owners: Iterable[PlaceOwner]) -> str:
-    """Why a copy that this deployment built is not shown, moved or dropped."""
-    return f"{place} belongs to {_which(owners)} by now, so it is left alone"
-
-
-def of_nobody_known(view: str, place: str, mend: str) -> str:
-    """Why a view does not get a place where a viewtail wrote that noted no owner, and not this deployment."""
     return (
         f"{place} holds what a viewtail wrote, and does not say which: an earlier one that may keep it still, or one "
         f"that is gone. It is left alone. {mend}, or, where nobody keeps it any more, take it over: "
@@ -130,8 +107,30 @@ def of_nobody_known(view: str, place: str, mend: str) -> str:
     )
 
 
+def why_not_dropped(view: str, *, claimant: Claimant, owners: Sequence[PlaceOwner], is_released: bool) -> str | None:
+    """The reason why the place of a retired view stays when the view is forgotten; None if it is this deployment's.
+
+    `owners` are noted there, `is_released` says that this deployment gave the place up. For NOBODY, no viewtail that
+    notes owners ran: a place without an owner is its own.
+    """
+    if others := claimant.others(owners):
+        return f"belongs to {_which(others)}"
+    if owners or is_released or claimant is NOBODY or claimant.had(view):
+        return None
+    return "another viewtail wrote it, an earlier one that noted no owner or one that gave it up; not this deployment"
+
+
+def _which(owners: Iterable[PlaceOwner]) -> str:
+    return "; ".join(dict.fromkeys(map(str, owners)))
+
+
+def taken_over(place: str, owners: Iterable[PlaceOwner]) -> str:
+    """The reason why a copy that this deployment built is not shown, moved or dropped."""
+    return f"{place} belongs to {_which(owners)} by now, so it is left alone"
+
+
 def taken_from_us(views: Iterable[str]) -> str:
-    """What a sink says that no longer finds itself as the owner."""
+    """The message of a sink that no longer finds itself as the owner."""
     return f"the places of {', '.join(sorted(views))} are not this deployment's any more; viewtail looks whose they are"
 
 
@@ -140,28 +139,35 @@ def _to_take_over(view: str) -> str:
 
 
 class Places(ABC):
-    """Whose the places in one store are, for who asks or decides that. It keeps no view.
+    """The owners of the places in one store, for callers that ask or decide about them. It writes no rows.
 
     Every method raises StoreUnavailableError (try again) or StoreError.
     """
 
     remark: str | None = None  # what the last `refusal` could not look at, for people
 
-    @abstractmethod
-    def others(self, view: BoundView) -> list[PlaceOwner]:
-        """The other deployments that have the view's place. Nothing is changed."""
+    def __init__(self, claimant: Claimant) -> None:
+        self._claimant = claimant
 
     @abstractmethod
+    def owners(self, view: BoundView) -> list[PlaceOwner]:
+        """The deployments that have the view's place. Changes nothing."""
+
+    def others(self, view: BoundView) -> list[PlaceOwner]:
+        """The other deployments that have the view's place. Changes nothing."""
+        return self._claimant.others(self.owners(view))
+
     def own(self, view: BoundView) -> PlaceOwner | None:
-        """This deployment as the owner of the view's place; None where it is not. Nothing is changed."""
+        """This deployment as the owner of the view's place; None where it is not. Changes nothing."""
+        return next(filter(self._claimant.is_owner, self.owners(view)), None)
 
     @abstractmethod
     def refusal(self, view: BoundView) -> str | None:
-        """Why `run` would halt the view, and what to do; None: it would not. Nothing is changed."""
+        """The reason why `run` would halt the view, and what to do; None if it would not. Changes nothing."""
 
     @abstractmethod
     def take_over(self, view: BoundView, taken: str) -> None:
-        """From now on the place is this deployment's; `taken` says how it came to that."""
+        """Make the place this deployment's; `taken` says how it came to that."""
 
     @abstractmethod
     def clear(self, view: BoundView) -> None:
@@ -171,9 +177,6 @@ class Places(ABC):
     def release(self, view: str) -> None:
         """The place of that view (its id) is nobody's any more, unless another deployment has it."""
 
-    @abstractmethod
     def close(self) -> None:
-        """Give the connection up."""
-
-
-Claiming = Callable[[], Claimant | None]  # None: there is nobody to claim for, as where viewtail never ran
+        """Give the connection up, where one is kept between two calls."""
+        return

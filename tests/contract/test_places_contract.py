@@ -19,7 +19,7 @@ from projectors.stores.elasticsearch.leaving import SearchLeftover
 from projectors.stores.elasticsearch.places import SearchPlaces
 from projectors.stores.elasticsearch.swapping import AliasSwapping
 from projectors.stores.leaving import Found, Leftover, Retired
-from projectors.stores.owners import Claimant, Places
+from projectors.stores.owners import NOBODY, Claimant, Places
 from projectors.stores.redis import holding
 from projectors.stores.redis import sink as redis_sink
 from projectors.stores.redis.leaving import RedisLeftover
@@ -56,7 +56,7 @@ class Deployments:
 
     def sink(self, claimant: Claimant | None, *views: Any) -> Any:
         sink: Any = self.store.sink(*views)
-        sink._claiming = lambda: claimant
+        sink._claiming = lambda: claimant or NOBODY
         self._sinks.append(sink)
         return sink
 

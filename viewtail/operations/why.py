@@ -160,7 +160,7 @@ class Why:
         view = self.beside.view.id
         name = comparison.name_of(key)
         quoted = name if re.fullmatch("[\\w:.%@+-]+", name) else shlex.quote(name)
-        well = _well(key, expected, has_row=has_row, besides=_ELSEWHERE if comparison.reader.has_strays else "")
+        well = _well(key, expected, has_row=has_row, besides=_ELSEWHERE if comparison.reader.has_orphans else "")
         if _is_equal(comparison, key, expected, held):
             return well
         if keeper.view.state != State.FILLED:

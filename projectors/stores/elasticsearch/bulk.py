@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -141,20 +141,26 @@ def _ask_replaced(
     lines = list(chain.from_iterable((*replacement.delete, *replacement.write) for replacement in replacements))
     if not lines:
         return waiting, busy
-    answers = iter(
-        ask_bulk(client, _TARGET, b"\n".join(lines) + b"\n", sum(replacement.count for replacement in replacements))
-    )
+    count = sum(replacement.count for replacement in replacements)
+    answers = iter(ask_bulk(client, _TARGET, b"\n".join(lines) + b"\n", count))
     for replacement in replacements:
-        # 409: another version is stored by now; 400: `deliver` reports it
-        said = [answer for answer in islice(answers, replacement.count) if answer["status"] not in (*_FINE, 400, 404)]
-        errors = [(answer, error) for answer in said if (error := failure_of(answer)) is not None]
-        for answer, error in errors:
-            if not _is_busy(answer):
-                raise error
-            busy = error
-        if errors:
+        if (error := _why_again(islice(answers, replacement.count))) is not None:
             waiting.append(replacement)
+            busy = error
     return waiting, busy
+
+
+def _why_again(answers: Iterable[dict[str, Any]]) -> ViewtailError | None:
+    """The error behind answers to repeat the request for; None if there is none. Raises any other error."""
+    busy: ViewtailError | None = None
+    for answer in answers:
+        if answer["status"] in _FINE or answer["status"] in (400, 404):  # `deliver` reports what is refused
+            continue
+        error = failure_of(answer)
+        if error is not None and not _is_busy(answer):
+            raise error
+        busy = error or busy
+    return busy
 
 
 def _insist(attempt: Callable[[], ViewtailError | None], pause: Callable[[float], Any]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -21,7 +21,7 @@ from elasticsearch import Elasticsearch
 from projectors.stores import PlaceRefusedError
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.stores.elasticsearch.views import SearchIndex
-from projectors.stores.owners import Claimant, PlaceOwner, refusal, why_not_dropped
+from projectors.stores.owners import NOBODY, Claimant, PlaceOwner, refusal, why_not_dropped
 from projectors.views import BoundView
 from viewtail.changes.errors import RETRIES, DeclarationError, StoreUnavailableError
 from viewtail.changes.rendering import OPTIONAL_FIELD_TYPES, search_mapping
@@ -86,7 +86,7 @@ def _digest(properties: dict[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(properties, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def make_ready(client: Elasticsearch, view: BoundView, claimant: Claimant | None = None) -> None:
+def make_ready(client: Elasticsearch, view: BoundView, claimant: Claimant = NOBODY) -> None:
     """Create the index and its aliases, or change existing ones to match the declaration.
 
     Raises PlaceRefusedError or DeclarationError for this view alone, StoreError or StoreUnavailableError for what
@@ -146,14 +146,14 @@ class _ThereAlreadyError(StoreUnavailableError):
 class _Index:
     """The index of one view."""
 
-    def __init__(self, client: Elasticsearch, view: BoundView, claimant: Claimant | None) -> None:
+    def __init__(self, client: Elasticsearch, view: BoundView, claimant: Claimant) -> None:
         self._client = client
         self._claimant = claimant
         self.names = IndexNames(view)
         self._properties, self._derived = mapping_of(view)
         digest = _digest(self._properties)
         self._meta: dict[str, Any] = {"view": view.view.id, "fingerprint": view.fingerprint, "mapping": digest}
-        if claimant is not None:
+        if claimant is not NOBODY:
             self._meta["owner"] = claimant.owner(view.id).as_json()
         for_readers = {} if view.is_beside else {self.names.alias: {"filter": PRESENT}}
         self._aliases: dict[str, Any] = {**for_readers, self.names.write_alias: {}}
@@ -202,14 +202,10 @@ class _Index:
 
     def _require_owned(self, index: str, meta: dict[str, Any]) -> None:
         owner, view = PlaceOwner.of_json(meta.get("owner")), self._meta["view"]
-        if self._claimant is None:
-            if owner is not None:
-                self._meta["owner"] = meta["owner"]  # the recorded owner stays
-            return
-        if why := why_refused(self._claimant, view, {index: meta}):
+        if self._claimant is not NOBODY and (why := why_refused(self._claimant, view, {index: meta})):
             raise PlaceRefusedError(why)
-        if owner is not None and index == self.names.index:
-            self._meta["owner"] = meta["owner"]
+        if owner is not None and (self._claimant is NOBODY or index == self.names.index):
+            self._meta["owner"] = meta["owner"]  # the recorded owner stays
 
     def _adapt(self, content: dict[str, Any]) -> None:
         """Add new fields; if a field changed, create the index again, since its view is backfilled in any case."""
@@ -308,8 +304,8 @@ def marks(client: Elasticsearch, views: Collection[str]) -> dict[str, dict[str, 
     return {index: mark for index, mark in noted.items() if mark.get("view") in views}
 
 
-def why_refused(claimant: Claimant | None, view: str, noted: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Why the claimant does not get a view's indices, by what is recorded in each; None if it does."""
+def why_refused(claimant: Claimant, view: str, noted: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """The reason why the claimant does not get a view's indices, by what is recorded in each; None if it does."""
     for index, mark in noted.items():
         place = f"the Elasticsearch index {index}"
         owners, is_released = _whose(claimant, mark)
@@ -320,20 +316,17 @@ def why_refused(claimant: Claimant | None, view: str, noted: Mapping[str, Mappin
     return None
 
 
-def why_stays(claimant: Claimant | None, view: str, mark: Mapping[str, Any]) -> str | None:
-    """Why an index with that mark stays when the view is forgotten; None if it is the claimant's."""
+def why_stays(claimant: Claimant, view: str, mark: Mapping[str, Any]) -> str | None:
+    """The reason why an index with that mark stays when the view is forgotten; None if it is the claimant's."""
     owners, is_released = _whose(claimant, mark)
     return why_not_dropped(view, claimant=claimant, owners=owners, is_released=is_released)
 
 
-def of_others(claimant: Claimant | None, noted: Mapping[str, Mapping[str, Any]]) -> list[PlaceOwner]:
-    """The other deployments that own some of these indices."""
-    owners = [owner for mark in noted.values() for owner in _whose(claimant, mark)[0]]
-    return [candidate for candidate in owners if claimant is None or not claimant.is_owner(candidate)]
+def owners_in(marks: Iterable[Mapping[str, Any]]) -> list[PlaceOwner]:
+    """The deployments that own indices with these marks."""
+    return [owner for mark in marks if (owner := PlaceOwner.of_json(mark.get("owner"))) is not None]
 
 
-def _whose(claimant: Claimant | None, mark: Mapping[str, Any]) -> tuple[list[PlaceOwner], bool]:
+def _whose(claimant: Claimant, mark: Mapping[str, Any]) -> tuple[list[PlaceOwner], bool]:
     """The recorded owner, and whether the claimant gave the index up."""
-    owner = PlaceOwner.of_json(mark.get("owner"))
-    is_released = claimant is not None and mark.get("released_by") == claimant.id
-    return [] if owner is None else [owner], is_released
+    return owners_in([mark]), mark.get("released_by") == claimant.id

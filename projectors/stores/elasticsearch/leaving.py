@@ -4,7 +4,7 @@ An index is a view's by its mark, `_meta.viewtail.view`, whatever its name; its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -12,72 +12,56 @@ from elasticsearch import Elasticsearch
 
 from projectors.stores.elasticsearch.documents import id_of
 from projectors.stores.elasticsearch.index import DELETED, OURS, IndexNames, mark_in, path, why_stays
-from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
-from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
-from projectors.stores.owners import Claimant
+from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask, unrefused
+from projectors.stores.leaving import Holds, LeftoverParts, Part, Retired, Trace, Traces
+from projectors.stores.owners import NOBODY, Claimant
 from projectors.views import BoundView
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import StoreError
 from viewtail.changes.writes import Key
 
 
-class SearchLeftover(Leftover):
-    """All indices with the view's mark."""
+class SearchLeftover(LeftoverParts):
+    """The indices with the view's mark, closed and hidden ones too."""
 
-    def __init__(self, client: Elasticsearch, view: str, retired: Retired, claimant: Claimant | None = None) -> None:
+    kind = "index"
+
+    def __init__(self, client: Elasticsearch, view: str, retired: Retired, claimant: Claimant = NOBODY) -> None:
         """Only indices of the deployment `claimant` are dropped."""
         self._client, self._view, self._retired, self._claimant = client, view, retired, claimant
+        self._aliases: dict[str, list[str]] = {}
 
-    def look(self) -> Found:
-        lines, left = [], []
-        for index, content in self._indices().items():
-            if (why := self._why_not(index, content)) is not None:
-                left += [f"index {index}: {why}"] if why else []
-                continue
-            aliases = ", ".join(sorted(content.get("aliases", {}))) or "none"
-            count = self._ask(f"counting {index}", "GET", f"{path(index)}/_count").get("count", 0)
-            documents = counted(count, "documents")
-            lines.append(f"index {index}: {documents}, tombstones and the witness too, and its aliases: {aliases}")
-        return Found(count=len(lines), dropped=lines, left=left)
+    def parts(self) -> Iterator[Part]:
+        wanted = "features=aliases,mappings&expand_wildcards=all&filter_path=*.mappings._meta,*.aliases"
+        for index, content in self._ask("looking at indices", "GET", f"/{quote(OURS, safe=',')}?{wanted}").items():
+            self._aliases[index] = sorted(content.get("aliases", {}))
+            mark = mark_in(content)
+            if mark.get("view") == self._view:
+                why = why_stays(self._claimant, self._view, mark)
+                yield Part(index, why, is_of_another=why is not None)
+            elif index == f"viewtail-{self._retired.name}":
+                yield Part(index, "does not carry viewtail's mark of the view (_meta.viewtail.view)")
 
-    def drop(self, went_on: Callable[[int], None]) -> None:
-        for index, content in self._indices().items():
-            if self._why_not(index, content) is None:
-                went_on(0)
-                self._ask(f"deleting {index}", "DELETE", f"{path(index)}?ignore_unavailable=true")
-                went_on(1)
+    def described(self, name: str) -> str:
+        documents = counted(self._ask(f"counting {name}", "GET", f"{path(name)}/_count").get("count", 0), "documents")
+        aliases = ", ".join(self._aliases[name]) or "none"
+        return f"{documents}, tombstones and the witness too, and its aliases: {aliases}"
 
-    def of_others(self) -> Sequence[str]:
-        ours = {index: mark_in(content) for index, content in self._indices().items() if self._has_mark(content)}
-        whys = {index: why_stays(self._claimant, self._view, mark) for index, mark in ours.items()}
-        return [f"index {index}: {why}" for index, why in whys.items() if why is not None]
+    def remove(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._ask(f"deleting {name}", "DELETE", f"{path(name)}?ignore_unavailable=true")
 
     def close(self) -> None:
         self._client.close()
 
-    def _indices(self) -> dict[str, Any]:
-        """The indices by name, closed and hidden ones too."""
-        wanted = "features=aliases,mappings&expand_wildcards=all&filter_path=*.mappings._meta,*.aliases"
-        return self._ask("looking at indices", "GET", f"/{quote(OURS, safe=',')}?{wanted}")
-
-    def _why_not(self, index: str, content: dict[str, Any]) -> str | None:
-        """Why an index stays; '' if that needs no reason, None if it is this deployment's index of the view."""
-        if self._has_mark(content):
-            return why_stays(self._claimant, self._view, mark_in(content))
-        if index == f"viewtail-{self._retired.name}":
-            return "does not carry viewtail's mark of the view (_meta.viewtail.view)"
-        return ""
-
-    def _has_mark(self, content: dict[str, Any]) -> bool:
-        return mark_in(content).get("view") == self._view
-
     def _ask(self, doing: str, method: str, target: str) -> dict[str, Any]:
-        try:
-            return ask(self._client, doing, method, target)
-        except Refused as refused:
-            if refused.status == 404:
-                return {}
-            raise StoreError(f"Elasticsearch: {doing} failed: {refused.status} {refused.kind}") from None
+        with unrefused(doing):
+            try:
+                return ask(self._client, doing, method, target)
+            except Refused as refused:
+                if refused.status != 404:
+                    raise
+        return {}
 
 
 class SearchTraces(Traces):

@@ -6,31 +6,26 @@ from typing import Any
 
 from elasticsearch import Elasticsearch
 
-from projectors.stores.elasticsearch.index import make_ready, marks, of_others, path, why_refused
-from projectors.stores.elasticsearch.requests import Refused, ask
+from projectors.stores.elasticsearch.index import make_ready, marks, owners_in, path, why_refused
+from projectors.stores.elasticsearch.requests import ask, unrefused
 from projectors.stores.owners import Claimant, PlaceOwner, Places
 from projectors.views import BoundView
-from viewtail.changes.errors import StoreError
 
 
 class SearchPlaces(Places):
     """Reads and changes the owners in the mappings of a view's indices, of all copies."""
 
-    def __init__(self, client: Elasticsearch, claimant: Claimant | None) -> None:
-        self._client, self._claimant = client, claimant
+    def __init__(self, client: Elasticsearch, claimant: Claimant) -> None:
+        super().__init__(claimant)
+        self._client = client
 
-    def others(self, view: BoundView) -> list[PlaceOwner]:
-        return of_others(self._claimant, self._marks(view.view.id))
-
-    def own(self, view: BoundView) -> PlaceOwner | None:
-        owners = [PlaceOwner.of_json(mark.get("owner")) for mark in self._marks(view.view.id).values()]
-        return next((owner for owner in owners if self._is_ours(owner)), None)
+    def owners(self, view: BoundView) -> list[PlaceOwner]:
+        return owners_in(self._marks(view.view.id).values())
 
     def refusal(self, view: BoundView) -> str | None:
         return why_refused(self._claimant, view.view.id, self._marks(view.view.id))
 
     def take_over(self, view: BoundView, taken: str) -> None:
-        assert self._claimant is not None
         owner = self._claimant.owner(view.view.id, taken).as_json()
         for index, mark in self._marks(view.view.id).items():
             left = {name: value for name, value in mark.items() if name != "released_by"}
@@ -44,31 +39,20 @@ class SearchPlaces(Places):
 
     def release(self, view: str) -> None:
         for index, mark in self._marks(view).items():
-            if self._is_ours(PlaceOwner.of_json(mark.get("owner"))):
+            if any(map(self._claimant.is_owner, owners_in([mark]))):
                 left = {name: value for name, value in mark.items() if name != "owner"}
                 self._note(index, {**left, "released_by": mark["owner"]["deployment"]})
 
     def close(self) -> None:
         self._client.close()
 
-    def _is_ours(self, owner: PlaceOwner | None) -> bool:
-        return self._claimant is not None and self._claimant.is_owner(owner)
-
     def _marks(self, view: str) -> dict[str, dict[str, Any]]:
-        try:
+        with unrefused("looking whose indices are"):
             return marks(self._client, {view})
-        except Refused as refused:
-            raise _failed("looking whose indices are", refused) from None
 
     def _note(self, index: str, mark: dict[str, Any]) -> None:
         self._ask("noting whose an index is", "PUT", f"{path(index)}/_mapping", {"_meta": {"viewtail": mark}})
 
     def _ask(self, doing: str, method: str, target: str, body: dict[str, Any] | None = None) -> None:
-        try:
+        with unrefused(doing):
             ask(self._client, doing, method, target, body)
-        except Refused as refused:
-            raise _failed(doing, refused) from None
-
-
-def _failed(doing: str, refused: Refused) -> StoreError:
-    return StoreError(f"Elasticsearch: {doing} failed: {refused.status} {refused.kind}")

@@ -10,8 +10,9 @@ So `unequal` searches first, in an index that was just refreshed, and gets only 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from math import inf
 from typing import Any
 from urllib.parse import quote
@@ -148,7 +149,7 @@ class DocumentReader(ViewReader):
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         """Pages as of the first page, in no particular order."""
-        for page in present_documents(self._client, self.view, self._names.reads, has_source=True):
+        for page in present_documents(self._client, self.view, self._names.reads, has_source=True, foreign=[]):
             yield [StoredRow(key, hit["_version"], hit["_source"]) for key, hit in page]
 
     def shown_keys(self) -> Iterator[list[Key]]:
@@ -258,53 +259,51 @@ def present_documents(
     name: str,
     *,
     has_source: bool,
-    foreign: list[str] | None = None,
+    foreign: list[str],
     written_upto: int | None = None,
 ) -> Iterator[list[tuple[Key, dict[str, Any]]]]:
     """Pages of (key, hit) of every document that is not a tombstone, as of the first page.
 
     `name` is the index, or an alias of it. The first ids that are not keys are added to `foreign`. With `written_upto`,
     documents that were written after that sequence number are left out."""
-    index, key = path(name), key_of(view)
-    point = None
+    key = key_of(view)
+    query: dict[str, Any] = PRESENT
+    if written_upto is not None:
+        query = {"bool": {"filter": [PRESENT, {"range": {"_seq_no": {"lte": written_upto}}}]}}
+    body = {"query": query, "version": True, "_source": has_source, "track_total_hits": False}
     try:
-        ask(client, "refreshing", "POST", f"{index}/_refresh")
-        point = ask(client, "sweeping", "POST", f"{index}/_pit?keep_alive={_KEEP_ALIVE}")["id"]
-        query: dict[str, Any] = PRESENT
-        if written_upto is not None:
-            query = {"bool": {"filter": [PRESENT, {"range": {"_seq_no": {"lte": written_upto}}}]}}
-        body: dict[str, Any] = {"query": query, "version": True, "_source": has_source, "track_total_hits": False}
-        size = KEYS_A_PAGE if has_source else IDS_A_PAGE
-        body |= {"sort": [{"_shard_doc": "asc"}], "size": size}
-        while True:
-            body["pit"] = {"id": point, "keep_alive": _KEEP_ALIVE}
-            answer = ask(client, "sweeping", "POST", "/_search", body)
-            hits = answer["hits"]["hits"]
-            point = answer.get("pit_id", point)
-            if answer["timed_out"] or answer["_shards"]["failed"]:
-                raise StoreUnavailableError(f"Elasticsearch: a sweep's page is not whole; {RETRIES}")
-            page = [(key(hit["_id"]), hit) for hit in hits]
-            if foreign is not None:
+        with closing(_sweep(client, path(name), body, KEYS_A_PAGE if has_source else IDS_A_PAGE)) as pages:
+            for hits in pages:
+                page = [(key(hit["_id"]), hit) for hit in hits]
                 foreign += [hit["_id"] for parsed, hit in page if parsed is None][: MOST_FOREIGN - len(foreign)]
-            yield [(parsed, hit) for parsed, hit in page if parsed is not None]
-            if len(hits) < size:
-                return
-            body["search_after"] = hits[-1]["sort"]
+                yield [(parsed, hit) for parsed, hit in page if parsed is not None]
     except Refused as refused:
         # The index was deleted meanwhile, or the point in time ended after a long pause or a restart.
         raise StoreUnavailableError(
             f"Elasticsearch: sweeping {view.id} failed: {refused.status} {refused.kind}. {RETRIES}"
         ) from None
-    finally:
-        if point is not None:
-            _close_point(client, point)
 
 
-def _close_point(client: Elasticsearch, point: str) -> None:
+def _sweep(client: Elasticsearch, index: str, body: dict[str, Any], size: int) -> Generator[list[dict[str, Any]]]:
+    """Yield all hits of a search, `size` a page, as of the first page. Raises Refused."""
+    ask(client, "refreshing", "POST", f"{index}/_refresh")
+    point = ask(client, "sweeping", "POST", f"{index}/_pit?keep_alive={_KEEP_ALIVE}")["id"]
+    body = {**body, "sort": [{"_shard_doc": "asc"}], "size": size}
     try:
-        ask(client, "ending a sweep", "DELETE", "/_pit", {"id": point})
-    except (ViewtailError, Refused):
-        pass  # it expires by itself after _KEEP_ALIVE
+        while True:
+            body["pit"] = {"id": point, "keep_alive": _KEEP_ALIVE}
+            answer = ask(client, "sweeping", "POST", "/_search", body)
+            point = answer.get("pit_id", point)
+            if answer["timed_out"] or answer["_shards"]["failed"]:
+                raise StoreUnavailableError(f"Elasticsearch: a sweep's page is not whole; {RETRIES}")
+            hits = answer["hits"]["hits"]
+            yield hits
+            if len(hits) < size:
+                return
+            body["search_after"] = hits[-1]["sort"]
+    finally:
+        with suppress(ViewtailError, Refused):  # the point in time expires by itself after _KEEP_ALIVE
+            ask(client, "ending a sweep", "DELETE", "/_pit", {"id": point})
 
 
 def _check_page(page: int, size: int) -> None:

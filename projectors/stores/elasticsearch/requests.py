@@ -6,6 +6,8 @@ the reasons that it gives for documents, so bulk.py cuts those."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,17 @@ class _Serializer(CompatibilityModeJsonSerializer):
 
 
 SERIALIZER = _Serializer()
+
+
+@contextmanager
+def unrefused(doing: str, then: str = "") -> Iterator[None]:
+    """Convert Refused to StoreError, for requests that have nothing of a document in them.
+
+    `then` ends the message with what to do."""
+    try:
+        yield
+    except Refused as refused:
+        raise StoreError(f"Elasticsearch: {doing} failed: {refused.status} {refused.kind}{then}") from None
 
 
 def ask(

@@ -1,13 +1,13 @@
 """The Elasticsearch sink: a document per entity, guarded by external versions.
 
-A write is applied by the server only if its version is above the document's; a delete is a document as well (the
-flag `viewtail_deleted`), since Elasticsearch forgets its own deletes after a minute. Requests of one `write` run side
-by side: each key is in it once, and versions order the rest. A pipeline's witness is a hidden document in each index;
-it moves at most once a second, with watermarks and at `close`, and the offset behind it (offsets.py): after a kill a
+The server applies a write only if its version is above the document's; a delete is a document as well (the flag
+`viewtail_deleted`), since Elasticsearch forgets its own deletes after a minute. Requests of one `write` run side by
+side: each key is in it once, and versions order the rest. A pipeline's witness is a hidden document in each index; it
+moves at most once a second, with watermarks and at `close`, and the offset behind it (offsets.py): after a kill a
 pipeline may read a second's changes again.
 
-Whose an index is stands in its mapping (index.py): `prepare` claims and refuses, and one that was taken over is noticed
-within LOOK_EVERY_S, before the next write.
+The mapping of an index names its owner (index.py): `prepare` claims and refuses, and a sink notices within LOOK_EVERY_S
+that an index was taken over, before the next write.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -39,10 +39,19 @@ from projectors.stores import (
 )
 from projectors.stores.elasticsearch.bulk import BulkChunk, Replacement, ask_bulk, deliver, failure_of, replace, split
 from projectors.stores.elasticsearch.documents import Encode, encoder, id_of, witness_id
-from projectors.stores.elasticsearch.index import DELETED, POSITION, IndexNames, make_ready, mapping_of, marks, path
+from projectors.stores.elasticsearch.index import (
+    DELETED,
+    POSITION,
+    IndexNames,
+    make_ready,
+    mapping_of,
+    marks,
+    owners_in,
+    path,
+)
 from projectors.stores.elasticsearch.reading import last_sequence_number, present_documents
-from projectors.stores.elasticsearch.requests import Refused, ask
-from projectors.stores.owners import LOOK_EVERY_S, Claimant, Claiming, PlaceOwner, taken_from_us
+from projectors.stores.elasticsearch.requests import Refused, ask, unrefused
+from projectors.stores.owners import LOOK_EVERY_S, NOBODY, Claiming, taken_from_us
 from projectors.views import BoundView
 from viewtail.changes.errors import DeclarationError, StoreError, StoreUnavailableError, ViewtailError
 from viewtail.changes.positions import Position, ReadPosition
@@ -83,11 +92,11 @@ class ElasticsearchSink(GuardedSink):
         name: str,
         *,
         read_position: ReadPosition,
-        claiming: Claiming = lambda: None,
+        claiming: Claiming = lambda: NOBODY,
     ) -> None:
         self._open = client_factory
-        self._claiming = claiming  # says who claims the indices
-        self._claimant: Claimant | None = None
+        self._claiming = claiming  # returns the deployment that claims the indices
+        self._claimant = NOBODY
         self._looked_at = 0.0
         self._read_position = read_position
         self._witness_id = witness_id(name)
@@ -97,7 +106,7 @@ class ElasticsearchSink(GuardedSink):
         self._pool: ThreadPoolExecutor | None = None
         self._encoders: dict[str, Encode] = {}  # of the views that the store did not refuse
         self._marks: dict[str, _Mark | None] = {}
-        self._taken: dict[str, dict[Key, Held]] = {}  # by view, what is to be taken away
+        self._taken: dict[str, dict[Key, Held]] = {}  # by view, the documents to take away
         self.unkept: Position | None = None  # durable, but not in the witness yet
         self.kept: Position | None = None  # the last one that this put into the witness
         self._kept_at = float("-inf")
@@ -114,13 +123,7 @@ class ElasticsearchSink(GuardedSink):
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="bulk")
         self._claimant = self._claiming()
-        refused: dict[str, str] = {}
-        for name, view in self._views.items():
-            try:
-                if name not in self._left_alone:
-                    make_ready(self._client, view, self._claimant)
-            except (PlaceRefusedError, DeclarationError) as error:
-                refused[name] = str(error)
+        refused = self._make_indices(self._client)
         of_others = self._of_others(self._client, self._left_alone)
         kept = [name for name in self._views if name not in refused and name not in of_others]
         self._encoders = {name: encoder(self._views[name]) for name in kept}
@@ -133,20 +136,30 @@ class ElasticsearchSink(GuardedSink):
             on_missing(missing)
         return refused
 
+    def _make_indices(self, client: Elasticsearch) -> dict[str, str]:
+        """Make the indices of all views but halted ones; by view, why others have none."""
+        refused: dict[str, str] = {}
+        for name, view in self._views.items():
+            try:
+                if name not in self._left_alone:
+                    make_ready(client, view, self._claimant)
+            except (PlaceRefusedError, DeclarationError) as error:
+                refused[name] = str(error)
+        return refused
+
     def _of_others(self, client: Elasticsearch, views: Collection[str]) -> list[str]:
-        """Those of these views whose indices are another deployment's."""
-        if self._claimant is None or not views:
+        """The views of these whose indices are another deployment's."""
+        if self._claimant is NOBODY or not views:
             return []
         names = {IndexNames(self._views[name]).index: name for name in views}
         with _unrefused("looking whose indices are"):
-            found = marks(client, {self._views[name].view.id for name in views})
-        owners = {
-            names[index]: PlaceOwner.of_json(mark.get("owner")) for index, mark in found.items() if index in names
-        }
-        return [name for name, owner in owners.items() if owner is not None and not self._claimant.is_owner(owner)]
+            noted = marks(client, {self._views[name].view.id for name in views})
+        return [
+            names[index] for index, mark in noted.items() if index in names and self._claimant.others(owners_in([mark]))
+        ]
 
     def _look_whose(self, client: Elasticsearch) -> None:
-        """Now and then, before anything is written: whether no index was taken over."""
+        """Check from time to time, before a write, that no index was taken over."""
         if time.monotonic() - self._looked_at < LOOK_EVERY_S:
             return
         if lost := self._of_others(client, self._encoders):
@@ -156,14 +169,14 @@ class ElasticsearchSink(GuardedSink):
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None, _: Meanwhile = nothing) -> list[Parked]:
         """Apply what is newer; returns the keys whose documents the index refuses."""
-        taken, self._taken = self._taken, {}  # once: what is found wrong again is told again
+        taken, self._taken = self._taken, {}  # once: a row that is still wrong is found again
         client = self._living()
         self._look_whose(client)
         letters: list[Parked] = []
         with self._without_memory(client, taken) if taken else nullcontext():
-            for view, found in taken.items():
-                behind = {key: write for one in writes if one.view == view for key, write in one.writes.items()}
-                self._replace(client, view, found, behind)
+            for view, held in taken.items():
+                behind = {key: write for of in writes if of.view == view for key, write in of.writes.items()}
+                self._replace(client, view, held, behind)
             letters += self._send(client, self._chunks(writes, letters))
         if upto is not None:
             self.unkept = upto
@@ -172,7 +185,7 @@ class ElasticsearchSink(GuardedSink):
         return letters
 
     def is_gone(self, view: str) -> bool:
-        """Whether it has no index, or one without a witness. `prepare` would make the index first."""
+        """Whether it has no index, or one without a witness. Unlike `prepare`, it makes no index."""
         if self._client is None:
             self._client = self._open()
         target = f"{path(IndexNames(self._views[view]).index)}/_doc/{quote(self._witness_id, safe='')}"
@@ -185,7 +198,7 @@ class ElasticsearchSink(GuardedSink):
         return frozenset(name for name, mark in self._marks.items() if mark is not None)
 
     def settle(self) -> None:
-        """Move the witnesses to what was written last, and look now and then whose the indices are."""
+        """Move the witnesses to what was written last, and check the owners of the indices from time to time."""
         client = self._living()
         self._look_whose(client)
         self._keep(client)
@@ -209,16 +222,16 @@ class ElasticsearchSink(GuardedSink):
         """Pages of (key, version) below `version`, as they were when the first page was read."""
         bound = self._views[view]
         name = IndexNames(bound).index
-        for page in present_documents(self._living(), bound, name, has_source=False, written_upto=since):
+        for page in present_documents(self._living(), bound, name, has_source=False, foreign=[], written_upto=since):
             yield [(key, hit["_version"]) for key, hit in page if hit["_version"] < version]
 
-    def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
-        """With the next write, in one request: whoever is killed leaves what was there, or what comes in its place."""
-        self._taken = {**self._taken, view: dict(found)}
+    def take_away(self, view: str, held: Mapping[Key, Held]) -> None:
+        """Delete with the next write, in one request: a killed process leaves the former documents or the new ones."""
+        self._taken = {**self._taken, view: dict(held)}
 
     @contextmanager
     def _without_memory(self, client: Elasticsearch, views: Collection[str]) -> Iterator[None]:
-        """An index remembers the version of what is deleted for a minute. A negative time has it forget at once."""
+        """Have indices forget the versions of deleted documents at once, by a negative time, not after a minute."""
         indices = [path(IndexNames(self._views[view]).index) for view in views]
         with _unrefused("taking documents away"):
             try:
@@ -229,30 +242,28 @@ class ElasticsearchSink(GuardedSink):
                 for index in indices:
                     self._remember_deletes(client, index, None)
 
-    def _replace(
-        self, client: Elasticsearch, view: str, found: Mapping[Key, Held], writes: Mapping[Key, Write]
-    ) -> None:
-        """Delete documents that are as they were found, and write each again behind that, as far as it can be."""
+    def _replace(self, client: Elasticsearch, view: str, held: Mapping[Key, Held], writes: Mapping[Key, Write]) -> None:
+        """Delete documents that are still as a reader saw them, each with the write that follows, if it can be sent."""
         bound, encode = self._views[view], self._encoders[view]
         alias, identity = IndexNames(bound).write_alias, id_of(bound)
         waiting: list[Replacement] = []
         byte_count = 0
-        for key, held in found.items():
+        for key, seen in held.items():
             delete: list[bytes] = []
             write: list[bytes] = []
-            if held.mark is not None:
-                number, term = held.mark
+            if seen.mark is not None:
+                number, term = seen.mark
                 place = {"_index": alias, "_id": identity(key), "if_seq_no": number, "if_primary_term": term}
                 delete = [orjson.dumps({"delete": place})]
             if key in writes:
-                with suppress(Unfit, ValueError, TypeError):  # told by the write that follows
+                with suppress(Unfit, ValueError, TypeError):  # the write that follows parks it
                     write = encode([(key, writes[key])])
-            one = Replacement(delete, write)
-            if waiting and byte_count + one.byte_count > BYTES_A_REQUEST:
+            replacement = Replacement(delete, write)
+            if waiting and byte_count + replacement.byte_count > BYTES_A_REQUEST:
                 replace(client, waiting)
                 waiting, byte_count = [], 0
-            waiting.append(one)
-            byte_count += one.byte_count
+            waiting.append(replacement)
+            byte_count += replacement.byte_count
         replace(client, waiting)
 
     @staticmethod
@@ -260,11 +271,11 @@ class ElasticsearchSink(GuardedSink):
         ask(client, "changing index.gc_deletes", "PUT", f"{index}/_settings", {"index": {"gc_deletes": for_time}})
 
     def leave_alone(self, views: Collection[str]) -> None:
-        """Their indices stay as they are. Their witnesses go on: one that stayed behind would look like a loss."""
+        """Leave these indices as they are. Their witnesses move: one that stayed behind would look like a loss."""
         self._left_alone = frozenset(views)
 
     def fit(self, view: BoundView) -> bool:
-        """False where the mapping differs: the index is created again for it, before there are changes."""
+        """False if the mapping differs: the index is created again for it, before there are changes."""
         return mapping_of(self._views[view.id]) == mapping_of(view)
 
     def close(self) -> None:
@@ -279,13 +290,13 @@ class ElasticsearchSink(GuardedSink):
             if self._is_ready:
                 self._keep(client)
         except ViewtailError:
-            pass  # it stays where it is: a little more is read again
+            pass  # the witness stays where it is: a few more changes are read again
         finally:
             self._is_ready = False
             client.close()
 
     def _chunks(self, writes: Sequence[ViewWrites], letters: list[Parked]) -> Iterator[BulkChunk]:
-        """Bulk requests of ROWS_A_REQUEST items, over several views where they have few."""
+        """Bulk requests of ROWS_A_REQUEST items, over several views if those have few."""
         chunk = BulkChunk([], [], [])
         for of_view in writes:
             items = list(of_view.writes.items())
@@ -301,7 +312,7 @@ class ElasticsearchSink(GuardedSink):
             yield from split(chunk, BYTES_A_REQUEST)
 
     def _add(self, chunk: BulkChunk, view: BoundView, items: list[Item], letters: list[Parked]) -> None:
-        """Those that can be written; the others are parked."""
+        """Add the items that can be written, and park the others."""
         try:
             chunk.lines += self._encoders[view.id](items)
         except (Unfit, ValueError, TypeError) as error:
@@ -316,7 +327,7 @@ class ElasticsearchSink(GuardedSink):
         chunk.items += items
 
     def _send(self, client: Elasticsearch, chunks: Iterator[BulkChunk]) -> list[Parked]:
-        """All chunks; one alone from this thread, several side by side. Returns when none is under way any more."""
+        """Send all chunks: a single one from this thread, several side by side. Returns when all are answered."""
         first, second = next(chunks, None), next(chunks, None)
         if first is None:
             return []
@@ -341,8 +352,8 @@ class ElasticsearchSink(GuardedSink):
     def _keep(self, client: Elasticsearch) -> None:
         """Move the witnesses to what is durable.
 
-        Each moves only from where this sink knows it: an index restored from a snapshot has an older one, which must
-        stay to tell of the loss, so that the server refuses (409), and `prepare` and `witness` look again.
+        A witness moves only from where this sink knows it. An index restored from a snapshot has an older one, which
+        must stay as evidence of the loss: the server refuses (409), and `prepare` and `witness` look again.
         """
         upto = self.unkept
         if upto is None:
@@ -358,9 +369,9 @@ class ElasticsearchSink(GuardedSink):
         self._kept_at = time.monotonic()
 
     def _keep_what_was_late(self) -> None:
-        """Before all is looked at again: a store that has kept all must not look as if it had lost what was late.
+        """Move the witness before it is read again, or a store that has kept all would look as if it had lost rows.
 
-        One that lost something refuses, or has no witness to be moved.
+        A store that lost something refuses, or has no witness to move.
         """
         if self._client is not None and self.unkept is not None and None not in self._marks.values():
             with suppress(ViewtailError):
@@ -383,13 +394,13 @@ class ElasticsearchSink(GuardedSink):
         deadline = time.monotonic() + SHARD_WITHIN_S
         with _unrefused("reading the witness"):
             while True:
-                found = ask(client, "reading the witness", "POST", "/_mget", {"docs": docs})["docs"]
-                if time.monotonic() > deadline or not any(map(_has_no_shard, found)):
+                answers = ask(client, "reading the witness", "POST", "/_mget", {"docs": docs})["docs"]
+                if time.monotonic() > deadline or not any(map(_has_no_shard, answers)):
                     break
                 time.sleep(SHARD_AGAIN_S)
         self._marks = {
             name: _mark(name, doc, self._read_position)
-            for name, doc in zip(self._encoders, found, strict=True)
+            for name, doc in zip(self._encoders, answers, strict=True)
             if name not in self._left_alone or doc.get("found")
         }
 
@@ -400,13 +411,8 @@ class ElasticsearchSink(GuardedSink):
 
 
 def _is_there(client: Elasticsearch, target: str) -> bool:
-    return _is_done(client, "GET", f"{target}?_source=false")
-
-
-def _is_done(client: Elasticsearch, method: str, target: str) -> bool:
-    """False where what it is about is not there, or is another one."""
     try:
-        ask(client, "looking at a document", method, target)
+        ask(client, "looking at a document", "GET", f"{target}?_source=false")
     except Refused as refused:
         if refused.status not in (404, 409):
             raise
@@ -414,14 +420,9 @@ def _is_done(client: Elasticsearch, method: str, target: str) -> bool:
     return True
 
 
-@contextmanager
-def _unrefused(doing: str) -> Iterator[None]:
-    """A witness is always in a form that Elasticsearch takes: where it does not, somebody must look."""
-    try:
-        yield
-    except Refused as refused:
-        said = f"Elasticsearch: {doing} failed: {refused.status} {refused.kind}"
-        raise StoreError(f"{said}. Fix the cause in Elasticsearch and start viewtail again") from None
+def _unrefused(doing: str) -> AbstractContextManager[None]:
+    """Halt the pipeline if Elasticsearch refuses a request that is always in a form that it takes."""
+    return unrefused(doing, ". Fix the cause in Elasticsearch and start viewtail again")
 
 
 def _moved(answer: dict[str, Any], upto: Position) -> _Mark:
@@ -434,7 +435,7 @@ def _moved(answer: dict[str, Any], upto: Position) -> _Mark:
 
 
 def _has_no_shard(doc: dict[str, Any]) -> bool:
-    """As of an index that was made a moment ago, or whose node has just started."""
+    """Whether the index was made a moment ago, or its node has just started."""
     return str(doc.get("error", {}).get("type", "")) == "no_shard_available_action_exception"
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from elasticsearch import Elasticsearch
 
 from projectors.stores import Swapping
-from projectors.stores.elasticsearch.index import PRESENT, IndexNames, marks, of_others, path
+from projectors.stores.elasticsearch.index import PRESENT, IndexNames, marks, owners_in, path
 from projectors.stores.elasticsearch.requests import Refused, ask
-from projectors.stores.owners import Claiming, taken_over
+from projectors.stores.owners import NOBODY, Claiming, taken_over
 from projectors.views import BoundView
 from viewtail.changes.errors import StoreError
 
@@ -19,7 +19,7 @@ from viewtail.changes.errors import StoreError
 class AliasSwapping(Swapping):
     """Swaps copies over a client of its own."""
 
-    def __init__(self, client: Elasticsearch, claiming: Claiming = lambda: None) -> None:
+    def __init__(self, client: Elasticsearch, claiming: Claiming = lambda: NOBODY) -> None:
         """`claiming` returns the deployment that owns both copies; indices that another deployment owns by now stay."""
         self._client = client
         self._claiming = claiming
@@ -53,7 +53,7 @@ class AliasSwapping(Swapping):
 
     def _require_ours(self, view: BoundView, noted: Mapping[str, Mapping[str, Any]]) -> None:
         """Raise StoreError if another deployment owns one of these indices of the view."""
-        if others := of_others(self._claiming(), noted):
+        if others := self._claiming().others(owners_in(noted.values())):
             raise StoreError(taken_over(f"{IndexNames(view).label}: the index {', '.join(sorted(noted))}", others))
 
     def _with(self, alias: str) -> list[str]:

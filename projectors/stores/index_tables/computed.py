@@ -105,7 +105,7 @@ def _fitting(given: Any, column: Column) -> Any:
         column.declared == elements.BOOLEAN and type(given) is int and given in (0, 1)
     ):  # a row has a BOOLEAN as 0 or 1
         return given
-    return elements.fitting(given, column, what)
+    return elements.converter(column)(given, column, what)
 
 
 def _check_finite(given: float | Decimal, column: Column, what: str) -> None:
@@ -115,7 +115,7 @@ def _check_finite(given: float | Decimal, column: Column, what: str) -> None:
 
 def _double(given: Any, column: Column, what: str) -> float:
     if isinstance(given, bool) or not isinstance(given, int | float | Decimal):
-        raise _wrong(given, column, what)
+        raise elements.wrong_kind(given, column, what)
     if not isinstance(given, int):
         _check_finite(given, column, what)
     try:
@@ -131,7 +131,7 @@ def _double(given: Any, column: Column, what: str) -> float:
 
 def _bytes(given: Any, column: Column, what: str) -> bytes:
     if not isinstance(given, bytes | bytearray | memoryview):
-        raise _wrong(given, column, what)
+        raise elements.wrong_kind(given, column, what)
     value = bytes(given)
     is_padded = column.declared.startswith("binary")
     if len(value) > column.length or (is_padded and len(value) < column.length):
@@ -157,7 +157,7 @@ def _moment(given: Any, column: Column, what: str) -> str:
 
 def _moment_text(given: Any, column: Column, what: str) -> str:
     if not isinstance(given, str):
-        raise _wrong(given, column, what)
+        raise elements.wrong_kind(given, column, what)
     try:
         (value,) = parse_key(given.translate(ENCODED), (column,))
     except MisuseError:
@@ -166,11 +166,8 @@ def _moment_text(given: Any, column: Column, what: str) -> str:
     return text
 
 
-def _wrong(given: Any, column: Column, what: str) -> Unfit:
-    return Unfit(f"{what} is {elements.kind_of(given)}, and the view's values are {column.type_name}")
-
-
 _FITTING: dict[Kind, Callable[[Any, Column, str], Any]] = {
+    Kind.TEXT: elements.text_value,
     Kind.DOUBLE: _double,
     Kind.BYTES: _bytes,
     Kind.DATE: _day,

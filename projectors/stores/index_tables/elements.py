@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from typing import Any
 
@@ -62,7 +62,8 @@ def elements(text: str | None, column: Column) -> tuple[Any, ...]:
         return ()
     if not isinstance(parsed, list):
         raise Unfit(f"column {column.name} holds {kind_of(parsed)}, not a list")
-    values = {fitting(element, column, f"value {number} of its list") for number, element in enumerate(parsed, 1)}
+    convert = converter(column)
+    values = {convert(element, column, f"value {number} of its list") for number, element in enumerate(parsed, 1)}
     return tuple(sorted(values))
 
 
@@ -85,24 +86,37 @@ def _no_constant(_: str) -> Any:
     raise ValueError
 
 
-def fitting(given: Any, column: Column, what: str) -> Any:
-    """One element of a list, converted to the column's form. Raises Unfit, whose message calls the element `what`."""
-    if column.kind is Kind.TEXT and isinstance(given, str):
-        if len(given) > column.length:
-            raise too_much(what, column, f"has {len(given)} characters")
-        if not given.isascii() and any("\ud800" <= character <= "\udfff" for character in given):
-            raise Unfit(f"{what} has a lone surrogate, which is no character")
-        return given
+def converter(column: Column) -> Callable[[Any, Column, str], Any]:
+    """The function from (element, column, what) to the element in the column's form.
+
+    It raises Unfit, whose message calls the element `what`."""
+    if column.kind is Kind.TEXT:
+        return text_value
     if column.declared == BOOLEAN:
-        if isinstance(given, bool):
-            return int(given)
-    elif column.kind is not Kind.TEXT and isinstance(given, int | Decimal) and not isinstance(given, bool):
-        return (_decimal if column.kind is Kind.DECIMAL else _integer)(given, column, what)
-    type_ = "BOOLEAN" if column.declared == BOOLEAN else column.type_name
-    raise Unfit(f"{what} is {kind_of(given)}, and the view's values are {type_}")
+        return _boolean
+    return _decimal if column.kind is Kind.DECIMAL else _integer
 
 
-def _integer(given: int | Decimal, column: Column, what: str) -> int:
+def text_value(given: Any, column: Column, what: str) -> str:
+    """A text that fits the column. Raises Unfit."""
+    if not isinstance(given, str):
+        raise wrong_kind(given, column, what)
+    if len(given) > column.length:
+        raise too_much(what, column, f"has {len(given)} characters")
+    if not given.isascii() and any("\ud800" <= character <= "\udfff" for character in given):
+        raise Unfit(f"{what} has a lone surrogate, which is no character")
+    return given
+
+
+def _boolean(given: Any, column: Column, what: str) -> int:
+    if not isinstance(given, bool):
+        raise wrong_kind(given, column, what)
+    return int(given)
+
+
+def _integer(given: Any, column: Column, what: str) -> int:
+    if not isinstance(given, int | Decimal) or isinstance(given, bool):
+        raise wrong_kind(given, column, what)
     bits = _INTEGER_BITS[column.declared.split()[0]]
     least, most = (0, 1 << bits) if column.is_unsigned else (-1 << bits - 1, 1 << bits - 1)
     if not least <= given < most:  # checked first: int() of a large exponent would make as many digits
@@ -112,7 +126,9 @@ def _integer(given: int | Decimal, column: Column, what: str) -> int:
     return int(given)
 
 
-def _decimal(given: int | Decimal, column: Column, what: str) -> Decimal:
+def _decimal(given: Any, column: Column, what: str) -> Decimal:
+    if not isinstance(given, int | Decimal) or isinstance(given, bool):
+        raise wrong_kind(given, column, what)
     value = Decimal(given)
     if value.copy_abs() >= Decimal(10) ** (column.precision - column.scale):
         raise too_much(what, column, "is outside the range")
@@ -120,6 +136,12 @@ def _decimal(given: int | Decimal, column: Column, what: str) -> Decimal:
     if rounded != value:
         raise too_much(what, column, "has more digits after the point")
     return rounded or rounded.copy_abs()  # no -0
+
+
+def wrong_kind(given: Any, column: Column, what: str) -> Unfit:
+    """The error for a value that is not of the column's type."""
+    type_ = "BOOLEAN" if column.declared == BOOLEAN else column.type_name
+    return Unfit(f"{what} is {kind_of(given)}, and the view's values are {type_}")
 
 
 def too_much(what: str, column: Column, why: str) -> Unfit:

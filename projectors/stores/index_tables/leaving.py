@@ -20,7 +20,7 @@ from projectors.stores.index_tables.table import (
     present_tables,
     table_name,
 )
-from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
+from projectors.stores.leaving import Holds, LeftoverParts, Part, Retired, Trace, Traces
 from projectors.views import BoundView
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import StoreError, StoreUnavailableError
@@ -34,8 +34,10 @@ _LOCK_WAIT = 1205
 _TABLE_MISSING = (1049, 1051, 1146)
 
 
-class IndexTableLeftover(Leftover):
+class IndexTableLeftover(LeftoverParts):
     """The tables of a retired view and its copies: one, or two for a view over a list. One statement drops them all."""
+
+    kind = "table"
 
     def __init__(self, open_: Callable[[], Connection], database: str, retired: Retired) -> None:
         self._open, self._database, self._retired = open_, database, retired
@@ -43,59 +45,45 @@ class IndexTableLeftover(Leftover):
         second = f"{retired.name}{SUFFIX}"
         self._first = [retired.name, *(name_beside(retired.name, copy) for copy in retired.copies)]
         self._second = [second, *(name_beside(second, copy) for copy in retired.copies)]
-        self._label = f"table {quote(database, retired.name)}"
 
-    def look(self) -> Found:
-        ours, left = self._tables()
-        dropped = [f"table {quote(self._database, name)}: {self._rows(name)}, tombstones too" for name in ours]
-        return Found(count=len(ours), dropped=dropped, left=left)
+    def parts(self) -> Iterator[Part]:
+        names = [*self._first, *self._second]
+        with self._mapped("looking for the table") as connection:
+            present = present_tables(connection, facts_of(connection), self._database, names)
+        others = self._retired.folded_others
+        for name in self._first:
+            if (table := present.get(name)) is not None:
+                yield Part(name, _why_not(table) or _other(others.get(name.casefold())) or None)
+        for name in self._second:
+            second = present.get(name)
+            # If a view has that name, the table is that view's, whether the view remains or was retired too.
+            if second is not None and is_of_entities(second) and name.casefold() not in others:
+                yield Part(name)
 
-    def drop(self, went_on: Callable[[int], None]) -> None:
-        ours, _ = self._tables()
-        if not ours:
-            return
-        went_on(0)
+    def label(self, name: str) -> str:
+        return super().label(quote(self._database, name))
+
+    def described(self, name: str) -> str:
+        with self._mapped("counting rows") as connection:
+            first = f"SELECT 1 FROM {quote(self._database, name)} LIMIT {_COUNTED + 1}"
+            count = int(value_of(connection, f"SELECT COUNT(*) FROM ({first}) AS counted"))
+        return f"{f'more than {_COUNTED:,} rows' if count > _COUNTED else counted(count, 'rows')}, tombstones too"
+
+    def remove(self, names: Sequence[str]) -> None:
         with self._mapped("dropping the table") as connection, connection.cursor() as cursor:
             cursor.execute(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
-            cursor.execute(f"DROP TABLE {', '.join(quote(self._database, name) for name in ours)}")
-        went_on(len(ours))
+            cursor.execute(f"DROP TABLE {', '.join(quote(self._database, name) for name in names)}")
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
-    def _tables(self) -> tuple[list[str], list[str]]:
-        """The names of the tables to drop, and a line for each table that stays, with the reason."""
-        names = [*self._first, *self._second]
-        with self._mapped("looking for the table") as connection:
-            present = present_tables(connection, facts_of(connection), self._database, names)
-        others = self._retired.folded_others
-        ours, left = [], []
-        for name in self._first:
-            if (table := present.get(name)) is not None:
-                if why := _why_not(table) or _other(others.get(name.casefold())):
-                    left.append(f"table {quote(self._database, name)}: {why}")
-                else:
-                    ours.append(name)
-        for name in self._second:
-            second = present.get(name)
-            # If a view has that name, the table is that view's, whether the view remains or was retired too.
-            if second is not None and is_of_entities(second) and name.casefold() not in others:
-                ours.append(name)
-        return ours, left
-
-    def _rows(self, name: str) -> str:
-        with self._mapped("counting rows") as connection:
-            first = f"SELECT 1 FROM {quote(self._database, name)} LIMIT {_COUNTED + 1}"
-            count = int(value_of(connection, f"SELECT COUNT(*) FROM ({first}) AS counted"))
-        return f"more than {_COUNTED:,} rows" if count > _COUNTED else counted(count, "rows")
-
     @contextmanager
     def _mapped(self, doing: str) -> Iterator[Connection]:
         if self._connection is None:
             self._connection = self._open()
-        with _mapped(f"{self._label}: {doing}"):
+        with _mapped(f"{self.label(self._retired.name)}: {doing}"):
             yield self._connection
             self._connection.commit()
 
@@ -145,7 +133,7 @@ class IndexTableTraces(Traces):
 
 
 def _why_not(present: PresentTable) -> str:
-    """Why this table cannot be a view's first table that viewtail made; '' if it can."""
+    """The reason why this table cannot be a view's first table that viewtail made; '' if it can."""
     if not present.comment.startswith(MARK):
         return f"was not made by viewtail (its comment does not begin with '{MARK}')"
     index = frozenset(present.indexes.get(INDEX, ()))

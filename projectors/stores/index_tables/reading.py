@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import pymysql
 
 from ingest.canonical import fetch_rows, select_list
 from projectors.stores import Held, StoredRow, ViewReader
+from projectors.stores.index_tables.computed import value_column
 from projectors.stores.index_tables.table import VERSION, plain_type, table_name
 from projectors.views import BoundView
 from viewtail.changes.errors import SourceError, SourceUnavailableError, StoreError, StoreUnavailableError
@@ -182,6 +183,16 @@ def present_columns(connection: Connection, database: str, view: BoundView) -> d
             (database, table_name(view)),
         )
         return {name: plain_type(declared) for name, declared in cursor.fetchall()}
+
+
+def present_values(view: BoundView, present: Mapping[str, str]) -> Iterator[Column]:
+    """Yield the value columns that the view's table has, whatever declaration made them; see `present_columns`."""
+    others = {VERSION, *(column.name for column in view.key)}
+    of_table = {} if view.view.computed else {column.name: column for column in view.table.columns}
+    for name, declared in present.items():
+        column = of_table.get(name) or value_column(name, declared) or view.table.column(name)
+        if name not in others and column is not None:
+            yield column
 
 
 def stale_keys(database: str, view: BoundView, after: Key | None, version: int) -> str:

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import pymysql
@@ -72,6 +73,7 @@ _ROW_ERRORS = {
     3819: "a CHECK constraint that somebody added refuses it",
 }
 _COLUMN = re.compile(r"column '([^']{1,64})'")
+_BY_VIEW = attrgetter("view")
 
 
 class MySQLSink(GuardedSink):
@@ -91,21 +93,21 @@ class MySQLSink(GuardedSink):
         self._max_packet = self._max_statement = BYTES_A_STATEMENT
 
     def offsets(self, pipeline: str, read_position: ReadPosition) -> SharedOffsets:
-        """The offset of the pipeline that this sink belongs to; its statement is sent behind each batch's rows."""
+        """The offset store of this sink's pipeline; the offset's statement is sent behind each batch's rows."""
         self._offset = OffsetRow(self._database, pipeline, read_position)
         return SharedOffsets(self._offset, self)
 
     def take_moved(self, position: Position) -> int | None:
-        """How many rows the offset's UPDATE to a position found; None where the open transaction has no such one."""
+        """The number of rows that the offset's UPDATE to a position found; None if the transaction has none."""
         moved, self._moved = self._moved, None
         # One position may be that of several batches, while an XA transaction holds it back.
         return moved[1] if moved is not None and moved[0] is position else None
 
     @property
     def connection(self) -> Connection:
-        """The session that the rows are written on: whoever saves the offset commits this one.
+        """The session on which the rows are written; saving the offset commits it.
 
-        Never opens one: an offset saved on a new session would say that rows are durable which went with the old.
+        Never opens one: an offset saved on a new session would say that rows are durable which the old one lost.
         """
         if self._connection is None or not self._connection.open:
             raise StoreUnavailableError("MySQL index tables: the connection broke; viewtail reconnects by itself")
@@ -124,7 +126,7 @@ class MySQLSink(GuardedSink):
         return self._connection
 
     def is_gone(self, view: str) -> bool:
-        """Whether its index table is not there, or lacks columns that it had."""
+        """Whether its index table does not exist, or lacks columns that it had."""
         with self._committed("looking at the index tables") as connection:
             shapes, _ = self._shapes(connection, facts_of(connection))
         return any(shape.view.id == view and not shape.is_whole for shape in shapes)
@@ -132,7 +134,7 @@ class MySQLSink(GuardedSink):
     def prepare(self, on_missing: OnMissing = ignored) -> dict[str, str]:
         """Connect if there is no living connection, and bring the tables of all views into shape.
 
-        A view is missing where its index table is not there, or lacks columns that it had.
+        A view is missing if its index table does not exist, or lacks columns that it had.
         """
         with self._committed("looking at the index tables") as connection:
             for upsert in self._upserts.values():
@@ -142,6 +144,16 @@ class MySQLSink(GuardedSink):
             self._learn_limits(connection)
         if missing := frozenset(shape.view.id for shape in shapes if not shape.is_whole):
             on_missing(missing)
+        refused |= self._make_ready(shapes)
+        self._upserts = self._writers([shape for shape in shapes if shape.view.id not in refused], facts)
+        self._unchanged = {
+            name: Unchanged(self._database, upsert.view) for name, upsert in self._upserts.items() if upsert.is_alone
+        }
+        return refused
+
+    def _make_ready(self, shapes: Sequence[places.AnyShape]) -> dict[str, str]:
+        """Create tables or bring them into shape; by view, why others cannot be."""
+        refused: dict[str, str] = {}
         with self._committed("preparing the index tables") as connection:
             if not all(shape.is_there for shape in shapes):
                 create_database(connection, self._database)
@@ -151,11 +163,6 @@ class MySQLSink(GuardedSink):
                     shape.make_ready(connection)
                 except (PlaceRefusedError, DeclarationError) as error:
                     refused[shape.view.id] = str(error)
-        ready = [shape for shape in shapes if shape.view.id not in refused]
-        self._upserts = {shape.view.id: places.writer_of(shape, facts, self._max_statement) for shape in ready}
-        self._unchanged = {
-            name: Unchanged(self._database, upsert.view) for name, upsert in self._upserts.items() if upsert.is_alone
-        }
         return refused
 
     def attach(self) -> frozenset[str]:
@@ -163,10 +170,11 @@ class MySQLSink(GuardedSink):
             facts = facts_of(connection)
             shapes, _ = self._shapes(connection, facts)
             self._learn_limits(connection)
-        self._upserts = {
-            shape.view.id: places.writer_of(shape, facts, self._max_statement) for shape in shapes if shape.is_whole
-        }
+        self._upserts = self._writers([shape for shape in shapes if shape.is_whole], facts)
         return frozenset(self._upserts)
+
+    def _writers(self, shapes: Sequence[places.AnyShape], facts: ServerFacts) -> dict[str, Upsert]:
+        return {shape.view.id: places.writer_of(shape, facts, self._max_statement) for shape in shapes}
 
     def _learn_limits(self, connection: Connection) -> None:
         # The packet has the command's byte too; a little room.
@@ -181,11 +189,11 @@ class MySQLSink(GuardedSink):
             shape = places.shape_of(self._database, view, facts.binary_collation, present)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
             shape.ensure(connection)
-        self._views[view.id] = view  # where that failed, the table is still as the view was before
+        self._views[view.id] = view  # if that failed, the table is still as the view was before
         return True
 
     def leave_alone(self, views: Collection[str]) -> None:
-        """The tables of these halted views stay as they are."""
+        """Leave the tables of these halted views as they are."""
         self._views = {name: view for name, view in self._views.items() if name not in views}
 
     @contextmanager
@@ -199,7 +207,7 @@ class MySQLSink(GuardedSink):
             raise self._failure(error, doing) from None
 
     def _shapes(self, connection: Connection, facts: ServerFacts) -> tuple[list[places.AnyShape], dict[str, str]]:
-        """Of the views that can have a table; why the others cannot."""
+        """The shapes of the views that can have a table; by view, why others cannot."""
         names = [name for view in self._views.values() for name in places.table_names(view)]
         present = present_tables(connection, facts, self._database, names)
         shapes: list[places.AnyShape] = []
@@ -235,7 +243,7 @@ class MySQLSink(GuardedSink):
         raise AssertionError("unreachable")
 
     def push(self, writes: Sequence[ViewWrites]) -> None:
-        """All in one flight, its COMMIT too. Whoever is in a deadlock with this writes the same rows."""
+        """Send all in one flight, with its COMMIT. In a deadlock, the other writer writes the same rows."""
         connection = self.connection
         try:
             for of_view in writes:
@@ -250,10 +258,10 @@ class MySQLSink(GuardedSink):
             self._roll_back()
 
     def write_again(self, writes: Sequence[ViewWrites]) -> list[Parked]:
-        """Blocks of rows that are there as they would be written get their version, and the others are upserted.
+        """Set the version of blocks of rows that are stored as they would be written, and upsert the other blocks.
 
-        Behind all blocks, so not in the order of keys: a row that is missing here, and comes by another writer at the
-        same time, may end in a deadlock. Whoever is rolled back writes in the usual way.
+        The upserts come last, so not in the order of keys: a missing row that another writer brings at the same time
+        may end in a deadlock. A writer that is rolled back writes in the usual way.
         """
         connection = self.connection
         if not _is_in_transaction(connection):  # what cannot be finished is rolled back as a whole
@@ -265,7 +273,7 @@ class MySQLSink(GuardedSink):
 
     def _apply_again(self, connection: Connection, writes: Sequence[ViewWrites]) -> list[Parked]:
         letters: list[Parked] = []
-        for of_view in sorted(writes, key=lambda one: one.view):
+        for of_view in sorted(writes, key=_BY_VIEW):
             unchanged, items = self._unchanged.get(of_view.view), sorted(of_view.writes.items())
             left = items if unchanged is None else unchanged.left(connection, items)
             letters += self._apply(connection, [ViewWrites(of_view.view, dict(left))], None) if left else []
@@ -296,17 +304,17 @@ class MySQLSink(GuardedSink):
                 return
             after = last[0]
 
-    def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
-        """In the open transaction: `save` commits it with what is written next."""
+    def take_away(self, view: str, held: Mapping[Key, Held]) -> None:
+        """Delete rows in the open transaction, which `save` commits with the rows that are written next."""
         bound, connection = self._views[view], self.connection
         first, *behind = (quote(self._database, name) for name in places.table_names(bound))
         try:
             with connection.cursor() as cursor:
-                for key, held in found.items():
-                    if held.mark is None:  # nothing is there, and MySQL remembers nothing
+                for key, seen in held.items():
+                    if seen.mark is None:  # nothing is there, and MySQL remembers nothing
                         continue
                     of_key = equals(bound.key, key)
-                    if cursor.execute(f"DELETE FROM {first} WHERE {of_key} AND {VERSION} = {held.mark:d}"):
+                    if cursor.execute(f"DELETE FROM {first} WHERE {of_key} AND {VERSION} = {seen.mark:d}"):
                         for table in behind:
                             cursor.execute(f"DELETE FROM {table} WHERE {of_key}")
         except pymysql.err.MySQLError as error:
@@ -338,7 +346,7 @@ class MySQLSink(GuardedSink):
         upto: Position | None,
         meanwhile: Meanwhile = nothing,
     ) -> list[Parked]:
-        """All statements in one flight, each made while the server executes those before it."""
+        """Send all statements in one flight; each is packed while the server executes those before it."""
         # Preparing waits for an answer, so it comes before the flight.
         update = None if self._offset is None or upto is None else self._offset.update(connection, upto)
         for of_view in writes:
@@ -350,21 +358,24 @@ class MySQLSink(GuardedSink):
         flight.flush()
         meanwhile()
         answers = _landed(flight)
-        apart += [one for one, answer in zip(flown, answers, strict=False) if not isinstance(answer, int)]
+        apart += [block for block, answer in zip(flown, answers, strict=False) if not isinstance(answer, int)]
         letters: list[Parked] = []
         for upsert, items in apart:
             letters += self._one_by_one(connection, upsert, items)
-        if update is not None and upto is not None:
-            found = answers[-1]
-            assert isinstance(found, int), "no row error is about an offset"
-            self.committed_upto, self._moved = None, (upto, found)
+        if update is not None:
+            self._note_moved(upto, answers[-1])
         return letters
 
+    def _note_moved(self, upto: Position | None, changed: int | pymysql.err.MySQLError) -> None:
+        assert upto is not None
+        assert isinstance(changed, int), "no row error is about an offset"
+        self.committed_upto, self._moved = None, (upto, changed)
+
     def _sent(self, flight: Flight, writes: Sequence[ViewWrites]) -> tuple[list[_Block], list[_Block]]:
-        """The blocks of rows that were sent, in their order, and those that no statement can hold as they are."""
+        """Send the blocks of rows; returns them in their order, and blocks that no statement can hold as they are."""
         flown, apart = [], []
         # One order of views and keys for every writer, so that two of them wait instead of deadlocking.
-        for of_view in sorted(writes, key=lambda one: one.view):
+        for of_view in sorted(writes, key=_BY_VIEW):
             upsert = self._upserts[of_view.view]
             for items, execution in upsert.executions(sorted(of_view.writes.items())):
                 if execution is None or len(execution) > self._max_statement:
@@ -375,7 +386,7 @@ class MySQLSink(GuardedSink):
         return flown, apart
 
     def _one_by_one(self, connection: Connection, upsert: Upsert, items: list[Item]) -> Iterator[Parked]:
-        """Rows of a statement that was too long, or failed: each by itself, and those that MySQL refuses.
+        """Write the rows of a statement that was too long or failed one by one; yields those that MySQL refuses.
 
         InnoDB takes a failed statement back as a whole and keeps the transaction, so no savepoint is needed.
         """
@@ -411,7 +422,7 @@ class MySQLSink(GuardedSink):
             raise self._failure(error, "reading an index table") from None
 
     def _failure(self, error: pymysql.err.MySQLError, doing: str) -> ViewtailError:
-        """Roll back, and the error of viewtail's tree. The server's text stays out: it may hold values."""
+        """Roll back; returns the error of viewtail's tree. The server's text stays out: it may hold values."""
         number = number_of(error)
         said = f"MySQL index tables: {doing} failed with error {number}"
         if number in _KEEPS_CONNECTION:
@@ -441,7 +452,7 @@ class MySQLSink(GuardedSink):
 
 
 def _landed(flight: Flight) -> list[int | pymysql.err.MySQLError]:
-    """The answers of a flight, errors of single rows among them; raises the first error that is another."""
+    """The answers of a flight, errors of single rows among them; raises the first error of another kind."""
     answers = flight.land()
     for answer in answers:
         # Taken to the end first: what came behind it was executed too, and is rolled back with it.
@@ -457,8 +468,8 @@ def _is_in_transaction(connection: Connection) -> bool:
 
 def _what(error: pymysql.err.MySQLError) -> str:
     """The column that the server names; the rest of its text may quote the value."""
-    found = _COLUMN.search(str(error.args[1])) if len(error.args) > 1 else None
-    return f", column {found[1]}" if found else ""
+    match = _COLUMN.search(str(error.args[1])) if len(error.args) > 1 else None
+    return f", column {match[1]}" if match else ""
 
 
 _TEMPORARY_WORDS = {

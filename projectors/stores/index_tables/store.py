@@ -146,9 +146,8 @@ class IndexTablesStore(Store):
 
     def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
         """Its value columns may be others by now; those that the table of the entity has can be read."""
-        from projectors.stores.index_tables.computed import value_column
         from projectors.stores.index_tables.places import rows_of
-        from projectors.stores.index_tables.reading import present_columns
+        from projectors.stores.index_tables.reading import present_columns, present_values
         from projectors.stores.index_tables.table import VERSION
 
         rows = rows_of(view)
@@ -158,14 +157,7 @@ class IndexTablesStore(Store):
             return None
         if rows is not view:
             return view if view.values[0].name in present else None
-        keys = {column.name for column in view.key}
-        of_table = {} if view.view.computed else {column.name: column for column in view.table.columns}
-        found = [
-            of_table.get(name) or value_column(name, declared) or view.table.column(name)
-            for name, declared in present.items()
-            if name not in keys and name != VERSION
-        ]
-        values = tuple(column for column in found if column is not None)
+        values = tuple(present_values(view, present))
         return replace(view, values=values) if values else None
 
     def content(self, view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:

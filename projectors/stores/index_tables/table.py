@@ -235,7 +235,7 @@ class IndexTableShape:
         return self._alter(present)
 
     def _alter(self, present: PresentTable) -> list[str]:
-        wanted = {definition.name for definition in self.columns}
+        wanted = [definition.name for definition in self.columns]
         parts = [f"DROP COLUMN {quote(name)}" for name in present.columns if name not in wanted]
         for definition in (*self._key, *self._values):
             shape = present.columns.get(definition.name)
@@ -243,10 +243,15 @@ class IndexTableShape:
                 parts.append(f"ADD COLUMN {definition.ddl} AFTER {quote(self.key_names[-1])}")
             elif shape != definition.shape:
                 parts.append(f"MODIFY COLUMN {definition.ddl}")
-        if self._indexed and present.indexes.get(INDEX) != tuple(definition.name for definition in self._indexed):
-            parts += [f"DROP INDEX {quote(INDEX)}"] if INDEX in present.indexes else []
-            parts.append(f"ADD {self._index()}")
+        parts += self._index_changes(present)
         return [f"ALTER TABLE {self.table} " + ", ".join(parts)] if parts else []
+
+    def _index_changes(self, present: PresentTable) -> list[str]:
+        wanted = tuple(definition.name for definition in self._indexed)
+        if not wanted or present.indexes.get(INDEX) == wanted:
+            return []
+        former = [f"DROP INDEX {quote(INDEX)}"] if INDEX in present.indexes else []
+        return [*former, f"ADD {self._index()}"]
 
     def _failure(self, error: pymysql.err.MySQLError) -> Exception | None:
         number = number_of(error)

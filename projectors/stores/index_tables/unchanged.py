@@ -9,7 +9,7 @@ The server changes one block and reads the one after the next, while the next is
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from collections.abc import Iterator
 from operator import add, itemgetter, lt
 from typing import NamedTuple
 
@@ -44,11 +44,37 @@ class _Block(NamedTuple):
     rows: Fetch
 
 
-class _Found(NamedTuple):
+class _Same(NamedTuple):
     """The result for a block whose stored rows equal its items."""
 
     older: int  # how many rows have an older version
     version: int  # the version that these rows get
+
+
+class _Raising:
+    """The UPDATE under way, at most one: it sets the version of the rows of a block that have an older one."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._flight = Flight(connection)
+        self._older = 0
+
+    def send(self, statement: str, older: int) -> None:
+        """Send the UPDATE, which must change `older` rows."""
+        self._flight.send(statement.encode())
+        self._flight.flush()
+        self._older = older
+
+    def land(self) -> list[int | pymysql.err.MySQLError]:
+        """Read the answer, if one is pending."""
+        return self._flight.land()
+
+    def check(self, changed: list[int | pymysql.err.MySQLError]) -> None:
+        """Raise the error in an answer, or ChangedMeanwhileError if another number of rows changed."""
+        for count in changed:
+            if isinstance(count, pymysql.err.MySQLError):
+                raise count
+            if count != self._older:
+                raise ChangedMeanwhileError
 
 
 class Unchanged:
@@ -70,38 +96,49 @@ class Unchanged:
         Items without values are always returned: nothing tells their rows from tombstones of other keys in the range.
         Raises ChangedMeanwhileError, pymysql's errors and those of `Fetch`: the caller then rolls back. No answer is
         pending at that point."""
-        wanted, left = items, list[Item]()
-        values = [item[1][1] for item in items]
-        if any(nothing in values for nothing in self._nothing):
-            wanted = [item for item in items if item[1][1] not in self._nothing]
-            left = [item for item in items if item[1][1] in self._nothing]
+        wanted, left = self._by_values(items)
         blocks = [self._block(connection, wanted[at : at + ROWS_A_LOOK]) for at in range(0, len(wanted), ROWS_A_LOOK)]
-        looked_at = misses = older = 0
-        update = Flight(connection)  # the UPDATE of the previous block, if it has `older` rows
-        for following in blocks[:1]:
-            following.rows.send()
-            following.rows.receive()
-        for block, following in zip_longest(blocks, blocks[1:]):
-            if following is not None:
-                following.rows.send()
-            try:
-                same = self._found(block)
-            finally:  # no answer stays pending, whatever is raised
-                changed = update.land()
-                if following is not None:
-                    following.rows.receive()
-            _check(changed, older)
-            older = 0 if same is None else same.older
-            if same is not None and older:
-                update.send(self._raising(block, same.version).encode())
-                update.flush()
+        raising = _Raising(connection)
+        looked_at = misses = 0
+        for block, same in self._compared(blocks, raising):
             looked_at += len(block.items)
-            left += block.items if same is None else ()
-            misses = misses + 1 if same is None else 0
-            if misses == MOST_MISSES:
-                break
-        _check(update.land(), older)
+            if same is None:
+                left += block.items
+                misses += 1
+                if misses == MOST_MISSES:
+                    break
+                continue
+            misses = 0
+            if same.older:
+                raising.send(self._raising(block, same.version), same.older)
+        raising.check(raising.land())
         return [*left, *wanted[looked_at:]]
+
+    def _by_values(self, items: list[Item]) -> tuple[list[Item], list[Item]]:
+        """The items with values, and those without."""
+        values = [item[1][1] for item in items]
+        if not any(nothing in values for nothing in self._nothing):
+            return items, []
+        wanted = [item for item in items if item[1][1] not in self._nothing]
+        return wanted, [item for item in items if item[1][1] in self._nothing]
+
+    def _compared(self, blocks: list[_Block], raising: _Raising) -> Iterator[tuple[_Block, _Same | None]]:
+        """Yield each block with its result. The next block is read, and the former one changed, meanwhile."""
+        for first in blocks[:1]:
+            first.rows.send()
+            first.rows.receive()
+        for number, block in enumerate(blocks, 1):
+            following = blocks[number : number + 1]
+            for other in following:
+                other.rows.send()
+            try:
+                same = self._same(block)
+            finally:  # no answer stays pending, whatever is raised
+                changed = raising.land()
+                for other in following:
+                    other.rows.receive()
+            raising.check(changed)
+            yield block, same
 
     def _block(self, connection: Connection, items: list[Item]) -> _Block:
         where = within(self._key, items[0][0], items[-1][0])
@@ -110,7 +147,7 @@ class Unchanged:
         limit = f"{self._order} LIMIT {len(items) * 2} FOR UPDATE"
         return _Block(items, where, Fetch(connection, f"{self._select} WHERE {where} {limit}", self._columns))
 
-    def _found(self, block: _Block) -> _Found | None:
+    def _same(self, block: _Block) -> _Same | None:
         """Compare a block with its stored rows; None unless the rows of the range are exactly these."""
         keys, writes = zip(*block.items, strict=True)
         versions, values = zip(*writes, strict=True)
@@ -122,18 +159,9 @@ class Unchanged:
         older: int = sum(map(lt, map(_version, rows), versions))
         if older and len(set(versions)) > 1:  # the view has a version column, so one UPDATE cannot set the versions
             return None
-        return _Found(older, versions[0])
+        return _Same(older, versions[0])
 
     def _raising(self, block: _Block, version: int) -> str:
         """The statement that sets the version of the block's rows."""
         set_ = f"SET {VERSION} = {version:d} WHERE {block.where} AND {self._shown} AND {VERSION} < {version:d}"
         return f"UPDATE {self._table} {set_}"
-
-
-def _check(changed: list[int | pymysql.err.MySQLError], older: int) -> None:
-    """Check the answer of at most one UPDATE, which had to change `older` rows."""
-    for count in changed:
-        if isinstance(count, pymysql.err.MySQLError):
-            raise count
-        if count != older:
-            raise ChangedMeanwhileError

@@ -15,9 +15,8 @@ from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import COMPARE
 from projectors.stores.redis.sink import BYTES_A_SCRIPT, ROWS_A_SCRIPT, SCRIPTS_UNDER_WAY
-from projectors.stores.redis.unanswered import UNREACHABLE, no_answer
+from projectors.stores.redis.unanswered import reading
 from projectors.views import BoundView
-from viewtail.changes.errors import StoreError
 from viewtail.changes.writes import Key
 
 
@@ -31,19 +30,12 @@ class Comparing:
 
     def differing(self, items: Sequence[Item]) -> list[Key]:
         """The keys of items that are stored differently, or that Redis cannot compare."""
-        try:
+        with reading(self._client, self._label, "compare"):
             try:
                 return self._differing(items)
             except exceptions.NoScriptError:
                 self._client.script_load(COMPARE)
                 return self._differing(items)
-        except UNREACHABLE as error:
-            raise no_answer(self._client, error) from None
-        except exceptions.RedisError as error:
-            raise StoreError(
-                f"view {self._label}: Redis refuses to compare it: {type(error).__name__}. Check user, password and "
-                "permissions (ACL) of viewtail in Redis"
-            ) from None
 
     def _differing(self, items: Sequence[Item]) -> list[Key]:
         differing: list[Key] = []

@@ -56,12 +56,7 @@ class RedisKeys:
         self._name = view.view.name
         self._label = f"{type(view.view).__name__}({view.view.name!r})"
         self._columns = self._columns_of(view)
-        self._names = ", ".join(f"{{{column.name}}}" for column in self._columns)
-        if isinstance(view.view, RedisHash | RedisJson) and VERSION in (column.name for column in view.values):
-            raise self._wrong(
-                f"column {VERSION} has the name under which viewtail keeps its version; leave it out, or show it "
-                "through a generated column of another name"
-            )
+        self._check_names(view)
         template = self._template_of(view)
         declared = _default(view) if template is None else self._parsed(template)
         self.has_generation = any(column is _NUMBER for _, column in declared)
@@ -76,11 +71,8 @@ class RedisKeys:
         # The suffix of the keys of a copy that readers do not see.
         is_apart = view.is_beside and not self.has_generation and not self._is_shared
         self._beside = f"}}:{view.copy}" if is_apart else ""
-        is_integer = [column.kind for column in self._columns] == [Kind.INTEGER]
-        self._integer = integer_parser(self._columns[0]) if is_integer else None
-        names: dict[str, Any] = {}
-        parameters = ", ".join(f"k{at}" for at in range(len(self._columns)))
-        self._redis_key: Callable[..., str] = eval(f"lambda {parameters}: {self.expression(names)}", names)
+        self._integer = _integer_of(self._columns)
+        self._redis_key = self._compiled()
 
     @staticmethod
     def _columns_of(view: BoundView) -> tuple[Column, ...]:
@@ -135,6 +127,12 @@ class RedisKeys:
         if self._beside:
             shown = ["'{'", *shown, repr(self._beside)]
         return " + ".join(shown)
+
+    def _compiled(self) -> Callable[..., str]:
+        names: dict[str, Any] = {}
+        parameters = ", ".join(f"k{at}" for at in range(len(self._columns)))
+        redis_key: Callable[..., str] = eval(f"lambda {parameters}: {self.expression(names)}", names)
+        return redis_key
 
     def redis_key(self, key: Key) -> str:
         return self._redis_key(*key)
@@ -206,6 +204,18 @@ class RedisKeys:
             if name is not None and (form or conversion or name not in by_name):
                 raise self._wrong(f"{wrong}: {{{name}}} is not one of the key columns {self._names}")
         return [(text, by_name.get(name or "")) for text, name, *_ in parsed]
+
+    @property
+    def _names(self) -> str:
+        """The columns that a template names, for people."""
+        return ", ".join(f"{{{column.name}}}" for column in self._columns)
+
+    def _check_names(self, view: BoundView) -> None:
+        if isinstance(view.view, RedisHash | RedisJson) and VERSION in (column.name for column in view.values):
+            raise self._wrong(
+                f"column {VERSION} has the name under which viewtail keeps its version; leave it out, or show it "
+                "through a generated column of another name"
+            )
 
     def _wrong(self, why: str) -> DeclarationError:
         return DeclarationError(f"{self._label}: {why}")
@@ -288,6 +298,11 @@ def _default(view: BoundView) -> list[Part]:
     has_generation = isinstance(view.view, RedisSet) and view.view.has_generation
     columns = [*([_NUMBER] if has_generation else []), *view.key]
     return [(":" if at else f"{view.view.name}:", column) for at, column in enumerate(columns)]
+
+
+def _integer_of(columns: Sequence[Column]) -> Callable[[str], Key | None] | None:
+    """The parser of a key that is one integer; None for other keys."""
+    return integer_parser(columns[0]) if [column.kind for column in columns] == [Kind.INTEGER] else None
 
 
 def _numbered(parts: Sequence[Part], copy: int) -> list[Part]:

@@ -10,27 +10,26 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from operator import itemgetter
 from typing import Any
 
-from redis import Redis, exceptions
+from redis import Redis
 
 from projectors.stores.leaving import Found, Holds, Leftover, Place, Retired, Trace, Traces
-from projectors.stores.owners import Claimant
+from projectors.stores.owners import NOBODY, Claimant
 from projectors.stores.redis import owners
 from projectors.stores.redis.keys import RedisKeys, SetKeys, glob_of, leading, pattern_of, shapes_meet
 from projectors.stores.redis.moving import mark_of
+from projectors.stores.redis.script import VERSION_IN
 from projectors.stores.redis.set_packing import set_type
 from projectors.stores.redis.set_script import COMMON
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
-from projectors.stores.redis.unanswered import server_of
+from projectors.stores.redis.unanswered import asking
 from projectors.stores.redis.views import RedisHash, RedisSet
 from projectors.views import BoundView
 from viewtail.changes.copy_ids import copy_id
 from viewtail.changes.counting import counted
-from viewtail.changes.errors import StoreError, StoreUnavailableError
 from viewtail.changes.rendering import key_renderer
 from viewtail.changes.writes import Key
 
@@ -39,19 +38,9 @@ _LOOK_EVERY_S = 1.0  # whether somebody else takes keys over while they are drop
 HASH, JSON, MEMBER, TOMBSTONE = "hash", "json", "member", "tombstone"
 
 # ARGV: for each key what it should hold. Returns for each key its version where viewtail wrote that, else ''.
-_LOOK = """
-local function version_in(key, kind)
-  local found
-  if kind == 'hash' or kind == 'member' then
-    found = redis.pcall('HGET', key, '_version')
-  elseif kind == 'json' then
-    found = redis.pcall('GETRANGE', key, 0, 31)
-    found = type(found) == 'string' and string.match(found, '^{"_version":"(%d+)$')
-  else
-    found = redis.pcall('GET', key)
-  end
-  return type(found) == 'string' and #found == 19 and string.match(found, '^%d+$')
-end
+_LOOK = (
+    VERSION_IN
+    + """
 local answers = {}
 for number, key in ipairs(KEYS) do
   local version = version_in(key, ARGV[number])
@@ -60,6 +49,7 @@ for number, key in ipairs(KEYS) do
 end
 return answers
 """
+)
 _DROP = _LOOK.replace("--step", "if version then redis.call('UNLINK', key) end")
 # Of a set's entities: the member that its key names leaves its set in the same step.
 _LEAVE = COMMON + _LOOK.replace(
@@ -70,7 +60,7 @@ _LEAVE = COMMON + _LOOK.replace(
 class RedisLeftover(Leftover):
     """Keys and tombstones of one view and its copies, in all shapes that its keys ever had."""
 
-    def __init__(self, client: Redis, retired: Retired, database: str, claimant: Claimant | None = None) -> None:
+    def __init__(self, client: Redis, retired: Retired, database: str, claimant: Claimant = NOBODY) -> None:
         """`database`: of the deployment's own tables. `claimant`: whose keys are dropped, and nobody else's."""
         self._client, self._retired, self._claimant = client, retired, claimant
         self._view = f"redis:{retired.name}"
@@ -110,7 +100,7 @@ class RedisLeftover(Leftover):
 
     def _taken(self) -> dict[str, str]:
         """By shape of entities' keys, why those are not this deployment's."""
-        with _mapped(self._client, "looking whose keys are"):
+        with asking(self._client, "looking whose keys are"):
             noted = owners.read(self._client.execute_command)
         whys = [
             (place["shape"], noted.why_not_dropped(self._claimant, self._view, owners.shapes_in(place)))
@@ -145,11 +135,11 @@ class RedisLeftover(Leftover):
                 looked_at = time.monotonic()
             went_on(sum(map(bool, self._ask(script, names, kind))))
         for name in chain(*self._beside(self._taken())):
-            with _mapped(self._client, "dropping a key"):
+            with asking(self._client, "dropping a key"):
                 self._client.delete(name)
 
     def _is_there(self, name: str) -> bool:
-        with _mapped(self._client, "looking at keys"):
+        with asking(self._client, "looking at keys"):
             return bool(self._client.exists(name))
 
     def close(self) -> None:
@@ -189,7 +179,7 @@ class RedisLeftover(Leftover):
     def _scan(self, match: str) -> Iterator[list[bytes]]:
         cursor: Any = 0
         while True:
-            with _mapped(self._client, "scanning"):
+            with asking(self._client, "scanning"):
                 answer: Any = self._client.scan(cursor, match=match, count=KEYS_A_SCAN)
             cursor, names = answer
             if names:
@@ -198,7 +188,7 @@ class RedisLeftover(Leftover):
                 return
 
     def _ask(self, script: str, names: Sequence[bytes], kind: str) -> list[Any]:
-        with _mapped(self._client, "looking at keys"):
+        with asking(self._client, "looking at keys"):
             found: Any = self._client.eval(script, len(names), *names, *([kind] * len(names)))
             return list(found)
 
@@ -232,7 +222,7 @@ class RedisTraces(Traces):
 
     def of(self, key: Key) -> list[Trace]:
         name, side = self._keys.names(key)
-        with _mapped(self._client, "looking at keys"):
+        with asking(self._client, "looking at keys"):
             is_there, has_side = self._client.exists(name), self._client.exists(side)
             answer: Any = self._client.eval(_LOOK, 2, name, side, self._kind, TOMBSTONE)
         written, deleted = map(as_text, answer)
@@ -269,7 +259,7 @@ class _Sets:
     def of(self, key: Key, place: str, version: int | None) -> list[Trace]:
         """A trace for each set that has the entity as a member, or had it when it was looked at before."""
         member = self._member(key)
-        with _mapped(self._client, "looking at sets"):
+        with asking(self._client, "looking at sets"):
             named: Any = self._client.hmget(place, "set", "member") if version is not None else [None, None]
             self._seen |= dict.fromkeys(name for name in self._all() if self._has(name, member))
             holding = {name for name in self._seen if self._has(name, member)}
@@ -306,18 +296,3 @@ def place_of(view: BoundView) -> Place:
     if isinstance(view.view, RedisSet):
         place |= {"sets": SetKeys(view).shape, "type": set_type(view)}
     return place
-
-
-@contextmanager
-def _mapped(client: Redis, doing: str) -> Iterator[None]:
-    try:
-        yield
-    except (exceptions.AuthenticationError, exceptions.NoPermissionError) as error:
-        raise StoreError(
-            f"{server_of(client)}: {doing} is not allowed ({type(error).__name__}). "
-            "Check user, password and permissions (ACL)"
-        ) from None
-    except (exceptions.RedisError, OSError) as error:
-        raise StoreUnavailableError(
-            f"{server_of(client)}: {doing} failed ({type(error).__name__}). Run the command again when Redis answers"
-        ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from projectors.stores.redis.keys import SetKeys
@@ -19,6 +20,14 @@ class Membership(NamedTuple):
     set: str
     member: str
     score: str | None  # as text; None in a set that has none
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """The sets that contain one entity although the entity's own key does not name them."""
+
+    member: bytes
+    sets: tuple[bytes, ...]
 
 
 class Memberships:

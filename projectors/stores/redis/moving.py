@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from projectors.stores import takes_equal_versions
 from projectors.stores.redis.keys import RedisKeys
+from projectors.stores.redis.script import VERSION_IN
 from projectors.stores.redis.set_packing import set_type
 from projectors.stores.redis.set_script import COMMON
 from projectors.stores.redis.views import RedisHash, RedisSet
@@ -32,22 +33,12 @@ DONE_FOR_S = 86_400  # no writer runs so long without learning of it
 # 'hash', 'json', or 'set' and 'zset' for the places of entities that are in sets. ARGV[2]: the version of the tombstone
 # for an entity that only the former copy has; '' if rows have versions of their own, and a delete is one above.
 # ARGV[3]: the id of this move. A key that viewtail did not write stays where it is.
-_MOVE = r"""
+_MOVE = (
+    VERSION_IN
+    + r"""
 local none = string.rep('0', 19)
 local mark = call('GET', KEYS[1])
 if mark and mark ~= ARGV[3] then return {} end
-
-local function version_of(key)
-  local stored
-  if ARGV[1] ~= 'json' then
-    stored = pcall('HGET', key, '_version')
-  else
-    stored = pcall('GETRANGE', key, 0, 31)
-  end
-  if type(stored) ~= 'string' then return nil end
-  stored = string.match(stored, ARGV[1] ~= 'json' and '^(%d+)$' or '^{"_version":"(%d+)$')
-  return stored and #stored == 19 and stored or nil
-end
 
 -- One above an even version of 19 digits.
 local function above(version)
@@ -59,7 +50,7 @@ for at = 2, #KEYS, 6 do
   local old_row, old_tombstone = KEYS[at + 4], KEYS[at + 5]
   local has_row = call('EXISTS', row) == 1
   if call('EXISTS', new_row, new_tombstone) > 0 then
-    if has_row and not version_of(row) then
+    if has_row and not version_in(row, ARGV[1]) then
       call('DEL', new_row, new_tombstone)
     else
       call('DEL', old_row, old_tombstone)
@@ -80,7 +71,7 @@ for at = 2, #KEYS, 6 do
     end
   elseif call('EXISTS', old_row, old_tombstone) == 0 then
     if has_row then
-      local version = version_of(row)
+      local version = version_in(row, ARGV[1])
       if version then
         put_aside(row, old_row)
         call('SET', tombstone, ARGV[2] ~= '' and ARGV[2] or above(version))
@@ -97,6 +88,7 @@ for at = 2, #KEYS, 6 do
 end
 return {}
 """
+)
 MOVE_ROWS = (
     """
 local call, pcall = redis.call, redis.pcall

@@ -1,15 +1,15 @@
-"""Whose the keys of each view are: one hash in each Redis database, of all deployments that write there.
+"""The owners of the keys of views: one hash in each Redis database, of all deployments that write there.
 
 A field is a view of a deployment, its value the owner with the shapes of the view's keys: two views of other names may
-have templates whose keys meet. Another field is the name under which a deployment keeps its witnesses, where that is
-plainly the name of its database: a second deployment whose database is called the same has another one. A counter
-makes a change one step: whoever read before another's change reads again.
+have templates whose keys meet. Another field is the name under which a deployment keeps its witnesses, if that is just
+the name of its database: a second deployment whose database is called the same has another one. A counter makes a
+change one step: a process that read before another's change reads again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -42,7 +42,7 @@ Ask = Callable[..., Any]  # a command and its arguments; answers as bytes
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One field."""
+    """The value of one field."""
 
     owner: PlaceOwner
     shapes: tuple[str, ...] = ()  # of a view's keys
@@ -50,90 +50,103 @@ class Kept:
 
     def meets(self, shapes: Iterable[str]) -> bool:
         """Whether some key could be this view's and have one of these shapes."""
-        return any(shapes_meet(mine, one) for mine in self.shapes for one in shapes)
+        return any(shapes_meet(mine, theirs) for mine in self.shapes for theirs in shapes)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Fields to set, and fields to remove unless they are set."""
+
+    kept: dict[str, Kept] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """What the hash says."""
+    """The content of the hash."""
 
     changes: bytes = b"0"
     kept: Mapping[str, Kept] = field(default_factory=dict)  # by field
 
-    def others(self, claimant: Claimant | None, shapes: Sequence[str]) -> dict[str, Kept]:
-        """By field, the views of other deployments whose keys could be of these shapes."""
+    def others(self, claimant: Claimant, shapes: Sequence[str]) -> dict[str, PlaceOwner]:
+        """The owners of other deployments' views whose keys could be of these shapes, by field."""
         return {
-            name: one
-            for name, one in self.kept.items()
-            if not one.is_released and not (claimant and claimant.is_owner(one.owner)) and one.meets(shapes)
+            name: kept.owner
+            for name, kept in self.kept.items()
+            if not kept.is_released and not claimant.is_owner(kept.owner) and kept.meets(shapes)
         }
 
-    def own(self, claimant: Claimant | None, view: str) -> Kept | None:
-        """What is noted of the view as this deployment's."""
-        one = None if claimant is None else self.kept.get(view_field(claimant, view))
-        return None if one is None or one.is_released else one
+    def own(self, claimant: Claimant, view: str) -> Kept | None:
+        """The field of the view as this deployment's."""
+        kept = self.kept.get(view_field(claimant, view))
+        return None if kept is None or kept.is_released else kept
 
     def released(self, shapes: Sequence[str]) -> list[str]:
         """The fields of views that were given up, and whose keys could be of these shapes."""
-        return [name for name, one in self.kept.items() if one.is_released and one.meets(shapes)]
+        return [name for name, kept in self.kept.items() if kept.is_released and kept.meets(shapes)]
 
-    def refusal(
-        self, claimant: Claimant | None, view: str, shapes: Sequence[str], holds: Callable[[], bool]
-    ) -> str | None:
-        """Why the claimant does not get the keys of these shapes; None: it does."""
-        found = [one.owner for one in self.others(claimant, shapes).values()]
-        is_own = self._is_own(claimant, view, shapes)
-        return refusal(view, place_of(shapes), MEND, claimant=claimant, owners=found, is_released=is_own, holds=holds)
-
-    def why_not_dropped(self, claimant: Claimant | None, view: str, shapes: Sequence[str]) -> str | None:
-        """Why keys of these shapes stay when the view is forgotten; None: they are this deployment's."""
-        found = [one.owner for one in self.others(claimant, shapes).values()]
-        is_own = self._is_own(claimant, view, shapes)
-        return why_not_dropped(view, claimant=claimant, owners=found, is_released=is_own)
-
-    def _is_own(self, claimant: Claimant | None, view: str, shapes: Sequence[str]) -> bool:
-        """Whether a view of this deployment has such keys, or had them: this one, or one of a former name."""
-        own = self.own(claimant, view)
-        return own is not None or any(
-            claimant is not None and claimant.is_owner(one.owner) and one.meets(shapes) for one in self.kept.values()
+    def refusal(self, claimant: Claimant, view: str, shapes: Sequence[str], holds: Callable[[], bool]) -> str | None:
+        """The reason why the claimant does not get the keys of these shapes; None if it does."""
+        return refusal(
+            view, place_of(shapes), MEND, claimant=claimant, **self._whose(claimant, view, shapes), holds=holds
         )
+
+    def why_not_dropped(self, claimant: Claimant, view: str, shapes: Sequence[str]) -> str | None:
+        """The reason why such keys stay when the view is forgotten; None if they are this deployment's."""
+        return why_not_dropped(view, claimant=claimant, **self._whose(claimant, view, shapes))
+
+    def _whose(self, claimant: Claimant, view: str, shapes: Sequence[str]) -> dict[str, Any]:
+        """The other owners, and whether a view of this deployment has or had such keys: this one, or one of a former
+        name."""
+        had = any(claimant.is_owner(kept.owner) and kept.meets(shapes) for kept in self.kept.values())
+        is_own = had or self.own(claimant, view) is not None
+        return {"owners": list(self.others(claimant, shapes).values()), "is_released": is_own}
 
 
 def view_field(claimant: Claimant, view: str) -> str:
-    """Of a deployment's view."""
+    """The field of a deployment's view."""
     return f"view:{claimant.id}:{view}"
 
 
 def name_field(database: str) -> str:
-    """Of who calls its witnesses by the plain name of its database."""
+    """The field of the deployment that calls its witnesses by the plain name of its database."""
     return f"name:{database}"
 
 
 def read(ask: Ask) -> Owners:
-    """What is noted now."""
+    """Read the hash."""
     answer = ask("EVAL", _READ, 1, OWNERS)
     fields = {bytes(name): bytes(value) for name, value in zip(answer[::2], answer[1::2], strict=True)}
     changes = fields.pop(_COUNTER.encode(), b"0")
-    kept = {name.decode(errors="replace"): one for name, value in fields.items() if (one := _kept(value)) is not None}
-    return Owners(changes, kept)
+    by_field = {name.decode(errors="replace"): _kept(value) for name, value in fields.items()}
+    return Owners(changes, {name: kept for name, kept in by_field.items() if kept is not None})
 
 
 def _kept(value: bytes) -> Kept | None:
-    """None for what viewtail did not write."""
+    """The parsed value of a field; None if viewtail did not write it."""
     try:
-        found = orjson.loads(value)
+        parsed = orjson.loads(value)
     except orjson.JSONDecodeError:
         return None
-    owner = PlaceOwner.of_json(found)
+    owner = PlaceOwner.of_json(parsed)
     if owner is None:
         return None
-    return Kept(owner, tuple(map(str, found.get("shapes", ()))), bool(found.get("is_released")))
+    return Kept(owner, tuple(map(str, parsed.get("shapes", ()))), bool(parsed.get("is_released")))
 
 
-def change(ask: Ask, seen: Owners, kept: Mapping[str, Kept], gone: Iterable[str] = ()) -> bool:
-    """Set and remove these fields, where nobody changed any since `seen` was read; returns whether that was done."""
-    pairs = [part for name, one in kept.items() for part in (name, _text(one))]
-    return bool(ask("EVAL", _CHANGE, 1, OWNERS, seen.changes, len(kept), *pairs, *gone))
+def until_changed(ask: Ask, attempt: Callable[[Owners], Change | None]) -> None:
+    """Make the change that `attempt` derives from the hash, if any. Repeats if somebody else changed the hash first."""
+    for _ in range(ATTEMPTS):
+        seen = read(ask)
+        change = attempt(seen)
+        if change is None:
+            return
+        pairs = [part for name, kept in change.kept.items() for part in (name, _text(kept))]
+        if ask("EVAL", _CHANGE, 1, OWNERS, seen.changes, len(change.kept), *pairs, *change.gone - change.kept.keys()):
+            return
+    raise StoreUnavailableError(
+        f"Redis: the key {OWNERS}, which says whose views are where, changes all the time; {RETRIES}"
+    )
 
 
 def _text(kept: Kept) -> bytes:
@@ -142,7 +155,7 @@ def _text(kept: Kept) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a sink asks for."""
+    """The claim of a sink."""
 
     claimant: Claimant
     views: Mapping[str, Sequence[str]]  # by id, the shapes of its keys
@@ -152,21 +165,23 @@ class Claim:
 
     def made(self, ask: Ask) -> tuple[dict[str, str], str]:
         """Claim what is free. Returns why the other views have no place, by id, and the key of the witness."""
-        for _ in range(ATTEMPTS):
-            seen = read(ask)
-            refused, wanted, gone = self._sorted_out(seen)
+        refused, witness = dict[str, str](), ""
+
+        def attempt(seen: Owners) -> Change | None:
+            nonlocal refused, witness
+            refused, change = self._sorted_out(seen)
             witness, has_plain = self.witness(ask, seen)
             if has_plain and name_field(self.database) not in seen.kept:
-                wanted[name_field(self.database)] = Kept(self.claimant.owner(""))
-            if not wanted or change(ask, seen, wanted, gone - wanted.keys()):
-                return refused, witness
-        raise busy()
+                change.kept[name_field(self.database)] = Kept(self.claimant.owner(""))
+            return change if change.kept else None
 
-    def _sorted_out(self, seen: Owners) -> tuple[dict[str, str], dict[str, Kept], set[str]]:
-        """By view, why it is refused; the fields to set; those of views given up whose keys are claimed now."""
+        until_changed(ask, attempt)
+        return refused, witness
+
+    def _sorted_out(self, seen: Owners) -> tuple[dict[str, str], Change]:
+        """The reasons why views are refused, by id; the claims of the others."""
         refused: dict[str, str] = {}
-        wanted: dict[str, Kept] = {}
-        gone: set[str] = set()
+        change = Change()
         for view, shapes in self.views.items():
             mine = seen.own(self.claimant, view)
             why = seen.refusal(self.claimant, view, shapes, partial(self.holds, view))
@@ -174,9 +189,9 @@ class Claim:
                 refused[view] = why
             elif mine is None or mine.shapes != tuple(shapes):
                 owner = self.claimant.owner(view) if mine is None else mine.owner
-                wanted[view_field(self.claimant, view)] = Kept(owner, tuple(shapes))
-                gone.update(seen.released(shapes))
-        return refused, wanted, gone
+                change.kept[view_field(self.claimant, view)] = Kept(owner, tuple(shapes))
+                change.gone.update(seen.released(shapes))
+        return refused, change
 
     def witness(self, ask: Ask, seen: Owners) -> tuple[str, bool]:
         """The key of the witness, and whether it is the plain one. Nothing is claimed."""
@@ -192,55 +207,27 @@ class Claim:
 
 
 def shapes_in(place: Place) -> list[str]:
-    """As `shapes_of`, of where a view is as viewtail's own tables keep it."""
+    """The same as `shapes_of`, for the place of a view as viewtail's own tables keep it."""
     return [str(place[part]) for part in ("shape", "sets", "pointer") if part in place]
 
 
 def shapes_of(view: BoundView) -> list[str]:
-    """Of all keys that the view has, in whatever copies: of its entities, its sets, and what leads readers to them."""
+    """The shapes of all keys of the view, in all copies: of its entities, its sets, and what leads readers to them."""
     return [shape for keys in keys_of(view) for shape in keys.shapes]
 
 
 def place_of(shapes: Sequence[str]) -> str:
-    """For people: the keys of these shapes."""
+    """The place of keys of these shapes, for people."""
     return f"the place of its Redis keys ({', '.join(shapes)})"
 
 
 MEND = "Give the view here another name or, with key=, a template with another prefix"
 
 
-def still(ask: Ask, claimant: Claimant, views: Sequence[str]) -> list[str]:
-    """Those of these views, which are this deployment's, that it has no more."""
+def lost(ask: Ask, claimant: Claimant, views: Sequence[str]) -> list[str]:
+    """The views that this deployment lost, of these that it had claimed."""
     if not views:
         return []
-    found = ask("HMGET", OWNERS, *(view_field(claimant, view) for view in views))
-    kept = [None if value is None else _kept(value) for value in found]
-    return [view for view, one in zip(views, kept, strict=True) if one is None or one.is_released]
-
-
-def take_over(ask: Ask, claimant: Claimant, view: str, shapes: Sequence[str], taken: str) -> None:
-    """The view's keys are this deployment's from now on, whosever they were."""
-    for _ in range(ATTEMPTS):
-        seen = read(ask)
-        mine = {view_field(claimant, view): Kept(claimant.owner(view, taken), tuple(shapes))}
-        gone = {*seen.others(claimant, shapes), *seen.released(shapes)} - mine.keys()
-        if change(ask, seen, mine, gone):
-            return
-    raise busy()
-
-
-def release(ask: Ask, claimant: Claimant, view: str) -> None:
-    """Nobody has the view's keys any more, unless somebody took them over before."""
-    for _ in range(ATTEMPTS):
-        seen = read(ask)
-        own = seen.own(claimant, view)
-        if own is None or change(ask, seen, {view_field(claimant, view): replace(own, is_released=True)}):
-            return
-    raise busy()
-
-
-def busy() -> StoreUnavailableError:
-    """Others change it again and again."""
-    return StoreUnavailableError(
-        f"Redis: the key {OWNERS}, which says whose views are where, changes all the time; {RETRIES}"
-    )
+    values = ask("HMGET", OWNERS, *(view_field(claimant, view) for view in views))
+    kept = [None if value is None else _kept(value) for value in values]
+    return [view for view, mine in zip(views, kept, strict=True) if mine is None or mine.is_released]

@@ -15,20 +15,23 @@ from redis import Redis, exceptions
 from projectors.stores import MOST_FOREIGN, UNREADABLE, Held, StoredRow, ViewReader
 from projectors.stores.redis.comparing import Comparing
 from projectors.stores.redis.keys import JSON_HEAD, VERSION, RedisKeys, leading, version_of
-from projectors.stores.redis.packing import redis_text
+from projectors.stores.redis.packing import hash_content, json_content
 from projectors.stores.redis.script import WRONG_TYPE
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
-from projectors.stores.redis.unanswered import UNREACHABLE, no_answer
+from projectors.stores.redis.unanswered import UNREACHABLE, no_answer, reading, refuses
 from projectors.stores.redis.views import RedisHash
 from projectors.views import BoundView
 from viewtail.changes.errors import StoreError
-from viewtail.changes.rendering import json_value
 from viewtail.changes.versions import WIDTH
 from viewtail.changes.writes import Key, Write
 
 _VERSION = re.compile(
     re.escape(JSON_HEAD) + rb"([0-9]{%d})" % WIDTH
 )  # the version in a document, where the guard reads it too
+# What is wrong with an entity's key.
+ANOTHER_TYPE = "its key holds a value of another type"
+NO_VERSION = "it holds no version"
+BURIED = "a tombstone is beside it"
 
 
 class RedisReader(ViewReader):
@@ -39,7 +42,6 @@ class RedisReader(ViewReader):
         self._client = client
         self._keys = RedisKeys(view)
         self._is_hash = isinstance(view.view, RedisHash)
-        self._converts = [json_value(column) for column in view.values]
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
         read = _hash if self._is_hash else orjson.loads
@@ -66,41 +68,30 @@ class RedisReader(ViewReader):
             name, tombstone = self._keys.names(key)
             asked.execute_command(command, name, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
             asked.execute_command("GET", tombstone, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
-        try:
+        with reading(self._client, self.view.id):
             answers = asked.execute(raise_on_error=False)
-        except UNREACHABLE as error:
-            raise no_answer(self._client, error) from None
+        for answer in answers:
+            if isinstance(answer, exceptions.RedisError) and "WRONGTYPE" not in str(answer):
+                raise refuses(self.view.id, answer)
         rows, tombstones = answers[::2], answers[1::2]
         by_key = {key: self._held(row, mark) for key, row, mark in zip(keys, rows, tombstones, strict=True)}
         return {key: held for key, held in by_key.items() if held is not None}
 
     def _held(self, row: Any, tombstone: Any) -> Held | None:
-        for answer in (row, tombstone):
-            if isinstance(answer, exceptions.RedisError) and "WRONGTYPE" not in str(answer):
-                raise StoreError(
-                    f"view {self.view.id}: Redis refuses to read it: {type(answer).__name__}. Check user, password and "
-                    "permissions (ACL) of viewtail in Redis"
-                )
         if isinstance(row, exceptions.RedisError):
-            fault = "its key holds a value of another type"
-            return Held(None, UNREADABLE, fault, mark=WRONG_TYPE, is_foreign=True)
+            return Held(None, UNREADABLE, ANOTHER_TYPE, mark=WRONG_TYPE, is_foreign=True)
         if row is not None and row != {}:
             held = self._of_hash(row) if self._is_hash else self._of_document(row)
             is_beside = tombstone is not None and not held.fault
-            return replace(held, fault="a tombstone is beside it") if is_beside else held
-        if isinstance(tombstone, exceptions.RedisError):
-            return Held(None, None, fault="its tombstone is a value of another type", mark=WRONG_TYPE)
-        if tombstone is None:
-            return None
-        version = version_of(tombstone)
-        return Held(version, None, "" if version is not None else "its tombstone holds no version", tombstone)
+            return replace(held, fault=BURIED) if is_beside else held
+        return held_as_tombstone(WRONG_TYPE if isinstance(tombstone, exceptions.RedisError) else tombstone)
 
     @staticmethod
     def _of_hash(row: dict[Any, Any]) -> Held:
         content = _hash(row)
         mark = content.pop(VERSION, b"")
         version = version_of(mark)
-        fault = "" if version is not None else "it holds no version"
+        fault = "" if version is not None else NO_VERSION
         return Held(version, content, fault, mark, is_foreign=version is None)
 
     @staticmethod
@@ -115,22 +106,13 @@ class RedisReader(ViewReader):
             return Held(None, UNREADABLE, "it is not the JSON that viewtail wrote", mark, is_foreign=is_foreign)
         shown = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         if match is None or match[1].decode() != stored:
-            return Held(None, shown, "it holds no version", mark, is_foreign=is_foreign)
+            return Held(None, shown, NO_VERSION, mark, is_foreign=is_foreign)
         return Held(int(match[1]), shown, mark=mark)
 
     def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
-        if isinstance(values, bytes):
-            return orjson.dumps(orjson.loads(values), option=orjson.OPT_SORT_KEYS)
-        columns = self.view.values
         if self._is_hash:
-            pairs = zip(columns, values, strict=True)
-            fields = {column.name: redis_text(column.kind)(value) for column, value in pairs if value is not None}
-            return {name: value if isinstance(value, bytes) else value.encode() for name, value in fields.items()}
-        document = {
-            column.name: value if value is None or convert is None else convert(value)
-            for column, convert, value in zip(columns, self._converts, values, strict=True)
-        }
-        return orjson.dumps(orjson.loads(orjson.dumps(document)), option=orjson.OPT_SORT_KEYS)
+            return hash_content(self.view, values)
+        return orjson.dumps(json_content(self.view, values), option=orjson.OPT_SORT_KEYS)
 
     def unequal(self, wanted: Mapping[Key, Write]) -> list[Key]:
         """Let Redis compare byte by byte; rows that differ there are read and compared here."""
@@ -166,25 +148,33 @@ class RedisReader(ViewReader):
     def shown_keys(self) -> Iterator[list[Key]]:
         cursor: Any = 0
         while True:
-            try:
+            with reading(self._client, self.view.id):
                 cursor, names = self._client.scan(cursor, match=self._keys.scan_match, count=KEYS_A_SCAN)
-            except exceptions.RedisError as error:
-                raise no_answer(self._client, error) from None
             texts = {text: self._keys.key_of(text) for text in map(as_text, names)}
             yield [key for key in texts.values() if key is not None]
             for text, key in texts.items():
                 if key is None and self._keys.is_like_ours(text):
-                    self._saw_foreign(text)
+                    self._note_foreign(text)
             if not cursor:
                 return
 
-    def _saw_foreign(self, text: str) -> None:
+    def _note_foreign(self, text: str) -> None:
         name = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         if len(self.foreign) < MOST_FOREIGN and name not in self.foreign:  # SCAN may return it twice
             self.foreign.append(name)
 
     def close(self) -> None:
         self._client.close()
+
+
+def held_as_tombstone(mark: bytes | None) -> Held | None:
+    """What a tombstone says; WRONG_TYPE stands for a value of another type, None for no tombstone."""
+    if mark is None:
+        return None
+    if mark == WRONG_TYPE:
+        return Held(None, None, "its tombstone is a value of another type", mark)
+    version = version_of(mark)
+    return Held(version, None, "" if version is not None else "its tombstone holds no version", mark)
 
 
 def _hash(answer: dict[Any, Any]) -> dict[str, Any]:

@@ -127,6 +127,23 @@ end
 return refused
 """
 
+# Precedes scripts that ask `version_in`: the version in a key of that kind ('json', 'tombstone', or any word for a
+# hash), false or nil if viewtail did not write it.
+VERSION_IN = """
+local function version_in(key, kind)
+  local found
+  if kind == 'tombstone' then
+    found = redis.pcall('GET', key)
+  elseif kind == 'json' then
+    found = redis.pcall('GETRANGE', key, 0, 31)
+    found = type(found) == 'string' and string.match(found, '^{"_version":"(%d+)$')
+  else
+    found = redis.pcall('HGET', key, '_version')
+  end
+  return type(found) == 'string' and #found == 19 and string.match(found, '^%d+$')
+end
+"""
+
 # Precedes a guard whose last KEY is the mark of the view's last move (moving.py). While entities are being moved, a
 # writer must move an entity before it writes it; a writer that does not know of the move writes nothing.
 UNLESS_MOVING = r"""

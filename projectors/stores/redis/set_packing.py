@@ -8,8 +8,7 @@ from typing import Any
 
 from projectors.stores import Item, takes_equal_versions
 from projectors.stores.redis.keys import RedisKeys
-from projectors.stores.redis.memberships import Memberships
-from projectors.stores.redis.orphans import Orphans
+from projectors.stores.redis.memberships import Memberships, Orphans
 from projectors.stores.redis.packing import argument
 from projectors.stores.redis.script import UNLESS_MOVING
 from projectors.stores.redis.set_script import EXPEL, MOVE, TAKE_AWAY

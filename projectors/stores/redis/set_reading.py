@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from redis import Redis, exceptions
+from redis import Redis
 
 from projectors.stores import NOTHING_HELD, UNREADABLE, Held, StoredRow, ViewReader
 from projectors.stores.redis.keys import SetKeys, version_of
-from projectors.stores.redis.memberships import Memberships
-from projectors.stores.redis.orphans import Orphans
-from projectors.stores.redis.reading import RedisReader
+from projectors.stores.redis.memberships import Memberships, Orphans
+from projectors.stores.redis.reading import ANOTHER_TYPE, BURIED, NO_VERSION, RedisReader, held_as_tombstone
 from projectors.stores.redis.script import WRONG_TYPE
 from projectors.stores.redis.set_packing import set_type, shown_or_beside
 from projectors.stores.redis.set_script import LOOK, ORPHANS
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
-from projectors.stores.redis.unanswered import UNREACHABLE, no_answer
+from projectors.stores.redis.unanswered import reading
 from projectors.views import BoundView
-from viewtail.changes.errors import MisuseError, StoreError
+from viewtail.changes.errors import MisuseError
 from viewtail.changes.rendering import key_renderer, parse_key
 from viewtail.changes.writes import Key, Write
 
@@ -28,7 +26,7 @@ from viewtail.changes.writes import Key, Write
 class SetReader(RedisReader):
     """Reads a view of sets. Content is the set that an entity is in, its name there, and its score in a sorted set."""
 
-    has_strays = True
+    has_orphans = True
 
     def __init__(self, client: Redis, view: BoundView) -> None:
         super().__init__(client, view)
@@ -48,11 +46,11 @@ class SetReader(RedisReader):
         for start in range(0, len(keys), ROWS_A_SCRIPT):
             some = keys[start : start + ROWS_A_SCRIPT]
             names = [name for key in some for name in self._keys.names(key)]
-            with mapped(self._client, self.view):
+            with reading(self._client, self.view.id):
                 command = ("EVAL", LOOK, len(names), *names, self._type, shown_or_beside(self._keys))
                 answers: Any = self._client.execute_command(*command, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
             for key, answer in zip(some, answers, strict=True):
-                if (held := self._with_orphans(key, self._one(*answer))) is not None:
+                if (held := self._with_orphans(key, self._held_in_place(*answer))) is not None:
                     by_key[key] = held
         return by_key
 
@@ -69,7 +67,7 @@ class SetReader(RedisReader):
         """Go through all sets of the view; members that no entity could be are added to `foreign`."""
         if self._keys.is_shadow:
             return  # the sets belong to the copy that readers see
-        with mapped(self._client, self.view):
+        with reading(self._client, self.view.id):
             for name in self._client.scan_iter(match=self._sets.scan_match, count=KEYS_A_SCAN, _type=self._type):
                 if self._sets.key_of(as_text(name)) is None:
                     continue
@@ -83,29 +81,26 @@ class SetReader(RedisReader):
         if any(value is None for value in values):
             return []
         name = self._sets.redis_key(tuple(values))
-        with mapped(self._client, self.view):
+        with reading(self._client, self.view.id):
             if self._type == "zset":
                 members: Any = self._client.zrange(name, 0, limit - 1)
                 return [key for member in members if (key := self._key_of(as_text(member))) is not None]
             keys = (self._key_of(as_text(member)) for member in self._client.sscan_iter(name, count=KEYS_A_SCAN))
             return sorted({key for key in keys if key is not None})[:limit]
 
-    def _one(self, kind: bytes, version: bytes, set_: bytes, member: bytes, has: Any, mark: bytes) -> Held | None:
-        if kind == b"hash":
-            number = version_of(version)
-            fault = "it holds no version" if number is None else "a tombstone is beside it" if mark != b"" else ""
-            is_in = has not in (b"", "")
-            score = as_text(has) if self._type == "zset" and is_in else None
-            content = _content(as_text(set_), as_text(member), score) if is_in else None
-            return Held(number, content, fault, version, is_foreign=number is None)
-        if kind != b"none":
-            return Held(None, None, "its key holds a value of another type", WRONG_TYPE, is_foreign=True)
-        if mark == b"":
-            return None
-        number = version_of(mark)
-        if mark == WRONG_TYPE:
-            return Held(None, None, "its tombstone is a value of another type", mark)
-        return Held(number, None, "" if number is not None else "its tombstone holds no version", mark)
+    def _held_in_place(
+        self, kind: bytes, version: bytes, set_: bytes, member: bytes, has: Any, mark: bytes
+    ) -> Held | None:
+        if kind == b"none":
+            return held_as_tombstone(mark or None)
+        if kind != b"hash":
+            return Held(None, None, ANOTHER_TYPE, WRONG_TYPE, is_foreign=True)
+        number = version_of(version)
+        fault = NO_VERSION if number is None else BURIED if mark != b"" else ""
+        is_in = has not in (b"", "")
+        score = as_text(has) if self._type == "zset" and is_in else None
+        content = _content(as_text(set_), as_text(member), score) if is_in else None
+        return Held(number, content, fault, version, is_foreign=number is None)
 
     def _with_orphans(self, key: Key, held: Held | None) -> Held | None:
         """`held`, with the wrong sets that `orphans` found for the entity, if it is still in them."""
@@ -129,7 +124,7 @@ class SetReader(RedisReader):
         for at in self._orphaned(name, members):
             key = self._key_of(as_text(members[at]))
             if key is None:
-                self._saw_foreign(f"member {as_text(members[at])!r} of {as_text(name)!r}")
+                self._note_foreign(f"member {as_text(members[at])!r} of {as_text(name)!r}")
             else:
                 self._orphans.setdefault(key, set()).add(name)
                 keys.append(key)
@@ -141,7 +136,7 @@ class SetReader(RedisReader):
         keys = [self._key_of(as_text(member)) for member in members]
         places = ["" if key is None else self._keys.redis_key(key) for key in keys]
         pairs = [part for pair in zip(members, places, strict=True) for part in pair]
-        with mapped(self._client, self.view):
+        with reading(self._client, self.view.id):
             orphaned: Any = self._client.eval(ORPHANS, 0, name, self._type, *pairs)
         return list(orphaned)
 
@@ -164,17 +159,3 @@ def set_content(view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> d
     assert isinstance(values, tuple)
     there = Memberships(view).of(key, values)
     return None if there is None else _content(there.set, there.member, there.score)
-
-
-@contextmanager
-def mapped(client: Redis, view: BoundView) -> Iterator[None]:
-    """Convert redis-py's errors to viewtail's."""
-    try:
-        yield
-    except UNREACHABLE as error:
-        raise no_answer(client, error) from None
-    except exceptions.RedisError as error:
-        raise StoreError(
-            f"view {view.id}: Redis refuses to read it: {type(error).__name__}. Check user, password and permissions "
-            "(ACL) of viewtail in Redis"
-        ) from None

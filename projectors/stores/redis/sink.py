@@ -7,8 +7,8 @@ a batch have answered, on their connection, so it is never ahead of the rows; an
 left there, so that a FLUSHALL under a running pipeline is not written over. One primary is supported; a Redis Cluster
 is refused.
 
-The pointers of views whose key template has `{generation}` are written by the sink of the pipeline alone: viewtail's
-own tables say which copy is live, and what somebody else left in a pointer is put right within LOOK_EVERY_S.
+Only the pipeline's sink writes the pointers of views whose key template has `{generation}`: viewtail's own tables say
+which copy is live, and a pointer that somebody else changed is corrected within LOOK_EVERY_S.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import structlog
 from redis import Redis, exceptions
 
 from projectors.stores import GuardedSink, Held, Item, Meanwhile, OnMissing, Unfit, ignored, nothing, parked
-from projectors.stores.owners import LOOK_EVERY_S, Claimant, Claiming, taken_from_us
+from projectors.stores.owners import LOOK_EVERY_S, NOBODY, Claimant, Claiming, taken_from_us
 from projectors.stores.redis import owners
 from projectors.stores.redis.checks import suitability
 from projectors.stores.redis.holding import holds_keys
@@ -85,7 +85,7 @@ class RedisSink(GuardedSink):
     """The Redis views of the pipeline `name` of the deployment whose own tables are in `database`.
 
     `pointers`: by key, the number of the copy that it leads readers to; none for a sink that is not the pipeline's.
-    `claiming`: says who claims the views' keys. Raises as the Sink protocol says.
+    `claiming` returns the deployment that claims the views' keys. Raises as the Sink protocol says.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class RedisSink(GuardedSink):
         *,
         read_position: ReadPosition,
         pointers: Mapping[str, int] | None = None,
-        claiming: Claiming = lambda: None,
+        claiming: Claiming = lambda: NOBODY,
     ) -> None:
         self._open = client_factory
         self._read_position = read_position
@@ -109,7 +109,7 @@ class RedisSink(GuardedSink):
         # Deployments may share a Redis, so their database is in it; see owners.py for those of one name.
         self._witness_key = f"viewtail:{quote(database, safe='')}:{name}:witness"
         self._claiming = claiming
-        self._claimant: Claimant | None = None
+        self._claimant = NOBODY
         self._claimed: list[str] = []  # views whose keys are this deployment's
         self._client: Redis | None = None
         self._connection: Any = None  # of redis-py's pool, for this sink alone
@@ -138,9 +138,9 @@ class RedisSink(GuardedSink):
         return refused
 
     def _claim(self) -> dict[str, str]:
-        """Claim the keys of the views; why those have no place whose keys are another's, by id."""
+        """Claim the keys of the views; returns by id why others have no place, whose keys are another deployment's."""
         self._claimant = self._claiming()
-        if self._claimant is None:
+        if self._claimant is NOBODY:
             self._pointers = self._all_pointers
             return {}
         claim = self._claim_of(self._claimant)
@@ -161,18 +161,17 @@ class RedisSink(GuardedSink):
 
     def _holds_keys(self, view: str) -> bool:
         """Whether keys lie in a new view's place that some viewtail wrote."""
-        return bool(holds_keys(self._ask, next(one for one in self._views.values() if one.view.id == view)))
+        return bool(holds_keys(self._ask, next(bound for bound in self._views.values() if bound.view.id == view)))
 
     @property
     def _is_look_due(self) -> bool:
-        return self._claimant is not None and time.monotonic() - self._asked_whose_at >= LOOK_EVERY_S
+        return self._claimant is not NOBODY and time.monotonic() - self._asked_whose_at >= LOOK_EVERY_S
 
     def _look_whose(self) -> None:
-        """Now and then, before anything is written: whether all keys are this deployment's still."""
-        if self._claimant is None or not self._is_look_due:
+        """Check from time to time, before a write, that all keys are still this deployment's."""
+        if not self._is_look_due:
             return
-        lost = owners.still(self._ask, self._claimant, self._claimed)
-        if lost:
+        if lost := owners.lost(self._ask, self._claimant, self._claimed):
             self._drop()
             raise StoreUnavailableError(f"Redis: {taken_from_us(lost)}")
         self._asked_whose_at = time.monotonic()
@@ -193,7 +192,7 @@ class RedisSink(GuardedSink):
             return letters
 
     def sender(self, writes: Sequence[ViewWrites]) -> Callable[[], None] | None:
-        """Of few rows: what an idle connection takes at once."""
+        """A function that sends a few rows, as many as an idle connection takes at once."""
         if self._moves or self._is_look_due or sum(len(of_view.writes) for of_view in writes) > ROWS_SENT_AHEAD:
             return None
         together, connection = self._together(writes), self._connection
@@ -209,10 +208,12 @@ class RedisSink(GuardedSink):
         return send
 
     def _together(self, writes: Sequence[ViewWrites]) -> tuple[bytes, _Answers] | None:
-        """Calls of the script that can be sent as one, and what each answers; None: they are too large, or refused."""
+        """Calls of the script that are sent as one, and their rows; None if they are too large, or some are refused."""
         letters: list[Parked] = []
         commands = [
-            (of.view, *one) for of in writes for one in self._commands(of.view, list(of.writes.items()), letters)
+            (of_view.view, *command)
+            for of_view in writes
+            for command in self._commands(of_view.view, list(of_view.writes.items()), letters)
         ]
         packed = b"".join(command for _, command, _ in commands)
         if letters or len(packed) > BYTES_TOGETHER:
@@ -235,12 +236,12 @@ class RedisSink(GuardedSink):
                 self._again(writes)
 
     def is_gone(self, view: str) -> bool:
-        """Whether Redis has no witness. `prepare` would claim the keys first."""
+        """Whether Redis has no witness. Unlike `prepare`, it claims no keys."""
         with self._mapped("looking for the witness"):
             if self._client is None:
                 self._connect()
             claimant, key = self._claiming(), self._witness_key
-            if claimant is not None:
+            if claimant is not NOBODY:
                 key, _ = self._claim_of(claimant).witness(self._ask, owners.read(self._ask))
             return self._ask("GET", key) is None
 
@@ -249,14 +250,14 @@ class RedisSink(GuardedSink):
         return frozenset(self._views) - refused.keys() if self._mark else frozenset()
 
     def incarnation(self) -> str:
-        """The server's run: a restart, or a failover to a replica, may come back with less than was acknowledged."""
+        """The id of the server's run: after a restart or a failover, acknowledged writes may be missing."""
         with self._mapped("asking for its run_id"):
             answer = as_text(self._ask("INFO", "server"))
-        found = re.search(r"^run_id:(\w+)", answer, re.MULTILINE)
-        return found[1] if found else ""
+        match = re.search(r"^run_id:(\w+)", answer, re.MULTILINE)
+        return match[1] if match else ""
 
     def settle(self) -> None:
-        """Look now and then whether what was written is still there."""
+        """Check from time to time that what was written is still there."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_EVERY_S:
             return
@@ -269,9 +270,9 @@ class RedisSink(GuardedSink):
             self._lead()
 
     def _lead(self) -> None:
-        """Look now and then whether readers are led to the live copies.
+        """Correct the pointers from time to time, so that they lead readers to the live copies.
 
-        Not where the witness changed: whoever took the pipeline over meanwhile may have swapped copies.
+        Not if the witness changed: another process that took the pipeline over may have swapped copies.
         """
         now = time.monotonic()
         if not self._pointers or now - self._led_at < LOOK_EVERY_S:
@@ -314,7 +315,7 @@ class RedisSink(GuardedSink):
             return self._ask("GET", self._witness_key)
 
     def mark_writes(self, view: str) -> int | None:
-        """The names of keys that this sink writes are kept from now on."""
+        """Begin to keep the names of the keys that this sink writes."""
         self._written[view] = WrittenNames()
         return 0
 
@@ -346,7 +347,7 @@ class RedisSink(GuardedSink):
                 return
 
     def _pages_of_names(self, view: str) -> Iterator[tuple[bytes, int]]:
-        """WrittenNames like those of the view's keys, packed by the page, with what each page's add up to."""
+        """Pages of names that look like the view's keys, packed, each with the sum of its numbers (names.py)."""
         cursor, before = b"0", None
         while True:
             with self._mapped("scanning"):
@@ -365,29 +366,23 @@ class RedisSink(GuardedSink):
     def _below(
         self, view: str, version: int, names: Sequence[bytes], *scan: object
     ) -> tuple[bytes, list[tuple[Key, int]]]:
-        """The next cursor, and (key, version) of those below `version`: of these names, or of those that SCAN finds."""
+        """The next cursor, and (key, version) below `version` among these names, or among those that SCAN finds."""
         form = "json" if isinstance(self._views[view].view, RedisJson) else "hash"
-        return self._stored_below(view, form, version, names, *scan)
-
-    def _stored_below(
-        self, view: str, form: str, version: int, names: Sequence[bytes], *scan: object
-    ) -> tuple[bytes, list[tuple[Key, int]]]:
-        """The same, of what is stored in that form."""
         with self._mapped("scanning"):
             cursor, *below = self._ask("EVAL", BELOW, len(names), *names, form, f"{version:0{WIDTH}d}", *scan)
         stored = {as_text(name): int(text) for name, text in zip(below[::2], below[1::2], strict=True)}
         key_of = self._keys[view].key_of
         return cursor, [(key, of) for name, of in stored.items() if (key := key_of(name)) is not None]
 
-    def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
+    def take_away(self, view: str, held: Mapping[Key, Held]) -> None:
         packer = self._packers[view]
         with self._mapped("taking keys away"):
-            for key, held in found.items():
-                if held.mark is not None:  # else nothing is there, and Redis remembers nothing
-                    self._ask("EVAL", *packer.take_away(key, held.mark))
+            for key, seen in held.items():
+                if seen.mark is not None:  # else nothing is there, and Redis remembers nothing
+                    self._ask("EVAL", *packer.take_away(key, seen.mark))
 
     def fit(self, view: BoundView) -> bool:
-        """Its keys and fields are text, whatever the columns' types."""
+        """True: keys and fields are text, whatever the columns' types."""
         return True
 
     def close(self) -> None:
@@ -398,7 +393,7 @@ class RedisSink(GuardedSink):
 
     @contextmanager
     def _mapped(self, doing: str) -> Iterator[None]:
-        """Errors of redis-py become those of viewtail. Redis's own texts name commands and keys, never values."""
+        """Convert redis-py's errors to viewtail's. Redis's own texts name commands and keys, never values."""
         try:
             yield
         except (exceptions.RedisError, OSError) as error:
@@ -415,7 +410,7 @@ class RedisSink(GuardedSink):
             raise StoreError(f"{said}. Fix the cause in Redis and start viewtail again") from None
 
     def _load_scripts(self) -> None:
-        for script in sorted({one.script for one in (*self._packers.values(), *self._moves.values())}):
+        for script in sorted({user.script for user in (*self._packers.values(), *self._moves.values())}):
             self._ask("SCRIPT", "LOAD", script)
 
     def _connect(self) -> None:
@@ -426,9 +421,9 @@ class RedisSink(GuardedSink):
     def _check_server(self) -> None:
         answer = as_text(self._ask("INFO"))
         info = dict(line.split(":", 1) for line in answer.splitlines() if ":" in line)
-        for one in suitability(info):
-            if one.level is Level.FAIL:
-                raise StoreError(f"Redis: {one.what}: {one.seen}; {one.why}. To fix it: {one.mend}")
+        for finding in suitability(info):
+            if finding.level is Level.FAIL:
+                raise StoreError(f"Redis: {finding.what}: {finding.seen}; {finding.why}. To fix it: {finding.mend}")
 
     def _apply(self, writes: Sequence[ViewWrites], meanwhile: Meanwhile = nothing) -> list[Parked]:
         letters: list[Parked] = []
@@ -455,7 +450,7 @@ class RedisSink(GuardedSink):
         return letters
 
     def _again(self, writes: Sequence[ViewWrites]) -> list[Parked]:
-        """After SCRIPT FLUSH, or a restart of the server. Writing once more what was applied changes nothing."""
+        """Load the scripts and write again, after SCRIPT FLUSH or a restart; rows that were applied do not change."""
         self._drop()
         self._connect()
         self._load_scripts()
@@ -464,7 +459,7 @@ class RedisSink(GuardedSink):
     def _commands(
         self, view: str, items: Sequence[Item], letters: list[Parked]
     ) -> Iterator[tuple[bytes, Sequence[Item]]]:
-        """The script's calls for these items: one, or several where it is too long or an item cannot be packed."""
+        """The script's calls for these items: one, or several if it is too long or an item cannot be packed."""
         try:
             written = self._written.get(view)
             # Above so many, the sweep asks for none of them.
@@ -489,9 +484,9 @@ class RedisSink(GuardedSink):
         yield from self._commands(view, items[middle:], letters)
 
     def _send(self, command: bytes) -> None:
-        """Small ones go together: each time something is sent, Redis wakes up for it, and Python's lock is given up."""
+        """Send small commands together: for each send Redis wakes up, and Python's lock is given up."""
         if len(command) >= BYTES_TOGETHER:
-            self._send_rest()  # a large one is not copied, to go together with small ones
+            self._send_rest()  # a large command is not copied, to go together with small ones
         self._unsent.append(command)
         self._unsent_bytes += len(command)
         if self._unsent_bytes >= BYTES_TOGETHER:
@@ -533,20 +528,20 @@ class RedisSink(GuardedSink):
 
 
 def _new_to(seen: set[Key], items: Sequence[Item]) -> list[Key]:
-    """The keys that come for the first time; they are among the seen ones from now on."""
-    found = [key for key, _ in items if key not in seen]
-    seen.update(found)
-    return found
+    """The keys that are not in `seen`; adds them to it."""
+    new = [key for key, _ in items if key not in seen]
+    seen.update(new)
+    return new
 
 
 def packer_of(view: BoundView, keys: RedisKeys, database: str) -> Packer | SetPacker:
-    """What makes the commands of a view, by what it keeps of an entity."""
+    """The packer of a view's commands, by what it keeps of an entity."""
     stays_out = mark_of(view.view.id, keys.shape, database) if view.is_pushed else ""
     return (SetPacker if isinstance(view.view, RedisSet) else Packer)(view, keys, unless=stays_out)
 
 
 def as_text(answer: Any) -> str:
-    """An answer of Redis; bytes that are no UTF-8 become lone surrogates."""
+    """An answer of Redis as text; bytes that are not UTF-8 become lone surrogates."""
     return answer.decode("utf-8", "surrogateescape") if isinstance(answer, bytes) else str(answer)
 
 

@@ -16,7 +16,7 @@ from redis import Redis, exceptions
 
 from projectors import failpoints
 from projectors.stores import GradualSwapping
-from projectors.stores.owners import LOOK_EVERY_S, Claiming, taken_over
+from projectors.stores.owners import LOOK_EVERY_S, NOBODY, Claiming, taken_over
 from projectors.stores.redis import owners
 from projectors.stores.redis.keys import RedisKeys, keys_of, leading
 from projectors.stores.redis.moving import DONE, DONE_FOR_S, Moves, mark_of
@@ -44,7 +44,7 @@ return 0
 class KeySwapping(GradualSwapping):
     """Swaps copies over a client of its own. After an interruption it can always be called again."""
 
-    def __init__(self, client: Redis, database: str, claiming: Claiming = lambda: None) -> None:
+    def __init__(self, client: Redis, database: str, claiming: Claiming = lambda: NOBODY) -> None:
         """`claiming` returns the deployment that owns both copies; keys that another deployment owns by now stay."""
         self._client = client
         self._database = database
@@ -136,7 +136,7 @@ class KeySwapping(GradualSwapping):
         with _unavailable(self._client, "looking whose keys are"):
             others = owners.read(self._client.execute_command).others(self._claiming(), shapes)
         if others:
-            raise StoreError(taken_over(owners.place_of(shapes), (kept.owner for kept in others.values())))
+            raise StoreError(taken_over(owners.place_of(shapes), others.values()))
         self._asked_whose_at = time.monotonic()
 
     def close(self) -> None:

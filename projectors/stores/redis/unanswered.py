@@ -1,14 +1,16 @@
-"""What a failed question to Redis means: where Redis is, why it does not answer, and what to do about it."""
+"""Converts redis-py's errors to viewtail's: where Redis is, why it does not answer, and what to do about it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redis import exceptions
 
-from viewtail.changes.errors import StoreUnavailableError
+from viewtail.changes.errors import StoreError, StoreUnavailableError
 from viewtail.servers.certificates import why_ended, why_refused
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def server_of(client: Redis) -> str:
 
 
 def why_silent(client: Redis, error: Exception) -> str:
-    """What redis-py said of a connection that failed, and what to do: a sentence."""
+    """The message of redis-py about a connection that failed, and what to do: a sentence."""
     said, given = str(error).rstrip("."), client.connection_pool.connection_kwargs
     certificate = Path(given["ssl_certfile"]) if given.get("ssl_certfile") else None
     if mend := why_refused(said, certificate) or why_ended(said, certificate):
@@ -54,6 +56,39 @@ def why_silent(client: Redis, error: Exception) -> str:
 
 
 def no_answer(client: Redis, error: Exception) -> StoreUnavailableError:
-    """For one who asked a question."""
+    """The error for a question that got no answer."""
     why = why_silent(client, error)
     return StoreUnavailableError(f"{server_of(client)} does not answer ({type(error).__name__}): {why}")
+
+
+def refuses(view: str, error: Exception, what: str = "read") -> StoreError:
+    """The error for a view that Redis does not let viewtail read."""
+    return StoreError(
+        f"view {view}: Redis refuses to {what} it: {type(error).__name__}. Check user, password and permissions (ACL) "
+        "of viewtail in Redis"
+    )
+
+
+@contextmanager
+def reading(client: Redis, view: str, what: str = "read") -> Iterator[None]:
+    """Convert the errors that a reader of the view meets."""
+    try:
+        yield
+    except UNREACHABLE as error:
+        raise no_answer(client, error) from None
+    except exceptions.RedisError as error:
+        raise refuses(view, error, what) from None
+
+
+@contextmanager
+def asking(client: Redis, doing: str) -> Iterator[None]:
+    """Convert the errors of something that a person's command does once."""
+    try:
+        yield
+    except (exceptions.RedisError, OSError) as error:
+        failed = f"{server_of(client)}: {doing} failed: {str(error).rstrip('.')} ({type(error).__name__})"
+        if is_denied(error):
+            raise StoreError(f"{failed}. {CHECK_RIGHTS}") from None
+        if isinstance(error, UNREACHABLE):
+            raise no_answer(client, error) from None
+        raise StoreUnavailableError(f"{failed}. Run the command again when Redis answers") from None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from viewtail.changes.errors import RETRIES, StoreUnavailableError
-from viewtail.servers.brokers import ASK_WITHIN_S
+from viewtail.servers.brokers import ASK_WITHIN_S, failed
 from viewtail.servers.consuming import CONSUMER, waiting
 
 LOOK_AFTER_S = 1.0  # other pipelines' transactions are usually open only for milliseconds
@@ -38,6 +38,26 @@ def to_the_end(consumer: Consumer, partition: TopicPartition) -> Iterator[Messag
                 return
             else:
                 raise KafkaException(error)
+
+
+def messages_of(client: Mapping[str, Any], name: str, partitions: Iterable[int]) -> Generator[Message]:
+    """Yield every committed message of these partitions of a topic, each from its beginning to its end."""
+    with closing(consumer_of(client)) as consumer:
+        try:
+            for number in partitions:
+                partition = TopicPartition(name, number)
+                partition.offset = consumer.get_watermark_offsets(partition, timeout=ASK_WITHIN_S)[0]
+                yield from to_the_end(consumer, partition)
+        except KafkaException as error:
+            raise failed(error, f"reading the topic {name}") from None
+
+
+def first_message(client: Mapping[str, Any], name: str, partitions: int) -> Any:
+    """A first message of a topic with so many partitions; None if no message is committed.
+
+    Offsets do not show that, because aborted messages have offsets too."""
+    with closing(messages_of(client, name, range(partitions))) as messages:
+        return next(messages, None)
 
 
 def settled_ends(

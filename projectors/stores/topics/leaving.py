@@ -6,18 +6,18 @@ messages stay until Kafka removes them. A topic is viewtail's if its first messa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
-from projectors.stores.owners import Claimant, why_not_dropped
+from projectors.stores.leaving import Holds, LeftoverParts, Part, Retired, Trace, Traces
+from projectors.stores.owners import NOBODY, Claimant, why_not_dropped
 from projectors.stores.topics import owners
 from projectors.stores.topics.admin import PresentTopic, Topics
-from projectors.stores.topics.consuming import consumer_of, to_the_end
+from projectors.stores.topics.consuming import consumer_of, first_message, messages_of
 from projectors.stores.topics.views import POLICY
 from projectors.views import BoundView
 from viewtail.changes.counting import counted
@@ -30,64 +30,47 @@ _FOR_EVER = -1
 _NO_BOUND = (1 << 63) - 1  # the default of max.compaction.lag.ms
 
 
-class TopicLeftover(Leftover):
+class TopicLeftover(LeftoverParts):
     """One topic. It is deleted in one step, including messages that its consumers have not read."""
 
-    def __init__(self, client: Mapping[str, Any], retired: Retired, claimant: Claimant | None = None) -> None:
+    kind = "topic"
+
+    def __init__(self, client: Mapping[str, Any], retired: Retired, claimant: Claimant = NOBODY) -> None:
         """Only a topic of the deployment `claimant` is deleted."""
         self._client, self._retired, self._claimant = client, retired, claimant
 
-    def look(self) -> Found:
+    def parts(self) -> Iterator[Part]:
         name = self._retired.name
-        present = Topics(self._client).present([name]).get(name)
-        if present is None:
-            return Found()
-        if why := self._why_not(present):
-            return Found(left=(f"topic {name}: {why}",))
-        count = sum(high - low for low, high in _bounds(self._client, name, present.partitions))
-        return Found(
-            count=1,
-            dropped=(f"topic {name}: {counted(present.partitions, 'partitions')}, {counted(count, 'offsets')}",),
-        )
-
-    def drop(self, went_on: Callable[[int], None]) -> None:
-        topics, name = Topics(self._client), self._retired.name
-        present = topics.present([name]).get(name)
-        if present is None or self._why_not(present):
+        if (present := Topics(self._client).present([name]).get(name)) is None:
             return
-        went_on(0)
-        topics.drop(name)
-        went_on(1)
-
-    def close(self) -> None:
-        """Nothing is open between two calls."""
-
-    def of_others(self) -> Sequence[str]:
-        name = self._retired.name
-        present = Topics(self._client).present([name]).get(name)
-        why = "" if present is None else self._why_not_ours(present)
-        return [f"topic {name}: {why}"] if why else []
-
-    def _why_not_ours(self, present: PresentTopic) -> str:
-        """Why the topic is not this deployment's; '' if it is."""
-        name = self._retired.name
         claims = owners.claims_of(self._client, name, present.id)
-        kept = [claim.owner for claim in claims if not claim.is_released]
-        is_released = any(self._claimant is not None and self._claimant.is_owner(claim.owner) for claim in claims)
-        why = why_not_dropped(f"kafka:{name}", claimant=self._claimant, owners=kept[:1], is_released=is_released)
-        return why or ""
+        why = why_not_dropped(
+            f"kafka:{name}",
+            claimant=self._claimant,
+            owners=owners.kept_by(claims),
+            is_released=any(self._claimant.is_owner(claim.owner) for claim in claims),
+        )
+        yield Part(name, why or self._why_kept(present), is_of_another=why is not None)
 
-    def _why_not(self, present: PresentTopic) -> str:
-        if why := self._why_not_ours(present):
-            return why
+    def described(self, name: str) -> str:
+        bounds = _bounds(self._client, name, Topics(self._client).partitions().get(name, 0))
+        return f"{counted(len(bounds), 'partitions')}, {counted(sum(high - low for low, high in bounds), 'offsets')}"
+
+    def remove(self, names: Sequence[str]) -> None:
+        for name in names:
+            Topics(self._client).drop(name)
+
+    def _why_kept(self, present: PresentTopic) -> str | None:
+        """The reason why a topic of this deployment stays; None if it is dropped."""
         if self._retired.read_by:
             return f"it is the source of pipeline {', '.join(self._retired.read_by)}"
-        with closing(_messages(self._client, self._retired.name, present.partitions)) as messages:
-            first = next(messages, None)
+        first = first_message(self._client, self._retired.name, present.partitions)
         if first is None:
             return "it has no message that would tell whether viewtail wrote it"
         return (
-            "" if version_in(first.headers()) is not None else "its messages are not viewtail's (they have no version)"
+            None
+            if version_in(first.headers()) is not None
+            else "its messages are not viewtail's (they have no version)"
         )
 
 
@@ -104,7 +87,7 @@ class TopicTraces(Traces):
         if present is None:
             return [Trace(place=f"topic {name}", holds=Holds.NOTHING)]
         newest, with_values = None, []
-        for message in _messages(self._client, name, present.partitions):
+        for message in messages_of(self._client, name, range(present.partitions)):
             if self._is_of(key, message):
                 newest = message
                 with_values += [] if message.value() is None else [message.timestamp()[1]]
@@ -116,9 +99,6 @@ class TopicTraces(Traces):
         stays = f"{counted(len(with_values), 'older messages')} with values" if with_values else ""
         until = goes_when(present.config, max(with_values)) if with_values else ""
         return [Trace(place=place, holds=Holds.TOMBSTONE, stays=stays, until=until)]
-
-    def close(self) -> None:
-        """Nothing is open between two calls."""
 
     def _is_of(self, key: Key, message: Any) -> bool:
         try:
@@ -169,16 +149,5 @@ def _bounds(client: Mapping[str, Any], name: str, partitions: int) -> Sequence[t
                 consumer.get_watermark_offsets(TopicPartition(name, number), timeout=ASK_WITHIN_S)
                 for number in range(partitions)
             ]
-        except KafkaException as error:
-            raise failed(error, f"reading the topic {name}") from None
-
-
-def _messages(client: Mapping[str, Any], name: str, partitions: int) -> Generator[Any]:
-    """Yield every committed message, each partition from its beginning to its end."""
-    firsts = [low for low, _ in _bounds(client, name, partitions)]
-    with closing(consumer_of(client)) as consumer:
-        try:
-            for number, first in enumerate(firsts):
-                yield from to_the_end(consumer, TopicPartition(name, number, first))
         except KafkaException as error:
             raise failed(error, f"reading the topic {name}") from None

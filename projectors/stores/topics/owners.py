@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from projectors.stores.owners import Claimant, PlaceOwner
+from projectors.stores.owners import PlaceOwner
 from projectors.stores.topics.consuming import consumer_of, settled_ends, to_the_end
 from viewtail.changes.published import POSITIONS
 from viewtail.servers.brokers import Broker, failed
@@ -117,9 +117,6 @@ def of_topic(claims: Iterable[TopicClaim], topic: str, topic_id: str) -> list[To
     return [claim for claim in claims if (claim.topic, claim.topic_id) == (topic, topic_id)]
 
 
-def others(claims: Sequence[TopicClaim], claimant: Claimant | None) -> list[PlaceOwner]:
-    """The owner of the topic if it is not this deployment; the first claim counts."""
-    kept = [claim.owner for claim in claims if not claim.is_released]
-    if not kept or (claimant is not None and claimant.is_owner(kept[0])):
-        return []
-    return kept[:1]
+def kept_by(claims: Sequence[TopicClaim]) -> list[PlaceOwner]:
+    """The owner of a topic with these claims, if it has one: the first claim counts."""
+    return [claim.owner for claim in claims if not claim.is_released][:1]

@@ -22,29 +22,26 @@ from viewtail.servers.brokers import ASK_WITHIN_S, failed
 class TopicPlaces(Places):
     """Reads and writes claims in the topic of positions; see owners.py. A take-over leaves the topic's messages."""
 
-    def __init__(self, client: Mapping[str, Any], claimant: Claimant | None, writer: str) -> None:
+    def __init__(self, client: Mapping[str, Any], claimant: Claimant, writer: str) -> None:
         """`writer` is this deployment's transactional id, as far as it is known."""
-        self._client, self._claimant, self._writer = client, claimant, writer
+        super().__init__(claimant)
+        self._client, self._writer = client, writer
 
-    def others(self, view: BoundView) -> list[PlaceOwner]:
-        return owners.others(self._claims(view.view.name), self._claimant)
-
-    def own(self, view: BoundView) -> PlaceOwner | None:
-        kept = [claim for claim in self._claims(view.view.name) if not claim.is_released]
-        return kept[0].owner if kept and self._is_ours(kept[0]) else None
+    def owners(self, view: BoundView) -> list[PlaceOwner]:
+        return owners.kept_by(self._claims(view.view.name))
 
     def refusal(self, view: BoundView) -> str | None:
         return refusal(self._client, self._claimant, view, self._claims(view.view.name), self._is_there)
 
     def take_over(self, view: BoundView, taken: str) -> None:
         """Take the topic over and fence the former owner: its next publish fails, and it then checks the owner."""
-        assert self._claimant is not None
         topics, name = Topics(self._client), view.view.name
         topics.make_positions(POSITIONS)
         present = topics.present([name]).get(name)
         if present is None:  # nobody owns it, and `run` creates it
             return
-        former = [claim for claim in self._claims(name) if not self._is_ours(claim) and not claim.is_released]
+        kept = [claim for claim in self._claims(name) if not claim.is_released]
+        former = [claim for claim in kept if not self._claimant.is_owner(claim.owner)]
         owner = self._claimant.owner(view.view.id, taken)
         mine = TopicClaim(topic=name, topic_id=present.id, owner=owner, writer=self._writer)
         self._write([mine, *(replace(claim, is_released=True) for claim in former)])
@@ -55,14 +52,9 @@ class TopicPlaces(Places):
         """Do nothing: consumers have read the messages, and the backfill publishes what is true now."""
 
     def release(self, view: str) -> None:
-        mine = [claim for claim in self._claims(view.partition(":")[2]) if self._is_ours(claim)]
+        claims = self._claims(view.partition(":")[2])
+        mine = [claim for claim in claims if self._claimant.is_owner(claim.owner)]
         self._write([replace(claim, is_released=True) for claim in mine])
-
-    def close(self) -> None:
-        """Nothing is open between two calls."""
-
-    def _is_ours(self, claim: TopicClaim) -> bool:
-        return self._claimant is not None and self._claimant.is_owner(claim.owner)
 
     def _is_there(self, name: str) -> bool:
         return name in Topics(self._client).partitions()

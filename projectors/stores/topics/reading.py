@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from projectors.stores import StoredRow, ViewReader
 from projectors.stores.topics.admin import Topics
-from projectors.stores.topics.consuming import consumer_of, to_the_end
+from projectors.stores.topics.consuming import first_message, messages_of
 from projectors.stores.topics.partitioning import partition_of
 from projectors.views import BoundView
 from viewtail.changes.envelope_values import NOT_TAKEN, key_reader
 from viewtail.changes.errors import StoreError
 from viewtail.changes.published import version_in
 from viewtail.changes.writes import Key
-from viewtail.servers.brokers import ASK_WITHIN_S, failed
 
 ROWS_A_PAGE = 1_000
 
@@ -67,23 +64,21 @@ class TopicReader(ViewReader):
         return moved
 
     def has_messages(self) -> bool:
-        """Whether any message is committed. Offsets do not show it, because aborted messages have offsets too."""
-        with closing(self._messages()) as messages:
-            return next(messages, None) is not None
+        """Whether any message is committed."""
+        return self._first() is not None
 
     def is_published(self) -> bool:
         """Whether viewtail wrote the topic's first message."""
-        with closing(self._messages()) as messages:
-            first = next(messages, None)
-            return first is not None and version_in(first.headers()) is not None
+        first = self._first()
+        return first is not None and version_in(first.headers()) is not None
 
-    def close(self) -> None:
-        """Nothing is open between two calls."""
+    def _first(self) -> Any:
+        return first_message(self._client, self.view.view.name, self._count())
 
     def _newest(self, is_wanted: Callable[[Key], bool]) -> dict[Key, StoredRow]:
         """The newest rows by version: after partitions were added, a key has messages in two, in no common order."""
         by_key: dict[Key, tuple[int, StoredRow | None]] = {}
-        for message in self._messages():
+        for message in self._messages(range(self._count())):
             key = self._key(message.key())
             version = version_in(message.headers()) or 0
             if is_wanted(key) and version >= by_key.get(key, (0,))[0]:
@@ -104,19 +99,8 @@ class TopicReader(ViewReader):
             raise StoreError(f"Kafka: the topic {name} is not there; `viewtail run` makes and fills it")
         return present.partitions
 
-    def _messages(self, partitions: Sequence[int] | None = None) -> Generator[Any]:
-        """Yield every committed message of these partitions, by default all, each from its beginning to its end."""
-        name, numbers = self.view.view.name, range(self._count()) if partitions is None else partitions
-        with closing(consumer_of(self._client)) as consumer:
-            try:
-                for number in numbers:
-                    yield from self._of_partition(consumer, TopicPartition(name, number))
-            except KafkaException as error:
-                raise failed(error, f"reading the topic {name}") from None
-
-    def _of_partition(self, consumer: Consumer, partition: TopicPartition) -> Iterator[Any]:
-        partition.offset = consumer.get_watermark_offsets(partition, timeout=ASK_WITHIN_S)[0]
-        yield from to_the_end(consumer, partition)
+    def _messages(self, partitions: Sequence[int]) -> Iterator[Any]:
+        return messages_of(self._client, self.view.view.name, partitions)
 
 
 def _row(key: Key, message: Any) -> StoredRow | None:

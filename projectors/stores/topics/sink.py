@@ -1,8 +1,8 @@
 """The sink of topics: a batch or several are one Kafka transaction, and the source's position travels in it.
 
-So whatever happens, the topics hold exactly the changes up to the position that their last record in
-viewtail_positions names: a reader with isolation.level=read_committed sees each change once. The transactional id is
-the pipeline's, so that a second process that takes the pipeline fences the first.
+So the topics always hold exactly the changes up to the position that their last record in viewtail_positions names: a
+reader with isolation.level=read_committed sees each change once. The transactional id is the pipeline's, so that a
+second process that takes the pipeline fences the first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from projectors import failpoints
 from projectors.stores import NOT_AS_DECLARED, Meanwhile, OnMissing, Publisher, ignored, nothing, parked
-from projectors.stores.owners import Claiming
+from projectors.stores.owners import NOBODY, Claiming
 from projectors.stores.topics.admin import PresentTopic, Topics, contradictions, mend
 from projectors.stores.topics.claiming import TopicClaims
 from projectors.stores.topics.owners import TopicClaim
@@ -64,7 +64,7 @@ _LARGE = 500  # changes
 _SLICE = 500
 _MOST_FORMS = 100  # as of projectors/every_change.py
 _MESSAGE_OVERHEAD = 512  # more than what a message of one has besides key, value and header
-# librdkafka tells on standard error that a fenced producer has nothing to take back.
+# librdkafka prints on standard error that a fenced producer has nothing to abort.
 warnings.filterwarnings("ignore", message="Producer abort_transaction failed", category=RuntimeWarning)
 
 
@@ -85,7 +85,7 @@ class TopicSink(Publisher):
         name: str,
         read_position: ReadPosition,
         positions: str = POSITIONS,
-        claiming: Claiming = lambda: None,
+        claiming: Claiming = lambda: NOBODY,
     ) -> None:
         self._client = client
         self._read_position = read_position
@@ -94,8 +94,8 @@ class TopicSink(Publisher):
         self._id = transactional_id(database, pipeline)
         self._pipeline, self._positions = pipeline, positions
         self._key = record_key(database, pipeline)
-        self._claiming = claiming  # says who claims the topics
-        self._owner = ""  # the id of who claims, once that is known
+        self._claiming = claiming  # returns the deployment that claims the topics
+        self._owner = ""  # the id of that deployment, once it is known
         self._name = name
         self._envelopes = {view.id: self._envelope(view, view.table, view.values) for view in views}
         self._in_forms: dict[Form, Envelope] = {}
@@ -116,9 +116,9 @@ class TopicSink(Publisher):
         self.fills: dict[str, str] = {}
         self.newest = 0
         self._seen: dict[str, int] = {}  # watermarks up to the position that is written next
-        self._watermarks: dict[str, int] = {}  # that are published, and not told to consumers yet
+        self._watermarks: dict[str, int] = {}  # that are durable, and not published in a progress record yet
         self._progress: Progress | None = None  # goes with the transaction that is open
-        self._told: Position | None = None  # by the last progress
+        self._told: Position | None = None  # in the last progress record
         self._told_at = 0.0
 
     def _envelope(self, view: BoundView, table: Table, values: Sequence[Column]) -> Envelope:
@@ -127,14 +127,14 @@ class TopicSink(Publisher):
             table, view.key, values, name=self._name, release=release_of("viewtail"), with_schemas=has_schemas
         )
 
-    def _envelope_of(self, found: ViewWrites) -> Envelope:
-        """What makes messages of changes in their form."""
-        if (form := found.form) is None:
-            return self._envelopes[found.view]
+    def _envelope_of(self, writes: ViewWrites) -> Envelope:
+        """The envelope that makes messages of changes in their form."""
+        if (form := writes.form) is None:
+            return self._envelopes[writes.view]
         if form not in self._in_forms:
             if len(self._in_forms) >= _MOST_FORMS:
                 self._in_forms.clear()
-            self._in_forms[form] = self._envelope(self._views[found.view], form.table, form.values)
+            self._in_forms[form] = self._envelope(self._views[writes.view], form.table, form.values)
         return self._in_forms[form]
 
     # -- the place -----------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class TopicSink(Publisher):
         topics.make_positions(self._positions)
         # 1. The name that it publishes under.
         claims = TopicClaims(client, self._views, self._claiming())
-        self._owner = claims.owner
+        self._owner = claims.claimant.id
         self._id, self._key = claims.name(self._database, self._pipeline, self._positions)
         # 2. Its topics: missing ones are made. None is written that is another's, or not as it is declared.
         before = claims.there(topics)
@@ -166,7 +166,7 @@ class TopicSink(Publisher):
             raise StoreUnavailableError(f"Kafka: another deployment took the transactional id {self._id}. {RETRIES}")
         # 4. Topics that nobody has are claimed.
         of_others |= claims.claim(free, self._id, self._publish_claims)
-        for view in of_others:  # what is told of progress is of this deployment's topics
+        for view in of_others:  # progress records are about this deployment's topics
             del self._partitions[self._views[view].view.name]
         # 5. It goes on where it had published to.
         self._go_on_behind(published)
@@ -174,14 +174,14 @@ class TopicSink(Publisher):
         return refused | of_others
 
     def _made(self, topics: Topics) -> tuple[dict[str, PresentTopic], dict[str, str]]:
-        """By view, the topics that are there now, and why others could not be made."""
+        """Make missing topics; returns by view the existing topics, and why others could not be made."""
         names = {view.view.name: name for name, view in self._views.items()}
         present, refused = topics.make([topic_of(view) for view in self._views.values()])
         by_view = {names[name]: topic for name, topic in present.items()}
         return by_view, {names[name]: why for name, why in refused.items()}
 
     def _note(self, present: Mapping[str, PresentTopic]) -> None:
-        """Keep what publishing needs to know of the topics."""
+        """Keep the properties of the topics that publishing needs."""
         self._partitions = {self._views[view].view.name: topic.partitions for view, topic in present.items()}
         self._ids = {view: topic.id for view, topic in present.items()}
         self._most_bytes = {view: topic.most_bytes - _MESSAGE_OVERHEAD for view, topic in present.items()}
@@ -202,11 +202,11 @@ class TopicSink(Publisher):
         self._told = self._kept
 
     def _judge(self, view: str, topic: PresentTopic) -> tuple[str, str | None]:
-        """Which topic it is, and why it is refused; once for each: that a broker was away is no reason to halt it."""
-        if (found := self._judged.get(view)) is not None and found[0] == topic.id:
-            return found
+        """The topic's id, and why it is refused. Each topic is judged once: a broker outage is no reason to halt it."""
+        if (judged := self._judged.get(view)) is not None and judged[0] == topic.id:
+            return judged
         declared = topic_of(self._views[view])
-        why = [f"{one}; {mend(declared, topic, one)}" for one in contradictions(declared, topic)]
+        why = [f"{seen}; {mend(declared, topic, seen)}" for seen in contradictions(declared, topic)]
         return topic.id, f"the topic {declared.name} {NOT_AS_DECLARED}: {why[-1]}" if why else None
 
     def _publish_claims(self, claims: Sequence[TopicClaim]) -> None:
@@ -215,12 +215,12 @@ class TopicSink(Publisher):
         producer = self._living()
         with self._mapped("claiming topics"):
             producer.begin_transaction()
-            for one in claims:
-                self._produce(producer, POSITIONS, one.value, one.key, [])
+            for claim in claims:
+                self._produce(producer, POSITIONS, claim.value, claim.key, [])
             producer.commit_transaction(COMMIT_WITHIN_S)
 
     def _sizes(self) -> dict[str, int]:
-        """A topic's limit holds for a batch of messages too, as it is sent."""
+        """The producer's limits: a topic's limit holds for a batch of messages too, as it is sent."""
         limits = self._most_bytes.values()
         return {
             "message.max.bytes": max([1_000_000, *limits]) + _MESSAGE_OVERHEAD,
@@ -237,15 +237,12 @@ class TopicSink(Publisher):
             ) from None
 
     def incarnations(self) -> Mapping[str, str]:
-        """By view, which topic of that name it is: what was published to an earlier one is gone."""
         return self._ids
 
     def witness(self, offset: Position) -> Position | None:
-        """How far the topics are published."""
         return self._kept
 
     def keys(self, view: str) -> Iterator[list[tuple[Key, int]]]:
-        """Pages of (key, version) of what the topic has and what is not deleted."""
         return TopicReader(self._client(), self._views[view]).keys()
 
     def is_empty(self, view: str) -> bool:
@@ -264,9 +261,9 @@ class TopicSink(Publisher):
                 self._rest()
                 producer.begin_transaction()
                 self._is_open, self._open_count = True, 0
-            for found in writes:
-                self._publish(producer, found, letters)
-                self._open_count += found.count
+            for of_view in writes:
+                self._publish(producer, of_view, letters)
+                self._open_count += of_view.count
             if upto is None:
                 return letters
             told = {} if self._progress is None else self._progress.watermarks
@@ -290,7 +287,7 @@ class TopicSink(Publisher):
         return letters
 
     def _commit(self, producer: Producer, count: int, meanwhile: Meanwhile) -> None:
-        """A large commit takes a while: what comes next is encoded beside it."""
+        """Commit; beside a large commit, which takes a while, the following changes are encoded."""
         if count < _LARGE:
             producer.commit_transaction(COMMIT_WITHIN_S)
             return
@@ -301,12 +298,12 @@ class TopicSink(Publisher):
             self._under_way.result()
 
     def _rest(self) -> None:
-        """The broker is still ending the transaction before. One that begins too soon is told to wait, for 20 ms."""
+        """Wait while the broker ends the former transaction: one that begins too soon has to wait for 20 ms."""
         if (left := self._ended_at + REST_S - time.perf_counter()) > 0:
             time.sleep(left)
 
     def _encode(self, following: Sequence[ViewWrites]) -> None:
-        """Encode what comes next, as long as the commit takes."""
+        """Encode the following changes while the commit lasts."""
         if following:
             self._encoded.clear()
         for writes in following:
@@ -318,17 +315,16 @@ class TopicSink(Publisher):
                 messages.append(self._envelope_of(writes).messages(some, _now_us()))
 
     def on_passed(self, watermarks: Sequence[Watermark]) -> None:
-        """They go into the record of the next position: a successor tells them, should this process die before."""
+        """Put them into the record of the next position: if this process dies, its successor publishes them."""
         self._seen.update({mark.token: mark.version for mark in watermarks})
 
     def publish_watermarks(self) -> None:
-        """Consumers that wait for a watermark are told at once."""
         if self._watermarks:
             assert self._kept is not None
             self.write([], self._kept)
 
     def settle(self) -> None:
-        """Nothing is waiting: tell consumers how far they are when they have read all."""
+        """Publish a progress record, since no changes come."""
         if self._kept is not None and (self._watermarks or self._is_progress_due()) and not self._is_open:
             self.write([], self._kept)
 
@@ -336,26 +332,26 @@ class TopicSink(Publisher):
         return self._kept is not self._told and time.monotonic() - self._told_at > PROGRESS_EVERY_S
 
     def _progress_now(self) -> Progress | None:
-        """What is published, and where it ends; asked for between two transactions, now and then."""
+        """The progress record for the next transaction: what is published, and where it ends; None if none is due."""
         if self._kept is None or not (self._is_progress_due() or self._watermarks):
             return None
         assert self._topics is not None
         there = self._topics.partitions()  # there may be more by now, which the producer knows, too
         self._partitions = {name: max(count, there.get(name, 0)) for name, count in self._partitions.items()}
         names = {view.view.name for name, view in self._views.items() if self.gets_changes(name)}
-        told = {name: count for name, count in self._partitions.items() if name in names}
-        ends = _ends(self._topics, told)
+        published = {name: count for name, count in self._partitions.items() if name in names}
+        ends = _ends(self._topics, published)
         self._told, self._told_at = self._kept, time.monotonic()
-        silent = sorted(self._partitions.keys() - told.keys())
+        silent = sorted(self._partitions.keys() - published.keys())
         return Progress(version=self._kept.version, ends=ends, watermarks=dict(self._watermarks), silent=silent)
 
-    def _publish(self, producer: Producer, found: ViewWrites, letters: list[Parked]) -> None:
-        """Some hundred changes at a time, so that their messages are sent while the processor's cache has them."""
-        view, encode = self._views[found.view], self._envelope_of(found).messages
-        topic, limit = view.view.name, self._most_bytes[found.view]
-        _, made = self._encoded.pop(id(found), (found, []))
+    def _publish(self, producer: Producer, writes: ViewWrites, letters: list[Parked]) -> None:
+        """Publish some hundred changes at a time: their messages are sent while the processor's cache has them."""
+        view, encode = self._views[writes.view], self._envelope_of(writes).messages
+        topic, limit = view.view.name, self._most_bytes[writes.view]
+        _, made = self._encoded.pop(id(writes), (writes, []))
         produce, last, headers = producer.produce, -1, Headers()
-        for number, some in enumerate(_slices(found.changes)):
+        for number, some in enumerate(_slices(writes.changes)):
             ready = made[number] if number < len(made) else None
             if ready is not None:
                 messages, made[number] = ready, None  # so that its memory can be had again
@@ -436,7 +432,7 @@ class TopicSink(Publisher):
             raise
 
     def _drop(self) -> None:
-        """After a failure: nothing is assumed, and `prepare` finds out what became of the transaction."""
+        """Give the producer up after a failure; `prepare` finds out whether the transaction was committed."""
         with suppress(KafkaException):
             self.close()
 
@@ -451,9 +447,9 @@ def _end(producer: Producer, is_open: bool) -> None:
 
 
 def _ends(topics: Topics, partitions: Mapping[str, int]) -> dict[str, list[int]]:
-    """By topic, the offset behind the last message of each of its partitions."""
-    found = topics.ends([(name, at) for name, count in partitions.items() for at in range(count)])
-    return {name: [found[name, at] for at in range(count)] for name, count in partitions.items()}
+    """The offset behind the last message of each partition, by topic."""
+    ends = topics.ends([(name, at) for name, count in partitions.items() for at in range(count)])
+    return {name: [ends[name, at] for at in range(count)] for name, count in partitions.items()}
 
 
 def _slices(changes: Sequence[KeptChange]) -> Iterator[Sequence[KeptChange]]:
