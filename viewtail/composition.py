@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from projectors.catalog import Catalog, bound_to_tables
 from projectors.views import View
-from viewtail.servers.patience import COMMAND
+from viewtail.servers.patience import COMMAND, QUESTION, Patience
 from viewtail.settings import Settings
 
 
@@ -25,3 +25,20 @@ def greeted(settings: Settings, *, reads_source: bool = True) -> Settings:
 def deploy(settings: Settings, views: Sequence[View]) -> Catalog:
     """The catalog with these views, bound to their tables as they are now. Raises DeclarationError."""
     return bound_to_tables(settings.servers(), views)
+
+
+def deployed_to_work(settings: Settings, views: Sequence[View]) -> Catalog:
+    """`deploy` for a command that works long, with viewtail's own tables made where they are missing."""
+    catalog = deploy(greeted(settings), views)
+    catalog.create_tables()
+    return catalog
+
+
+def deployed_to_ask(settings: Settings, views: Sequence[View], patience: Patience = QUESTION) -> Catalog:
+    """`deploy` for a command whose user waits for an answer: each server is asked once."""
+    return deploy(settings.asked_with(patience.once()), views)
+
+
+def own_tables(settings: Settings, patience: Patience = QUESTION) -> Catalog:
+    """The catalog without views, for a command whose user waits for an answer: each server is asked once."""
+    return Catalog(servers=settings.asked_with(patience.once()).servers())

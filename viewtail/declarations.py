@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
@@ -58,10 +58,11 @@ def configured(loaded: Settings) -> list[View]:
     return views
 
 
-def chosen(loaded: Settings, views: Sequence[View], name: str) -> View:
-    """The one of a command's `configured` views that a user names. Raises MisuseError."""
+def chosen(loaded: Settings, name: str) -> View:
+    """Return the one of a command's `configured` views that a user names. Raises MisuseError."""
     from viewtail.operations.reading import choose, named
 
+    views = configured(loaded)
     if not named(views, name) and (left_out := named(load(loaded.views), name)):
         raise MisuseError(
             f"view {left_out[0].id} is published by the tailer, and these are a projector's settings "
@@ -69,6 +70,12 @@ def chosen(loaded: Settings, views: Sequence[View], name: str) -> View:
             "tailer's: VIEWTAIL_SOURCE__URL=mysql://USER:PASSWORD@HOST:3306"
         )
     return choose(views, name)
+
+
+def all_chosen(loaded: Settings, names: Iterable[str]) -> list[View]:
+    """Return the `configured` views that a user names, each once. Raises MisuseError."""
+    # By id: a mapping in a declaration has no hash.
+    return list({view.id: view for view in (chosen(loaded, name) for name in names)}.values())
 
 
 def load(name: str) -> list[View]:

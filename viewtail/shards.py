@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from viewtail import declarations, settings
@@ -19,21 +19,18 @@ from viewtail.declarations import SHARD_VARIABLE, Sharded
 from viewtail.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Target:
-    """One deployment that a command is about."""
+    """One deployment that a command is about, or that a `run` keeps."""
 
     load: Callable[[], Settings]  # raises SettingsError
-    shard: str | None = None  # its name, where the command is about several
+    shard: str | None = None  # its name, where there are several
     what: str = ""  # it is then, in words
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One deployment of what a `run` keeps."""
-
-    settings: Settings
-    shard: str | None = None  # its name, where there are several
+    @cached_property
+    def settings(self) -> Settings:
+        """Raises SettingsError."""
+        return self.load()
 
     def names(self, pipeline: str) -> str:
         """How a pipeline of it is called among those of all."""
@@ -65,11 +62,6 @@ def one(config: Path | None, shard: str | None = None) -> Settings:
         first = next(iter(sharded.shards()))
         raise MisuseError(f"the views are kept in several deployments; choose one: {SHARD_VARIABLE}={first}")
     return loaded
-
-
-def parts(config: Path | None) -> list[Part]:
-    """All that a `run` with these settings keeps. Raises SettingsError, MisuseError."""
-    return [Part(target.load(), target.shard) for target in targets(config)]
 
 
 def _chosen(loaded: Settings, shard: str) -> Settings:

@@ -20,7 +20,7 @@ import orjson
 import structlog
 
 from viewtail.changes.retrying import GIVEN_UP, PROCESS_ENDED
-from viewtail.shards import Part
+from viewtail.shards import Target
 
 _log = structlog.get_logger("viewtail.supervisor")
 
@@ -31,9 +31,9 @@ READ_WITHIN_S = 1.0  # what a process that has ended said before
 class _Child:
     """One pipeline's process; `pipeline` is its name among those of all deployments."""
 
-    def __init__(self, part: Part, pipeline: str, config: Path | None) -> None:
-        self.pipeline = part.names(pipeline)
-        self._part, self._argument = part, pipeline
+    def __init__(self, target: Target, pipeline: str, config: Path | None) -> None:
+        self.pipeline = target.names(pipeline)
+        self._target, self._argument = target, pipeline
         self._config = config
         self.process: subprocess.Popen[bytes] | None = None
         self._reading: threading.Thread | None = None
@@ -50,8 +50,8 @@ class _Child:
         command = [sys.executable, "-P", "-m", "viewtail.process", self._argument, str(write_end)]
         if self._config is not None:
             command += ["--config", str(self._config)]
-        if self._part.shard is not None:
-            command += ["--shard", self._part.shard]
+        if self._target.shard is not None:
+            command += ["--shard", self._target.shard]
         if self.has_run:
             command.append("--again")
         self.process = subprocess.Popen(command, pass_fds=[write_end], stdin=subprocess.DEVNULL)
@@ -75,7 +75,7 @@ class _Child:
                     report = orjson.loads(line)
                 except orjson.JSONDecodeError:
                     continue  # cut short by a kill
-                report["pipeline"] = self._part.names(report["pipeline"])
+                report["pipeline"] = self._target.names(report["pipeline"])
                 # Another thread goes through them.
                 others = {name: other for name, other in self.reports.items() if name != report["pipeline"]}
                 is_ours = report["state"] != GIVEN_UP
@@ -123,13 +123,13 @@ class Supervisor:
         """Begin to end; from any thread."""
         self._stop.set()
 
-    def run(self, pipelines: Sequence[tuple[Part, str]]) -> int:
+    def run(self, pipelines: Sequence[tuple[Target, str]]) -> int:
         """Run the pipelines of these names, each of its deployment.
 
         Returns the exit code: 0 after a stop, 2 when a pipeline found something that the user must change.
         """
         code = 0
-        self._children = [_Child(part, pipeline, self._config) for part, pipeline in pipelines]
+        self._children = [_Child(target, pipeline, self._config) for target, pipeline in pipelines]
         while not self._stop.is_set():
             self._turned_at = time.monotonic()
             for child in self._children:

@@ -78,7 +78,7 @@ def test_a_chosen_deployment_has_its_own_settings_and_views(monkeypatch: pytest.
 
 
 def test_a_run_keeps_all_of_them() -> None:
-    parts = shards.parts(None)
+    parts = shards.targets(None)
     assert [(part.shard, part.settings.source_address().host) for part in parts] == [("a", "a"), ("b", "b")]
     assert [part.names("mysql") for part in parts] == ["a/mysql", "b/mysql"]
 
@@ -207,7 +207,7 @@ def several(text: str = SEVERAL, toml: str = "") -> list[shards.Part]:
     Path("viewtail.toml").write_text(f'views = "views:sources"\n{toml}')
     sys.modules.pop("views", None)
     importlib.invalidate_caches()
-    return shards.parts(None)
+    return shards.targets(None)
 
 
 def test_sources_are_read_each_in_its_own_way_and_share_nothing() -> None:

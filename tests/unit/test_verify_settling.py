@@ -10,7 +10,8 @@ from projectors.proving.comparison import Difference, Found, Settled
 from projectors.stores import NOTHING_HELD
 from viewtail.changes.writes import Key
 from viewtail.commands.verify import _as_json
-from viewtail.operations.verify import MOST_LISTED, Verify
+from viewtail.operations.repair import MOST_LISTED, Repair
+from viewtail.operations.verify import Verify
 from viewtail.operations.version_resets import VersionReset
 
 
@@ -31,14 +32,18 @@ class _Comparison:
         return str(key[0])
 
 
-def told(suspects: Sequence[list[Key]], writer: object) -> tuple[list[str], int]:
+def told(suspects: Sequence[list[Key]], writer: Any) -> tuple[list[str], int]:
     """The entities that a pass lists, and how many it counts."""
     beside: Any = SimpleNamespace(require_place=lambda: None, check=lambda: None, now=lambda: 7)
     run: Any = SimpleNamespace(progress={"watermark": 0}, save=lambda: None)
     pass_ = Verify(beside=beside, run=run, throttle=Any)  # type: ignore[arg-type]
+    comparison: Any = _Comparison()
+    pass_._comparison = comparison
+    if writer is not None:
+        pass_._repair = Repair(beside=beside, comparison=comparison, writer=writer, run=run)
     for keys in suspects:
         pass_._suspects = keys
-        pass_._settle(_Comparison(), writer)  # type: ignore[arg-type]
+        pass_._settle()
     return [one.name for one in pass_._listed], pass_.counts.differing.total()
 
 
@@ -61,9 +66,11 @@ def test_the_versions_that_a_run_lowered_are_counted_with_those_before_it_was_st
         comparison: Any = SimpleNamespace(reader=SimpleNamespace(foreign=()))
         beside: Any = SimpleNamespace(view=view)
         pass_ = Verify(beside=beside, run=run, throttle=Any, is_repair=True)  # type: ignore[arg-type]
-        pass_._note_lowered([VersionReset(str(key), 90, 7) for key in keys])
+        pass_._comparison = comparison
+        pass_._repair = Repair(beside=beside, comparison=comparison, writer=comparison, run=run)
+        pass_._repair.note_resets([VersionReset(str(key), 90, 7) for key in keys])
         pass_.counts.differing["wrong"] = len(keys)
-        return _as_json(pass_._report([], 0, 0.0, comparison, ""))
+        return _as_json(pass_._report([], 0.0, ""))
 
     assert report(range(MOST_LISTED + 500))["lowered_count"] == MOST_LISTED + 500
     assert report(range(5000, 5001))["lowered_count"] == MOST_LISTED + 501, "the same run went on"

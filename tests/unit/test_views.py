@@ -16,7 +16,7 @@ from stack.places import CHECKOUT
 from viewtail import declarations
 from viewtail.changes.errors import DeclarationError
 from viewtail.settings import Settings
-from viewtail.shards import Part
+from viewtail.shards import Target
 from viewtail.supervisor import _Child
 
 GOOD = """
@@ -92,7 +92,7 @@ def test_a_worker_does_not_take_the_users_folders_for_viewtail_or_for_pythons_mo
         Path(name).mkdir()
         Path(name, "__init__.py").write_text("raise RuntimeError('the wrong one')")
     Path("viewtail.toml").write_text("[source]\nno_such_setting = 1")
-    child = _Child(Part(Settings()), "mysql", None)
+    child = _Child(Target(Settings), "mysql", None)
     child.start()
     assert child.process is not None
     assert child.process.wait(30) == DeclarationError.exit_code == 2, "it came as far as the settings"

@@ -35,7 +35,8 @@ def verified(*, parked: set[str] = frozenset(), letters: set[str] = frozenset(),
     pass_ = Verify(beside=beside, run=run, throttle=Any)  # type: ignore[arg-type]
     pass_._parked, pass_.counts.parked, pass_.counts.foreign = set(parked), len(parked), len(foreign)
     comparison: Any = SimpleNamespace(reader=SimpleNamespace(foreign=foreign))
-    return pass_._report([], 0, 0.0, comparison, ""), ended
+    pass_._comparison = comparison
+    return pass_._report([], 0.0, ""), ended
 
 
 def test_the_record_of_a_pass_counts_what_viewtail_did_not_write() -> None:

@@ -58,9 +58,7 @@ def archive(
     """
     from viewtail.commands import archive as commands
 
-    how = commands.How(
-        is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second, max_threads_running=max_threads_running
-    )
+    how = commands.How(dry_run, yes, max_rows_per_second, max_threads_running)
     commands.check_archive(table, older_than, into, into_files)
     return in_each(context.obj, commands.archive, table, how, older_than=older_than, into=into, into_files=into_files)
 
@@ -88,8 +86,6 @@ def restore(
     """
     from viewtail.commands import archive as commands
 
-    how = commands.How(
-        is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second, max_threads_running=max_threads_running
-    )
+    how = commands.How(dry_run, yes, max_rows_per_second, max_threads_running)
     commands.check_restore(table, entity=entity, is_all=all_events, from_file=from_file)
     return in_each(context.obj, commands.restore, table, how, entity=entity, from_file=from_file)

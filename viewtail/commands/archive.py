@@ -33,7 +33,7 @@ from viewtail.signals import EXIT_STOPPED, on_stop
 REST = 2.0  # behind each step, times as long as it took: nobody waits for it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class How:
     """As given on the command line."""
 

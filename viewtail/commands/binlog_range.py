@@ -37,7 +37,7 @@ Say = Callable[[PublishedRange, Position], None]
 def replay_since(loaded: Settings, name: str, moment: datetime, topic: str) -> int:
     """Publish what the binlog says changed since a time; returns the exit code."""
     views = declarations.configured(loaded)
-    view = declarations.chosen(loaded, views, name)
+    view = declarations.chosen(loaded, name)
     if not store_of(view).keeps_every_change:
         raise MisuseError(f"--into is for views that keep every change, and {view.id} keeps the newest: name a Topic")
     if any(topic == other.name for other in views if store_of(other).keeps_every_change):

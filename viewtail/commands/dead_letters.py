@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 from offsets import dead_letters, migrations
 from offsets.dead_letters import Letter
 from offsets.mysql import OwnSession, reading
-from projectors.catalog import Catalog
 from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.errors import MisuseError
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
+from viewtail.composition import own_tables
 from viewtail.operations.dead_letters import view_named
 from viewtail.operations.given import key_spellings
 from viewtail.servers.patience import COMMAND
@@ -113,7 +113,7 @@ def _forget(own: _Own, view: str, letters: Sequence[Letter], *, is_yes: bool) ->
 
 @contextmanager
 def _own_tables(loaded: Settings) -> Iterator[_Own]:
-    catalog = Catalog(servers=loaded.asked_with(COMMAND.once()).servers())
+    catalog = own_tables(loaded, COMMAND)
     with closing(catalog.session()) as session:
         with reading(session, "looking for viewtail's tables") as cursor:
             is_there = migrations.are_there(cursor, catalog.database)

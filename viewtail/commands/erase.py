@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from viewtail import declarations
 from viewtail.commands.output import print_json, print_remark
-from viewtail.composition import deploy
+from viewtail.composition import deployed_to_ask
 from viewtail.entities.archives import archived_rows
 from viewtail.operations import erase as operation
 from viewtail.operations.erase import Looked, Proof
@@ -20,7 +20,7 @@ def erase(loaded: Settings, entity: str, key: str, *, by: str | None, timeout_s:
     views = declarations.load(loaded.views)
     chosen = operation.views_of(entity, views)
     loaded.check_stores(chosen)
-    catalog = deploy(loaded.asked_with(COMMAND.once()), chosen)
+    catalog = deployed_to_ask(loaded, chosen, COMMAND)
     catalog.create_tables()
     bound = operation.of_one_key(catalog.views, by)
 

@@ -18,6 +18,7 @@ from viewtail import declarations
 from viewtail.changes.errors import MisuseError
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark
+from viewtail.composition import own_tables
 from viewtail.operations import forget as operation
 from viewtail.operations.forget import Chosen
 from viewtail.servers.patience import COMMAND
@@ -39,7 +40,7 @@ class Wishes:
 def forget(loaded: Settings, name: str, wishes: Wishes) -> int:
     """Drop what a view left that is not declared any more; returns the exit code."""
     declared = {view.id for view in declarations.load(loaded.views)}  # those of the tailer too
-    catalog = Catalog(servers=loaded.asked_with(COMMAND.once()).servers())
+    catalog = own_tables(loaded, COMMAND)
     chosen = operation.choose(catalog, declared, name)
     if (why := _why_data_stays(chosen, declared, wishes)) is not None:
         return _forget_rows(catalog, chosen, why, wishes)

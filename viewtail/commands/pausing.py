@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from offsets.pauses import MOST_REASON, this_person
-from projectors.catalog import Catalog
 from projectors.stores.registry import store_of
 from projectors.views import View
 from viewtail import declarations
@@ -15,10 +14,10 @@ from viewtail.changes.copy_ids import view_of
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError
 from viewtail.changes.retrying import PAUSED
+from viewtail.composition import own_tables
 from viewtail.operations import pausing as operation
 from viewtail.operations.pausing import Outcome, PausedView
 from viewtail.operations.status import PipelineStatus
-from viewtail.servers.patience import QUESTION
 from viewtail.settings import Settings
 
 
@@ -55,21 +54,21 @@ def pause(loaded: Settings, wanted: Wanted, reason: str | None) -> int:
     """Pause what is named; the exit code is 1 where a view could not be."""
     by = this_person()
     if not wanted.views:
-        catalog = Catalog(servers=loaded.asked_with(QUESTION.once()).servers())
+        catalog = own_tables(loaded)
         chosen = operation.chosen_pipelines(catalog, wanted.names)
         operation.pause_pipelines(catalog, chosen, by=by, reason=reason)
         for one in chosen:
             print(f"pipeline {one.name}: {_paused_pipeline(one)}")
         return _none_ran(chosen)
-    catalog, views = _views(loaded, wanted.views)
-    found = operation.pause_views(catalog, views, by=by, reason=reason)
+    views = declarations.all_chosen(loaded, wanted.views)
+    found = operation.pause_views(own_tables(loaded), views, by=by, reason=reason)
     return max(_say(done, _paused_view(done)) for done in found)
 
 
 def resume(loaded: Settings, wanted: Wanted) -> int:
     """Resume what is named; the exit code is 1 where a view could not be."""
     if not wanted.views:
-        catalog = Catalog(servers=loaded.asked_with(QUESTION.once()).servers())
+        catalog = own_tables(loaded)
         chosen = operation.chosen_pipelines(catalog, wanted.names)
         operation.resume_pipelines(catalog, chosen)
         for one in chosen:
@@ -77,18 +76,10 @@ def resume(loaded: Settings, wanted: Wanted) -> int:
         for view in sorted({view.name for one in chosen for view in one.views if view.state == PAUSED}):
             print(f"{view}: is paused by itself, and stays so. To go on: viewtail resume {view_of(view)}")
         return _none_ran(chosen)
-    catalog, views = _views(loaded, wanted.views)
-    found = operation.resume_views(catalog, views)
+    views = declarations.all_chosen(loaded, wanted.views)
+    found = operation.resume_views(own_tables(loaded), views)
     by_id = {view.id: view for view in views}
     return max(_say(done, _resumed_view(done, by_id[done.view])) for done in found)
-
-
-def _views(loaded: Settings, names: Sequence[str]) -> tuple[Catalog, list[View]]:
-    views = declarations.configured(loaded)
-    chosen = [declarations.chosen(loaded, views, name) for name in names]
-    return Catalog(servers=loaded.asked_with(QUESTION.once()).servers()), list(
-        {view.id: view for view in chosen}.values()
-    )
 
 
 def _none_ran(chosen: Sequence[PipelineStatus]) -> int:

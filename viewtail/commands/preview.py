@@ -8,7 +8,7 @@ from projectors.views import BoundView
 from viewtail import declarations
 from viewtail.changes.counting import counted
 from viewtail.commands.output import print_json, shown
-from viewtail.composition import deploy
+from viewtail.composition import deployed_to_ask
 from viewtail.operations import preview as operation
 from viewtail.operations.preview import Content, Difference, Preview
 from viewtail.servers.patience import COMMAND
@@ -19,8 +19,7 @@ SHOWN = 20  # entities
 
 def preview(loaded: Settings, name: str, *, sample: int, as_json: bool) -> int:
     """Print what views.py would change in a view; returns the exit code: 1 where rows could not be projected."""
-    views = declarations.configured(loaded)
-    catalog = deploy(loaded.asked_with(COMMAND.once()), [declarations.chosen(loaded, views, name)])
+    catalog = deployed_to_ask(loaded, [declarations.chosen(loaded, name)], COMMAND)
     (view,) = catalog.views
     found = operation.preview(catalog, view, sample)
     if as_json:

@@ -25,7 +25,7 @@ from viewtail.changes.errors import StopRequested
 from viewtail.changes.repeating import Repeats
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark
-from viewtail.composition import deploy, greeted
+from viewtail.composition import deployed_to_work
 from viewtail.operations import rebuild as operation
 from viewtail.settings import Settings
 from viewtail.signals import EXIT_STOPPED, on_stop
@@ -100,10 +100,7 @@ def abort(loaded: Settings, name: str, *, within_s: float | None, is_yes: bool) 
 
 
 def _deployed(loaded: Settings, name: str) -> tuple[Catalog, BoundView]:
-    views = declarations.configured(loaded)
-    view = declarations.chosen(loaded, views, name)
-    catalog = deploy(greeted(loaded), [view])
-    catalog.create_tables()
+    catalog = deployed_to_work(loaded, [declarations.chosen(loaded, name)])
     return catalog, catalog.views[0]
 
 

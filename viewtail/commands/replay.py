@@ -18,7 +18,7 @@ from viewtail.changes.counting import counted
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.commands.progress import Say, progress
-from viewtail.composition import deploy, greeted
+from viewtail.composition import deployed_to_work, greeted, own_tables
 from viewtail.operations import replay as operation
 from viewtail.operations import taking_over
 from viewtail.operations.replay import Replayed
@@ -26,7 +26,6 @@ from viewtail.operations.replay_keys import ASK_ABOVE
 from viewtail.operations.runs import past
 from viewtail.operations.status import PipelineStatus, ViewStatus, pipelines_now
 from viewtail.operations.version_resets import words
-from viewtail.servers.patience import QUESTION
 from viewtail.settings import Settings
 
 KINDS = ("replay", "verify", "repair", "rebuild", "redrive", "clean", "mend", "cascade", "archive", "restore")
@@ -56,11 +55,9 @@ def replay(
 
 def take_over(loaded: Settings, names: Sequence[str], *, is_yes: bool, is_awaited: bool) -> int:
     """Take the places of views over from another deployment, and have them backfilled; returns the exit code."""
-    views = declarations.configured(loaded)
-    loaded.check_stores(views)
-    chosen = list({one.id: one for one in (declarations.chosen(loaded, views, name) for name in names)}.values())
-    catalog = deploy(greeted(loaded), chosen)
-    catalog.create_tables()
+    loaded.check_stores(declarations.configured(loaded))
+    chosen = declarations.all_chosen(loaded, names)
+    catalog = deployed_to_work(loaded, chosen)
     codes = [_take_over(catalog, view, is_yes=is_yes, is_awaited=is_awaited) for view in chosen]
     return max(codes, default=0)
 
@@ -99,12 +96,8 @@ def would_replay(loaded: Settings, names: Sequence[str], *, all_views: bool) -> 
 
 
 def _chosen(loaded: Settings, names: Sequence[str], all_views: bool) -> tuple[Catalog, list[View]]:
-    views = declarations.configured(loaded)
-    chosen = views if all_views else [declarations.chosen(loaded, views, view_of(name)) for name in names]
-    # By id, each once: a mapping in a declaration has no hash.
-    return Catalog(servers=greeted(loaded, reads_source=False).servers()), list(
-        {view.id: view for view in chosen}.values()
-    )
+    views = declarations.configured(loaded) if all_views else declarations.all_chosen(loaded, map(view_of, names))
+    return Catalog(servers=greeted(loaded, reads_source=False).servers()), views
 
 
 def _tell_left(done: Replayed) -> None:
@@ -128,7 +121,7 @@ def _tell_left(done: Replayed) -> None:
 
 def replays(loaded: Settings, *, limit: int, as_json: bool) -> int:
     """Print what operators had done to views, the newest first."""
-    catalog = Catalog(servers=loaded.asked_with(QUESTION.once()).servers())
+    catalog = own_tables(loaded)
     with closing(catalog.session()) as session:
         found = past(session, catalog.database, KINDS, limit)
     if as_json:
@@ -201,8 +194,7 @@ def replay_new_history(loaded: Settings) -> int:
     """Take the source as it is now for a new history, and have every view backfilled again; returns the exit code."""
     views = declarations.configured(loaded)
     loaded.check_stores(views)
-    catalog = deploy(greeted(loaded), views)
-    catalog.create_tables()
+    catalog = deployed_to_work(loaded, views)
     epoch = operation.begin_new_history(catalog)
     print(f"The source as it is now begins epoch {epoch}. viewtail backfills every view again, in place:")
     for view in views:

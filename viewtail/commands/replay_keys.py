@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ from viewtail.commands.binlog_range import moment_of
 from viewtail.commands.named_file import content_of
 from viewtail.commands.output import print_remark
 from viewtail.commands.progress import progress
-from viewtail.composition import deploy, greeted
+from viewtail.composition import deployed_to_work
 from viewtail.operations.given import key_of_text, key_spellings, other_reading
 from viewtail.operations.replay_keys import (
     ASK_ABOVE,
@@ -98,55 +98,52 @@ class How:
 
 def replay_keys(loaded: Settings, name: str, selected: Selected, how: How) -> int:
     """Write some entities of a view again; returns the exit code: 1 where one could not be written."""
-    views = declarations.configured(loaded)
-    view = declarations.chosen(loaded, views, name)
-    catalog = deploy(greeted(loaded), [view])
-    catalog.create_tables()
-    (bound,) = catalog.views
-    stop = Event()
-    on_stop(stop.set)
-    try:
-        with ViewAccess(catalog, bound, stop, print_remark) as beside:
-            beside.check()
-            selection = _selection(catalog, beside, selected, how, stop)
-            return replay(catalog, beside, selection, how)
-    except StopRequested:
-        print_remark(f"{view.id}: stopped. The same command goes on where it was")
-        return EXIT_STOPPED
+
+    def work(catalog: Catalog, beside: ViewAccess) -> int:
+        return replay(catalog, beside, _selection(catalog, beside, selected, how), how)
+
+    return _of_view(loaded, name, work, " where it was")
 
 
 def redrive(loaded: Settings, name: str, keys: Sequence[str], *, is_yes: bool) -> int:
     """Write parked entities again; the exit code is 1 where one is refused again."""
-    views = declarations.configured(loaded)
-    view = declarations.chosen(loaded, views, name)
-    catalog = deploy(greeted(loaded), [view])
-    catalog.create_tables()
-    (bound,) = catalog.views
+    how = How(is_dry_run=False, is_yes=is_yes, rows_a_second=0)
+
+    def work(catalog: Catalog, beside: ViewAccess) -> int:
+        view, parked = beside.view, beside.parked()
+        wanted, unreadable = _readable(view, sorted(_parked_keys(view, keys, parked) or parked))
+        for key in unreadable:
+            print_remark(f"{view.id}: {key}: nobody can tell which row that is. Mend the row in MySQL, then drop it")
+        selection = keys_from_texts(view, wanted, "parked keys") if wanted else Keys([], "parked")
+        return max(replay(catalog, beside, selection, how, kind="redrive"), bool(unreadable))
+
+    return _of_view(loaded, name, work, "")
+
+
+def _of_view(loaded: Settings, name: str, work: Callable[[Catalog, ViewAccess], int], where: str) -> int:
+    """Work on a view until a stop; returns the exit code."""
+    catalog = deployed_to_work(loaded, [declarations.chosen(loaded, name)])
+    (view,) = catalog.views
     stop = Event()
     on_stop(stop.set)
     try:
-        with ViewAccess(catalog, bound, stop, print_remark) as beside:
+        with ViewAccess(catalog, view, stop, print_remark) as beside:
             beside.check()
-            parked = beside.parked()
-            keys = [next((one for one in key_spellings(key) if one in parked), key) for key in keys]
-            unknown = sorted(set(keys) - parked)
-            for key in unknown:
-                key_of_text(key, bound.key)  # says which form it should have
-            if unknown:
-                raise MisuseError(
-                    f"{view.id}: not parked: {', '.join(unknown)}. See: viewtail dead-letters list {view.id}"
-                )
-            wanted, unreadable = _readable(bound, sorted(keys or parked))
-            for one in unreadable:
-                print_remark(
-                    f"{view.id}: {one}: nobody can tell which row that is. Mend the row in MySQL, then drop it"
-                )
-            selection = keys_from_texts(bound, wanted, "parked keys") if wanted else Keys([], "parked")
-            how = How(is_dry_run=False, is_yes=is_yes, rows_a_second=0)
-            return max(replay(catalog, beside, selection, how, kind="redrive"), bool(unreadable))
+            return work(catalog, beside)
     except StopRequested:
-        print_remark(f"{view.id}: stopped. The same command goes on")
+        print_remark(f"{view.id}: stopped. The same command goes on{where}")
         return EXIT_STOPPED
+
+
+def _parked_keys(view: BoundView, keys: Sequence[str], parked: Collection[str]) -> list[str]:
+    """The keys in the form in which they are parked. Raises MisuseError where one is not."""
+    named = [next((form for form in key_spellings(key) if form in parked), key) for key in keys]
+    unknown = sorted(set(named).difference(parked))
+    for key in unknown:
+        key_of_text(key, view.key)  # says which form it should have
+    if unknown:
+        raise MisuseError(f"{view.id}: not parked: {', '.join(unknown)}. See: viewtail dead-letters list {view.id}")
+    return named
 
 
 def _readable(view: BoundView, names: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -237,7 +234,7 @@ def _tell_dry(beside: ViewAccess, selection: Selection, many: str) -> int:
 # --- Which entities ---
 
 
-def _selection(catalog: Catalog, beside: ViewAccess, selected: Selected, how: How, stop: Event) -> Selection:
+def _selection(catalog: Catalog, beside: ViewAccess, selected: Selected, how: How) -> Selection:
     view = beside.view
     if selected.keys:
         for key in selected.keys:
@@ -254,7 +251,7 @@ def _selection(catalog: Catalog, beside: ViewAccess, selected: Selected, how: Ho
         if how.rows_a_second:
             return Where(selected.where, rows, max(1, min(ROWS_AT_ONCE, int(how.rows_a_second))), pieces=1)
         return Where(selected.where, rows)
-    return _changed(catalog, beside, selected, stop)
+    return _changed(catalog, beside, selected)
 
 
 def _keys_of(view: BoundView, file: Path) -> list[str]:
@@ -287,7 +284,7 @@ def _count(catalog: Catalog, view: BoundView, condition: str) -> int | None:
         return sum(int(count) for (count,) in cursor.fetchall())
 
 
-def _changed(catalog: Catalog, beside: ViewAccess, selected: Selected, stop: Event) -> Keys:
+def _changed(catalog: Catalog, beside: ViewAccess, selected: Selected) -> Keys:
     """The keys that the binlog says changed."""
     view = beside.view
     history = catalog.history_beside(view.id)
@@ -304,7 +301,7 @@ def _changed(catalog: Catalog, beside: ViewAccess, selected: Selected, stop: Eve
             def found(count: int, at: Position) -> None:
                 say(count, 0, f", at {at}")
 
-            keys: list[Key] = changed_keys(history, view, stretch, stop, found)
+            keys: list[Key] = changed_keys(history, view, stretch, beside.stop, found)
     except HistoryGoneError as error:
         whole = f"viewtail replay {view.id}"
         raise HistoryGoneError(f"{once_only(str(error))} To write the whole view again: {whole}") from None

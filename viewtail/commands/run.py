@@ -23,7 +23,7 @@ from viewtail import declarations, logs, metrics, shards
 from viewtail.changes.errors import TemporaryError
 from viewtail.changes.retrying import reaction_to
 from viewtail.roles import Role, views_of
-from viewtail.shards import Part
+from viewtail.shards import Target
 from viewtail.signals import end_at_once, kept_from_threads, on_stop
 from viewtail.supervisor import Supervisor
 
@@ -34,12 +34,12 @@ PLAIN_EVERY_S = 5.0
 
 def run(config: Path | None, role: Role = Role.ALL) -> int:
     """Check what can be checked at once, then run until stopped; returns the exit code."""
-    parts = shards.parts(config)
-    first = parts[0].settings
+    targets = shards.targets(config)
+    first = targets[0].settings
     logs.configure(first.logs)
-    views = [views_of(role, part.settings, declarations.load(part.settings.views)) for part in parts]
-    for part, of_part in zip(parts, views, strict=True):
-        part.settings.check_stores(of_part)
+    views = [views_of(role, target.settings, declarations.load(target.settings.views)) for target in targets]
+    for target, of_target in zip(targets, views, strict=True):
+        target.settings.check_stores(of_target)
     end_at_once()
     show, begin, finish = _display()
     supervisor = Supervisor(config, show)
@@ -49,20 +49,20 @@ def run(config: Path | None, role: Role = Role.ALL) -> int:
                 server = metrics.Server(first.metrics.host, first.metrics.port, supervisor)
             at_end.callback(server.close)
         pipelines = [
-            (part, store)
-            for part, of_part in zip(parts, views, strict=True)
-            for store in _stores(part, of_part, is_waited_for=len(parts) == 1)
+            (target, store)
+            for target, of_target in zip(targets, views, strict=True)
+            for store in _stores(target, of_target, is_waited_for=len(targets) == 1)
         ]
         on_stop(supervisor.stop)
         begin()
         at_end.callback(finish)
         code = supervisor.run(pipelines)
-        for part, of_part in zip(parts, views, strict=True):
-            part.settings.source_kind.ended(part.settings.source_access(), tables_of(of_part))
+        for target, of_target in zip(targets, views, strict=True):
+            target.settings.source_kind.ended(target.settings.source_access(), tables_of(of_target))
         return code
 
 
-def _stores(part: Part, views: Sequence[View], *, is_waited_for: bool) -> list[str]:
+def _stores(target: Target, views: Sequence[View], *, is_waited_for: bool) -> list[str]:
     """The stores that these views need, once the views fit their tables.
 
     A server that does not answer yet, as after a common restart, is waited for; Ctrl-C ends the wait. Where there are
@@ -70,13 +70,13 @@ def _stores(part: Part, views: Sequence[View], *, is_waited_for: bool) -> list[s
     """
     for attempt in itertools.count():
         try:
-            catalog = bound_to_what_fits(part.settings.servers(), views)
+            catalog = bound_to_what_fits(target.settings.servers(), views)
             check_changes(catalog)
             return catalog.stores()
         except TemporaryError as error:
             if not is_waited_for:
-                _log.warning("a server does not answer yet", shard=part.shard, error=str(error))
-                return Catalog(servers=part.settings.servers(), left_out=views).stores()
+                _log.warning("a server does not answer yet", shard=target.shard, error=str(error))
+                return Catalog(servers=target.settings.servers(), left_out=views).stores()
             pause_s = reaction_to(error).pause_s(attempt)
             _log.warning("waiting for a server", error=str(error), next_attempt_in_s=round(pause_s, 1))
             time.sleep(pause_s)

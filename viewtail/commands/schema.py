@@ -6,16 +6,14 @@ from projectors.stores.registry import store_of
 from viewtail import declarations
 from viewtail.changes.errors import MisuseError
 from viewtail.commands.output import print_json
-from viewtail.composition import deploy
-from viewtail.servers.patience import QUESTION
+from viewtail.composition import deployed_to_ask
 from viewtail.settings import Settings
 
 
 def schema(loaded: Settings, view: str, *, of_key: bool) -> int:
     """Print the schema of the values, or of the keys; returns the exit code."""
-    views = declarations.configured(loaded)
-    chosen = declarations.chosen(loaded, views, view)
-    catalog = deploy(loaded.asked_with(QUESTION.once()), [chosen])
+    chosen = declarations.chosen(loaded, view)
+    catalog = deployed_to_ask(loaded, [chosen])
     store = store_of(chosen)
     found = store.schemas(catalog.access(store), catalog.views[0])
     if not found:

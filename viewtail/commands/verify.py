@@ -60,8 +60,7 @@ class Options:
 def verify(loaded: settings.Settings, names: Sequence[str], options: Options) -> int:
     """Compare views with their tables; returns the exit code: 1 where one differs, or could not be compared."""
     tune_command()
-    views = declarations.configured(loaded)
-    chosen = _chosen(loaded, views, names)
+    chosen = _chosen(loaded, names)
     catalog, failed = _deployed(greeted(loaded), chosen)
     catalog.create_tables()
     stop = Event()
@@ -101,13 +100,14 @@ def _say_failed(options: Options, view: str, why: str) -> None:
         print(f"{view}: could not be compared: {why}", file=sys.stderr)
 
 
-def _chosen(loaded: settings.Settings, views: Sequence[View], names: Sequence[str]) -> list[View]:
+def _chosen(loaded: settings.Settings, names: Sequence[str]) -> list[View]:
     """Those that were named, or all that can be compared, each once."""
-    named = [declarations.chosen(loaded, views, name) for name in names]
-    guarded = [view for view in named or views if named or not store_of(view).keeps_every_change]
+    if names:
+        return declarations.all_chosen(loaded, names)
+    guarded = [view for view in declarations.configured(loaded) if not store_of(view).keeps_every_change]
     if not guarded:
         raise MisuseError("every declared view is a topic, which keeps every change and is not compared")
-    return list({view.id: view for view in guarded}.values())
+    return guarded
 
 
 def _one(catalog: Catalog, view: BoundView, options: Options, stop: Event) -> Report:

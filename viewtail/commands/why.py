@@ -12,24 +12,23 @@ from projectors.proving.view_access import ViewAccess
 from viewtail import declarations
 from viewtail.changes.counting import counted
 from viewtail.commands.output import print_json, print_remark
-from viewtail.composition import deploy
+from viewtail.composition import deployed_to_ask
 from viewtail.operations.given import key_of_text, other_reading
 from viewtail.operations.status import pipelines_now
 from viewtail.operations.why import Answer, Verdict, Why
-from viewtail.servers.patience import QUESTION
 from viewtail.settings import Settings
 
 
 def why(loaded: Settings, name: str, key: str, *, as_json: bool) -> int:
     """Print why a view shows what it shows of one entity; the exit code is 0 where that is right."""
-    views = declarations.configured(loaded)
-    view = declarations.chosen(loaded, views, name)
-    catalog = deploy(loaded.asked_with(QUESTION.once()), [view])
+    view = declarations.chosen(loaded, name)
+    catalog = deployed_to_ask(loaded, [view])
     catalog.create_tables()
     (bound,) = catalog.views
     wanted = key_of_text(key, bound.key)
+    what = f"{view.id} {key}"
     with ViewAccess(catalog, bound, Event(), print_remark) as beside:
-        history = partial(_history, catalog, f"{view.id} {key}")
+        history = partial(_history, catalog, what)
         asking = Why(beside=beside, status=partial(pipelines_now, catalog), history=history)
         answer = asking.of(wanted)
     if not answer.has_row:

@@ -61,28 +61,27 @@ def choose(catalog: Catalog, declared: Collection[str], name: str) -> Chosen:
     Args:
         declared: ids of the views that views.py has now.
     """
-    pipelines = pipelines_now(catalog).values()
-    known = [(view, pipeline) for pipeline in pipelines for view in pipeline.views]
-    chosen = _chosen(name, _but_copies(view.name for view, _ in known), declared)
-    kept = [(view, pipeline) for view, pipeline in known if view_of(view.name) == chosen]
-    _require_not_kept(chosen, kept)
+    pipelines = pipelines_now(catalog)
+    known = [(view, pipeline) for pipeline in pipelines.values() for view in pipeline.views]
+    chosen = _chosen(name, _but_copies(known), declared)
+    _require_not_kept(chosen, [(view, pipeline) for view, pipeline in known if view_of(view.name) == chosen])
     with closing(catalog.session()) as session:
         places = known_places(session, catalog.database)
         copies = copies_left(session, catalog.database, chosen)
     beside = sorted({view for view in places if view_of(view) == chosen} - {chosen})
     return Chosen(
         id=chosen,
-        pipelines=[pipeline.name for view, pipeline in kept if view.name == chosen],
+        pipelines=[pipeline.name for view, pipeline in known if view.name == chosen],
         places=list(chain.from_iterable(places.get(view, []) for view in (chosen, *beside))),
         beside=beside,
         copies=copies,
         others=_others(chosen, places, declared),
-        sources=_other_sources(pipeline.name for pipeline in pipelines),
+        sources=_other_sources(pipelines),
     )
 
 
-def _but_copies(views: Iterable[str]) -> list[str]:
-    return sorted({view for view in views if not is_copy(view)})
+def _but_copies(known: Sequence[tuple[ViewStatus, PipelineStatus]]) -> list[str]:
+    return sorted({view.name for view, _ in known if not is_copy(view.name)})
 
 
 def _other_sources(pipelines: Iterable[str]) -> dict[str, str]:

@@ -76,25 +76,31 @@ class OwnTraces:
     # -- what operators had done --------------------------------------------------------------------------------
 
     def _runs(self) -> OwnTrace:
-        erased, busy, conditions = 0, [], []
-        for run in texts.run_texts(self.cursor, self.database):
-            if view_of(run.view) not in self.views and view_of(run.view) in self.known:
-                continue
-            if run.what.startswith(_WHERE):
-                conditions.append(run.id)
-            if self._run(run) is None:
-                continue
-            # As it is by now: what was counted in it meanwhile stays.
-            now = texts.lock_run_texts(self.cursor, self.database, run.id)
-            if now is None or (new := self._run(now)) is None:
-                continue
-            if now.state == RunState.RUNNING and is_under_way(self.cursor, self.database, run.id):
-                busy.append(run.id)
-                continue
-            erased += 1
-            texts.replace_run_texts(self.cursor, self.database, run.id, new)
-        left = f"what runs now ({', '.join(map(str, busy))})" if busy else ""
-        return OwnTrace(table="operator_run", erased=erased, left=left, conditions=tuple(conditions))
+        runs = list(filter(self._may_name_it, texts.run_texts(self.cursor, self.database)))
+        conditions = tuple(run.id for run in runs if run.what.startswith(_WHERE))
+        naming = [run.id for run in runs if self._run(run) is not None]
+        is_erased = {run: self._erase_run(run) for run in naming}
+        busy = [str(run) for run, erased in is_erased.items() if erased is False]
+        left = f"what runs now ({', '.join(busy)})" if busy else ""
+        erased = sum(map(bool, is_erased.values()))
+        return OwnTrace(table="operator_run", erased=erased, left=left, conditions=conditions)
+
+    def _may_name_it(self, run: RunTexts) -> bool:
+        view = view_of(run.view)
+        return view in self.views or view not in self.known
+
+    def _erase_run(self, run: int) -> bool | None:
+        """Erase the key in a run as it is by now: what was counted in it meanwhile stays.
+
+        Return False where the run is under way, so that the key stays, and None where it names the key no more.
+        """
+        now = texts.lock_run_texts(self.cursor, self.database, run)
+        if now is None or (new := self._run(now)) is None:
+            return None
+        if now.state == RunState.RUNNING and is_under_way(self.cursor, self.database, run):
+            return False
+        texts.replace_run_texts(self.cursor, self.database, run, new)
+        return True
 
     def _run(self, run: RunTexts) -> tuple[str, str, str | None] | None:
         """What it says without the key; None where it does not name it."""

@@ -68,28 +68,39 @@ def would_replay(catalog: Catalog, views: Sequence[View]) -> Replayed:
 
 
 def _replayable(catalog: Catalog, session: OwnSession, views: Sequence[View]) -> Replayed:
-    pipelines = pipelines_now(catalog)
+    kept, pipelines = known_views(session, catalog.database), pipelines_now(catalog)
+    sorted_out: dict[str, list[str]] = {"unknown": [], "paused": [], "redeclared": [], "beside": []}
     marked: dict[str, status.PipelineStatus] = {}
-    unknown, paused = [], []
-    redeclared: list[str] = []
-    beside: list[str] = []
     refused: dict[str, str] = {}
-    kept = known_views(session, catalog.database)
     for view in views:
-        known = {name: one for (name, of), one in kept.items() if of == view.id}
-        if not known:
-            unknown.append(view.id)
-        elif any(one.state == State.PAUSED for one in known.values()):
-            paused.append(view.id)
-        elif any(one.declaration not in _declarations(view) for one in known.values()):
-            (beside if has_copy_of(view, kept) else redeclared).append(view.id)
-        elif _is_halted(known) and (why := catalog.misfit(view) or _why_no_place(catalog, view)) is not None:
+        records = {pipeline: record for (pipeline, name), record in kept.items() if name == view.id}
+        if (why_not := _why_not_marked(view, records, kept)) is not None:
+            sorted_out[why_not].append(view.id)
+        elif (why := _why_refused(catalog, view, records)) is not None:
             refused[view.id] = why
         else:
-            marked[view.id] = _running(known, pipelines)
-    return Replayed(
-        marked=marked, unknown=unknown, refused=refused, paused=paused, redeclared=redeclared, beside=beside
-    )
+            marked[view.id] = _running(records, pipelines)
+    return Replayed(marked=marked, refused=refused, **sorted_out)
+
+
+def _why_not_marked(
+    view: View, records: Mapping[str, ViewRecord], kept: Mapping[tuple[str, str], ViewRecord]
+) -> str | None:
+    """Return the field of Replayed for a view that has no record to mark; None where it has."""
+    if not records:
+        return "unknown"
+    if any(record.state == State.PAUSED for record in records.values()):
+        return "paused"
+    if any(record.declaration not in _declarations(view) for record in records.values()):
+        return "beside" if has_copy_of(view, kept) else "redeclared"
+    return None
+
+
+def _why_refused(catalog: Catalog, view: View, records: Mapping[str, ViewRecord]) -> str | None:
+    """Return why a halted view would be halted again at once; None where nothing says so."""
+    if all(record.state != State.HALTED for record in records.values()):
+        return None
+    return catalog.misfit(view) or _why_no_place(catalog, view)
 
 
 @contextmanager
@@ -169,10 +180,6 @@ def has_copy_of(view: View, kept: Mapping[tuple[str, str], ViewRecord]) -> bool:
     return any(one.declaration in _declarations(view) for one in copies)
 
 
-def _is_halted(known: Mapping[str, ViewRecord]) -> bool:
-    return any(one.state == State.HALTED for one in known.values())
-
-
 def _running(known: Iterable[str], pipelines: Mapping[str, status.PipelineStatus]) -> status.PipelineStatus:
     """Of the pipelines that keep a view, one that runs, if any does."""
     of_view = [pipelines[name] for name in known]
@@ -187,27 +194,42 @@ def begin_new_history(catalog: Catalog) -> int:
     """
     pipelines, now = catalog.pipelines(), catalog.sources_now()
     known_now = map(PipelineId.parse, pipelines_now(catalog))
-    concerned = {*pipelines, *(one for one in known_now if one.source in now)}
+    concerned = {*pipelines, *(pipeline for pipeline in known_now if pipeline.source in now)}
     with _leases_of(catalog, concerned), closing(catalog.session()) as session:
-        above = max((kept_epoch(catalog, one) for one in pipelines), default=0)
-        states = {one: ViewStates(session, catalog.database, one.name) for one in pipelines}
-        known = {pipeline: one for pipeline, one in states.items() if one.pipeline_id >= 0}
-        views = {pipeline: catalog.views_of(pipeline.store) for pipeline in known}
-        copies = {
-            one: [copy.copy_id for copy in Copies(session, catalog.database, one.name).read().values()] for one in known
-        }
-        recorded = {of for _, of in known_views(session, catalog.database)}
+        above = max((kept_epoch(catalog, pipeline) for pipeline in pipelines), default=0)
+        marks = list(_marks(catalog, session, pipelines))
+        views = {view for mark in marks for view in mark.views}
+        recorded = sorted(views.intersection(name for _, name in known_views(session, catalog.database)))
         with transaction(session, "beginning a new history") as cursor:
             begun = [
                 epochs.begin_new_history(cursor, catalog.database, source, description, above)
                 for source, description in now.items()
             ]
-            what = f"{WHOLE}, as of a new history: epoch {max(begun, default=above)}"
-            for view in sorted({view.id for one in known for view in views[one]} & recorded):
-                whole_replays.begin(cursor, catalog.database, view, what)
-            for pipeline, one in known.items():
-                one.move_in(cursor, Event.REPLAYED, [*(view.id for view in views[pipeline]), *copies[pipeline]])
-    return max(begun, default=above)
+            epoch = max(begun, default=above)
+            for view in recorded:
+                whole_replays.begin(cursor, catalog.database, view, f"{WHOLE}, as of a new history: epoch {epoch}")
+            for mark in marks:
+                mark.states.move_in(cursor, Event.REPLAYED, [*mark.views, *mark.copies])
+    return epoch
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """What is marked for a backfill in one pipeline that has run before."""
+
+    states: ViewStates
+    views: Sequence[str]
+    copies: Sequence[str]
+
+
+def _marks(catalog: Catalog, session: OwnSession, pipelines: Iterable[PipelineId]) -> Iterator[_Mark]:
+    """Read before the transaction that marks. A pipeline that has never run has none."""
+    for pipeline in pipelines:
+        states = ViewStates(session, catalog.database, pipeline.name)
+        if states.pipeline_id >= 0:
+            copies = Copies(session, catalog.database, pipeline.name).read().values()
+            views = catalog.views_of(pipeline.store)
+            yield _Mark(states, [view.id for view in views], [copy.copy_id for copy in copies])
 
 
 def kept_epoch(catalog: Catalog, pipeline: PipelineId) -> int:

@@ -123,46 +123,57 @@ def _age_s(one: PipelineStatus) -> float:
 
 def as_one(views: Sequence[ViewStatus]) -> ViewStatus:
     """One view of several pipelines: as it is where it is least well. One of them backfilled it for all."""
-    worst = max(views, key=lambda one: _FROM_WELL.index(one.state))
-    is_not_told = worst.filled_percent is None
+    worst = max(views, key=lambda view: _FROM_WELL.index(view.state))
     return replace(
         worst,
-        reason=next((one.reason for one in views if one.reason), None),
-        row_count=sum(one.row_count for one in views),
-        row_estimate=max(one.row_estimate for one in views),
-        filled_percent=None if is_not_told else min(one.filled_percent or 0.0 for one in views),
-        rows_per_second=max(one.rows_per_second for one in views),
-        eta_s=None if is_not_told else max((one.eta_s for one in views if one.eta_s is not None), default=None),
-        parked=sum(one.parked for one in views),
-        proven_through=None if any(one.proven_through is None for one in views) else worst.proven_through,
+        filled_percent=None if worst.filled_percent is None else min(map(_percent, views)),
+        eta_s=None if worst.filled_percent is None else max(_etas_s(views), default=None),
+        reason=next(filter(None, (view.reason for view in views)), None),
+        row_count=sum(view.row_count for view in views),
+        row_estimate=max(view.row_estimate for view in views),
+        rows_per_second=max(view.rows_per_second for view in views),
+        parked=sum(view.parked for view in views),
+        proven_through=None if None in {view.proven_through for view in views} else worst.proven_through,
     )
 
 
+def _etas_s(views: Sequence[ViewStatus]) -> list[float]:
+    return [view.eta_s for view in views if view.eta_s is not None]
+
+
+def _percent(view: ViewStatus) -> float:
+    return view.filled_percent or 0.0
+
+
 def _pipeline(row: PipelineRow, views: Sequence[ViewStatus], read_position: ReadPosition) -> PipelineStatus:
-    report, ago_s = row.report or _NO_REPORT, row.reported_s_ago
+    report = row.report or _NO_REPORT
     position = None if row.position is None else read_position(row.position)
-    details = {} if position is None else position.details()
-    lag_s = report.lag_ms / 1000
-    if row.pause is not None and report.state == PAUSED:
-        lag_s = row.pause.lag_s
-    elif not row.is_run:
-        lag_s += ago_s or 0  # a change that came right behind its last report waits since then
-    return PipelineStatus(
+    status = PipelineStatus(
         name=row.name,
-        state=report.state if row.is_run else "down",
+        state=report.state,
         position=None if position is None else str(position),
-        gtid=details.get("gtid"),
-        lag_s=lag_s,
-        rows_per_second=report.rows_per_second if row.is_run else 0,
+        gtid=None if position is None else position.details().get("gtid"),
+        lag_s=_lag_s(row, report),
+        rows_per_second=report.rows_per_second,
         applied_row_count=report.applied_row_count,
         reconnect_count=report.reconnect_count,
-        error=report.error if row.is_run else _down(report.state, ago_s),
+        error=report.error,
         owner=None if row.report is None else report.owner,
-        reported_s_ago=ago_s,
+        reported_s_ago=row.reported_s_ago,
         views=tuple(views),
         fence=row.fence,
         paused=row.pause,
     )
+    if row.is_run:
+        return status
+    return replace(status, state="down", rows_per_second=0, error=_down(report.state, row.reported_s_ago))
+
+
+def _lag_s(row: PipelineRow, report: Report) -> float:
+    if row.pause is not None and report.state == PAUSED:
+        return row.pause.lag_s
+    # Of one that is down: a change that came right behind its last report waits since then.
+    return report.lag_ms / 1000 + (0 if row.is_run else row.reported_s_ago or 0)
 
 
 def _down(state: str | None, reported_s_ago: float | None) -> str:

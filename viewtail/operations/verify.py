@@ -13,8 +13,8 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
 from ingest.canonical.chunks import row_order
@@ -25,20 +25,17 @@ from offsets.mysql import Session, transaction
 from offsets.runs import RunState
 from offsets.views import note_proven
 from projectors.proving.comparison import Comparison, Found, Settled
-from projectors.proving.reprojection import Reprojection
 from projectors.proving.view_access import ViewAccess
-from projectors.stores import NOTHING_HELD
 from projectors.throttle import Throttle
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import StopRequested, ViewtailError
 from viewtail.changes.writes import Key
+from viewtail.operations.repair import MOST_LISTED, Repair
 from viewtail.operations.runs import Run
-from viewtail.operations.version_resets import VersionReset, lowered_by, note
+from viewtail.operations.version_resets import VersionReset
 
 SUSPECTS_AT_ONCE = 2_000
-REPAIRS = 3  # of one entity: a change may come between its row's reading and the end of what kept changes out
 SAVE_EVERY_S = 5.0
-MOST_LISTED = 1_000  # entities that are told of one by one
 MOST_KNOWN = 100_000  # entities that differ and are known again, should the store show them once more
 SAMPLED_ROWS = 100  # of a chunk of a sample; fewer are better spread, and cost more
 MOST_PASSED_OVER = 100  # chunks in one step
@@ -59,6 +56,12 @@ class Counts:
     changing: int = 0
     foreign: int = 0
     behind: int = 0  # changed since the place at which a view stands that nobody runs
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the view shows by now what its table says."""
+        left = self.differing.total() - self.repaired
+        return not (left or self.parked or self.changing or self.foreign)
 
 
 class StandingView(Protocol):
@@ -102,8 +105,7 @@ class Verify:
 
     Args:
         is_repair: write what is wrong through the guard, and compare it again.
-        is_unasked: nobody asked for the repair. Nothing is written in the place of another program's value; its key is
-            parked. No version is lowered where a newer row may have been archived.
+        is_unasked: nobody asked for the repair (see Repair).
         share: of the table that is compared; 1.0: all of it.
         say: is called with the counts and the estimate of rows, now and then.
         found: is called with each entity that differs for good, and whether it was mended.
@@ -123,7 +125,9 @@ class Verify:
     _listed: list[Found] = field(default_factory=list)
     _repaired: list[Found] = field(default_factory=list)
     _parked: set[str] = field(default_factory=set)
-    _lowered: dict[str, VersionReset] = field(default_factory=dict)  # no more of them than are listed
+    _comparison: Comparison = field(init=False)
+    _repair: Repair | None = None  # None: nothing is written
+    _estimate: int = 0  # of rows
     _differing: set[Key] = field(default_factory=set)  # what is not repaired, and may come a second time
     save_every_s: float = SAVE_EVERY_S
     _saved_at: float = field(default_factory=time.monotonic)
@@ -154,40 +158,47 @@ class Verify:
     def _execute(self, began: float) -> Report:
         beside = self.beside
         keepers = beside.keepers()
-        estimate = self._estimate()
-        comparison = beside.comparison()
-        writer = beside.reprojection if self.is_repair else None
-        progress = self.run.progress
-        order = row_order(beside.view.table)
-        losses = sum(keeper.view.loss_count for keeper in keepers)
-        is_standing = self._stands is not None
-        now = order, losses, is_standing
-        # It begins; or the table is read in another order by now, or the view is not what was compared before.
-        if (progress.get("order"), progress.get("losses"), progress.get("is_standing", False)) != now:
-            started = _now(beside.session)
-            lowered: dict[str, Any] = {
-                name: progress[name] for name in ("lowered", "lowered_count") if name in progress
-            }
-            progress.clear()
-            progress |= lowered
-            progress |= {"order": order, "began_at": started, "watermark": beside.now(), "is_through": False}
-            progress |= {"losses": losses, "is_standing": is_standing}
-            self._save()
-        else:
+        self._estimate = self._rows_about()
+        self._comparison = beside.comparison()
+        if self.is_repair:
+            self._repair = Repair(
+                beside=beside,
+                comparison=self._comparison,
+                writer=beside.reprojection,
+                run=self.run,
+                is_unasked=self.is_unasked,
+            )
+        self._begin_or_go_on(sum(keeper.view.loss_count for keeper in keepers))
+        self._seed = self.run.id
+        if not self.run.progress["is_through"]:
+            self._through_table()
+        if not self._comparison.sees_strangers and self.share == 1.0:
+            self._through_store()
+        self._settle()
+        beside.require_place()
+        self.counts.foreign = len(self._comparison.reader.foreign)
+        misled = self._misled()
+        return self._report(keepers, began, misled)
+
+    def _begin_or_go_on(self, losses: int) -> None:
+        """Go on where a stopped pass of this kind was.
+
+        It begins again where the table is read in another order by now, or the view is not what was compared before.
+        """
+        progress, order, is_standing = self.run.progress, row_order(self.beside.view.table), self._stands is not None
+        before = progress.get("order"), progress.get("losses"), progress.get("is_standing", False)
+        if before == (order, losses, is_standing):
             self.counts, self._parked = _counts(progress["counts"]), set(progress["parked"])
             self.counts.parked = len(self._parked)
-            progress["watermark"] = beside.now()  # this process knows no other
-        self._seed = self.run.id
-        settle = partial(self._settle, comparison, writer)
-        if not progress["is_through"]:
-            self._through_table(comparison, settle, estimate)
-        if not comparison.sees_strangers and self.share == 1.0:
-            self._through_store(comparison, settle, estimate)
-        settle()
-        beside.require_place()
-        self.counts.foreign = len(comparison.reader.foreign)
-        misled = self._misled(comparison)
-        return self._report(keepers, estimate, began, comparison, misled)
+            progress["watermark"] = self.beside.now()  # this process knows no other
+            return
+        started = _now(self.beside.session)
+        resets: dict[str, Any] = {name: progress[name] for name in ("lowered", "lowered_count") if name in progress}
+        progress.clear()
+        progress |= resets
+        progress |= {"order": order, "began_at": started, "watermark": self.beside.now(), "is_through": False}
+        progress |= {"losses": losses, "is_standing": is_standing}
+        self._save()
 
     def _stand_still_if_down(self) -> None:
         """A view that gets no changes, since its pipeline is down or paused, is compared as it stands."""
@@ -208,24 +219,24 @@ class Verify:
                 "still any more. Run the same command again: it compares the view while that gets changes"
             )
 
-    def _without_behind(self, found: list[Found]) -> list[Found]:
+    def _without_behind(self, mismatches: list[Found]) -> list[Found]:
         """Those that did not change since the place at which the view stands.
 
         A row may have changed after that was asked first: it is asked again once rows that differ have been read.
         """
-        if self._stands is None or not found:
-            return found
+        if self._stands is None or not mismatches:
+            return mismatches
         self._require_standing()
-        if any(one.key not in self._changed for one in found):
+        if any(mismatch.key not in self._changed for mismatch in mismatches):
             self._changed = self._stands.changed()
-        left = [one for one in found if one.key not in self._changed]
-        self.counts.behind += len(found) - len(left)
+        left = [mismatch for mismatch in mismatches if mismatch.key not in self._changed]
+        self.counts.behind += len(mismatches) - len(left)
         return left
 
     # -- the pass -----------------------------------------------------------------------------------------------
 
-    def _through_table(self, comparison: Comparison, settle: Callable[[], None], estimate: int) -> None:
-        progress = self.run.progress
+    def _through_table(self) -> None:
+        comparison, progress = self._comparison, self.run.progress
         self._after = progress["after"]
         self.throttle.begin()
         chance = random.Random(f"{self._seed}:{self._after}")
@@ -247,31 +258,31 @@ class Verify:
             if last is None:
                 break
             self._after = key_text(last, progress["order"], 0)
-            self._go_on(settle, estimate, count)
-        settle()
+            self._go_on(count)
+        self._settle()
         progress["is_through"] = True
         self._save()
 
-    def _through_store(self, comparison: Comparison, settle: Callable[[], None], estimate: int) -> None:
+    def _through_store(self) -> None:
         """What the store shows and the table does not have; begins again where it was stopped."""
         self.counts.shown = 0
         self.throttle.begin()
         self._lasting = _counts(_as_dict(self.counts))
-        for count, suspects in comparison.orphans(self.run.progress["watermark"]):
+        for count, suspects in self._comparison.orphans(self.run.progress["watermark"]):
             self._suspects += suspects
             self.counts.shown += count
-            self._go_on(settle, estimate, count)
+            self._go_on(count)
 
-    def _go_on(self, settle: Callable[[], None], estimate: int, rows: int) -> None:
+    def _go_on(self, rows: int) -> None:
         is_stopped = self.beside.stop.is_set()
         is_due = time.monotonic() - self._saved_at > self.save_every_s
         # Settling waits, which one that was stopped does not: what is unsettled is compared again.
         if not is_stopped and (is_due or len(self._suspects) >= SUSPECTS_AT_ONCE):
-            settle()
+            self._settle()
             self.throttle.begin()  # most of that is waiting
         if not self._suspects and (is_due or is_stopped):
             self._save()
-        self.say(self.counts, estimate)
+        self.say(self.counts, self._estimate)
         if is_stopped:
             raise StopRequested
         self.throttle.after(rows)
@@ -287,34 +298,29 @@ class Verify:
 
     # -- what differs -------------------------------------------------------------------------------------------
 
-    def _settle(self, comparison: Comparison, writer: Reprojection | None) -> None:
+    def _settle(self) -> None:
         suspects, self._suspects = self._suspects, []
         if not suspects:
             return
-        settled = comparison.settle(suspects)
+        settled = self._comparison.settle(suspects)
         settled.found = self._without_behind(settled.found)
-        if writer is None:
+        if self._repair is None:
             settled.found = self._at_first(settled.found)
         if settled.found:
             self.beside.require_place()  # or all of it differs, and is about to be backfilled
             self.beside.check()
         self.run.progress["watermark"] = max(self.run.progress["watermark"], settled.watermark)
         self._note(settled)
-        spared = [one.key for one in settled.found if self.is_unasked and (one.held.is_foreign or one.may_be_archiving)]
-        writable = [one for one in settled.found if one.key not in spared]
-        mended = set() if writer is None else self._mend(comparison, writer, writable)
-        # The store refuses another program's, which parks them, as it does the pipeline's writes; its guard the others.
-        if spared and writer is not None:
-            writer.of_keys(spared, self.beside.now())
-        for one in settled.found:
-            self.found(one, one.key in mended)
-        self._note_repaired([one for one in settled.found if one.key in mended])
+        mended = set[Key]() if self._repair is None else self._repair.mend(settled.found)
+        for mismatch in settled.found:
+            self.found(mismatch, mismatch.key in mended)
+        self._note_repaired([mismatch for mismatch in settled.found if mismatch.key in mended])
         self._save()
 
-    def _at_first(self, found: Sequence[Found]) -> list[Found]:
-        """Without those that were found before: a store may show a key twice, or in a place besides its own."""
-        new = [one for one in found if one.key not in self._differing]
-        self._differing.update(one.key for one in new[: MOST_KNOWN - len(self._differing)])
+    def _at_first(self, mismatches: Sequence[Found]) -> list[Found]:
+        """Leave out those that were found before: a store may show a key twice, or in a place besides its own."""
+        new = [mismatch for mismatch in mismatches if mismatch.key not in self._differing]
+        self._differing.update(mismatch.key for mismatch in new[: MOST_KNOWN - len(self._differing)])
         return new
 
     def _note_repaired(self, repaired: list[Found]) -> None:
@@ -322,51 +328,23 @@ class Verify:
             if counts is not None:
                 counts.repaired += len(repaired)
         if self._lasting is not None:
-            self._lasting.differing.update(one.difference.value for one in repaired)
+            self._lasting.differing.update(mismatch.difference.value for mismatch in repaired)
         self._repaired += repaired[: MOST_LISTED - len(self._repaired)]
 
     def _note(self, settled: Settled) -> None:
-        for one in settled.found:
-            self.counts.differing[one.difference.value] += 1
+        for mismatch in settled.found:
+            self.counts.differing[mismatch.difference.value] += 1
         self._listed += settled.found[: MOST_LISTED - len(self._listed)]
         self._parked.update(settled.parked)
         self.counts.parked = len(self._parked)
         self.counts.changing += len(settled.changing)
 
-    def _mend(self, comparison: Comparison, writer: Reprojection, found: Sequence[Found]) -> set[Key]:
-        """Those that are equal once they were written again."""
-        left, unmended = {one.key: one for one in found}, set[Key]()
-        for attempt in range(REPAIRS):
-            if not left:
-                break
-            # What was written, and is not there: Elasticsearch remembers the version of a document that somebody
-            # deleted for a minute, and keeps older ones out.
-            unexplained = {
-                key: one.held
-                for key, one in left.items()
-                if one.is_unexplained or (attempt and one.held == NOTHING_HELD)
-            }
-            version = self.beside.now()
-            if any(one.is_unexplained for one in left.values()):
-                self._note_lowered(lowered_by(self.beside.view, list(left.values()), version))
-            writer.of_keys(list(left), version, unexplained)
-            again = comparison.settle(left)
-            unmended |= {key for key in left if key in again.changing or comparison.name_of(key) in again.parked}
-            left = {one.key: one for one in again.found}
-        return {one.key for one in found if one.key not in left and one.key not in unmended}
-
-    def _note_lowered(self, lowered: Sequence[VersionReset]) -> None:
-        """In the record, before it is done; what another attempt lowers again is there."""
-        if new := [one for one in lowered if one.name not in self._lowered]:
-            note(self.run.progress, new)
-            self.run.save()
-            self._lowered |= {one.name: one for one in new[: MOST_LISTED - len(self._lowered)]}
-
     # -- the end ------------------------------------------------------------------------------------------------
 
-    def _misled(self, comparison: Comparison) -> str:
+    def _misled(self) -> str:
         """How readers are led elsewhere. The pipeline alone puts that right, and a repair waits for it."""
-        first = why = comparison.reader.pointer_problem()
+        reader = self._comparison.reader
+        first = why = reader.pointer_problem()
         if not first:
             return ""
         self.counts.differing[MISLED] += 1
@@ -375,28 +353,16 @@ class Verify:
             if self.beside.stop.wait(0.5):
                 raise StopRequested
             self.beside.check()
-            why = comparison.reader.pointer_problem()
+            why = reader.pointer_problem()
         self.counts.repaired += not why
         return why or first
 
-    def _report(
-        self, keepers: Sequence[Keeper], estimate: int, began: float, comparison: Comparison, misled: str
-    ) -> Report:
+    def _report(self, keepers: Sequence[Keeper], began: float, misled: str) -> Report:
         self._require_standing()
-        counts, foreign = self.counts, tuple(comparison.reader.foreign)
-        left = counts.differing.total() - counts.repaired
-        is_equal = not (left or counts.parked or counts.changing or foreign)
+        counts, foreign = self.counts, tuple(self._comparison.reader.foreign)
         is_whole = self.share == 1.0
-        through = None
-        if is_equal and is_whole and self._stands is None:
-            began_at, losses = self.run.progress["began_at"], self.run.progress["losses"]
-            ids = [view.id for _, view in keepers]
-            if not note_proven(self.beside.session, self.beside.catalog.database, ids, began_at, losses):
-                raise ViewtailError(
-                    f"view {self.beside.view.id} lost something, or was halted, while it was compared: nothing is "
-                    "proven. Run the same command again"
-                )
-            through = began_at
+        is_proof = counts.is_equal and is_whole and self._stands is None
+        through = self._prove(keepers) if is_proof else None
         self.run.progress["counts"] = _as_dict(counts)
         self.run.end(RunState.DONE, _words(counts))
         return Report(
@@ -404,29 +370,38 @@ class Verify:
             counts=counts,
             found=tuple(self._listed),
             repaired=tuple(self._repaired),
-            lowered=self._lowered,
+            lowered={} if self._repair is None else self._repair.resets,
             lowered_count=self.run.progress.get("lowered_count", 0),
             parked=tuple(sorted(self._parked))[:MOST_LISTED],
             lettered=self.beside.parked() & self._parked if self._parked else frozenset(),
             foreign=foreign,
             misled=misled,
-            is_equal=is_equal,
+            is_equal=counts.is_equal,
             is_whole=is_whole,
             proven_through=through,
             took_s=time.monotonic() - began,
-            estimate=estimate,
-            confidence="" if is_whole else _confidence(counts, comparison),
+            estimate=self._estimate,
+            confidence="" if is_whole else _confidence(counts, self._comparison),
             behind=counts.behind,
             stands_at=None if self._stands is None else self._stands.at,
         )
 
-    def _estimate(self) -> int:
+    def _prove(self, keepers: Sequence[Keeper]) -> str:
+        """Note that the view is proven, and return through which moment. Raises ViewtailError where it changed."""
+        began_at, losses = str(self.run.progress["began_at"]), self.run.progress["losses"]
+        ids = [view.id for _, view in keepers]
+        if not note_proven(self.beside.session, self.beside.catalog.database, ids, began_at, losses):
+            raise ViewtailError(
+                f"view {self.beside.view.id} lost something, or was halted, while it was compared: nothing is "
+                "proven. Run the same command again"
+            )
+        return began_at
+
+    def _rows_about(self) -> int:
         table = self.beside.view.table
-        connection = self.beside.catalog.servers.open_source()
-        try:
-            return row_estimates(connection, {(table.schema, table.name)}).get((table.schema, table.name), 0)
-        finally:
-            connection.close()
+        name = (table.schema, table.name)
+        with closing(self.beside.catalog.servers.open_source()) as connection:
+            return row_estimates(connection, {name}).get(name, 0)
 
 
 def _now(session: Session) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from ingest import History, TimedSource
 from offsets.dead_letters import Letter
@@ -33,6 +33,7 @@ from viewtail.operations.status import PipelineStatus
 
 SETTLED_WITHIN_S = 5.0  # so long the pipeline may take to come to this moment
 READ_FOR_S, READ_BYTES = 15.0, 1 << 30  # of the binlog, backwards for the last change; the newest file has no bound
+_CANNOT_BE = "the row cannot be projected or stored"
 _ELSEWHERE = ". Other sets are not searched for it here; `viewtail verify` does"
 
 
@@ -77,6 +78,33 @@ class Answer:
     change_note: str  # why none is known, or how far it was looked for
 
 
+class Judgement(NamedTuple):
+    """What is so of the entity."""
+
+    verdict: Verdict
+    why: str  # in words
+    run_next: str  # a command; '' where there is nothing to do
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Facts:
+    """What is known before anything is waited for."""
+
+    key: Key
+    name: str  # the rendered key
+    keeper: Keeper
+    pipeline: PipelineStatus
+    expected: Expected  # by the row as it is now
+    has_row: bool
+    held: Held
+    letter: Letter | None
+
+    @property
+    def quoted(self) -> str:
+        """The key as an argument of a command."""
+        return self.name if re.fullmatch("[\\w:.%@+-]+", self.name) else shlex.quote(self.name)
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Why:
     """Asks once.
@@ -92,43 +120,57 @@ class Why:
 
     def of(self, key: Key) -> Answer:
         """Raises ViewtailError where the source or the store does not answer."""
-        beside, comparison = self.beside, self.beside.comparison()
+        comparison = self.beside.comparison()
+        facts = self._facts(comparison, key)
+        judgement = self._judgement(comparison, facts)
+        held = facts.held if judgement.verdict.is_well else self._held(comparison, key, facts.keeper)
+        looked, note = self._looked(key, held)
+        change = _change_to_tell(looked, judgement.verdict)
+        row_version, row_at = self._row_change(facts, looked)
+        return Answer(
+            view=self.beside.view.id,
+            key=facts.name,
+            verdict=judgement.verdict,
+            why=judgement.why,
+            run_next=judgement.run_next,
+            has_row=facts.has_row,
+            row_version=row_version,
+            row_at=row_at,
+            held_at=_committed(looked.shown),
+            held=None if held == NOTHING_HELD else held,
+            held_place=self._place(held, facts.pipeline),
+            pipeline=facts.pipeline,
+            letter=facts.letter,
+            change=change,
+            change_at=_committed(change),
+            change_note=note,
+        )
+
+    def _facts(self, comparison: Comparison, key: Key) -> _Facts:
         keeper = self._keeper()
         pipeline = self.status()[keeper.pipeline.name]
         expected, has_row = self._expected(comparison, key)
-        held = self._held(comparison, key, keeper)
-        letter = beside.letter_of(comparison.name_of(key))
-        verdict, why, run_next = self._verdict(comparison, key, keeper, pipeline, expected, held, letter, has_row)
-        if verdict.is_well and (misled := comparison.reader.pointer_problem()):
-            verdict, why, run_next = Verdict.WRONG, misled, f"viewtail verify {beside.view.id} --repair"
-        if verdict not in (Verdict.CURRENT, Verdict.ABSENT, Verdict.KEPT_OUT):
-            held = self._held(comparison, key, keeper)
-        looked, note = self._looked(key, held)
-        last, shown, write = looked.last, looked.shown, expected.writes.get(key)
-        told = last
-        if verdict is Verdict.WRONG and looked.removed is not None:  # which may be what is wrong
-            told = max(last or looked.removed, looked.removed, key=lambda change: change.version)
-        version = last.version if last is not None and looked.is_sure else None
-        if self._has_column:
-            version = None if write is None else write[0]
-        return Answer(
-            view=beside.view.id,
-            key=comparison.name_of(key),
-            verdict=verdict,
-            why=why,
-            run_next=run_next,
-            has_row=has_row,
-            row_version=version if has_row else None,
-            row_at=_committed(last) if has_row and looked.is_sure else None,
-            held_at=_committed(shown),
-            held=None if held == NOTHING_HELD else held,
-            held_place=self._place(held, pipeline),
+        held, name = self._held(comparison, key, keeper), comparison.name_of(key)
+        return _Facts(
+            key=key,
+            name=name,
+            keeper=keeper,
             pipeline=pipeline,
-            letter=letter,
-            change=told,
-            change_at=_committed(told),
-            change_note=note,
+            expected=expected,
+            has_row=has_row,
+            held=held,
+            letter=self.beside.letter_of(name),
         )
+
+    def _row_change(self, facts: _Facts, looked: Looked) -> tuple[int | None, str | None]:
+        """The version of the row's last change, and when that was committed, as far as they are known."""
+        if not facts.has_row:
+            return None, None
+        last = looked.last if looked.is_sure else None
+        if self._has_column:
+            write = facts.expected.writes.get(facts.key)
+            return None if write is None else write[0], _committed(last)
+        return None if last is None else last.version, _committed(last)
 
     def _held(self, comparison: Comparison, key: Key, keeper: Keeper) -> Held:
         if self._is_of_another(keeper):
@@ -146,60 +188,55 @@ class Why:
 
     # -- the verdict --------------------------------------------------------------------------------------------
 
-    def _verdict(
-        self,
-        comparison: Comparison,
-        key: Key,
-        keeper: Keeper,
-        pipeline: PipelineStatus,
-        expected: Expected,
-        held: Held,
-        letter: Letter | None,
-        has_row: bool,
-    ) -> tuple[Verdict, str, str]:
-        view = self.beside.view.id
-        name = comparison.name_of(key)
-        quoted = name if re.fullmatch("[\\w:.%@+-]+", name) else shlex.quote(name)
-        well = _well(key, expected, has_row=has_row, besides=_ELSEWHERE if comparison.reader.has_orphans else "")
-        if _is_equal(comparison, key, expected, held):
-            return well
-        if keeper.view.state != State.FILLED:
-            return _unfilled(keeper, view, is_built_beside=self._is_built_beside(keeper))
-        if letter is not None or name in expected.parked:
-            reason = letter.cause if letter is not None else "the row cannot be projected or stored"
-            again = "it is parked again until the row, or the view's declaration, is corrected"
-            return Verdict.PARKED, f"{reason}; {again}", f"viewtail replay {view} --key {quoted}"
-        if (late := self._late(keeper, pipeline)) is not None:
-            return Verdict.BEHIND, *late
-        settled = comparison.settle([key])
-        for one in settled.found:
-            mend = f"viewtail replay {view} --key {quoted}"
-            return Verdict.WRONG, one.why, f"viewtail verify {view} --repair" if one.is_unexplained else mend
-        if settled.parked:
-            return (
-                Verdict.PARKED,
-                "the row cannot be projected or stored",
-                f"viewtail dead-letters show {view} {quoted}",
-            )
-        if settled.changing:
-            return Verdict.BEHIND, "the row changed at each look", f"viewtail why {view} {quoted}"
-        return well
+    def _judgement(self, comparison: Comparison, facts: _Facts) -> Judgement:
+        besides = _ELSEWHERE if comparison.reader.has_orphans else ""
+        well = _well(facts.key, facts.expected, has_row=facts.has_row, besides=besides)
+        found = well if _is_equal(comparison, facts) else self._what_is_wrong(comparison, facts) or well
+        if found.verdict.is_well and (problem := comparison.reader.pointer_problem()):
+            return Judgement(Verdict.WRONG, problem, f"viewtail verify {self.beside.view.id} --repair")
+        return found
 
-    def _late(self, keeper: Keeper, pipeline: PipelineStatus) -> tuple[str, str] | None:
-        """Why the view has not come to this moment, and the command to run; None where it does soon."""
+    def _what_is_wrong(self, comparison: Comparison, facts: _Facts) -> Judgement | None:
+        """What the view does not show the row for; None where it shows the row once the pipeline has come to it."""
+        view = self.beside.view.id
+        if facts.keeper.view.state != State.FILLED:
+            return _unfilled(facts.keeper, view, is_built_beside=self._is_built_beside(facts.keeper))
+        if facts.letter is not None or facts.name in facts.expected.parked:
+            reason = facts.letter.cause if facts.letter is not None else _CANNOT_BE
+            again = "it is parked again until the row, or the view's declaration, is corrected"
+            return Judgement(Verdict.PARKED, f"{reason}; {again}", f"viewtail replay {view} --key {facts.quoted}")
+        return self._late(facts) or self._unsettled(comparison, facts)
+
+    def _unsettled(self, comparison: Comparison, facts: _Facts) -> Judgement | None:
+        """What differs still after the pipeline has passed this moment."""
+        view, settled = self.beside.view.id, comparison.settle([facts.key])
+        for mismatch in settled.found:
+            again = f"viewtail replay {view} --key {facts.quoted}"
+            mend = f"viewtail verify {view} --repair" if mismatch.is_unexplained else again
+            return Judgement(Verdict.WRONG, mismatch.why, mend)
+        if settled.parked:
+            return Judgement(Verdict.PARKED, _CANNOT_BE, f"viewtail dead-letters show {view} {facts.quoted}")
+        if settled.changing:
+            return Judgement(Verdict.BEHIND, "the row changed at each look", f"viewtail why {view} {facts.quoted}")
+        return None
+
+    def _late(self, facts: _Facts) -> Judgement | None:
+        """Why the view has not come to this moment; None where it does soon."""
+        pipeline, name = facts.pipeline, facts.keeper.pipeline.name
         if not self.beside.is_run():
-            why = f"no viewtail runs pipeline {keeper.pipeline.name}; the view stands at {pipeline.position}"
-            return why, "viewtail run"
+            why = f"no viewtail runs pipeline {name}; the view stands at {pipeline.position}"
+            return Judgement(Verdict.BEHIND, why, "viewtail run")
         if pipeline.paused is not None:
-            why = f"pipeline {keeper.pipeline.name} is paused {pipeline.paused}"
-            return why, f"viewtail resume --pipeline {keeper.pipeline.name}"
+            why = f"pipeline {name} is paused {pipeline.paused}"
+            return Judgement(Verdict.BEHIND, why, f"viewtail resume --pipeline {name}")
         try:
             if self._is_passed():
                 return None
         except WatermarkMissingError as error:
-            return str(error), "viewtail check"
+            return Judgement(Verdict.BEHIND, str(error), "viewtail check")
         lag = f"{pipeline.lag_s:.0f} s, as it last said" if pipeline.lag_s else "this moment"
-        return f"pipeline {keeper.pipeline.name} is behind by {lag} ({pipeline.state})", "viewtail status"
+        why = f"pipeline {name} is behind by {lag} ({pipeline.state})"
+        return Judgement(Verdict.BEHIND, why, "viewtail status")
 
     def _is_passed(self) -> bool:
         """Whether the pipeline comes to this moment soon."""
@@ -221,7 +258,7 @@ class Why:
     def _keeper(self) -> Keeper:
         """The pipeline where the view is least well."""
         order = [State.HALTED, State.PAUSED, State.NEW, State.BACKFILLING, State.FILLED]
-        return min(self.beside.keepers(), key=lambda one: order.index(one.view.state))
+        return min(self.beside.keepers(), key=lambda keeper: order.index(keeper.view.state))
 
     def _place(self, held: Held, pipeline: PipelineStatus) -> str | None:
         """Where in the binlog the change is that the view shows; None where its version does not say."""
@@ -260,34 +297,41 @@ class Why:
         return looked, "; ".join(told)
 
 
-def _is_equal(comparison: Comparison, key: Key, expected: Expected, held: Held) -> bool:
+def _is_equal(comparison: Comparison, facts: _Facts) -> bool:
     with suppress(Unfit, ValueError, TypeError):
-        return comparison.name_of(key) not in expected.parked and comparison.is_shown(key, held, expected)
+        is_parked = facts.name in facts.expected.parked
+        return not is_parked and comparison.is_shown(facts.key, facts.held, facts.expected)
     return False
+
+
+def _change_to_tell(looked: Looked, verdict: Verdict) -> Change | None:
+    """The entity's last change, or the newer one that removed its row, which may be what is wrong."""
+    changes = [looked.last, looked.removed if verdict is Verdict.WRONG else None]
+    return max(filter(None, changes), key=lambda change: change.version, default=None)
 
 
 _OF_ANOTHER = Held(None, None, "what another declaration than that of views.py made, so it was not looked at")
 
 
-def _unfilled(keeper: Keeper, view: str, *, is_built_beside: bool) -> tuple[Verdict, str, str]:
+def _unfilled(keeper: Keeper, view: str, *, is_built_beside: bool) -> Judgement:
     if keeper.view.state == State.HALTED:
         mend = f"viewtail rebuild {view}" if is_built_beside else f"viewtail replay {view}"
         if TO_TAKE_OVER in (keeper.view.reason or ""):
             mend = "viewtail check"  # another deployment has its place: which of several mends is an operator's to say
-        return Verdict.HALTED, keeper.view.reason or "", mend
+        return Judgement(Verdict.HALTED, keeper.view.reason or "", mend)
     if keeper.view.state == State.PAUSED:
-        return Verdict.PAUSED, "the view gets no changes until it is resumed", f"viewtail resume {view}"
-    return Verdict.FILLING, "the view is being backfilled", "viewtail status"
+        return Judgement(Verdict.PAUSED, "the view gets no changes until it is resumed", f"viewtail resume {view}")
+    return Judgement(Verdict.FILLING, "the view is being backfilled", "viewtail status")
 
 
-def _well(key: Key, expected: Expected, *, has_row: bool, besides: str) -> tuple[Verdict, str, str]:
+def _well(key: Key, expected: Expected, *, has_row: bool, besides: str) -> Judgement:
     write = expected.writes.get(key)
     if write is not None and write[1] is not None:
-        return Verdict.CURRENT, f"the view shows the row as it is{besides}", ""
+        return Judgement(Verdict.CURRENT, f"the view shows the row as it is{besides}", "")
     if not has_row:
-        return Verdict.ABSENT, f"the table has no such row, and the view shows none{besides}", ""
+        return Judgement(Verdict.ABSENT, f"the table has no such row, and the view shows none{besides}", "")
     why = f"the row does not belong in the view (where, or its function), and is not there{besides}"
-    return Verdict.KEPT_OUT, why, ""
+    return Judgement(Verdict.KEPT_OUT, why, "")
 
 
 def _committed(change: Change | None) -> str | None:
