@@ -11,11 +11,13 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from ingest.charsets import ONE_TO_ONE
+from projectors.derived import DerivedRows
+from projectors.derived.registry import derived_rows
 from projectors.function_columns import Reads, columns_read
 from projectors.function_source import function_source
 from projectors.stores.registry import needed, store_of
@@ -23,9 +25,6 @@ from projectors.views import BoundView, RowFunction, View
 from viewtail.changes.bodies import ZLIB
 from viewtail.changes.errors import DeclarationError, nearest
 from viewtail.changes.tables import Column, Kind, Table
-
-if TYPE_CHECKING:
-    from projectors.derived.cells import NewestCells
 
 Describe = Callable[[str, str], Table]
 
@@ -40,21 +39,13 @@ def bind(views: Sequence[View], describe: Describe) -> list[BoundView]:
     missing is one of them; its other errors pass through.
     """
     problems: list[str] = []
-    tables = _tables(views, describe, problems)
-    bound = []
+    bound: list[BoundView] = []
+    tables = _Tables(describe)
     for view in views:
-        table = tables[view.entity.table]
-        if table is None:
-            continue
-        found = list(_cells_problems(view, table))
-        if not found:
-            rows = _rows(view, table)
-            found = [*_entity_problems(view, rows), *_column_problems(view, rows)]
-        if not found:
-            candidate = _bound(view, table)
-            found = list(store_of(view).problems(candidate))
-            bound.append(_with_previous(candidate))
-        problems += [f"view {view.id}: {problem}" for problem in found]
+        candidate, problems_of_view = _tried(view, tables)
+        if candidate is not None:
+            bound.append(_with_previous(candidate, tables))
+        problems += [f"view {view.id}: {problem}" for problem in problems_of_view]
     problems += _targets(views)
     if not problems:
         problems += _problems_between(bound)
@@ -63,22 +54,54 @@ def bind(views: Sequence[View], describe: Describe) -> list[BoundView]:
     return bound
 
 
-def _tables(views: Sequence[View], describe: Describe, problems: list[str]) -> dict[str, Table | None]:
-    tables: dict[str, Table | None] = {}
-    for view in views:
-        if (name := view.entity.table) not in tables:
-            try:
-                tables[name] = describe(*view.entity.schema_and_table)
-            except DeclarationError as error:
-                tables[name] = None
-                problems.append(f"view {view.id}: {error}")
-    return tables
+class _Tables:
+    """Describes each table once; that one is missing is reported once, by the first view that needs it."""
+
+    def __init__(self, describe: Describe) -> None:
+        self._describe = describe
+        self._known: dict[tuple[str, str], Table | None] = {}
+
+    def __call__(self, schema: str, name: str) -> Table:
+        """Raises DeclarationError, without a text from the second time on, for a table that is missing."""
+        if (schema, name) not in self._known:
+            self._known[schema, name] = None
+            self._known[schema, name] = self._describe(schema, name)
+        table = self._known[schema, name]
+        if table is None:
+            raise DeclarationError("")
+        return table
+
+
+def _tried(view: View, describe: Describe) -> tuple[BoundView | None, list[str]]:
+    """The view with its table, and what is wrong with it; None where it cannot be bound at all."""
+    try:
+        canonical = describe(*view.entity.schema_and_table)
+        names, is_any = named_columns(view)
+        derived = derived_rows(view, canonical, describe, None if is_any else names)
+    except DeclarationError as error:
+        return None, [str(error)] if str(error) else []
+    problems = [] if derived is None else [*derived.problems(), *_topic_problems(view)]
+    if not problems:
+        rows = canonical if derived is None else derived.table
+        problems = [*_entity_problems(view, rows, derived), *_column_problems(view, rows)]
+    if problems:
+        return None, problems
+    bound = _bound(view, rows, derived)
+    return bound, list(store_of(view).problems(bound))
+
+
+def _topic_problems(view: View) -> Iterator[str]:
+    if store_of(view).keeps_every_change:
+        yield (
+            "a topic has every change of a row, and rows that are made of several are read as they are then; publish "
+            "the rows that they are made of"
+        )
 
 
 # --- The entity ---
 
 
-def _entity_problems(view: View, table: Table) -> Iterator[str]:
+def _entity_problems(view: View, table: Table, derived: DerivedRows | None) -> Iterator[str]:
     entity = view.entity
     names = entity.key or table.primary_key
     if not names:
@@ -86,15 +109,8 @@ def _entity_problems(view: View, table: Table) -> Iterator[str]:
             f"{table.full_name} has no primary key, so its rows cannot be told apart. Add one, or name the columns of "
             f"a unique key that are all NOT NULL: Entity({entity.table!r}, key=...)"
         )
-    columns = [table.column(name) for name in names]
-    for name, column in zip(names, columns, strict=True):
-        if column is None:
-            yield _unknown(table, name, "key column")
-        else:
-            yield from _key_problems(table, column)
-    if all(columns) and names:
-        yield from _uniqueness(view, table, names)
-        yield from _paging_problems(table)
+    else:
+        yield from _keys_problems(view, table, names)
     if table.parts and set(names) == set(table.primary_key):
         yield (
             f"key ({', '.join(names)}) is the primary key of each of the tables {table.full_name}, which give out the "
@@ -103,11 +119,22 @@ def _entity_problems(view: View, table: Table) -> Iterator[str]:
     if entity.version is not None:
         yield from _version_problems(table, entity.version, names)
     if entity.body is not None and entity.codec is not None:
-        bodies = {entity.body} if entity.columns_by is None else named_columns(view)[0].difference(names)
-        for body in sorted(bodies):
+        for body in (entity.body,) if derived is None else derived.bodies:
             yield from _body_problems(table, body, entity.codec, names)
     for name, value in entity.only:
         yield from _only_problems(table, name, value, names)
+
+
+def _keys_problems(view: View, table: Table, names: Sequence[str]) -> Iterator[str]:
+    columns = [table.column(name) for name in names]
+    for name, column in zip(names, columns, strict=True):
+        if column is None:
+            yield unknown_column(table, name, "key column")
+        else:
+            yield from _key_problems(table, column)
+    if all(columns):
+        yield from _uniqueness(view, table, names)
+        yield from _paging_problems(table)
 
 
 def _key_problems(table: Table, column: Column) -> Iterator[str]:
@@ -180,7 +207,7 @@ def _uniqueness(view: View, table: Table, names: Sequence[str]) -> Iterator[str]
 def _version_problems(table: Table, name: str, key: Sequence[str]) -> Iterator[str]:
     column = table.column(name)
     if column is None:
-        yield _unknown(table, name, "version column")
+        yield unknown_column(table, name, "version column")
         return
     what = f"version column {name} of {table.full_name}"
     if column.kind is not Kind.INTEGER or column.declared.lower().startswith(("bit", "year")):
@@ -197,7 +224,7 @@ def _version_problems(table: Table, name: str, key: Sequence[str]) -> Iterator[s
 def _body_problems(table: Table, name: str, codec: str, key: Sequence[str]) -> Iterator[str]:
     column = table.column(name)
     if column is None:
-        yield _unknown(table, name, "body column")
+        yield unknown_column(table, name, "body column")
         return
     what = f"body column {name} of {table.full_name}"
     if column.kind is Kind.UNSUPPORTED:
@@ -213,7 +240,7 @@ def _body_problems(table: Table, name: str, codec: str, key: Sequence[str]) -> I
 def _only_problems(table: Table, name: str, value: str | int, key: Sequence[str]) -> Iterator[str]:
     column = table.column(name)
     if column is None:
-        yield _unknown(table, name, "column")
+        yield unknown_column(table, name, "column")
         return
     what = f"only: column {name} of {table.full_name} is {column.type_name}"
     is_text = column.kind in (Kind.TEXT, Kind.ENUM)
@@ -249,7 +276,7 @@ def _column_problems(view: View, table: Table) -> Iterator[str]:
     for name in dict.fromkeys((*_shown(view, table), *view.columns)):
         column = table.column(name)
         if column is None:
-            yield _unknown(table, name, "column")
+            yield unknown_column(table, name, "column")
         elif column.kind is Kind.UNSUPPORTED:
             yield _unreadable(table, column)
     if view.columns and not _functions(view):
@@ -265,7 +292,8 @@ def shows_all(view: View) -> bool:
     return view.shows_table and not view.shown
 
 
-def _unknown(table: Table, name: str, what: str) -> str:
+def unknown_column(table: Table, name: str, what: str) -> str:
+    """The message that a table has no such column."""
     names = [column.name for column in table.columns]
     return f"{table.full_name} has no {what} {name}" + (nearest(name, names) or f"; it has {', '.join(names)}")
 
@@ -311,64 +339,13 @@ def functions_read(view: View) -> Reads:
     """What the functions of a declaration may ask for; `columns=[...]` says it in their place."""
     if view.columns:
         return Reads(columns=frozenset(view.columns))
-    found = [columns_read(function) for function in _functions(view)]
-    why_all = "; ".join(one.why_all for one in found if one.why_all)
-    return Reads(columns=frozenset().union(*(one.columns for one in found)), why_all=why_all)
+    reads = [columns_read(function) for function in _functions(view)]
+    why_all = "; ".join(read.why_all for read in reads if read.why_all)
+    return Reads(columns=frozenset().union(*(read.columns for read in reads)), why_all=why_all)
 
 
-def _cells(view: View, table: Table) -> NewestCells | None:
-    """Those that rows of the view are made of; None: they are rows of the table."""
-    entity = view.entity
-    if entity.columns_by is None or entity.newest is None or entity.body is None:
-        return None
-    from projectors.derived.cells import NewestCells
-
-    names, _ = named_columns(view)
-    return NewestCells(
-        canonical=table,
-        key=entity.key,
-        by=entity.columns_by,
-        newest=entity.newest,
-        body=entity.body,
-        names=tuple(sorted(names.difference(entity.key))),
-    )
-
-
-def _rows(view: View, table: Table) -> Table:
-    """The table of the rows that the view sees."""
-    cells = _cells(view, table)
-    return table if cells is None else cells.table
-
-
-def _cells_problems(view: View, table: Table) -> Iterator[str]:
-    cells = _cells(view, table)
-    if cells is None:
-        return
-    missing = [name for name in (*cells.key, cells.by, cells.newest, cells.body) if table.column(name) is None]
-    yield from (_unknown(table, name, "column") for name in missing)
-    if missing:
-        return
-    by, newest = table.column(cells.by), table.column(cells.newest)
-    assert by is not None and newest is not None
-    if by.kind is not Kind.TEXT:
-        yield f"columns_by: column {cells.by} of {table.full_name} is {by.type_name}; cells are named by a text"
-    if newest.kind is not Kind.INTEGER or newest.is_nullable:
-        yield f"newest: column {cells.newest} of {table.full_name} is {newest.type_name}; it must be a NOT NULL integer"
-    _, is_any = named_columns(view)
-    if is_any or not cells.names:
-        yield "which cells it reads is not certain: name them, columns=['CELL', ...]"
-    if store_of(view).keeps_every_change:
-        yield "a topic has every change of a row, and rows of cells are read as they are then; publish the cells"
-    if not cells.unique:
-        named = ", ".join((*cells.key, cells.by, cells.newest))
-        yield (
-            f"{table.full_name} has no unique key ({named}), so which cell of a row is the newest is not certain, and "
-            "each would be looked for in the whole table"
-        )
-
-
-def _bound(view: View, canonical: Table) -> BoundView:
-    derived, table = _cells(view, canonical), _rows(view, canonical)
+def _bound(view: View, table: Table, derived: DerivedRows | None) -> BoundView:
+    """`table` has the rows that the view sees."""
     key = tuple(_columns(table, view.entity.key or table.primary_key))
     values = view.computed or tuple(_columns(table, _shown(view, table)))
     names, is_any = named_columns(view)
@@ -379,19 +356,13 @@ def _bound(view: View, canonical: Table) -> BoundView:
     )
 
 
-def _with_previous(bound: BoundView) -> BoundView:
+def _with_previous(bound: BoundView, describe: Describe) -> BoundView:
     """One that the table does not fit any more, whose columns are gone, must not keep the present one from running."""
     before = bound.view.previous
     if before is None:
         return bound
-    problems = list(_cells_problems(before, bound.canonical))
-    problems = problems or list(_column_problems(before, _rows(before, bound.canonical)))
-    if not problems:
-        previous = _bound(before, bound.canonical)
-        problems = list(store_of(before).problems(previous))
-        if not problems:
-            return replace(bound, previous=previous)
-    return replace(bound, previous_misfit="; ".join(problems))
+    previous, problems = _tried(before, describe)
+    return replace(bound, previous_misfit="; ".join(problems)) if problems else replace(bound, previous=previous)
 
 
 def made_by(view: BoundView, declaration: str) -> BoundView | None:
@@ -443,11 +414,10 @@ def _declaration(view: View) -> dict[str, Any]:
         "shown": view.shown,
         "where": function_source(view.where),
         **view.particulars,
+        **view.entity.particulars,
     }
     if view.entity.only:
         declared["only"] = view.entity.only
-    if view.entity.columns_by is not None:
-        declared["cells"] = [view.entity.columns_by, view.entity.newest, view.entity.body]
     if "document" in declared:
         declared["document"] = function_source(view.document)
     if view.entity.body is not None and _functions(view):  # other views show the column as it is

@@ -275,12 +275,12 @@ class GuardedPipeline(Pipeline):
 
         All slices of a view but the last are written at once.
         """
-        for view, versions in projected.touched.items():
+        for view, touched in projected.touched.items():
             derived = self.life.views[view].derived
             assert derived is not None
             try:
-                for rows in self.derived.slices(derived, list(versions), committed(batch)):
-                    part = self.life.projections.of_derived(view, {key: versions[key] for key in rows.keys}, rows.rows)
+                for rows in self.derived.slices(derived, touched, committed(batch)):
+                    part = self.life.projections.of_derived(view, rows.versions, rows.rows)
                     if rows.is_last:
                         projected.writes += part.writes
                         projected.parked += part.parked

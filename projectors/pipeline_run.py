@@ -18,7 +18,7 @@ from offsets.copies import Copy
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
 from offsets.views import GETS_NOTHING, State, ViewRecord, ViewStates
-from projectors.binding import bind
+from projectors.binding import Describe, bind
 from projectors.catalog import Catalog
 from projectors.copies import OwnedCopies
 from projectors.dead_letters import DeadLetters
@@ -96,15 +96,15 @@ class PipelineRun:
 
     def bound_views(self) -> list[BoundView]:
         """The declared views as they are bound now, wherever they are in the store."""
-        # A copy may be of another declaration: only its table is what the stream has come to. Live ones win.
+        # A copy may be of another declaration: only its tables are what the stream has come to. Live ones win.
         kept = sorted(self.life.views.values(), key=lambda view: not view.is_beside)
-        tables = {view.view.id: view.canonical for view in kept}
+        described = {view.view.id: view.described for view in kept}
         declared = self.catalog.views_of(self.identity.store)
-        return [self._bound(view, tables.get(view.id, view.canonical)) for view in declared]
+        return [self._bound(view, described.get(view.id, view.described)) for view in declared]
 
-    def _bound(self, view: BoundView, table: Table) -> BoundView:
+    def _bound(self, view: BoundView, describe: Describe) -> BoundView:
         try:
-            (found,) = bind([view.view], lambda *_: table)
+            (found,) = bind([view.view], describe)
         except DeclarationError:  # nothing of it is kept now; where it is to be, that halts it
             return view
         return found

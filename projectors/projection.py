@@ -16,7 +16,7 @@ import orjson
 
 from projectors import function_columns
 from projectors.binding import keys_relied_on
-from projectors.derived import DerivedRows, Part
+from projectors.derived import Part, Touched
 from projectors.function_columns import columns_read
 from projectors.stores import Unfit
 from projectors.views import BoundView
@@ -47,8 +47,7 @@ class Projected:
 
     writes: list[ViewWrites]
     parked: list[Parked] = field(default_factory=list)
-    # By view, the keys whose derived rows are to be read, and the versions under which they are to be written.
-    touched: dict[str, Mapping[Key, int]] = field(default_factory=dict)
+    touched: dict[str, Touched] = field(default_factory=dict)  # by view, the derived rows that are to be read
 
 
 def followed_tables(views: Iterable[BoundView]) -> dict[tuple[str, str], Followed]:
@@ -137,16 +136,18 @@ class Projections:
         made = [ViewWrites(view, found) for view, found in writes.items() if found]
         return Projected(made, parked, self._touched(batch) if self._derived else {})
 
-    def _touched(self, batch: Batch) -> dict[str, Mapping[Key, int]]:
+    def _touched(self, batch: Batch) -> dict[str, Touched]:
         events: dict[str, list[RowChanges | Refused]] = {}
-        views: dict[str, DerivedRows] = {}
         all_events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
         for event in all_events:
             for view in self._derived.get(id(event.followed), ()):
-                if view.id not in self._halted and view.derived is not None:
-                    views[view.id] = view.derived
+                if view.id not in self._halted:
                     events.setdefault(view.id, []).append(event)
-        touched = {name: derived.touched(events[name]) for name, derived in views.items()}
+        touched = {}
+        for name, of_view in events.items():
+            derived = self._by_view[name].view.derived
+            assert derived is not None
+            touched[name] = derived.touched(of_view)
         return {name: keys for name, keys in touched.items() if keys}
 
     def of_derived(self, view: str, versions: Mapping[Key, int], rows: Mapping[Key, Row]) -> Projected:

@@ -31,6 +31,7 @@ from offsets import OffsetStore
 from projectors.binding import bind, named_columns
 from projectors.dead_letters import DeadLetters
 from projectors.outcomes import End, Ended, Outcome
+from projectors.projection import parts_of
 from projectors.stores import GuardedSink, Sink, guarded, publisher
 from projectors.view_life import ViewLife
 from projectors.views import BoundView
@@ -147,6 +148,9 @@ class TableChanges:
         if sink is None:
             self._fill_again(view, change)
             return
+        if view.derived is not None and not _is_emptied(view, change):
+            self.life.replaced(view.id, change.version)  # rows are there still, and may be others
+            return
         with self.life.gate.closed(view.id):
             if change.kind is TableChangeKind.EMPTIED and view.view.entity.version is None:
                 for page in sink.keys_below(view.id, change.version):
@@ -189,13 +193,20 @@ class TableChanges:
         return replace(now, copy=view.copy, is_beside=view.is_beside, move=view.move)
 
 
+def _is_emptied(view: BoundView, change: TableChange) -> bool:
+    """Whether the view has no rows any more."""
+    table = change.followed.table
+    is_own = (table.schema, table.name) == (view.canonical.schema, view.canonical.name)
+    return is_own and change.kind is TableChangeKind.EMPTIED
+
+
 def _without_new(table: Table, view: BoundView) -> Table:
     """Of a view that shows every column: its sink, its projection and the stream have those of when it was bound.
 
     So the next start finds it changed, and backfills it.
     """
     _, uses_all = named_columns(view.view)
-    if not uses_all:
+    if not uses_all or table.full_name != view.table.full_name:
         return table
     known = {column.name for column in view.table.columns} | {*table.paging_key}
     return replace(table, columns=tuple(column for column in table.columns if column.name in known))
@@ -234,13 +245,15 @@ def _check_alike(view: BoundView, now: BoundView) -> None:
     """Raises SourceError where the values that a view uses are not of the kind that they were."""
     if not _is_keyed_alike(view, now):
         raise SourceError("its key changed")
-    for name in view.needed:
-        before, after = view.table.column(name), now.table.column(name)
-        assert before is not None
-        if after is None:
-            raise SourceError(f"column {name} is gone")
-        if (difference := unlike(before, after)) is not None:
-            raise SourceError(f"column {name}: {difference}")
+    for part in parts_of(view):
+        table = now.described(part.table.schema, part.table.name)
+        for name in part.columns:
+            before, after = part.table.column(name), table.column(name)
+            assert before is not None
+            if after is None:
+                raise SourceError(f"column {name} is gone")
+            if (difference := unlike(before, after)) is not None:
+                raise SourceError(f"column {name}: {difference}")
 
 
 def _present(connection: Connection, view: BoundView, where: str) -> list[Row]:

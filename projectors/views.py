@@ -123,6 +123,11 @@ class Entity:
         return is_pattern(self.schema_and_table[1])
 
     @property
+    def particulars(self) -> dict[str, Any]:
+        """What makes its rows of several; a part of the fingerprint of its views."""
+        return {} if self.columns_by is None else {"cells": [self.columns_by, self.newest, self.body]}
+
+    @property
     def schema_and_table(self) -> tuple[str, str]:
         """'shop.user' -> ('shop', 'user')"""
         found = names_of(self.table)
@@ -292,6 +297,11 @@ class BoundView:
         """The columns of the canonical table that the view is made of."""
         return self.needed if self.derived is None else self.derived.parts[0].columns
 
+    def described(self, schema: str, name: str) -> Table:
+        """A table that the view was bound to, as it was described then."""
+        parts = [self.table] if self.derived is None else [part.table for part in self.derived.parts]
+        return next(table for table in parts if (table.schema, table.name) == (schema, name))
+
     @property
     def rows(self) -> ReadableRows:
         """How the rows of `table` are read."""
@@ -308,18 +318,14 @@ class BoundView:
 
     @property
     def condition(self) -> str:
-        """SQL: which rows of the canonical table are the entity's; '' of all."""
+        """SQL: which rows of `table` are the entity's; '' of all."""
         from viewtail.servers.literals import exactly  # a views.py needs no MySQL client
 
-        if self.derived is not None:
-            return self.derived.condition
         columns = {column.name: column for column in self.table.columns}
         return " AND ".join(exactly(columns[name], value) for name, value in self.view.entity.only)
 
     def belongs(self, columns: Sequence[str]) -> Callable[[Row], bool] | None:
-        """Whether a row, of these columns, is the entity's; None where all are."""
-        if self.derived is not None:
-            return self.derived.belongs(columns)
+        """Whether a row of `table`, with these columns, is the entity's; None where all are."""
         pairs = [(columns.index(name), value) for name, value in self.view.entity.only]
         return (lambda row: all(row[at] == value for at, value in pairs)) if pairs else None
 

@@ -1,20 +1,22 @@
 """The seam to rows that are made of more than the changed row: which keys changed, and what their rows are now.
 
-An implementation is a module here (`cells.py`), and binding.py gives it to a view. Nothing else knows which it is.
-The stream says which keys are touched, and `reading.py` reads their rows in snapshots that show the batch. Backfills,
-verify and replays read the same rows in chunks by key (ingest/canonical/chunks.py).
+README.md says what an implementation provides. registry.py finds the one of a declaration, and nothing else knows which
+it is. Backfills, verify and replays read the same rows in chunks by key (ingest/canonical/chunks.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from ingest.canonical.rows import ReadableRows
-from viewtail.changes.batches import Refused, Row, RowChanges
+from viewtail.changes.batches import Refused, RowChanges
 from viewtail.changes.tables import Table
 from viewtail.changes.writes import Key
+from viewtail.servers.sessions import Connection
+
+LookUp: TypeAlias = Callable[[Connection], Mapping[Key, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,27 @@ class Part:
     table: Table  # as it was described
     columns: tuple[str, ...]  # those that the rows depend on, in its order
     keys: tuple[tuple[str, ...], ...]  # the unique keys beside the primary one that they rely on
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """The keys whose rows some events may have changed, and the version that each row gets.
+
+    A version is not below the last event that touches the key, and not above the last of all events.
+    """
+
+    versions: Mapping[Key, int]  # of the keys that the events themselves tell
+    look_up: LookUp | None = None  # reads the other keys from the tables; None: there are no others
+
+    def __bool__(self) -> bool:
+        return bool(self.versions) or self.look_up is not None
+
+    def keys(self, in_snapshot: Callable[[LookUp], Mapping[Key, int]]) -> Mapping[Key, int]:
+        """All of them; `in_snapshot` gives `look_up` a connection whose snapshot shows the events."""
+        if self.look_up is None:
+            return self.versions
+        others = in_snapshot(self.look_up)
+        return {**others, **{key: max(at, others.get(key, 0)) for key, at in self.versions.items()}}
 
 
 class DerivedRows(ReadableRows, Protocol):
@@ -40,16 +63,11 @@ class DerivedRows(ReadableRows, Protocol):
     def bodies(self) -> tuple[str, ...]:
         """The columns whose values the entity's codec decodes."""
 
-    @property
-    def condition(self) -> str:
-        """SQL: which rows of the first table belong to the entity; '' where all do."""
+    def problems(self) -> Iterator[str]:
+        """Why the declaration cannot work with its tables. Nothing else is asked where there are some."""
 
-    def belongs(self, columns: Sequence[str]) -> Callable[[Row], bool] | None:
-        """Whether a row of the first table, with these columns, belongs to the entity; None where all do."""
+    def touched(self, events: Sequence[RowChanges | Refused]) -> Touched:
+        """The keys whose rows may be others now, from both images of each row.
 
-    def touched(self, events: Sequence[RowChanges | Refused]) -> Mapping[Key, int]:
-        """The keys whose rows may be others now, from both images of each row, and the version that each row gets.
-
-        `events` are all those of a batch that concern a table of `parts`, in order. The version is not below the last
-        event that touches the key, and not above the end of the batch: the snapshot shows all of it.
+        `events` are those of a batch that concern a table of `parts`, in order.
         """

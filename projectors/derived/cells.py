@@ -5,18 +5,34 @@ One SELECT for all keys that are asked for; each cell is one step in the unique 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, ClassVar
 
 from ingest.canonical.rows import fetch_rows, select_list
-from projectors.derived import DerivedRows, Part
+from projectors.binding import Describe, unknown_column
+from projectors.derived import DerivedRows, Part, Touched
+from projectors.views import View
 from viewtail.changes.batches import Refused, Row, RowChanges, unreadable_in
-from viewtail.changes.tables import Column, Table
+from viewtail.changes.tables import Column, Kind, Table
 from viewtail.changes.writes import Key
 from viewtail.servers.literals import exactly
 from viewtail.servers.sessions import quote
+
+
+def rows_of(view: View, table: Table, _: Describe, names: frozenset[str] | None) -> NewestCells:
+    """As `registry.derived_rows`; where the declaration names no columns, `problems` says so."""
+    entity = view.entity
+    assert entity.columns_by is not None and entity.newest is not None and entity.body is not None
+    return NewestCells(
+        canonical=table,
+        key=entity.key,
+        by=entity.columns_by,
+        newest=entity.newest,
+        body=entity.body,
+        names=tuple(sorted((names or frozenset()).difference(entity.key))),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +75,25 @@ class NewestCells(DerivedRows):
     def bodies(self) -> tuple[str, ...]:
         return self.names
 
-    @property
-    def condition(self) -> str:
-        """SQL, of the cells that are read."""
-        return " OR ".join(f"({exactly(self._column(self.by), cell)})" for cell in self.names)
+    def problems(self) -> Iterator[str]:
+        table = self.canonical
+        missing = [name for name in (*self.key, self.by, self.newest, self.body) if table.column(name) is None]
+        yield from (unknown_column(table, name, "column") for name in missing)
+        if missing:
+            return
+        by, newest = self._column(self.by), self._column(self.newest)
+        if by.kind is not Kind.TEXT:
+            yield f"columns_by: column {by.name} of {table.full_name} is {by.type_name}; cells are named by a text"
+        if newest.kind is not Kind.INTEGER or newest.is_nullable:
+            it = f"column {newest.name} of {table.full_name}"
+            yield f"newest: {it} is {newest.type_name}; it must be a NOT NULL integer"
+        if not self.names:
+            yield "which cells it reads is not certain: name them, columns=['CELL', ...]"
+        if not self.unique:
+            yield (
+                f"{table.full_name} has no unique key ({', '.join((*self.key, by.name, newest.name))}), so which cell "
+                "of a row is the newest is not certain, and each would be looked for in the whole table"
+            )
 
     @property
     def unique(self) -> list[tuple[str, ...]]:
@@ -70,23 +101,19 @@ class NewestCells(DerivedRows):
         wanted = {*self.key, self.by, self.newest}
         return [key for key in self.canonical.unique_keys if set(key) == wanted and key[-1] == self.newest]
 
-    def belongs(self, columns: Sequence[str]) -> Callable[[Row], bool] | None:
-        if self.by not in columns:  # rows that are made of the cells
-            return None
-        name_at, names = columns.index(self.by), frozenset(self.names)
-        return lambda row: row[name_at] in names
-
-    def touched(self, events: Sequence[RowChanges | Refused]) -> dict[Key, int]:
+    def touched(self, events: Sequence[RowChanges | Refused]) -> Touched:
         """Each key under the version of the last change of one of its cells."""
-        keys: dict[Key, int] = {}
+        versions: dict[Key, int] = {}
+        names = frozenset(self.names)
         for event in events:
-            columns = event.followed.columns
-            at, belongs = [columns.index(name) for name in self.key], self.belongs(columns)
+            columns, version = event.followed.columns, event.version
+            key_at, name_at = [columns.index(name) for name in self.key], columns.index(self.by)
             for row in event.rows:
-                key = tuple([row[place] for place in at])
-                if (belongs is None or belongs(row)) and unreadable_in(key) is None:
-                    keys[key] = max(event.version, keys.get(key, 0))
-        return keys
+                if row[name_at] in names:
+                    key = tuple([row[at] for at in key_at])
+                    if unreadable_in(key) is None:
+                        versions[key] = max(version, versions.get(key, 0))
+        return Touched(versions)
 
     def fetch(
         self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "", max_bytes: float = inf
@@ -102,7 +129,8 @@ class NewestCells(DerivedRows):
         return fetch_rows(connection, self._keys(select_list(columns), where, behind), columns)
 
     def _keys(self, expressions: str, where: str, behind: str) -> str:
-        mine = f"{where} AND ({self.condition})" if where else f" WHERE {self.condition}"
+        of_cells = " OR ".join(f"({exactly(self._column(self.by), cell)})" for cell in self.names)
+        mine = f"{where} AND ({of_cells})" if where else f" WHERE {of_cells}"
         return f"SELECT DISTINCT {expressions} FROM {self._name}{mine}{behind}"
 
     def _cell(self, cell: str) -> str:

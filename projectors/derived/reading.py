@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -21,7 +21,7 @@ import structlog
 
 from ingest import Committed
 from ingest.canonical.rows import source_error
-from projectors.derived import DerivedRows
+from projectors.derived import DerivedRows, Touched
 from viewtail.changes.batches import Batch, Refused, Row, RowChanges
 from viewtail.changes.errors import SourceUnavailableError, StopRequested, ViewtailError
 from viewtail.changes.writes import Key
@@ -45,15 +45,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Rows by key, of some keys; those without a row are missing."""
+    """Some of the keys that were touched, with their rows."""
 
-    keys: Sequence[Key]
-    rows: Mapping[Key, Row]
+    versions: Mapping[Key, int]  # of all keys of the slice
+    rows: Mapping[Key, Row]  # of those that have one
     is_last: bool
 
 
 class DerivedReader:
-    """Of one pipeline. Not thread-safe; opens a session of its own when first asked.
+    """Reads for one pipeline. Not thread-safe; opens a session of its own when first asked.
 
     Args:
         open_source: a session on the server whose changes are read.
@@ -66,25 +66,31 @@ class DerivedReader:
         self._connection: Connection | None = None
         self.trouble: str | None = None  # why it waits, where that takes long
 
-    def slices(self, derived: DerivedRows, keys: Sequence[Key], changes: Committed) -> Iterator[Slice]:
-        """The rows of these keys, some SLICE_BYTES of them at a time; each of the columns of `derived.table`.
+    def slices(self, derived: DerivedRows, touched: Touched, changes: Committed) -> Iterator[Slice]:
+        """The rows of all keys that were touched, some SLICE_BYTES of them at a time, with all columns.
 
-        Each slice is read in a snapshot of its own, which shows some changes. A server that is away is waited for.
+        Each slice is read in a snapshot of its own that shows the changes, and so are the keys that only the tables
+        tell. What changed between two snapshots touches its keys again.
         Raises StopRequested, SourceError.
         """
-        left, most_bytes = keys, float(SLICE_BYTES)
+        versions = touched.keys(partial(self.in_snapshot, changes))
+        left, most_bytes = list(versions), float(SLICE_BYTES)
         while left:
-            rows, behind = self._shown(changes, partial(_some, derived=derived, keys=left, most_bytes=most_bytes))
-            gone = {*behind}
-            done = [key for key in left if key not in gone]
+            read = partial(_rows_by_key, derived=derived, keys=left, most_bytes=most_bytes)
+            rows, left_over = self.in_snapshot(changes, read)
+            not_read = {*left_over}
+            done = {key: versions[key] for key in left if key not in not_read}
             # A collation may take more keys than were asked for. Where those alone fill a slice, all are read at once.
             most_bytes = SLICE_BYTES if done else inf
-            left = behind
+            left = left_over
             if done:
                 yield Slice(done, {key: rows[key] for key in done if key in rows}, is_last=not left)
 
-    def _shown(self, changes: Committed, read: Callable[[Connection], T]) -> T:
-        """What `read` reads in a snapshot that shows some changes."""
+    def in_snapshot(self, changes: Committed, read: Callable[[Connection], T]) -> T:
+        """What `read` reads in a snapshot that shows some changes. A server that is away is waited for.
+
+        Raises StopRequested, SourceError.
+        """
         began, pause_s = time.monotonic(), LOOK_EVERY_S
         while True:
             try:
@@ -92,11 +98,11 @@ class DerivedReader:
                 with connection.cursor() as cursor:
                     cursor.execute(SNAPSHOT)
                     if self._shows(cursor, changes):
-                        found = read(connection)
+                        answer = read(connection)
                         if connection.open:
                             connection.commit()
                         self.trouble = None
-                        return found
+                        return answer
                 connection.commit()
                 self._not_shown(time.monotonic() - began)
                 pause_s = min(2 * pause_s, LOOK_AT_MOST_EVERY_S)
@@ -139,28 +145,33 @@ class DerivedReader:
         return self._connection
 
 
-def _some(
-    connection: Connection, *, derived: DerivedRows, keys: Sequence[Key], most_bytes: float
-) -> tuple[dict[Key, Row], Sequence[Key]]:
+def _rows_by_key(
+    connection: Connection, *, derived: DerivedRows, keys: list[Key], most_bytes: float
+) -> tuple[dict[Key, Row], list[Key]]:
     """Rows by key, about `most_bytes` of them, and the keys that are left."""
-    columns = derived.table.columns
-    key = [column for column in columns if column.name in derived.table.primary_key]
-    found: dict[Key, Row] = {}
+    table = derived.table
+    key_columns = [column for name in table.primary_key if (column := table.column(name)) is not None]
+    key_at = [table.columns.index(column) for column in key_columns]
+    by_key: dict[Key, Row] = {}
     size, at = 0, 0
     while at < len(keys) and size < most_bytes:
-        where = where_all(rows_with(key, keys[at : at + KEYS_A_QUERY]))
-        rows = derived.fetch(connection, columns, where, max_bytes=most_bytes)
-        found.update((tuple(row[: len(key)]), row) for row in rows)
+        where = where_all(rows_with(key_columns, keys[at : at + KEYS_A_QUERY]))
+        rows = derived.fetch(connection, table.columns, where, max_bytes=most_bytes)
+        by_key.update((tuple([row[place] for place in key_at]), row) for row in rows)
         if not connection.open:  # there were more bytes, and which keys have no row is not known
-            return found, [one for one in keys[at:] if one not in found]
-        size += sum(len(value) for row in rows for value in row if isinstance(value, str | bytes))
+            return by_key, [key for key in keys[at:] if key not in by_key]
+        size += sum(map(_size_of, rows))
         at += KEYS_A_QUERY
-    return found, keys[at:]
+    return by_key, keys[at:]
+
+
+def _size_of(row: Row) -> int:
+    return sum([len(value) for value in row if isinstance(value, str | bytes)])
 
 
 def committed(batch: Batch) -> Committed:
     """The changes of a batch, which has some."""
     events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
-    one_of_each = {bytes(event.transaction): event for event in events}
-    gtids = frozenset(batch.origin_of(event).gtid for event in one_of_each.values())
+    last_events = {bytes(event.transaction): event for event in events}
+    gtids = frozenset(batch.origin_of(event).gtid for event in last_events.values())
     return Committed(gtids=gtids, version=max(event.version for event in events))

@@ -1,4 +1,4 @@
-"""What foreign keys did to rows of views' tables without a change in the stream, as their parents' rows tell it.
+"""Tells from parents' rows what foreign keys did to rows of views' tables without a change in the stream.
 
 Where the server does not log cascades, the pipeline's source follows the parent tables too, up to those that all begins
 with, and no view is of them for that. A parent's delete or key update says what became of its children's rows: they are
@@ -16,6 +16,7 @@ from itertools import takewhile
 from typing import Any
 
 from projectors.observer import Observer
+from projectors.projection import parts_of
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
 from viewtail.changes.batches import DELETE, INSERT, Batch, Followed, Row, RowChanges, pairs
@@ -40,37 +41,33 @@ class Effect:
 
 def effects(keys: Collection[ForeignKey], first: Effect) -> list[Effect]:
     """All that comes of a first effect, over several levels."""
-    found: dict[Effect, None] = {}
+    known: dict[Effect, None] = {}
     waiting = [first]
     while waiting:
         cause = waiting.pop()
         for key in keys:
             effect = _effect(key, cause) if key.parent == cause.table else None
-            if effect is not None and effect not in found:
-                found[effect] = None
+            if effect is not None and effect not in known:
+                known[effect] = None
                 waiting.append(effect)
-    return list(found)
+    return list(known)
 
 
 def _effect(key: ForeignKey, cause: Effect) -> Effect | None:
-    columns = list(zip(key.columns, key.referenced, strict=True))
-    values, before = dict(cause.changed), dict(cause.held)
-    touched = [pair for pair in columns if pair[1] in values]
-    if not cause.is_gone and not touched:
-        return None
-    rule = key.on_delete if cause.is_gone else key.on_update
-    if rule not in ("CASCADE", "SET NULL"):
-        return None
-    is_gone = cause.is_gone and rule == "CASCADE"
-    changed: list[tuple[str, str | None]] = [(column, None) for column, _ in columns]
-    if rule == "CASCADE":
-        changed = [(column, values[of]) for column, of in touched]
-    return Effect(
-        table=key.table,
-        is_gone=is_gone,
-        changed=frozenset(() if is_gone else changed),
-        held=frozenset((column, before[of]) for column, of in columns if of in before),
-    )
+    """What a foreign key does to its table's rows; None: nothing."""
+    new_values, former = dict(cause.changed), dict(cause.held)
+    referring = list(zip(key.columns, key.referenced, strict=True))
+    moved = [(column, new_values[of]) for column, of in referring if of in new_values]
+    held = frozenset((column, former[of]) for column, of in referring if of in former)
+    nulls = [(column, None) for column, _ in referring]
+    match cause.is_gone, key.on_delete if cause.is_gone else key.on_update:
+        case True, "CASCADE":
+            return Effect(table=key.table, is_gone=True, held=held)
+        case False, "CASCADE" if moved:
+            return Effect(table=key.table, is_gone=False, changed=frozenset(moved), held=held)
+        case is_gone, "SET NULL" if is_gone or moved:
+            return Effect(table=key.table, is_gone=False, changed=frozenset(nulls), held=held)
+    return None
 
 
 @dataclass(slots=True)
@@ -116,32 +113,39 @@ class _Concern:
 
     view: str
     is_gone: bool  # rows left the view, or are in it under another key
+    is_any: bool  # rows of the view are made of several: what became of which of them is not told
     known_at: tuple[int, ...]  # of the first values that the view showed of them, in the parent's former row
     names: tuple[str, ...]  # of columns with other values
     values_at: tuple[int | None, ...]  # of those values, in the parent's row as it is now; None: NULL
 
     def looks(self, rows: Sequence[tuple[Row, Row]]) -> Looks:
         """For these rows of the parent, before and now."""
-        looks = Looks()
+        if self.is_any:
+            return Looks(is_any_changed=True, is_any_gone=True)
+        looks = Looks(is_any_gone=self.is_gone and not self.known_at)
         if self.known_at:  # with other values, too: they may change once more, or go, before somebody looks
-            shown = {tuple([was[at] for at in self.known_at]) for was, _ in rows}
-            looks.shown_with = {values for values in shown if None not in values}  # nothing refers to NULL
-        looks.is_any_gone = self.is_gone and not self.known_at
+            looks.shown_with = self._shown_with(rows)
         if self.names:
-            looks.values = {
-                (self.names, tuple([None if at is None else now[at] for at in self.values_at])) for _, now in rows
-            }
+            looks.values = {(self.names, self._values(now)) for _, now in rows}
         return looks
+
+    def _shown_with(self, rows: Sequence[tuple[Row, Row]]) -> set[Row]:
+        shown = {tuple([was[at] for at in self.known_at]) for was, _ in rows}
+        return {values for values in shown if None not in values}  # nothing refers to NULL
+
+    def _values(self, now: Row) -> Row:
+        return tuple([None if at is None else now[at] for at in self.values_at])
 
 
 def _concern(view: BoundView, effect: Effect, columns: Sequence[str]) -> _Concern:
     """`columns` are the parent's, as the stream has them."""
-    changed = sorted(effect.changed, key=lambda one: one[0])
+    changed = sorted(effect.changed, key=lambda change: change[0])
     held = dict(effect.held)
     known = (columns.index(held[name]) for name in _indexed(view, held))
     return _Concern(
         view=view.id,
         is_gone=effect.is_gone or any(column.name in dict(changed) for column in view.key),
+        is_any=view.derived is not None,
         known_at=tuple(known),
         names=tuple(name for name, _ in changed),
         values_at=tuple(None if of is None else columns.index(of) for _, of in changed),
@@ -153,7 +157,7 @@ def _indexed(view: BoundView, held: Collection[str]) -> list[str]:
     if not view.view.has_index or view.view.computed:  # whose values are not those that a row refers by
         return []
     columns = store_of(view.view).indexed(view)
-    known = [column.name for column in takewhile(lambda one: one.name in held and _is_exact(one), columns)]
+    known = [column.name for column in takewhile(lambda column: column.name in held and _is_exact(column), columns)]
     return [] if view.view.needs_all_values and len(known) < len(columns) else known
 
 
@@ -172,17 +176,16 @@ class _Parent:
 
     def rows(self, change: RowChanges) -> dict[frozenset[str], list[tuple[Row, Row]]]:
         """The rows that went or got another key, before and now, by the columns that changed."""
-        found: dict[frozenset[str], list[tuple[Row, Row]]] = {}
         if change.kind == DELETE:
-            found[frozenset()] = [(was, was) for was in map(self.pick, change.rows)]
-        else:
-            for before, after in pairs(change.kind, change.rows):
-                assert before is not None and after is not None  # no insert
-                was, now = self.pick(before), self.pick(after)
-                if was != now:
-                    each = zip(self.columns, was, now, strict=True)
-                    found.setdefault(frozenset(name for name, old, new in each if old != new), []).append((was, now))
-        return found
+            return {frozenset(): [(was, was) for was in map(self.pick, change.rows)]}
+        moved: dict[frozenset[str], list[tuple[Row, Row]]] = {}
+        for before, after in pairs(change.kind, change.rows):
+            assert before is not None and after is not None  # no insert
+            was, now = self.pick(before), self.pick(after)
+            if was != now:
+                each = zip(self.columns, was, now, strict=True)
+                moved.setdefault(frozenset(name for name, old, new in each if old != new), []).append((was, now))
+        return moved
 
 
 class Cascades(Observer):
@@ -193,7 +196,7 @@ class Cascades(Observer):
         names = {key.parent for key in keys}
         self._keys = keys
         self._views = list(views)
-        self._parents = {one: _parent(one, keys) for one in followed if _name(one.table) in names}
+        self._parents = {table: _parent(table, keys) for table in followed if _name(table.table) in names}
         self._concerns: dict[tuple[TableName, int, frozenset[str]], list[_Concern]] = {}
         self._looks: dict[str, Looks] = {}
         self._lock = threading.Lock()
@@ -234,9 +237,11 @@ class Cascades(Observer):
                 changed=frozenset((name, name) for name in moved),
                 held=frozenset((name, name) for name in parent.columns),
             )
-            found = effects(self._keys, first)
             known = [
-                _concern(view, one, parent.columns) for one in found for view in self._views if _is_concerned(view, one)
+                _concern(view, effect, parent.columns)
+                for effect in effects(self._keys, first)
+                for view in self._views
+                if _is_concerned(view, effect)
             ]
             self._concerns[parent.name, kind, moved] = known
         return known
@@ -246,7 +251,9 @@ def _parent(followed: Followed, keys: Iterable[ForeignKey]) -> _Parent:
     name = _name(followed.table)
     referenced = {column for key in keys if key.parent == name for column in key.referenced}
     at = [number for number, column in enumerate(followed.columns) if column in referenced]
-    return _Parent(name, tuple(followed.columns[number] for number in at), lambda row: tuple([row[one] for one in at]))
+    return _Parent(
+        name, tuple(followed.columns[number] for number in at), lambda row: tuple([row[number] for number in at])
+    )
 
 
 def _name(table: Table) -> TableName:
@@ -254,13 +261,14 @@ def _name(table: Table) -> TableName:
 
 
 def _is_concerned(view: BoundView, effect: Effect) -> bool:
-    if effect.table != _name(view.table):
+    part = next((part for part in parts_of(view) if _name(part.table) == effect.table), None)
+    if part is None:
         return False
     if effect.is_gone:
         return not view.view.entity.append_only  # there it is archiving
     # What is computed from changed columns changes with them.
-    computed = {column.name for column in view.canonical.columns if column.is_generated}
-    return not computed.union(name for name, _ in effect.changed).isdisjoint(view.reads)
+    computed = {column.name for column in part.table.columns if column.is_generated}
+    return not computed.union(name for name, _ in effect.changed).isdisjoint(part.columns)
 
 
 def followed_parents(
@@ -277,7 +285,7 @@ def followed_parents(
             referenced.setdefault(key.parent, set()).update(key.referenced)
     tables = {name: describe(name) for name in referenced}
     return {
-        name: Followed(table, tuple(one.name for one in table.columns if _is_read(one, referenced[name])))
+        name: Followed(table, tuple(column.name for column in table.columns if _is_read(column, referenced[name])))
         for name, table in tables.items()
         if table is not None
     }

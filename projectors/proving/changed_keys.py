@@ -1,13 +1,16 @@
-"""Which entities of a view the stream says changed in a stretch of it; nothing is projected, and no value is kept."""
+"""Which entities of a view the stream says changed in a part of it; nothing is projected, and no value is kept."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TypeAlias
 
 from ingest import History, Part, Source, TimedSource
+from projectors.derived import LookUp
 from projectors.projection import followed_tables
 from projectors.views import BoundView
 from viewtail.changes.batches import (
@@ -18,8 +21,8 @@ from viewtail.changes.batches import (
     Halt,
     Origin,
     Refused,
-    Row,
     RowChanges,
+    Unreadable,
     unreadable_in,
 )
 from viewtail.changes.errors import HistoryGoneError, StopRequested, ViewtailError
@@ -29,6 +32,10 @@ from viewtail.changes.writes import Key
 MOST_KEYS = 1_000_000  # in memory
 PASSED_OVER = 1 << 12  # of versions, 64 KiB of a binlog: where a table is another one, and twice as many each time
 _OPS = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
+
+
+Event: TypeAlias = RowChanges | Refused
+InSnapshot: TypeAlias = Callable[[LookUp], Mapping[Key, int]]  # reads the tables as they are now; see `Touched.keys`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,34 +48,62 @@ class StreamRange:
     upto: int | None = None  # version
     token: str | None = None  # of a watermark
 
+    def has(self, version: int) -> bool:
+        return version > self.above and (self.upto is None or version <= self.upto)
+
+    def ends_in(self, batch: Batch) -> bool:
+        is_at_end = self.upto is not None and batch.end is not None and batch.end.version >= self.upto
+        return is_at_end or self._watermark(batch) is not None
+
+    def upto_watermark(self, batch: Batch) -> StreamRange:
+        """Without what comes behind its watermark in a batch."""
+        version = self._watermark(batch)
+        return self if version is None else replace(self, upto=version)
+
+    def events(self, batch: Batch) -> list[Event]:
+        """Those of a batch that are in it."""
+        events: list[Event] = [*batch.changes, *batch.refused]
+        return [event for event in events if self.has(event.version) and self._is_in_time(batch, event)]
+
+    def _is_in_time(self, batch: Batch, event: Event) -> bool:
+        return not self.since_us or batch.origin_of(event).committed_us >= self.since_us
+
+    def _watermark(self, batch: Batch) -> int | None:
+        return next((mark.version for mark in batch.watermarks if mark.token == self.token), None)
+
 
 def changed_keys(
-    history: History, view: BoundView, stretch: StreamRange, stop: threading.Event, say: Callable[[int, Position], None]
+    history: History,
+    view: BoundView,
+    wanted: StreamRange,
+    stop: threading.Event,
+    say: Callable[[int, Position], None],
+    in_snapshot: InSnapshot,
 ) -> list[Key]:
     """In the order in which they first changed, each once; `say` is told how many, and how far reading is.
 
     Raises HistoryGoneError where the stream no longer has all of it, ViewtailError where it does not say all that
     changed, StopRequested.
     """
-    begin = _close_before(history.reader({}, {}), stretch, stop)
+    begin = _close_before(history.reader({}, {}), wanted, stop)
     source = _reader(history, view, begin.version)
-    found: dict[Key, None] = {}
+    keys: dict[Key, None] = {}
     for batch in _batches(source, begin, stop):
-        end = _end_in(batch, stretch)
-        _require_whole(batch, stretch, end, view)
-        found.update(dict.fromkeys(_keys_in(batch, stretch, end, view)))
-        if len(found) > MOST_KEYS:
+        of_batch = wanted.upto_watermark(batch)
+        _require_whole(batch, wanted, of_batch, view)
+        keys.update(dict.fromkeys(_touched(of_batch.events(batch), view, in_snapshot)))
+        if len(keys) > MOST_KEYS:
             source.interrupt()
             raise ViewtailError(
                 f"more than {MOST_KEYS:,} entities changed in that time: the whole view is sooner done. "
                 f"viewtail replay {view.id}"
             )
         if batch.end is not None:
-            say(len(found), batch.end)
-            if end is not None or (stretch.upto is not None and batch.end.version >= stretch.upto):
+            say(len(keys), batch.end)
+            if wanted.ends_in(batch):
                 source.interrupt()
                 break
-    return list(found)
+    return list(keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +157,7 @@ class LookBack:
     most_bytes: int
     within_s: float
     stop: threading.Event
+    in_snapshot: InSnapshot
 
     def execute(self) -> Looked:
         """What was found, and the error where one ended it: a binlog may be purged meanwhile. Raises StopRequested."""
@@ -149,10 +185,10 @@ class LookBack:
 
     def _look(self, part: Part, upto: int | None, deadline: float, looked: Looked) -> bool:
         """Through one part; whether it was read to its end."""
-        stretch = StreamRange(begin=part.begin, upto=upto, token=self.token if upto is None else None)
+        wanted = StreamRange(begin=part.begin, upto=upto, token=self.token if upto is None else None)
         at, fits_from, attempt = part.begin, part.begin.version, 0
         while True:
-            at, halt = self._read(at, fits_from, stretch, deadline, looked)
+            at, halt = self._read(at, fits_from, wanted, deadline, looked)
             if halt is None:
                 break
             if time.monotonic() > deadline:
@@ -169,16 +205,15 @@ class LookBack:
         return True
 
     def _read(
-        self, at: Position, fits_from: int, stretch: StreamRange, deadline: float, looked: Looked
+        self, at: Position, fits_from: int, wanted: StreamRange, deadline: float, looked: Looked
     ) -> tuple[Position, Halt | None]:
-        """To the stretch's end, or to where the table cannot be read: a place before that, and why."""
+        """To the range's end, or to where the table cannot be read: a place before that, and why."""
         source = _reader(self.history, self.view, fits_from)
         try:
             for batch in _batches(source, at, self.stop):
-                self._note(batch, stretch, looked)
-                halt = next((one for one in batch.halts if _is_in(one.version, stretch, None)), None)
-                is_behind = stretch.upto is not None and batch.end is not None and batch.end.version >= stretch.upto
-                if halt is not None or is_behind or _end_in(batch, stretch) is not None:
+                self._note(batch, wanted, looked)
+                halt = next((halt for halt in batch.halts if wanted.has(halt.version)), None)
+                if halt is not None or wanted.ends_in(batch):
                     source.interrupt()
                     return at, halt
                 at = batch.end or at
@@ -191,19 +226,21 @@ class LookBack:
             raise
         return at, None
 
-    def _note(self, batch: Batch, stretch: StreamRange, looked: Looked) -> None:
-        names = [column.name for column in self.view.key]
-        events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
-        for event in events:
-            at = [event.followed.columns.index(name) for name in names]
-            belongs = self.view.belongs(event.followed.columns)
-            rows = event.rows if belongs is None else [row for row in event.rows if belongs(row)]
-            if _is_in(event.version, stretch, None) and self._is_in(rows, at):
-                change = Change(version=event.version, op=_OPS[event.kind], origin=batch.origin_of(event))
-                self._note_change(change, event.kind, looked)
+    def _note(self, batch: Batch, wanted: StreamRange, looked: Looked) -> None:
+        for event in self._of_entity(wanted.events(batch)):
+            change = Change(version=event.version, op=_OPS[event.kind], origin=batch.origin_of(event))
+            self._note_change(change, event.kind, looked)
         for altered in batch.table_changes:
-            if not altered.kind.keeps_rows and _is_in(altered.version, stretch, None):
+            if not altered.kind.keeps_rows and wanted.has(altered.version):
                 looked.unreadable_upto = max(looked.unreadable_upto, altered.version)
+
+    def _of_entity(self, events: Sequence[Event]) -> list[Event]:
+        """The events that changed the entity; where its row is made of several, the last of them."""
+        derived = self.view.derived
+        if derived is None:
+            return [event for event in events if self.key in _keys_of_rows(event, self.view)]
+        version = derived.touched(events).keys(self.in_snapshot).get(self.key)
+        return [event for event in events if event.version == version]
 
     def _note_change(self, change: Change, kind: int, looked: Looked) -> None:
         if kind == DELETE and self.view.view.entity.append_only:
@@ -214,28 +251,26 @@ class LookBack:
         if change.version == self.version:
             looked.shown = change
 
-    def _is_in(self, rows: Sequence[Row], at: Sequence[int]) -> bool:
-        return any(tuple([row[place] for place in at]) == self.key for row in rows)
-
 
 def _reader(history: History, view: BoundView, fits_from: int) -> Source:
     """Statements before that do not concern it."""
-    return history.reader(followed_tables([view]), {(view.table.schema, view.table.name): fits_from})
+    followed = followed_tables([view])
+    return history.reader(followed, dict.fromkeys(followed, fits_from))
 
 
-def _close_before(source: Source, stretch: StreamRange, stop: threading.Event) -> Position:
-    """The end of a batch close before the stretch, found by a reader that follows no table: nothing halts that."""
-    at = before = stretch.begin
+def _close_before(source: Source, wanted: StreamRange, stop: threading.Event) -> Position:
+    """The end of a batch close before the range, found by a reader that follows no table: nothing halts that."""
+    at = before = wanted.begin
     source.check(at)
     for batch in _batches(source, at, stop):
-        is_in_time = bool(stretch.since_us) and batch.oldest_commit_us >= stretch.since_us
-        is_behind = not stretch.since_us and batch.end is not None and batch.end.version > stretch.above
-        if is_in_time or is_behind or _end_in(batch, stretch) is not None:
+        is_in_time = bool(wanted.since_us) and batch.oldest_commit_us >= wanted.since_us
+        is_behind = not wanted.since_us and batch.end is not None and batch.end.version > wanted.above
+        if is_in_time or is_behind or wanted.ends_in(batch):
             source.interrupt()
             break
         before, at = at, batch.end or at
     # A batch is told by its oldest change: the one before may hold newer ones that are in time.
-    return before if stretch.since_us else at
+    return before if wanted.since_us else at
 
 
 def _batches(source: Source, begin: Position, stop: threading.Event) -> Iterator[Batch]:
@@ -246,40 +281,27 @@ def _batches(source: Source, begin: Position, stop: threading.Event) -> Iterator
         yield batch
 
 
-def _end_in(batch: Batch, stretch: StreamRange) -> int | None:
-    return next((mark.version for mark in batch.watermarks if mark.token == stretch.token), None)
-
-
-def _is_in(version: int, stretch: StreamRange, end: int | None) -> bool:
-    upto = stretch.upto if end is None else end
-    return version > stretch.above and (upto is None or version <= upto)
-
-
-def _require_whole(batch: Batch, stretch: StreamRange, end: int | None, view: BoundView) -> None:
+def _require_whole(batch: Batch, wanted: StreamRange, of_batch: StreamRange, view: BoundView) -> None:
     whole = f"The whole view: viewtail replay {view.id}"
     for halt in batch.halts:
-        if halt.version <= (stretch.upto or halt.version):  # what is behind it is not read, either
+        if halt.version <= (wanted.upto or halt.version):  # what is behind it is not read, either
             raise HistoryGoneError(f"a part of that cannot be read with the table as it is now: {halt.reason}. {whole}")
     for change in batch.table_changes:
-        if not change.kind.keeps_rows and _is_in(change.version, stretch, end):
+        if not change.kind.keeps_rows and of_batch.has(change.version):
             raise ViewtailError(f"{change.reason}: rows changed without a change for each. {whole}")
 
 
-def _keys_in(batch: Batch, stretch: StreamRange, end: int | None, view: BoundView) -> Iterator[Key]:
-    names = [column.name for column in view.key]
-    events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
-    for one in events:
-        if not _is_in(one.version, stretch, end):
-            continue
-        if stretch.since_us and batch.origin_of(one).committed_us < stretch.since_us:
-            continue
-        at = [one.followed.columns.index(name) for name in names]
-        belongs = view.belongs(one.followed.columns)
-        last: Key | None = None
-        for row in one.rows:
-            if belongs is not None and not belongs(row):
-                continue
-            key = tuple([row[place] for place in at])
-            if key != last and unreadable_in(key) is None:
-                yield key
-            last = key if one.kind == UPDATE else None
+def _touched(events: Sequence[Event], view: BoundView, in_snapshot: InSnapshot) -> Iterable[Key]:
+    """The keys of a view that these events changed; some twice."""
+    if view.derived is not None:
+        return view.derived.touched(events).keys(in_snapshot)
+    keys = chain.from_iterable(_keys_of_rows(event, view) for event in events)
+    return (key for key in keys if unreadable_in(key) is None) if Unreadable.made else keys
+
+
+def _keys_of_rows(event: Event, view: BoundView) -> Iterator[Key]:
+    """The key of each image of the rows of an event that are the entity's."""
+    columns = event.followed.columns
+    key_at, belongs = [columns.index(column.name) for column in view.key], view.belongs(columns)
+    rows = event.rows if belongs is None else filter(belongs, event.rows)
+    return (tuple([row[at] for at in key_at]) for row in rows)

@@ -6,8 +6,8 @@ Everything here has sessions and clients of its own. The pipelines go on; what t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import inf
@@ -22,6 +22,7 @@ from offsets.mysql import Session
 from offsets.views import State
 from projectors.catalog import Catalog
 from projectors.dead_letters import DeadLetters
+from projectors.derived import LookUp
 from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison
 from projectors.proving.reprojection import Reprojection
@@ -34,7 +35,8 @@ from projectors.views import BoundView
 from projectors.watermarks import WHY_LATE, Watermarks
 from viewtail.changes.errors import MisuseError, StoreError, ViewtailError, WaitedTooLongError
 from viewtail.changes.versions import MAX_VERSION
-from viewtail.changes.writes import Parked, ViewWrites
+from viewtail.changes.writes import Key, Parked, ViewWrites
+from viewtail.servers.sessions import SNAPSHOT
 
 CHUNK_WITHIN_S = 50.0  # rows that meet a condition; less than a session waits for an answer
 
@@ -166,6 +168,13 @@ class ViewAccess:
         return f"waiting until the pipeline of {self.view.id} has come to this moment. {WHY_LATE}"
 
     # -- the tools ----------------------------------------------------------------------------------------------
+
+    def in_snapshot(self, look_up: LookUp) -> Mapping[Key, int]:
+        """The keys that only the tables tell, as they are now; see `Touched.keys`."""
+        with closing(self.catalog.servers.open_source()) as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute(SNAPSHOT)
+            return look_up(connection)
 
     def canonical_rows(self, shows: Callable[[Any, int], bool] | None) -> CanonicalRows:
         """A reader of the table, on a session of its own."""

@@ -68,6 +68,7 @@ def looked(changed: list[int], fails_behind: int, *, has_older: bool = True) -> 
         most_bytes=1 << 20,
         within_s=60,
         stop=threading.Event(),
+        in_snapshot=lambda _: {},
     ).execute()
 
 

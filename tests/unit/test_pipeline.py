@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from ingest.read_ahead import ReadAhead
 from offsets.views import State
 from projectors.binding import bind
 from projectors.dead_letters import PARKED_IN_A_ROW
+from projectors.derived import Touched
 from projectors.derived.reading import Slice
 from projectors.look_ahead import LookAhead
 from projectors.outcomes import End, Ended
@@ -34,7 +35,6 @@ from tests.support.fake_sink import FakeSink
 from tests.support.fake_source import FakeSource
 from viewtail.changes.batches import INSERT, Batch, Followed, Halt, RowChanges
 from viewtail.changes.tables import Column, Kind, Table
-from viewtail.changes.writes import Key
 
 BYTES = 1000  # of each batch
 
@@ -300,11 +300,13 @@ class Slices:
         self._loop = loop
         self.before: list[tuple[int, Any]] = []
 
-    def slices(self, derived: Any, keys: Sequence[Key], changes: Any) -> Iterator[Slice]:
+    def slices(self, derived: Any, touched: Touched, changes: Any) -> Iterator[Slice]:
+        keys = list(touched.versions)
         for first in range(0, len(keys), 2):
             store, some = self._loop.sink.store, keys[first : first + 2]
             self.before.append((len(store.shown("redis:person")), store.witness))
-            yield Slice(some, {key: (*key, '{"n": 1}') for key in some}, is_last=first + 2 >= len(keys))
+            versions = {key: touched.versions[key] for key in some}
+            yield Slice(versions, {key: (*key, '{"n": 1}') for key in some}, is_last=first + 2 >= len(keys))
 
 
 def test_rows_that_are_read_again_are_written_slice_by_slice_and_the_position_with_the_last() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from projectors.binding import bind
+from projectors.derived import Touched
 from projectors.projection import NewestOnly, Projections, followed_tables
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisJson
@@ -240,7 +241,8 @@ def test_of_a_row_of_cells_the_keys_are_told_that_are_to_be_read_again() -> None
     batch = Batch(changes=changes, end=None, row_count=0, byte_count=0, oldest_commit_us=0, refused=refused)
     found = projections.of(batch)
     assert (found.writes, found.parked) == ([], [])
-    assert found.touched == {"redis:person": {("r",): 12, ("u",): 11, ("v",): 11, ("w",): 13}}
+    versions = {("r",): 12, ("u",): 11, ("v",): 11, ("w",): 13}
+    assert found.touched == {"redis:person": Touched(versions)}
     projections.halt("redis:person")
     assert projections.of(batch).touched == {}
 

@@ -301,7 +301,7 @@ def _changed(catalog: Catalog, beside: ViewAccess, selected: Selected) -> Keys:
             def found(count: int, at: Position) -> None:
                 say(count, 0, f", at {at}")
 
-            keys: list[Key] = changed_keys(history, view, stretch, beside.stop, found)
+            keys: list[Key] = changed_keys(history, view, stretch, beside.stop, found, beside.in_snapshot)
     except HistoryGoneError as error:
         whole = f"viewtail replay {view.id}"
         raise HistoryGoneError(f"{once_only(str(error))} To write the whole view again: {whole}") from None

@@ -187,7 +187,8 @@ class _Standing:
         ends = [begin]
         try:
             history = self.catalog.history_beside(f"verify {view.id}")
-            self._keys.update(changed_keys(history, view, stretch, self.stop, lambda _, at: ends.append(at)))
+            say, in_snapshot = (lambda _, at: ends.append(at)), self.beside.in_snapshot
+            self._keys.update(changed_keys(history, view, stretch, self.stop, say, in_snapshot))
         except ViewtailError as error:
             raise ViewtailError(
                 f"what changed since {self.stands} cannot be told from what is wrong: {error} Without that, view "

@@ -288,6 +288,7 @@ class Why:
                 most_bytes=READ_BYTES,
                 within_s=READ_FOR_S,
                 stop=self.beside.stop,
+                in_snapshot=self.beside.in_snapshot,
             ).execute()
         except StopRequested:
             raise
