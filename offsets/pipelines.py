@@ -13,9 +13,8 @@ from offsets import migrations
 from offsets.lease import HELD, held_values, is_held
 from offsets.mysql import Session, reading, transaction
 from offsets.pauses import OF_PIPELINE, Pause, pause_of
-from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.pipelines import PipelineId, PipelineState
 from viewtail.changes.positions import Position, ReadPosition
-from viewtail.changes.retrying import HALTED, PAUSED, RETRYING
 from viewtail.servers.sessions import quote
 
 TRYING_WITHIN_S = 20.0  # a pipeline that cannot start tries, and reports, every few seconds
@@ -54,13 +53,13 @@ class PipelineRow:
     @property
     def is_run(self) -> bool:
         """Whether a process holds its lease, or is between two attempts to begin, when it holds none."""
-        is_trying = self.report is not None and self.report.state in (HALTED, RETRYING)
+        is_trying = self.report is not None and self.report.state in (PipelineState.HALTED, PipelineState.RETRYING)
         return self.is_held or (is_trying and self.reported_s_ago is not None and self.reported_s_ago < TRYING_WITHIN_S)
 
     @property
     def trouble(self) -> str | None:
         """Why it is not running well, as it last said."""
-        if self.report is None or self.report.state == "running":
+        if self.report is None or self.report.state == PipelineState.RUNNING:
             return None
         return self.report.state if self.report.error is None else f"{self.report.state}: {self.report.error}"
 
@@ -69,7 +68,7 @@ class PipelineRow:
         """Why it writes nothing, and what ends that, with the command; None where it does."""
         if not self.is_run:
             return f"no viewtail runs pipeline {self.name}", "Start one: viewtail run"
-        if self.trouble is not None and self.trouble.startswith(PAUSED):
+        if self.trouble is not None and self.trouble.startswith(PipelineState.PAUSED):
             return f"pipeline {self.name} is {self.trouble}", f"To go on: viewtail resume --pipeline {self.name}"
         return None
 

@@ -39,6 +39,7 @@ from projectors.view_life import ViewLife
 from projectors.watermarks import LocalWaiter, Watermarks
 from viewtail.changes.batches import Batch
 from viewtail.changes.errors import AnotherServerError, SourceError, StoreUnavailableError, ViewtailError
+from viewtail.changes.pipelines import PipelineState
 from viewtail.changes.positions import Position
 from viewtail.changes.retrying import reaction_to
 from viewtail.servers.sessions import Connection
@@ -52,7 +53,7 @@ IDLE_SAVE_S = 10.0  # how often an offset is saved that moved past nothing but o
 class Vitals:
     """What a pipeline reports about itself; its loop writes it."""
 
-    state: str = "starting"
+    state: str = PipelineState.STARTING
     error: str | None = None
     position: Position | None = None
     row_count: int = 0  # changed rows read
@@ -139,7 +140,7 @@ class Pipeline(ABC):
         has_read = False
         with ReadAhead(self.source, offset, self.limits, self.tick_s) as batches:
             self._next = LookAhead(self.life.projections, batches.following)
-            self.vitals.state = "running"
+            self.vitals.state = PipelineState.RUNNING
             self.vitals.error = None
             for batch in batches:
                 self.check_lease()

@@ -20,9 +20,9 @@ from ingest import Members
 from projectors.catalog import Catalog, tables_of
 from viewtail import declarations, settings
 from viewtail.changes.errors import MisuseError, ViewtailError
-from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.pipelines import PipelineId, PipelineState
 from viewtail.changes.positions import Position
-from viewtail.changes.retrying import GIVEN_UP, STOPPED, reaction_to
+from viewtail.changes.retrying import reaction_to
 from viewtail.presence import Presence
 from viewtail.reports import REPORT_EVERY_S, tell
 from viewtail.worker import Worker
@@ -54,7 +54,7 @@ class Member:
         self._waiting: Mapping[str, int] = {}  # messages, by pipeline
         self._hired: dict[tuple[str, int], _Hired] = {}
         self._failure: BaseException | None = None  # of a worker
-        self._state = "starting"
+        self._state = PipelineState.STARTING
         self._error: str | None = None
         self._members: Members | None = None
 
@@ -77,14 +77,14 @@ class Member:
                 attempt += 1
         if self._failure is not None:
             raise self._failure
-        self._state = STOPPED
+        self._state = PipelineState.STOPPED
         report.join()
 
     def _be_one(self) -> None:
         views = [view for view in declarations.load(self._settings.views) if view.store == self._store]
         kind, access = self._settings.source_kind, Catalog(servers=self._settings.servers()).source_access()
         self._members = kind.members(access, self._store, tables_of(views), self._take, self._give_up)
-        self._state, self._error = "running", None
+        self._state, self._error = PipelineState.RUNNING, None
         self._members.run(self.stop, self._positions)
 
     def _take(self, parts: Parts) -> None:
@@ -103,7 +103,7 @@ class Member:
         _log.info("partitions given up", partitions=[f"{source}/{part}" for source, part in parts])
         leaving = [self._hired.pop(part) for part in parts if part in self._hired]
         for one in leaving:
-            one.worker.ends_as = STOPPED if self.stop.is_set() else GIVEN_UP
+            one.worker.ends_as = PipelineState.STOPPED if self.stop.is_set() else PipelineState.GIVEN_UP
             one.worker.stop.set()
         deadline = time.monotonic() + GIVE_UP_WITHIN_S
         for one in leaving:
@@ -119,7 +119,7 @@ class Member:
             self._failure = error
             self.stop.set()
         finally:
-            self._tell({"pipeline": worker.identity.name, "state": GIVEN_UP})
+            self._tell({"pipeline": worker.identity.name, "state": PipelineState.GIVEN_UP})
 
     def _positions(self) -> list[Position]:
         return list(self._positions_by_name().values())

@@ -25,8 +25,8 @@ from prometheus_client.registry import Collector
 from offsets.views import State
 from viewtail import probes
 from viewtail.changes.errors import SettingsError
-from viewtail.changes.retrying import HALTED, PROCESS_ENDED, RETRYING, STANDBY
-from viewtail.operations.health import RUNNING, reported
+from viewtail.changes.pipelines import PipelineState
+from viewtail.operations.health import reported
 
 _log = structlog.get_logger("viewtail.run")
 
@@ -35,7 +35,14 @@ READ_WITHIN_S = 5.0  # the next bytes of a request
 MOST_CONNECTIONS = 32
 _METRICS = ("/", "/metrics")
 # Of a pipeline; `status` has "down" too, which is that no process says anything of it.
-_STATES = ("starting", RUNNING, STANDBY, RETRYING, HALTED, PROCESS_ENDED.state)
+_STATES = (
+    PipelineState.STARTING,
+    PipelineState.RUNNING,
+    PipelineState.STANDBY,
+    PipelineState.RETRYING,
+    PipelineState.HALTED,
+    PipelineState.RESTARTING,
+)
 _FAMILIES: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str]] = (
     (CounterMetricFamily, "viewtail_rows", "rows", "changed rows read from the source"),
     (CounterMetricFamily, "viewtail_writes", "writes", "writes applied to the store, after coalescing"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from offsets.views import State
-from viewtail.changes.retrying import STANDBY
+from viewtail.changes.pipelines import PipelineState
 from viewtail.logs import masked
 from viewtail.operations.health import Reported, reported
 
@@ -48,7 +48,7 @@ def readyz(supervisor: Watched) -> Answer:
     """Whether every pipeline runs, here or in another process, and no view of those that run here is halted."""
     pipelines = {name: reported(report) for name, report in supervisor.reports().items()}
     down = _not_running(supervisor, pipelines)
-    standby = [name for name, pipeline in pipelines.items() if pipeline.state == STANDBY]
+    standby = [name for name, pipeline in pipelines.items() if pipeline.state == PipelineState.STANDBY]
     body: dict[str, Any] = {"ready": True, "down": down, "halted": [], "standby": standby, "filling": []}
     for name, pipeline in pipelines.items():
         for view in pipeline.views:
@@ -65,7 +65,7 @@ def _not_running(supervisor: Watched, pipelines: Mapping[str, Reported]) -> list
     if supervisor.is_stopping:
         down.append({"state": "stopping"})
     elif not pipelines:
-        down.append({"state": "starting", "error": "waiting for servers, or connecting to them"})
+        down.append({"state": PipelineState.STARTING, "error": "waiting for servers, or connecting to them"})
     for name, pipeline in pipelines.items():
         if not pipeline.is_ready:
             error = pipeline.error and masked(pipeline.error)

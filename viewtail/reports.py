@@ -23,7 +23,7 @@ from offsets.views import State
 from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun
 from viewtail.changes.errors import ViewtailError
-from viewtail.changes.retrying import PAUSED
+from viewtail.changes.pipelines import PipelineState
 
 _log = structlog.get_logger("viewtail.worker")
 
@@ -66,7 +66,7 @@ class Reporter:
         more: Callable[[], Mapping[str, object]],
     ) -> None:
         self.own: PipelineRun | None = None
-        self.state = "starting"
+        self.state: str = PipelineState.STARTING
         self._error: str | None = None
         self._pause: Pause | None = None
         self._pipeline = pipeline
@@ -88,9 +88,9 @@ class Reporter:
     def pause(self, found: Pause | None) -> None:
         """Of the process, while an operator has its pipeline paused."""
         self._pause = found
-        if found is not None and self.state != PAUSED:
+        if found is not None and self.state != PipelineState.PAUSED:
             _log.warning("pipeline paused", pipeline=self._pipeline, paused=str(found))
-            self.say(PAUSED, None)
+            self.say(PipelineState.PAUSED, None)
             self.save()
 
     def run(self) -> None:
@@ -108,7 +108,7 @@ class Reporter:
             is_unchanged = count == last_count
             last_count, last_at = count, now
             line = self._line()
-            is_idle = is_unchanged and line["state"] == "running"
+            is_idle = is_unchanged and line["state"] == PipelineState.RUNNING
             try:
                 tell(self._report_to, line)
             except OSError:
@@ -142,10 +142,10 @@ class Reporter:
 
     def _state(self, own: PipelineRun | None) -> dict[str, Any]:
         state, error = self.state, self._error
-        if own and state == "running":
+        if own and state == PipelineState.RUNNING:
             state, error = own.pipeline.vitals.state, own.pipeline.vitals.error
             if trouble := own.source.progress.trouble or own.pipeline.trouble:
-                state, error = "retrying", trouble
+                state, error = PipelineState.RETRYING, trouble
             error = error or _held_back(*own.source.progress.prepared)
             error = error or own.fills.trouble or own.pipeline.watermarks.waiter.trouble
         return {"state": state, "error": error or (own.fills.trouble if own else None)}

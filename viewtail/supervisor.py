@@ -19,7 +19,8 @@ from typing import Any
 import orjson
 import structlog
 
-from viewtail.changes.retrying import GIVEN_UP, PROCESS_ENDED
+from viewtail.changes.pipelines import PipelineState
+from viewtail.changes.retrying import PROCESS_ENDED
 from viewtail.shards import Target
 
 _log = structlog.get_logger("viewtail.supervisor")
@@ -38,7 +39,9 @@ class _Child:
         self.process: subprocess.Popen[bytes] | None = None
         self._reading: threading.Thread | None = None
         # By pipeline: where the source is shared out, one of each part that this process has.
-        self.reports: dict[str, Mapping[str, Any]] = {self.pipeline: {"pipeline": self.pipeline, "state": "starting"}}
+        self.reports: dict[str, Mapping[str, Any]] = {
+            self.pipeline: {"pipeline": self.pipeline, "state": PipelineState.STARTING}
+        }
         self.has_run = False  # a pipeline of it, since the supervisor began
         self.failures = 0
         self.death_count = 0
@@ -78,7 +81,7 @@ class _Child:
                 report["pipeline"] = self._target.names(report["pipeline"])
                 # Another thread goes through them.
                 others = {name: other for name, other in self.reports.items() if name != report["pipeline"]}
-                is_ours = report["state"] != GIVEN_UP
+                is_ours = report["state"] != PipelineState.GIVEN_UP
                 self.has_run |= "views" in report
                 report["heard_at"] = time.monotonic()
                 self.reports = {**self.reports, report["pipeline"]: report} if is_ours else others

@@ -30,9 +30,9 @@ from projectors.stores.registry import store_named
 from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
-from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.pipelines import PipelineId, PipelineState
 from viewtail.changes.repeating import Repeats
-from viewtail.changes.retrying import HALTED, RETRYING, STANDBY, STOPPED, reaction_to
+from viewtail.changes.retrying import reaction_to
 from viewtail.operations.cleaner import Cleaner
 from viewtail.operations.new_declarations import NewDeclarations
 from viewtail.operations.other_apps import MEND, other_app
@@ -48,6 +48,7 @@ LOOK_EVERY_S = 1.0  # whether a paused pipeline is resumed
 TELL_AGAIN_S = 60.0  # of the same trouble, in the log
 HELD_FROM = 2  # attempts that ended soon: from then on one is said to run when it has lasted for a moment
 PROVEN_AFTER_S = 1.0
+_IN_TROUBLE = (PipelineState.HALTED, PipelineState.RETRYING)
 
 
 class Worker:
@@ -65,7 +66,7 @@ class Worker:
         self._presence = presence
         self.settings = config
         self.stop = Stop()
-        self.ends_as = STOPPED  # the state that it ends in
+        self.ends_as = PipelineState.STOPPED  # the state that it ends in
         self.reporter = Reporter(identity.name, report_to, Catalog(servers=config.servers()), self.stop, more)
         self._fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self._views: tuple[str, ...] = ()  # the ids of those that are kept
@@ -98,11 +99,11 @@ class Worker:
         reaction, text = reaction_to(error), str(error)
         if isinstance(error, HistoryGoneError) and self._views:
             text += f". Views that need it: {', '.join(self._views)}"
-        is_expected = self._attempt > 1 or reaction.state == STANDBY
+        is_expected = self._attempt > 1 or reaction.state == PipelineState.STANDBY
         if self._troubles.is_due(text):
             (_log.warning if is_expected else _log.error)("pipeline stopped", error=text, state=reaction.state)
         self.reporter.say(reaction.state, text)
-        if reaction.state != STANDBY:  # what the new owner reports is left alone
+        if reaction.state != PipelineState.STANDBY:  # what the new owner reports is left alone
             self.reporter.save(unless_owned=True)  # this one may have stood by
         self.stop.wait(reaction.pause_s(self._attempt))
 
@@ -117,7 +118,8 @@ class Worker:
         try:
             if self._acquire(lease, catalog):
                 catalog.check_kept_by_one(self.identity)
-                if self.reporter.state == "standby":  # the tables may have changed while another viewtail ran
+                # The tables may have changed while another viewtail ran.
+                if self.reporter.state == PipelineState.STANDBY:
                     with suppress(DeclarationError):  # the stream halts what no longer fits, and names the statement
                         catalog = self._deployed(views)
                 following: Catalog | None = catalog.marked(lease.mark)
@@ -160,7 +162,7 @@ class Worker:
         while not self.stop.is_set():
             if lease.acquire(STANDBY_ROUND_S):
                 return True
-            self.reporter.say("standby", self._stands_by_for(catalog))
+            self.reporter.say(PipelineState.STANDBY, self._stands_by_for(catalog))
         return False
 
     def _stands_by_for(self, catalog: Catalog) -> str:
@@ -245,9 +247,9 @@ class Worker:
 
     def _say_running(self) -> None:
         """Unless attempts before this one ended soon: then the lease's look says it, once this one has lasted."""
-        if self._attempt < HELD_FROM or self.reporter.state not in (HALTED, RETRYING):
-            is_said = self.reporter.state == "running"  # it is taken again, and changes wait
-            self.reporter.say("running", None)
+        if self._attempt < HELD_FROM or self.reporter.state not in _IN_TROUBLE:
+            is_said = self.reporter.state == PipelineState.RUNNING  # it is taken again, and changes wait
+            self.reporter.say(PipelineState.RUNNING, None)
             if not is_said:
                 self.reporter.save()
 
@@ -264,9 +266,9 @@ class Worker:
 
     def _look(self, own: PipelineRun, began_at: float, session: Session) -> None:
         """At each renewal of the lease."""
-        if self.reporter.state in (HALTED, RETRYING) and time.monotonic() - began_at > PROVEN_AFTER_S:
-            self.reporter.say("running", None)  # its own thread saves that
-        if self.reporter.state == "running":
+        if self.reporter.state in _IN_TROUBLE and time.monotonic() - began_at > PROVEN_AFTER_S:
+            self.reporter.say(PipelineState.RUNNING, None)  # its own thread saves that
+        if self.reporter.state == PipelineState.RUNNING:
             self._troubles.is_due(None)
         own.look(session)
 
@@ -295,4 +297,4 @@ class Worker:
 
 def _is_behind(own: PipelineRun) -> bool:
     """Whether it is left alone by what can wait."""
-    return own.pipeline.vitals.state != "running" or own.lag_s > BUSY_ABOVE_S
+    return own.pipeline.vitals.state != PipelineState.RUNNING or own.lag_s > BUSY_ABOVE_S

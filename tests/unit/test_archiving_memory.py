@@ -19,9 +19,9 @@ Event = tuple[int, str, int]  # its id, entity and version
 
 
 class Table(Archiving):
-    """Stretches of events, made as they are asked for; all are old."""
+    """Ranges of events, made as they are asked for; all are old."""
 
-    def _stretches(self) -> Iterator[tuple[int, int]]:
+    def _id_ranges(self) -> Iterator[tuple[int, int]]:
         for _ in range(self.count):
             self.events += self.make()
             end = self.end()
@@ -31,7 +31,7 @@ class Table(Archiving):
     def begin(
         self, count: int, make: Callable[[], list[Event]], end: Callable[[], int] | None = None
     ) -> Iterator[list[int]]:
-        """Ids of each file, which are out of the table then. `end`: of a stretch; by default that of the table."""
+        """Ids of each file, which are out of the table then. `end`: of a range; by default that of the table."""
         self.count, self.make, self.upto = count, make, 0
         self.end = end or (lambda: self.events[-1][0])
         self.events: list[Event] = []
@@ -46,7 +46,7 @@ class Table(Archiving):
         for _, entity, version in self.events:
             versions.setdefault(entity, []).append(version)
         old = [archiving._Old(Listed(*one, 10), is_exact=True) for one in read]
-        return archiving._Stretch(old, {name: (min(all_of), max(all_of)) for name, all_of in versions.items()})
+        return archiving._Range(old, {name: (min(all_of), max(all_of)) for name, all_of in versions.items()})
 
     def step(self, work: Callable[[], Any]) -> Any:
         return work()

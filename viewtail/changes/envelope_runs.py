@@ -45,6 +45,7 @@ class RunReader:
         images: list[bytes] = []
         begins, abouts = list[int](), list[tuple[int, int]]()  # of runs
         last_head = last_tail = middle = b""
+        last_about: tuple[int, int] | None = None
         behind, tail_bytes = 1 << 62, 0  # bytes behind the images, and behind the number of the row
         for value in values:
             # Most are framed as the one before them was, with a number of as many digits.
@@ -64,15 +65,21 @@ class RunReader:
             if head != last_head or tail != last_tail:
                 last_head, last_tail = head, tail
                 about = self._about((head, tail), value)
-                if not abouts or about != abouts[-1]:
+                if about != last_about:
                     begins.append(len(images))
                     abouts.append(about)
+                    last_about = about
             if not value[row + _BEHIND_ROW : end].isdigit():
                 raise ValueError
             middle, behind, tail_bytes = value[at : row + _BEHIND_ROW], len(value) - at, len(tail)
             images.append(value[:at])
+        return self._parsed(images, begins, abouts)
+
+    def _parsed(
+        self, images: Sequence[bytes], begins: Sequence[int], abouts: Sequence[tuple[int, int]]
+    ) -> list[RowChanges]:
         parsed = orjson.loads(b"[" + b"},".join(images) + b"}]")
-        if len(parsed) != len(values):
+        if len(parsed) != len(images):
             raise ValueError
         ends = [*begins[1:], len(parsed)]
         return [

@@ -1,13 +1,28 @@
-"""Identifies a pipeline: the source that it reads, the part of the source, and the store that it writes."""
+"""Identifies a pipeline (its source, the part of the source that it reads, its store), and names its states."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 
 DEFAULT_SOURCE = "default"
 
 _SOURCE = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+class PipelineState(StrEnum):
+    """What a pipeline's process reports, or what the process that started it reports in its place."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RETRYING = "retrying"  # a server is away
+    HALTED = "halted"  # an operator has to mend something; it is still tried from time to time
+    STANDBY = "standby"  # another process holds its lease
+    PAUSED = "paused"  # by an operator
+    STOPPED = "stopped"
+    GIVEN_UP = "given up"  # by a process that goes on, for another to run
+    RESTARTING = "restarting"  # its process ended, and is started again
 
 
 @dataclass(frozen=True, slots=True, order=True)

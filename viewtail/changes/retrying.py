@@ -9,18 +9,14 @@ import random
 from dataclasses import dataclass
 
 from viewtail.changes.errors import AnotherServerError, FencedError, TemporaryError, ViewtailError
-
-RETRYING, HALTED, STANDBY = "retrying", "halted", "standby"
-STOPPED = "stopped"
-PAUSED = "paused"  # by an operator
-GIVEN_UP = "given up"  # by a process that goes on, for another to run
+from viewtail.changes.pipelines import PipelineState
 
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
     """The state that `status` shows meanwhile, and the pauses between attempts: longer each time, up to a bound."""
 
-    state: str
+    state: PipelineState
     first_pause_s: float
     longest_pause_s: float
 
@@ -32,12 +28,12 @@ class Reaction:
 
 # By class of error, the nearest one up its tree counts.
 REACTIONS: dict[type[ViewtailError], Reaction] = {
-    TemporaryError: Reaction(RETRYING, 0.1, 5.0),
-    AnotherServerError: Reaction(RETRYING, 0.2, 5.0),  # the pipeline restarts, and then goes on or halts
-    FencedError: Reaction(STANDBY, 0.0, 0.0),  # the lease is waited for
-    ViewtailError: Reaction(HALTED, 0.2, 5.0),
+    TemporaryError: Reaction(PipelineState.RETRYING, 0.1, 5.0),
+    AnotherServerError: Reaction(PipelineState.RETRYING, 0.2, 5.0),  # the pipeline restarts, and then goes on or halts
+    FencedError: Reaction(PipelineState.STANDBY, 0.0, 0.0),  # the lease is waited for
+    ViewtailError: Reaction(PipelineState.HALTED, 0.2, 5.0),
 }
-PROCESS_ENDED = Reaction("restarting", 0.5, 10.0)
+PROCESS_ENDED = Reaction(PipelineState.RESTARTING, 0.5, 10.0)
 
 
 def reaction_to(error: ViewtailError) -> Reaction:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from offsets.pauses import MOST_REASON, this_person
+from offsets.views import State
 from projectors.stores.registry import store_of
 from projectors.views import View
 from viewtail import declarations
 from viewtail.changes.copy_ids import view_of
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError
-from viewtail.changes.retrying import PAUSED
 from viewtail.composition import own_tables
 from viewtail.operations import pausing as operation
 from viewtail.operations.pausing import Outcome, PausedView
@@ -73,7 +73,7 @@ def resume(loaded: Settings, wanted: Wanted) -> int:
         operation.resume_pipelines(catalog, chosen)
         for one in chosen:
             print(f"pipeline {one.name}: {_resumed_pipeline(one)}")
-        for view in sorted({view.name for one in chosen for view in one.views if view.state == PAUSED}):
+        for view in sorted({view.name for one in chosen for view in one.views if view.state == State.PAUSED}):
             print(f"{view}: is paused by itself, and stays so. To go on: viewtail resume {view_of(view)}")
         return _none_ran(chosen)
     views = declarations.all_chosen(loaded, wanted.views)

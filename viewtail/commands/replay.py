@@ -15,6 +15,7 @@ from projectors.views import View
 from viewtail import declarations
 from viewtail.changes.copy_ids import view_of
 from viewtail.changes.counting import counted
+from viewtail.changes.pipelines import PipelineState
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.commands.progress import Say, progress
@@ -185,7 +186,7 @@ def _trouble(pipelines: Iterable[PipelineStatus], marked: Collection[str]) -> st
     found = ""
     for one in pipelines:
         is_waited_for = any(view.name in marked and view.state != State.FILLED for view in one.views)
-        if is_waited_for and (one.state != "running" or one.error):
+        if is_waited_for and (one.state != PipelineState.RUNNING or one.error):
             found += f"; pipeline {one.name} is {one.state}{f': {one.error}' if one.error else ''}"
     return found
 

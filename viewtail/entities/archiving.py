@@ -50,7 +50,7 @@ class _Old(NamedTuple):
     is_exact: bool  # text can hold its state
 
 
-class _Stretch(NamedTuple):
+class _Range(NamedTuple):
     """A range of the table, as one transaction saw it."""
 
     old: list[_Old]  # by entity and version
@@ -77,31 +77,12 @@ class Archiving(ArchiveSteps):
     def prepare(self, into: str | None) -> None:
         """Make the archive table, and the table that says where it is. `into`: 'schema.table'."""
         known = self.known_archive()
-        schema, name = self.table.schema_and_table
-        self.archive = EventTable(into or (known.name if known else full_name(schema, f"{name}_archive")))
-        if known not in (None, self.archive):
-            raise MisuseError(
-                f"{self.table.name} is archived into {known.name}, which running workers remember: leave --into out"
-            )
-        if self.archive == self.table:
-            raise MisuseError(f"--into {into}: that is the table itself")
+        self.archive = self._archive_for(into, known)
         with self.asking():
             self.execute("SET SESSION foreign_key_checks = 0")  # no cascade into a table that this user cannot see
             self.execute(places_ddl(self.table))
             self.execute(f"CREATE TABLE IF NOT EXISTS {self.archive.quoted} LIKE {self.table.quoted}")
-            there = {name for name, is_kept in self.described(self.archive) if is_kept}
-            if IN_FILE not in there and not self.rows(f"SELECT 1 FROM {self.archive.quoted} LIMIT 1"):
-                self.execute(
-                    f"ALTER TABLE {self.archive.quoted} ADD COLUMN {IN_FILE} INT UNSIGNED NULL COMMENT %s, "
-                    f"ADD KEY ({IN_FILE})",
-                    f"id of the file that has the state, of {self.table.name}_archived_in",
-                )
-                there.add(IN_FILE)
-            if differing := there ^ {*self.columns, IN_FILE}:
-                raise MisuseError(
-                    f"{self.archive.name} has other columns than {self.table.name}: {', '.join(sorted(differing))}. "
-                    "Alter it as the table was, or name another one with --into"
-                )
+            self._add_file_column()
             if known is None:
                 self.execute(
                     f"INSERT INTO {places_of(self.table)} (kind, place, state) VALUES ('{TABLE}', %s, '{WHOLE}')",
@@ -109,10 +90,38 @@ class Archiving(ArchiveSteps):
                 )
             self.connection.commit()
 
+    def _archive_for(self, into: str | None, known: EventTable | None) -> EventTable:
+        """The archive table that was asked for, else the `known` one, else TABLE_archive. Raises MisuseError."""
+        schema, name = self.table.schema_and_table
+        archive = EventTable(into or (known.name if known else full_name(schema, f"{name}_archive")))
+        if known is not None and known != archive:
+            raise MisuseError(
+                f"{self.table.name} is archived into {known.name}, which running workers remember: leave --into out"
+            )
+        if archive == self.table:
+            raise MisuseError(f"--into {into}: that is the table itself")
+        return archive
+
+    def _add_file_column(self) -> None:
+        """Add the column that names a row's file. Raises MisuseError where other columns differ from the table's."""
+        present = {name for name, is_kept in self.described(self.archive) if is_kept}
+        if IN_FILE not in present and not self.rows(f"SELECT 1 FROM {self.archive.quoted} LIMIT 1"):
+            self.execute(
+                f"ALTER TABLE {self.archive.quoted} ADD COLUMN {IN_FILE} INT UNSIGNED NULL COMMENT %s, "
+                f"ADD KEY ({IN_FILE})",
+                f"id of the file that has the state, of {self.table.name}_archived_in",
+            )
+            present.add(IN_FILE)
+        if differing := present ^ {*self.columns, IN_FILE}:
+            raise MisuseError(
+                f"{self.archive.name} has other columns than {self.table.name}: {', '.join(sorted(differing))}. "
+                "Alter it as the table was, or name another one with --into"
+            )
+
     def about(self, cutoff: str) -> int:
         """About how many events are older and not the newest of their entity. A few of them may have to stay."""
         count = 0
-        for begin, end in self._stretches():
+        for begin, end in self._id_ranges():
             with self.asking():
                 count += value_of(
                     self.connection,
@@ -132,30 +141,33 @@ class Archiving(ArchiveSteps):
             raise MisuseError(
                 "archiving into files was stopped: finish that first, with the same command and --into-files FOLDER"
             )
-        for begin, end in self._stretches():
+        for begin, end in self._id_ranges():
             while self.paced(partial(self._move, begin, end, cutoff)):
                 failpoints.reach("after archive")
 
     def _move(self, begin: int, end: int, cutoff: str) -> int:
-        stretch = self._read(begin, end, cutoff, "TRUE")
-        chosen = _movable(stretch, {})
+        chunk = self._read(begin, end, cutoff, "TRUE")
+        chosen = _movable(chunk, {})
         ids = [listed.event_id for listed in first_of(chosen, EVENTS_AT_ONCE, BYTES_AT_ONCE)]
         if not ids:
-            self.held += _stays(stretch)
+            self.held += _stays(chunk)
             return 0
         self._lock(ids)
         columns = ", ".join(map(quote, self.columns))
+        self._take_out(ids, f"({columns}) SELECT {columns}")
+        return len(ids)
+
+    def _take_out(self, ids: Sequence[int], columns_and_values: str, *values: object) -> None:
+        """Put these events into the archive table, and delete them from their own."""
         with self.naming_duplicates(self.archive, ids):
             self.execute(
-                f"INSERT INTO {self.archive.quoted} ({columns}) SELECT {columns} FROM {self.table.quoted} "
-                "WHERE event_id IN %s",
-                ids,
+                f"INSERT INTO {self.archive.quoted} {columns_and_values} FROM {self.table.quoted} WHERE event_id IN %s",
+                *(*values, ids),
             )
         failpoints.reach("in archive")
         self.delete(self.table, ids)
-        return len(ids)
 
-    def _read(self, begin: int, end: int, cutoff: str, is_exact: str) -> _Stretch:
+    def _read(self, begin: int, end: int, cutoff: str, is_exact: str) -> _Range:
         rows = self.rows(
             "SELECT event_id, entity_id, version, LENGTH(request) + LENGTH(response) + LENGTH(state), "
             f"{is_exact} FROM {self.table.quoted} WHERE event_id > %s AND event_id <= %s AND committed_at < %s "
@@ -163,7 +175,10 @@ class Archiving(ArchiveSteps):
             *(begin, end, cutoff),
         )
         old = [_Old(Listed(*row[:4]), bool(row[4])) for row in rows]
-        return _Stretch(old, self._bounds({old_row.event.entity_id for old_row in old}))
+        return self._range_of(old)
+
+    def _range_of(self, old: list[_Old]) -> _Range:
+        return _Range(old, self._bounds({old_row.event.entity_id for old_row in old}))
 
     def _bounds(self, entities: Iterable[str]) -> dict[str, tuple[int, int]]:
         if not (named := list(entities)):
@@ -183,8 +198,8 @@ class Archiving(ArchiveSteps):
                 f"{self.table.name}: somebody else deletes events. Nothing was moved; try again"
             )
 
-    def _stretches(self) -> Iterator[tuple[int, int]]:
-        """Ids of the whole table, a stretch at a time, each (after, upto]."""
+    def _id_ranges(self) -> Iterator[tuple[int, int]]:
+        """Ids of the whole table, a range at a time, each (after, upto]."""
         after = 0
         while True:
             self.check_stop()
@@ -237,15 +252,14 @@ class Archiving(ArchiveSteps):
         coming: dict[str, int] = {}
         size = 0
         is_exact = self._is_exact()
-        for begin, end in self._stretches():
-            stretch = self.step(partial(self._read, begin, end, cutoff, is_exact))
-            chosen = _movable(stretch, coming)
-            self.held += _stays(stretch) - len(chosen)
+        for begin, end in self._id_ranges():
+            chunk = self.step(partial(self._read, begin, end, cutoff, is_exact))
+            chosen = _movable(chunk, coming)
+            self.held += _stays(chunk) - len(chosen)
             while chosen:
                 now = first_of(chosen, EVENTS_AT_ONCE, BYTES_AT_ONCE)
                 chosen = chosen[len(now) :]
-                by_id = self.step(partial(self.texts, self.table, [event.event_id for event in now]))
-                events += [by_id[event.event_id] for event in now if event.event_id in by_id]
+                events += self.step(partial(self._texts_of, now))
                 size += sum(event.size for event in now)
                 if len(events) >= EVENTS_A_FILE or size >= BYTES_A_FILE:
                     yield events
@@ -254,6 +268,10 @@ class Archiving(ArchiveSteps):
                     coming = {event.entity_id: coming[event.entity_id] for event in chosen}
         if events:
             yield events
+
+    def _texts_of(self, listed: Sequence[Listed]) -> list[FiledEvent]:
+        by_id = self.texts(self.table, [event.event_id for event in listed])
+        return [by_id[event.event_id] for event in listed if event.event_id in by_id]
 
     def _is_exact(self) -> str:
         """A condition: text can hold the state. MySQL's JSON reads some numbers as their neighbours."""
@@ -302,21 +320,13 @@ class Archiving(ArchiveSteps):
     def _move_filed(self, events: Sequence[FiledEvent], number: int, cutoff: str) -> int:
         ids = [event.event_id for event in events]
         self.rows(f"SELECT event_id FROM {self.table.quoted} WHERE event_id IN %s FOR UPDATE", ids)
-        there = self.texts(self.table, ids)
-        same = [event for event in events if there.get(event.event_id) == event and event.committed_at < cutoff]
-        old = [_Old(Listed(event.event_id, event.entity_id, event.version, event.size), True) for event in same]
-        stretch = _Stretch(old, self._bounds({event.entity_id for event in same}))
-        moved = [event.event_id for event in _movable(stretch, {})]
+        present = self.texts(self.table, ids)
+        same = [event for event in events if present.get(event.event_id) == event and event.committed_at < cutoff]
+        old = [_Old(Listed(*event[:3], event.size), is_exact=True) for event in same]
+        moved = [event.event_id for event in _movable(self._range_of(old), {})]
         if moved:
             kept = ", ".join(quote(column) for column in COLUMNS if column != "state")
-            with self.naming_duplicates(self.archive, moved):
-                self.execute(
-                    f"INSERT INTO {self.archive.quoted} ({kept}, state, {IN_FILE}) SELECT {kept}, 'null', %s "
-                    f"FROM {self.table.quoted} WHERE event_id IN %s",
-                    *(number, moved),
-                )
-            failpoints.reach("in archive")
-            self.delete(self.table, moved)
+            self._take_out(moved, f"({kept}, state, {IN_FILE}) SELECT {kept}, 'null', %s", number)
         return len(moved)
 
     def _refuse_other_way(self, condition: str, how: str) -> None:
@@ -325,13 +335,13 @@ class Archiving(ArchiveSteps):
             raise MisuseError(f"events of {self.table.name} are archived {how}. Or restore them all first")
 
 
-def _movable(stretch: _Stretch, coming: dict[str, int]) -> list[Listed]:
+def _movable(chunk: _Range, coming: dict[str, int]) -> list[Listed]:
     """The events to move: each entity's oldest ones, up to one that is too recent, and never its newest.
 
     `coming` has, by entity, the next version to move after the events that are about to be moved; it is updated."""
     chosen = []
-    for event, is_exact in stretch.old:
-        first, newest = stretch.bounds[event.entity_id]
+    for event, is_exact in chunk.old:
+        first, newest = chunk.bounds[event.entity_id]
         expected = coming.get(event.entity_id, first)
         if event.version == expected and event.version < newest and is_exact:
             chosen.append(event)
@@ -339,6 +349,6 @@ def _movable(stretch: _Stretch, coming: dict[str, int]) -> list[Listed]:
     return chosen
 
 
-def _stays(stretch: _Stretch) -> int:
+def _stays(chunk: _Range) -> int:
     """How many of the old events are not the newest of their entity."""
-    return sum(event.version < stretch.bounds[event.entity_id][1] for event, _ in stretch.old)
+    return sum(event.version < chunk.bounds[event.entity_id][1] for event, _ in chunk.old)

@@ -192,10 +192,14 @@ class Batches:
         known = self._known(entities)
         if looks_up or len(known) < len(entities) or of_archived(commands, known):
             self._end_all_but(0)
-        if self._under_way:
-            batch = Batch(commands, first, entities, known, {}, is_looked_up=False, is_remembered=True)
-            batch.call(self.handlers, self.look, self._between())
-            return batch
+        if not self._under_way:
+            return self._read_and_handled(commands, first, entities, looks_up)
+        batch = Batch(commands, first, entities, known, {}, is_looked_up=False, is_remembered=True)
+        batch.call(self.handlers, self.look, self._between())
+        return batch
+
+    def _read_and_handled(self, commands: Sequence[Command], first: int, entities: set[str], looks_up: bool) -> Batch:
+        """Read what is assumed where it is not remembered. Nothing is under way."""
         connection = self._open_session(0)
         known = self._remembered.of(entities)
         assumed = known | self.table.newest(connection, entities - known.keys())
@@ -219,29 +223,15 @@ class Batches:
     def _settled(self, batch: Batch, which: int, flight: Flight) -> Generator[bool]:
         """Send, write and commit it; yields where it would wait for the flight's answers, whether COMMIT was sent."""
         connection = self._session(which)
-        newest, in_vain = batch.newest(), batch.in_vain()
-        others = batch.entities - (newest.keys() & batch.assumed.keys())
-        # Where nothing else is read, that question goes with the events. What is read must be read behind the COMMIT of
-        # the batch before, and all that a transaction reads is of one moment: that of its first SELECT.
-        asked = self._has_no_archive and not (in_vain or others)
         try:
-            self.look(None)
-            if newest:
-                self.table.send(flight, batch.events)
-            if asked:
-                flight.send(self.archive.question)
-            flight.flush()
+            asked = self._sent(batch, flight)
             yield False
             is_none_archived = self._land(flight, asked=asked, is_first_time=not batch.is_looked_up)
-            if not (newest or batch.is_remembered or in_vain):
+            if not (batch.newest or batch.is_remembered or batch.in_vain):
                 return
-            if newest:
-                self.pushes.announce(newest)  # before the next question: they can be read already
-            if self._recorded(connection, in_vain, batch.states):  # taken once: that answer counts
-                raise _HandledBeforeError
-            if not is_none_archived:
-                self._has_no_archive &= not (asked or self.archive.is_known)
-                self._check_was_first(connection, batch, others)
+            if batch.newest:
+                self.pushes.announce(batch.newest)  # before the next question: they can be read already
+            self._check(connection, batch, asked=asked, is_none_archived=is_none_archived)
             self.look(None)
             flight.send(b"COMMIT")
             flight.flush()
@@ -251,9 +241,32 @@ class Batches:
             if flight.is_under_way:  # its answers would be taken for those of what comes next
                 self._close_session(which)
             raise
-        if newest:
-            self.pushes.hand(newest)
+        if batch.newest:
+            self.pushes.hand(batch.newest)
         self._remembered.keep(batch.states)
+
+    def _sent(self, batch: Batch, flight: Flight) -> bool:
+        """Send the events; True if the question whether anything is archived goes with them.
+
+        So it does where nothing else is read. What is read must be read behind the COMMIT of the batch before, and all
+        that a transaction reads is of one moment: that of its first SELECT.
+        """
+        asks = self._has_no_archive and not (batch.in_vain or batch.not_told_by_keys)
+        self.look(None)
+        if batch.newest:
+            self.table.send(flight, batch.events)
+        if asks:
+            flight.send(self.archive.question)
+        flight.flush()
+        return asks
+
+    def _check(self, connection: Connection, batch: Batch, *, asked: bool, is_none_archived: bool) -> None:
+        """Check what the table's keys do not see, before COMMIT. Raises what `handle` tries again."""
+        if self._recorded(connection, batch.in_vain, batch.states):  # taken once: that answer counts
+            raise _HandledBeforeError
+        if not is_none_archived:
+            self._has_no_archive &= not (asked or self.archive.is_known)
+            self._check_was_first(connection, batch)
 
     def _recorded(
         self, connection: Connection, commands: Sequence[Command], states: Mapping[str, Newest]
@@ -301,15 +314,16 @@ class Batches:
             with suppress(pymysql.err.MySQLError):
                 session.close()
 
-    def _check_was_first(self, connection: Connection, batch: Batch, others: set[str]) -> None:
-        """Whether what was assumed of entities is so. Raises StoreUnavailableError.
+    def _check_was_first(self, connection: Connection, batch: Batch) -> None:
+        """Check that what was assumed of entities is so. Raises StoreUnavailableError.
 
         The unique keys let one owner of an entity through. But where another one was first, and its events were
         archived before this transaction wrote, they found nothing; nor do they find a command that was archived since
         its entity was remembered. Both take an entity's oldest event away, for the oldest are archived first; neither
-        can be where nothing was ever archived. Of the `others`, those that had no event and those that were not
-        written, the newest tells: that is never archived.
+        can be where nothing was ever archived. Of those that the keys tell nothing of, the newest event tells: that is
+        never archived.
         """
+        others = batch.not_told_by_keys
         last = self.table.last(connection, others)
         is_so = all(last.get(entity, 0) == batch.states.get(entity, NO_EVENTS)[0] for entity in others)
         if is_so and self.archive.may_have_some(connection):

@@ -215,13 +215,14 @@ def landed(flight: Flight, *, asked: bool = False) -> pymysql.err.MySQLError | N
     first: pymysql.err.MySQLError | None = None
     last: pymysql.err.MySQLError | None = None
     for answer in flight.answers():
-        error = answer if isinstance(answer, pymysql.err.MySQLError) else None
-        if asked and error is not None and not flight.is_under_way and number_of(error) in NOT_TO_BE_ASKED:
-            last = error  # all others may have ended the transaction
-        elif error is not None:
-            first = first or error
-            if number_of(error) == _LOCKED_TOO_LONG:
-                raise error
+        if not isinstance(answer, pymysql.err.MySQLError):
+            continue
+        if asked and not flight.is_under_way and number_of(answer) in NOT_TO_BE_ASKED:
+            last = answer  # all others may have ended the transaction
+            continue
+        first = first or answer
+        if number_of(answer) == _LOCKED_TOO_LONG:
+            raise answer
     if first is not None:
         raise first
     return last

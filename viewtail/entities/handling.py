@@ -46,6 +46,8 @@ class Batch:
     states: dict[str, Newest] = field(init=False)  # the newest events that it leaves
     outcomes: list[Outcome] = field(default_factory=list, init=False)  # in order, of the commands whose turn came
     events: list[Event] = field(default_factory=list, init=False)  # to be written
+    newest: dict[str, int] = field(default_factory=dict, init=False)  # versions, of the entities that got an event
+    in_vain: list[Command] = field(default_factory=list, init=False)  # write nothing, may have been handled before
     took_s: float = field(default=0.0, init=False)  # by handlers, and what was done between them
 
     def __post_init__(self) -> None:
@@ -61,29 +63,29 @@ class Batch:
         byte_count, began = 0, time.monotonic()
         for at, command in enumerate(self.commands, self.first):
             count = len(self.events)
-            self.outcomes.append(self._one(at, command, handlers, look))
+            self.outcomes.append(self._answer(at, command, handlers, look))
             if len(self.events) > count:
                 byte_count += self.events[-1].size
                 if byte_count > BATCH_BYTES:
                     break
             between()
         self.took_s = time.monotonic() - began
+        self.newest = {event.command.entity_id: event.version for event in self.events}
+        if not self.is_looked_up and len(self.events) < len(self.outcomes):
+            self.in_vain = [
+                command
+                for command, outcome in zip(self.commands, self.outcomes, strict=False)
+                if not isinstance(outcome, Answer) and (command.entity_id, command.command_id) not in self.recorded
+            ]
 
-    def newest(self) -> dict[str, int]:
-        """The version of the newest event of each entity that got one."""
-        return {event.command.entity_id: event.version for event in self.events}
+    @property
+    def not_told_by_keys(self) -> set[str]:
+        """The entities of which the table's unique keys tell nothing: without an event before, or without a new one."""
+        return self.entities - (self.newest.keys() & self.assumed.keys())
 
-    def in_vain(self) -> list[Command]:
-        """The commands that write nothing, and may have been handled before."""
-        if self.is_looked_up or len(self.events) == len(self.outcomes):
-            return []
-        return [
-            command
-            for command, outcome in zip(self.commands, self.outcomes, strict=False)
-            if not isinstance(outcome, Answer) and (command.entity_id, command.command_id) not in self.recorded
-        ]
-
-    def _one(self, at: int, command: Command, handlers: Mapping[str, Handler], look: Callable[[int], None]) -> Outcome:
+    def _answer(
+        self, at: int, command: Command, handlers: Mapping[str, Handler], look: Callable[[int], None]
+    ) -> Outcome:
         known = self.recorded.get((command.entity_id, command.command_id))
         if known is not None:
             return _again(command, known)

@@ -19,10 +19,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pymysql
 import structlog
@@ -45,14 +44,20 @@ from viewtail.changes.errors import ViewtailError
 from viewtail.changes.retrying import reaction_to
 from viewtail.changes.tables import Column
 from viewtail.changes.writes import ViewWrites
+from viewtail.entities.push_queue import (
+    ANNOUNCED_AT_ONCE,
+    ROWS_AT_ONCE,
+    PreparedWrites,
+    PushQueue,
+    Ready,
+    Taken,
+    Versions,
+)
 from viewtail.servers.literals import rows_with
 from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.push")
 
-MOST_WAITING = 20_000  # entities; what comes above that is dropped
-ROWS_AT_ONCE = 500
-ANNOUNCED_AT_ONCE = 2  # by so many lanes of a worker
 ASK_EVERY_S = 1.0  # whether the views may be written
 ASK_WITHIN_S = 60.0  # of the last push; then no more until the next one
 BIND_AGAIN_S = 10.0
@@ -78,7 +83,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Reading:
-    """Views that are made of the same rows."""
+    """Views that are made of the same rows, and how they are read."""
 
     views: Sequence[BoundView]
     followed: Followed
@@ -87,33 +92,6 @@ class _Reading:
     def columns_of(self, names: Sequence[str]) -> list[Column]:
         by_name = {column.name: column for column in self.followed.table.columns}
         return [by_name[name] for name in names]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Made:
-    """The writes of some rows."""
-
-    newest: Mapping[Any, int]  # that object: a transaction that is tried again may write another row of one version
-    writes: list[ViewWrites]
-    is_whole: bool  # all rows were there
-    read_at: float  # monotonic
-
-
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    """Writes that are sent as soon as their rows are handed over."""
-
-    made: _Made
-    send: Callable[[], None]
-    until: float  # monotonic
-
-
-class _Taken(NamedTuple):
-    """What the thread is to do next."""
-
-    handed: Mapping[Any, int]
-    sent: _Made | None  # of what was handed over, where that was sent already
-    coming: Sequence[Mapping[Any, int]]  # announced
 
 
 @dataclass(eq=False)
@@ -140,16 +118,9 @@ class Pusher:
         deploy: Callable[[Sequence[View]], Catalog],
     ) -> None:
         self._store, self._committed, self._views, self._deploy = store_named(store), committed, views, deploy
-        self._change = threading.Condition()
-        self._waiting: dict[Any, int] = {}
-        self._handed: Mapping[Any, int] | None = None  # all that waits, where it was handed over at once
-        self._coming: deque[Mapping[Any, int]] = deque(maxlen=ANNOUNCED_AT_ONCE)
-        self._ahead: deque[_Made] = deque(maxlen=ANNOUNCED_AT_ONCE)  # of what was announced last
-        self._ready: _Ready | None = None  # while the thread has nothing to do: whoever hands over has the sink
-        self._next: _Ready | None = None  # the thread's own
-        self._sent: _Made | None = None
-        self._dropped = 0
-        self._is_away = self._is_closed = False
+        self._queue = PushQueue()
+        self._ahead: deque[PreparedWrites] = deque(maxlen=ANNOUNCED_AT_ONCE)  # of what was announced last
+        self._next: Ready | None = None
         self._catalog: Catalog | None = None
         self._is_bound = False  # as the table is now, as far as is known
         self._pipelines: list[str] = []
@@ -162,37 +133,17 @@ class Pusher:
         self._thread = threading.Thread(target=self._run, name=f"push {store}", daemon=True)
         self._thread.start()
 
-    def announce(self, newest: Mapping[Any, int]) -> None:
-        """By key the newest version that is about to be committed: the same object comes to `hand` soon, or never."""
-        with self._change:
-            if not self._is_away and not self._waiting and len(newest) <= ROWS_AT_ONCE:
-                self._coming.append(newest)
-                self._change.notify()
+    def announce(self, newest: Versions) -> None:
+        """As PushQueue has it."""
+        self._queue.announce(newest)
 
-    def hand(self, newest: Mapping[Any, int]) -> None:
-        """By key the newest version that was committed. Never waits and never raises."""
-        with self._change:
-            if self._is_away or self._is_closed or len(self._waiting) + len(newest) > MOST_WAITING:
-                self._dropped += len(newest)
-                return
-            if self._ready is not None and self._ready.made.newest is newest:
-                self._send(self._ready)
-            self._handed = None if self._waiting else newest
-            self._waiting.update(newest)
-            self._change.notify()
-
-    def _send(self, ready: _Ready) -> None:
-        self._ready = None
-        if time.monotonic() < ready.until:
-            self._sent = ready.made
-            with suppress(Exception):  # the thread meets it: it waits for the answer
-                ready.send()
+    def hand(self, newest: Versions) -> None:
+        """As PushQueue has it."""
+        self._queue.hand(newest)
 
     def close(self) -> None:
         """Push what waits, within CLOSED_WITHIN_S; what is left by then is the pipeline's."""
-        with self._change:
-            self._is_closed = True
-            self._change.notify()
+        self._queue.close()
         self._thread.join(CLOSED_WITHIN_S)
 
     # -- the thread -----------------------------------------------------------------------------------------------
@@ -222,71 +173,49 @@ class Pusher:
             attempt += 1
         self._give_up()
 
-    def _taken(self) -> _Taken | None:
+    def _taken(self) -> Taken | None:
         """What is to be done; nothing where it is time to ask again; None at the end."""
         ready, self._next = self._next, None
-        with self._change:
-            self._is_away = False
-            if not self._waiting and not self._coming and not self._is_closed:
-                is_idle = time.monotonic() - self._handed_at > ASK_WITHIN_S
-                self._ready = ready
-                self._change.wait(None if is_idle else ASK_EVERY_S)
-            self._ready = None
-            if self._is_closed and not self._waiting:
-                return None
-            handed = self._waiting if self._handed is None else self._handed
-            self._waiting, self._handed = {}, None
-            sent, self._sent = self._sent, None
-            coming = [one for one in self._coming if one is not handed]
-            self._coming.clear()
-        if handed:
+        is_idle = time.monotonic() - self._handed_at > ASK_WITHIN_S
+        taken = self._queue.take(ready, None if is_idle else ASK_EVERY_S)
+        if taken is not None and taken.handed:
             self._handed_at = time.monotonic()
-        return _Taken(handed, sent, coming)
+        return taken
 
-    def _handle(self, taken: _Taken) -> None:
+    def _handle(self, taken: Taken) -> None:
         """Asking comes behind a push, where it keeps nobody waiting, unless that was long ago."""
-        handed = taken.handed
-        if handed:
+        if taken.handed:
             failpoints.reach(failpoints.PUSH_STEP)
-        if taken.sent is not None:
-            handed = self._settled(taken.sent, handed)
-        if not (taken.handed or taken.coming) or time.monotonic() - self._asked_at > 2 * ASK_EVERY_S:
+        left = taken.handed if taken.sent is None else self._settled(taken.sent, taken.handed)
+        if not (taken.handed or taken.coming) or self._was_asked_before(2 * ASK_EVERY_S):
             self._ask()
-        if handed and self._opened is not None:
-            self._push(handed)
-        if taken.handed and time.monotonic() - self._asked_at > ASK_EVERY_S:
+        self._push(left)
+        if taken.handed and self._was_asked_before(ASK_EVERY_S):
             self._ask()
-        for one in taken.coming:
-            if self._opened is not None:
-                self._ahead.append(self._made(one))
-        self._next = self._readied() if taken.coming else None
+        self._read_ahead(taken.coming)
         self._say_what_was_dropped()
+
+    def _was_asked_before(self, ago_s: float) -> bool:
+        return time.monotonic() - self._asked_at > ago_s
 
     def _rests(self, error: ViewtailError, attempt: int) -> bool:
         """What comes meanwhile is dropped. False: it is the end."""
         if not attempt:
             _log.warning("nothing is pushed for now, the pipeline brings it", store=self._store.name, why=str(error))
-        with self._change:
-            self._is_away = True
-            self._dropped += len(self._waiting)
-            self._waiting, self._handed = {}, None
-            self._coming.clear()
-            return not self._change.wait_for(lambda: self._is_closed, reaction_to(error).pause_s(attempt))
+        return self._queue.rest(reaction_to(error).pause_s(attempt))
 
     def _say_what_was_dropped(self) -> None:
         now = time.monotonic()
-        if not self._dropped or now - self._said_at < SAID_EVERY_S:
+        if not self._queue.dropped_count or now - self._said_at < SAID_EVERY_S:
             return
         self._said_at = now
-        with self._change:
-            count, self._dropped = self._dropped, 0
-        if count:
-            _log.warning("entities were not pushed, the pipeline brings them", store=self._store.name, count=count)
+        count = self._queue.take_dropped()
+        _log.warning("entities were not pushed, the pipeline brings them", store=self._store.name, count=count)
 
     def _give_up(self) -> None:
         opened, self._opened = self._opened, None
         self._ahead.clear()
-        self._next = self._sent = None
+        self._next = None
         session, self._session = self._session, None
         source, self._source = self._source, None
         self._is_bound = False
@@ -320,7 +249,9 @@ class Pusher:
         if self._catalog is None or not self._is_bound:
             self._catalog = self._deploy(self._views)
             self._is_bound, self._bound_at = True, time.monotonic()
-            self._pipelines = [one.name for one in self._catalog.pipelines() if one.store == self._store.name]
+            self._pipelines = [
+                pipeline.name for pipeline in self._catalog.pipelines() if pipeline.store == self._store.name
+            ]
         if self._session is None:
             self._session = self._catalog.session()
         return self._catalog
@@ -331,25 +262,25 @@ class Pusher:
         kept_now, moving = _kept_now(self._session, catalog, self._pipelines)
         allowed: list[tuple[BoundView, object]] = []
         for view in catalog.views:
-            found = [row for _, row in kept_now.get(view.id, [])]
-            kept = kept_as(view, found[0]) if found else view
-            why = "its copies change places" if view.id in moving else self._why_none(kept, found)
+            records = [keeper.view for keeper in kept_now.get(view.id, [])]
+            kept = kept_as(view, records[0]) if records else view
+            why = "its copies change places" if view.id in moving else self._why_none(kept, records)
             if why and self._why_not.get(view.id) != why:
                 _log.warning("nothing is pushed to a view for now, its pipeline brings it", view=view.id, why=why)
             self._why_not[view.id] = why
             if not why:
-                mark = (view.id, kept.copy, kept.fingerprint, [one.filled_at for one in found])
+                mark = (view.id, kept.copy, kept.fingerprint, [record.filled_at for record in records])
                 allowed.append((replace(kept, is_pushed=True), mark))
         return allowed
 
-    def _why_none(self, view: BoundView, found: Sequence[ViewRecord]) -> str:
+    def _why_none(self, view: BoundView, records: Sequence[ViewRecord]) -> str:
         """'': it may be written."""
-        if not found:
+        if not records:
             return "it was never backfilled"
-        state = next((one.state for one in found if one.state != State.FILLED), None)
+        state = next((record.state for record in records if record.state != State.FILLED), None)
         if state is not None:
             return f"it is {state}"
-        if all(one.fingerprint == view.fingerprint and one.copy == found[0].copy for one in found):
+        if all(record.fingerprint == view.fingerprint and record.copy == records[0].copy for record in records):
             return ""
         if time.monotonic() - self._bound_at > BIND_AGAIN_S:
             self._is_bound = False  # its table may have changed since: the next time it is described again
@@ -379,16 +310,21 @@ class Pusher:
 
     # -- pushing --------------------------------------------------------------------------------------------------
 
-    def _readied(self) -> _Ready | None:
-        """What was announced last, where nothing is in its way."""
-        if self._opened is None or not self._ahead or not self._ahead[-1].is_whole or not self._ahead[-1].writes:
-            return None
-        made = self._ahead[-1]
-        send = self._opened.sink.sender(made.writes)
-        until = min(made.read_at + WRITTEN_WITHIN_S, self._asked_at + 2 * ASK_EVERY_S)
-        return None if send is None else _Ready(made, send, until)
+    def _read_ahead(self, announced: Sequence[Versions]) -> None:
+        """Read what is about to be committed, and have the last of it ready to be sent."""
+        if self._opened is None or not announced:
+            return
+        self._ahead.extend(self._prepared(newest) for newest in announced)
+        self._next = self._ready_to_send(self._opened.sink, self._ahead[-1])
 
-    def _settled(self, sent: _Made, handed: Mapping[Any, int]) -> Mapping[Any, int]:
+    def _ready_to_send(self, sink: GuardedSink, prepared: PreparedWrites) -> Ready | None:
+        if not prepared.is_whole or not prepared.writes:
+            return None
+        send = sink.sender(prepared.writes)
+        until = min(prepared.read_at + WRITTEN_WITHIN_S, self._asked_at + 2 * ASK_EVERY_S)
+        return None if send is None else Ready(prepared, send, until)
+
+    def _settled(self, sent: PreparedWrites, handed: Versions) -> Versions:
         """What is left of `handed` once these have come to the store."""
         assert self._opened is not None, "it is this thread that would have closed it"
         if sent in self._ahead:
@@ -396,8 +332,10 @@ class Pusher:
         self._opened.sink.push(sent.writes)
         return {key: version for key, version in handed.items() if sent.newest.get(key) != version}
 
-    def _push(self, handed: Mapping[Any, int]) -> None:
-        ahead = next((one for one in self._ahead if one.newest is handed), None)
+    def _push(self, handed: Versions) -> None:
+        if self._opened is None or not handed:
+            return
+        ahead = next((prepared for prepared in self._ahead if prepared.newest is handed), None)
         if ahead is not None:
             self._ahead.remove(ahead)
             if ahead.is_whole:
@@ -405,14 +343,14 @@ class Pusher:
                 return
         keys = list(handed)
         for at in range(0, len(keys), ROWS_AT_ONCE):
-            self._write(self._made({key: handed[key] for key in keys[at : at + ROWS_AT_ONCE]}))
+            self._write(self._prepared({key: handed[key] for key in keys[at : at + ROWS_AT_ONCE]}))
 
-    def _write(self, made: _Made) -> None:
+    def _write(self, prepared: PreparedWrites) -> None:
         assert self._opened is not None
-        if made.writes and time.monotonic() - made.read_at < WRITTEN_WITHIN_S:
-            self._opened.sink.push(made.writes)
+        if prepared.writes and time.monotonic() - prepared.read_at < WRITTEN_WITHIN_S:
+            self._opened.sink.push(prepared.writes)
 
-    def _made(self, newest: Mapping[Any, int]) -> _Made:
+    def _prepared(self, newest: Versions) -> PreparedWrites:
         assert self._opened is not None
         read_at, writes, is_whole = time.monotonic(), list[ViewWrites](), True
         for reading in self._opened.readings:
@@ -420,7 +358,7 @@ class Pusher:
             is_whole = is_whole and len(rows) == len(newest)
             for view in reading.views:
                 writes += reading.projections.of_rows(view.id, rows, 0).writes
-        return _Made(newest, writes, is_whole, read_at)
+        return PreparedWrites(newest, writes, is_whole, read_at)
 
     def _rows(self, reading: _Reading, keys: Sequence[tuple[Any, int]]) -> list[Row]:
         source, columns = self._living_source(), reading.columns_of(reading.followed.columns)

@@ -122,25 +122,19 @@ class Restoring(ArchiveSteps):
     # --- Out of the archive table ---
 
     def _restored(self, entity: str | None) -> int:
-        where, values = _of(entity)
-        rows = self.rows(
-            "SELECT event_id, entity_id, version, LENGTH(request) + LENGTH(response) + LENGTH(state) "
-            f"FROM {self.archive.quoted} WHERE {IN_FILE} IS NULL AND {where} "
-            f"ORDER BY entity_id DESC, version DESC LIMIT {EVENTS_AT_ONCE} FOR UPDATE",
-            *values,
-        )
-        ids = [event.event_id for event in first_of([Listed(*row) for row in rows], EVENTS_AT_ONCE, BYTES_AT_ONCE)]
+        ids = self._newest_archived(entity)
         if not ids:
             return 0
         equal = " AND ".join(f"l.{quote(column)} <=> a.{quote(column)}" for column in self.columns)
-        there = self.rows(
-            f"SELECT a.event_id, {equal} FROM {self.archive.quoted} a JOIN {self.table.quoted} l "
-            "ON l.event_id = a.event_id WHERE a.event_id IN %s",
-            ids,
+        is_equal: dict[int, int] = dict(
+            self.rows(
+                f"SELECT a.event_id, {equal} FROM {self.archive.quoted} a JOIN {self.table.quoted} l "
+                "ON l.event_id = a.event_id WHERE a.event_id IN %s",
+                ids,
+            )
         )
-        self._refuse([event_id for event_id, is_equal in there if not is_equal])
-        present = {event_id for event_id, _ in there}
-        if missing := [event_id for event_id in ids if event_id not in present]:
+        self._refuse([event_id for event_id, equals in is_equal.items() if not equals])
+        if missing := [event_id for event_id in ids if event_id not in is_equal]:
             columns = ", ".join(map(quote, self.columns))
             with self.naming_duplicates(self.table, missing):
                 self.execute(
@@ -151,6 +145,17 @@ class Restoring(ArchiveSteps):
         failpoints.reach("in restore")
         self.delete(self.archive, ids)
         return len(ids)
+
+    def _newest_archived(self, entity: str | None) -> list[int]:
+        """The events of the next transaction."""
+        where, values = _of(entity)
+        rows = self.rows(
+            "SELECT event_id, entity_id, version, LENGTH(request) + LENGTH(response) + LENGTH(state) "
+            f"FROM {self.archive.quoted} WHERE {IN_FILE} IS NULL AND {where} "
+            f"ORDER BY entity_id DESC, version DESC LIMIT {EVENTS_AT_ONCE} FOR UPDATE",
+            *values,
+        )
+        return [event.event_id for event in first_of([Listed(*row) for row in rows], EVENTS_AT_ONCE, BYTES_AT_ONCE)]
 
     def _refuse(self, differing: Sequence[int]) -> None:
         if differing:

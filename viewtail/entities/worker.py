@@ -94,6 +94,13 @@ class _Lane:
         part = ceil(self.callers / 2)
         return min(len(self.waiting), self.most, max(part, FEW_COMMANDS))
 
+    def take_late(self, now: float) -> list[_Asked]:
+        """Commands whose callers waited too long; those of them that were not begun are dropped."""
+        late = [asked for asked in (*self.turn.taken, *self.waiting) if asked.until < now and not asked.is_told]
+        if any(asked.until < now for asked in self.waiting):
+            self.waiting = deque(asked for asked in self.waiting if now <= asked.until)
+        return late
+
 
 class CommandWorker:
     """Takes commands from any thread; `with` closes it.
@@ -350,11 +357,7 @@ class CommandWorker:
         with self._lock:
             now = time.monotonic()
             for lane in self._lanes:
-                late += [
-                    asked for asked in (*lane.turn.taken, *lane.waiting) if asked.until < now and not asked.is_told
-                ]
-                if any(asked.until < now for asked in lane.waiting):
-                    lane.waiting = deque(asked for asked in lane.waiting if now <= asked.until)
+                late += lane.take_late(now)
             self._waiting_bytes = sum(asked.size for lane in self._lanes for asked in lane.waiting)
         silent = self._silent(f"no answer within {self._patience_s:g} s. ")
         self._tell((asked, silent) for asked in late)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from offsets.copies import Copy
 from projectors.stores.registry import STORES
 from viewtail.changes.copy_ids import is_copy, view_of
-from viewtail.changes.retrying import PAUSED
+from viewtail.changes.pipelines import PipelineState
 from viewtail.operations.fleet import Fleet, Noted
 from viewtail.operations.other_apps import OtherApp, kept_now, other_app
 from viewtail.operations.status import PipelineStatus, is_replaced
@@ -57,9 +57,11 @@ def as_owned(one: PipelineStatus, noted: Noted) -> PipelineStatus:
     """
     owner = noted.owners.get(one.name)
     is_of_another = owner is not None and owner.process != one.owner and owner.taken_s_ago < (one.reported_s_ago or 0.0)
-    if one.state in ("down", PAUSED) or not (is_of_another or (one.state == "running" and one.owner in noted.silent)):
+    if one.state in ("down", PipelineState.PAUSED) or not (
+        is_of_another or (one.state == PipelineState.RUNNING and one.owner in noted.silent)
+    ):
         return one
-    return replace(one, state="starting", rows_per_second=0, error=None, reported_s_ago=None)
+    return replace(one, state=PipelineState.STARTING, rows_per_second=0, error=None, reported_s_ago=None)
 
 
 def known(
@@ -82,12 +84,14 @@ def _lag_s(one: PipelineStatus, waiting: int | None, age_s: float | None) -> flo
     """As the source says; else as the pipeline does."""
     if age_s is not None:
         return age_s
-    return 0.0 if one.state in (PAUSED, "down") and waiting == 0 else one.lag_s
+    return 0.0 if one.state in (PipelineState.PAUSED, "down") and waiting == 0 else one.lag_s
 
 
 def says_its_lag(one: PipelineStatus) -> bool:
     """Whether what it last said of its lag is true of now."""
-    return one.state == "running" and one.reported_s_ago is not None and one.reported_s_ago < _SAID_IS_FRESH_S
+    return (
+        one.state == PipelineState.RUNNING and one.reported_s_ago is not None and one.reported_s_ago < _SAID_IS_FRESH_S
+    )
 
 
 def compared(found: Findings, declared: set[str] | None, database: str, *, is_shared_out: bool) -> Findings:

@@ -17,6 +17,7 @@ import pymysql
 from ingest import Sharer
 from offsets import members, migrations, owners
 from offsets.owners import Owned
+from viewtail.changes.pipelines import PipelineState
 
 TOLD_FOR_S = 900.0  # so long one that was fenced is told of, while nobody knows whether it died or hangs
 _AT_ONCE_S = 60.0  # what one process takes from another within this is one takeover
@@ -118,7 +119,7 @@ def _member(one: members.Member, present: Iterable[Owned], shared: Sequence[Shar
     elif one.is_in_group and shared is not None and assigned is None:
         state = "not in group"
     else:
-        state = "running" if pipelines else "standby"
+        state = PipelineState.RUNNING if pipelines else PipelineState.STANDBY
     return Member(
         name=one.name, store=one.store, state=state, since=one.started_at, pipelines=pipelines, assigned=assigned
     )

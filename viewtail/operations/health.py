@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from offsets.views import State
-from viewtail.changes.retrying import PAUSED, STANDBY
+from viewtail.changes.pipelines import PipelineState
 
 BEHIND_S = 60.0  # a pipeline that runs with a larger lag is behind
 SILENT_AFTER_S = 5.0  # a process reports once or twice a second
-RUNNING, SILENT = "running", "silent"
-_IN_ORDER = (RUNNING, PAUSED)  # what is paused is so on purpose
-_READY = (*_IN_ORDER, STANDBY)  # it can take over, and nothing else is its task
+SILENT = "silent"
+_IN_ORDER = (PipelineState.RUNNING, PipelineState.PAUSED)  # what is paused is so on purpose
+_READY = (*_IN_ORDER, PipelineState.STANDBY)  # it can take over, and nothing else is its task
 
 
 class Judged:
@@ -35,7 +35,7 @@ class Judged:
 
     @property
     def runs(self) -> bool:
-        return self.state == RUNNING
+        return self.state == PipelineState.RUNNING
 
     @property
     def is_behind(self) -> bool:

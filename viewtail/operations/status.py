@@ -16,9 +16,8 @@ from offsets.pauses import Pause
 from offsets.pipelines import PipelineRow, Report
 from offsets.views import KEPT, State, ViewRecord
 from projectors.catalog import Catalog
-from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
+from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId, PipelineState
 from viewtail.changes.positions import Position, ReadPosition
-from viewtail.changes.retrying import GIVEN_UP, PAUSED, STOPPED
 from viewtail.operations.health import Judged
 from viewtail.servers.sessions import Connection
 
@@ -27,7 +26,13 @@ READ_QUERIES = 4  # of `read`, however many pipelines and views there are
 BUSY_ABOVE_S = 1.0  # a pipeline with a larger lag is left alone by what can wait
 _FROM_WELL = (State.FILLED, State.BACKFILLING, State.NEW, State.PAUSED, State.HALTED)
 _NO_REPORT = Report(
-    state="starting", error=None, lag_ms=0, rows_per_second=0, applied_row_count=0, reconnect_count=0, owner=""
+    state=PipelineState.STARTING,
+    error=None,
+    lag_ms=0,
+    rows_per_second=0,
+    applied_row_count=0,
+    reconnect_count=0,
+    owner="",
 )
 
 
@@ -170,19 +175,19 @@ def _pipeline(row: PipelineRow, views: Sequence[ViewStatus], read_position: Read
 
 
 def _lag_s(row: PipelineRow, report: Report) -> float:
-    if row.pause is not None and report.state == PAUSED:
+    if row.pause is not None and report.state == PipelineState.PAUSED:
         return row.pause.lag_s
     # Of one that is down: a change that came right behind its last report waits since then.
     return report.lag_ms / 1000 + (0 if row.is_run else row.reported_s_ago or 0)
 
 
 def _down(state: str | None, reported_s_ago: float | None) -> str:
-    if state == GIVEN_UP:
+    if state == PipelineState.GIVEN_UP:
         return (
             "its process gave it up, and no other has taken it. Projectors that run take it when the broker answers. "
             "If none runs: viewtail run"
         )
-    if state == STOPPED:
+    if state == PipelineState.STOPPED:
         return "viewtail was stopped. Start it: viewtail run"
     if reported_s_ago is None or reported_s_ago > RECENT_S:
         return "no viewtail runs this pipeline. Start one: viewtail run"
