@@ -23,7 +23,7 @@ from projectors.stores.access import Access
 from projectors.stores.owners import NOBODY, Claimant
 from projectors.stores.registry import STORES, store_named
 from projectors.views import BoundView, View
-from projectors.watermarks import WatermarkPlace
+from projectors.watermark_rows import WatermarkPlace
 from viewtail.changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
 from viewtail.servers.sessions import Connection, asking

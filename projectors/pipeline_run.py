@@ -34,13 +34,13 @@ from projectors.proving.cascades import Cascades, followed_parents
 from projectors.proving.recent import RecentKeys
 from projectors.proving.view_lock import ViewLock
 from projectors.publishing import PublishingPipeline
-from projectors.remote_watermarks import PassedWatermarks
 from projectors.stores import Sink, Store, guarded, publisher
 from projectors.stores.registry import store_named
 from projectors.throttle import LiveTraffic, LiveTrafficThrottle, RateThrottle, Throttle, Throttles
 from projectors.view_life import BackfillGate, FitsFrom, ViewLife
 from projectors.views import BoundView
-from projectors.watermarks import LocalWaiter, Watermarks, WatermarkWriter
+from projectors.watermark_rows import WatermarkWriter
+from projectors.watermarks import LocalWaiter, PassedWatermarks, Watermarks
 from viewtail.changes.batches import Followed
 from viewtail.changes.errors import DeclarationError, ViewtailError
 from viewtail.changes.pipelines import PipelineId

@@ -1,174 +1,41 @@
 """Watermarks: rows committed on the source's primary to find where "now" is in the stream.
 
-`Watermarks` is put together from a writer, which commits tokens, and a waiter, which knows when they are passed: a
-`LocalWaiter` in the pipeline's own process, a `RemoteWaiter` in another one (remote_watermarks.py).
+`Watermarks` is put together from a writer (watermark_rows.py) and a waiter. In the pipeline's own process that is a
+`LocalWaiter`, which the pipeline tells what it passed. Another process has a `RemoteWaiter`: its tokens say so, every
+pipeline that passes one notes it in viewtail's table `watermark_passed`, with its version, and there it looks. So a
+command knows where it stands in each pipeline's stream, whatever source that reads, and talks to no pipeline.
 """
 
 from __future__ import annotations
 
-import itertools
-import secrets
+import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
-import pymysql
 import structlog
 
 from offsets import watermarks
-from offsets.mysql import OwnSession
+from offsets.mysql import OwnSession, Session
+from projectors.watermark_rows import REMOTE, WatermarkWriter, forget_oldest
 from viewtail.changes.batches import Watermark
-from viewtail.changes.errors import SourceUnavailableError, StopRequested, WatermarkMissingError
+from viewtail.changes.errors import StopRequested, ViewtailError
+from viewtail.changes.repeating import Repeats, looks
 from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.backfill")
 
-_REMEMBERED = 1000
-_KEEP_SESSION_S = 5.0
-_NEVER = 1 << 62
 _AGAIN_AFTER_S, _AGAIN_AT_MOST_AFTER_S = 1.0, 15.0  # `now_within` writes another one
 _CHECK_AFTER_S = 5.0  # `now_within` asks whether one can come
+_SAY_AGAIN_S = 30.0
+_FORGET_EVERY_S = 60.0
+_ATTEMPTS = 5
 WHY_LATE = (
     "Either the stream is behind, as the lag says; or it does not have what is committed in viewtail's database on the "
     "source's primary: that is another server's (VIEWTAIL_SOURCE__PRIMARY_URL), or a filter leaves it out. See: "
     "viewtail check"
 )
-REMOTE = "ask"  # a token begins so when another process waits for it; the others are hexadecimal
-
-
-@dataclass(frozen=True, slots=True)
-class WatermarkPlace:
-    """Where the table `watermark` is.
-
-    Args:
-        open: a session on its server: the source's primary, or, where the source reads it there, viewtail's own.
-        schema: its database.
-        is_with_rows: it comes to who reads canonical rows as these do, and may be as late.
-        why_missing: why the watermark of a name cannot come, though it was committed, and what to do; None: it may.
-        deployment: whose rows these are: several may read one source, and call their own databases the same.
-    """
-
-    open: Callable[[], Connection]
-    schema: str
-    is_with_rows: bool = True
-    why_missing: Callable[[str], str | None] = lambda _: None
-    deployment: str = ""
-
-    def row(self, name: str) -> str:
-        """The name of a row: of a deployment's own."""
-        return f"{name}@{self.deployment}" if self.deployment else name
-
-
-class WatermarkWriter:
-    """Commits tokens into a row of the table. Thread-safe.
-
-    Args:
-        name: whose row it is; one a pipeline and offset database.
-        number: of the row, where there are several of that name; asked before each write.
-        prefix: of the tokens.
-    """
-
-    def __init__(
-        self, place: WatermarkPlace, name: str, *, number: Callable[[], int] | None = None, prefix: str = ""
-    ) -> None:
-        self._place, self._name, self._number, self._prefix = place, name, number, prefix
-        self._row = place.row(name)  # that was written last
-        self._session = OwnSession(self._open)
-        self._order: dict[str, int] = {}  # token -> how many were written before it
-        self._count = itertools.count()
-        self._writing = threading.Lock()
-        self._used_at = 0.0
-
-    def write(self, before: Callable[[str], None] = lambda _: None) -> str:
-        """Commit a watermark; returns its token, which `before` gets first. Raises SourceUnavailableError."""
-        token = self._prefix + secrets.token_hex(16)[len(self._prefix) :]
-        before(token)
-        with self._writing:
-            if self._number is not None:
-                self._row = self._place.row(f"{self._name}:{self._number()}")
-            # Kept for those that follow at once; later the address may lead to another server.
-            if time.monotonic() - self._used_at > _KEEP_SESSION_S:
-                self._session.close()
-            self._used_at = time.monotonic()
-            connection = self._session()
-            try:
-                with connection.cursor() as cursor:
-                    watermarks.write(cursor, self._place.schema, self._row, token)
-            except pymysql.err.MySQLError as error:
-                connection.close()
-                raise SourceUnavailableError(
-                    f"writing a watermark into {watermarks.table_in(self._place.schema)} failed: "
-                    f"{' '.join(str(part) for part in error.args)}. `viewtail check` lists the grants it needs"
-                ) from None
-            self._order[token] = next(self._count)
-            forget_oldest(self._order)
-        return token
-
-    def _open(self) -> Connection:
-        connection = self._place.open()
-        connection.autocommit(True)  # one that hangs in between would hold the row for the next owner
-        return connection
-
-    def mark_end(self) -> str:
-        """Commit a watermark at which a reader of its own ends; returns its token.
-
-        Raises WatermarkMissingError where it cannot come: such a reader would wait for it at the stream's end.
-        """
-        token = self.write()
-        self.check_can_come()
-        return token
-
-    def check_can_come(self) -> None:
-        """Raises WatermarkMissingError where what was written cannot come: somebody must mend that first."""
-        if (why := self.why_missing()) is not None:
-            raise WatermarkMissingError(why)
-
-    def why_missing(self) -> str | None:
-        """Why what was written cannot come through the stream, and what to do; None: it may."""
-        return self._place.why_missing(self._row)
-
-    def is_visible(self, cursor: Any, version: int, passed: Mapping[str, int]) -> bool:
-        """As `Watermarks.is_visible`, by the versions of the tokens that were `passed`."""
-        if not self._place.is_with_rows:  # it was passed when all before it had been read from these tables
-            return True
-        token = watermarks.token_of(cursor, self._place.schema, self._row)
-        if token is None:
-            return False
-        if passed.get(token, -1) >= version:
-            return True
-        # One that is not passed yet, written behind one that is.
-        behind = (self._order.get(other, _NEVER) for other, at in passed.items() if at >= version)
-        return min(behind, default=_NEVER) < self._order.get(token, -1)
-
-    def close(self) -> None:
-        self._session.close()
-
-
-class Waiter(Protocol):
-    """Knows when watermarks are passed."""
-
-    write_again_after_s: ClassVar[float]  # one may be lost
-    late_after_s: ClassVar[float]
-
-    @property
-    def begun(self) -> int:
-        """How often the pipeline began to read again: it may have passed watermarks unseen."""
-
-    def passed(self) -> Mapping[str, int]:
-        """The versions of those that were passed lately, by token."""
-
-    def wait(
-        self, tokens: Sequence[str], stop: threading.Event, timeout_s: float, begun: int | None = None
-    ) -> int | None:
-        """The version of the first of these watermarks that is passed, once one is.
-
-        None when stopped or too late, and where the pipeline has begun again more than `begun` times.
-        """
-
-    def late(self, writer: WatermarkWriter) -> None:
-        """What was written has not come for `late_after_s`. Says why, or raises WatermarkMissingError."""
 
 
 class LocalWaiter:
@@ -184,7 +51,7 @@ class LocalWaiter:
 
     def __init__(self, publish: Callable[[Sequence[Watermark]], None] = lambda _: None) -> None:
         self._passed: dict[str, int] = {}
-        self.begun = 0
+        self.begun = 0  # how often the pipeline began to read again
         self.trouble: str | None = None  # why one that is waited for does not come, in words
         self._publish = publish
         self._changed = threading.Condition()
@@ -201,18 +68,23 @@ class LocalWaiter:
             self._publish(remote)
 
     def begin_again(self) -> None:
-        """Called by the pipeline where it reads on behind what is published."""
+        """Called by the pipeline where it reads on behind what is published: it may have passed watermarks unseen."""
         with self._changed:
             self.begun += 1
             self._changed.notify_all()
 
     def passed(self) -> Mapping[str, int]:
+        """The versions of those that were passed lately, by token."""
         with self._changed:
             return self._passed.copy()
 
     def wait(
         self, tokens: Sequence[str], stop: threading.Event, timeout_s: float, begun: int | None = None
     ) -> int | None:
+        """The version of the first of these watermarks, once the pipeline passed one.
+
+        None when stopped or too late, and where the pipeline began again since it had begun `begun` times.
+        """
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while not (versions := [self._passed[token] for token in tokens if token in self._passed]):
@@ -223,7 +95,10 @@ class LocalWaiter:
             return min(versions)
 
     def late(self, writer: WatermarkWriter) -> None:
-        """Says why, and raises nothing: what is in its way may go. Where no server says why, it is late."""
+        """What was written has not come for `late_after_s`: says why, and raises nothing, for that may go.
+
+        Where no server says why, it is late.
+        """
         trouble = writer.why_missing() or (
             f"a watermark that was committed {self.late_after_s:.0f} s ago or earlier has not come through the "
             f"source's stream, and views wait for it. {WHY_LATE}"
@@ -233,7 +108,60 @@ class LocalWaiter:
         self.trouble = trouble
 
 
-W = TypeVar("W", bound=Waiter)
+class RemoteWaiter:
+    """Waits until each of some pipelines has passed a watermark, in a process of its own. Not thread-safe.
+
+    Args:
+        session: on the server of viewtail's own tables, which are in `database`.
+        pipelines: the ids of the pipelines to wait for; asked each time.
+        trouble: why one of them passes nothing now, or None; asked when it takes long.
+        say: is told such a reason, and the same one again after a while.
+    """
+
+    write_again_after_s: ClassVar[float] = 15.0  # the note may be lost: its writer was killed
+    late_after_s: ClassVar[float] = 5.0
+    begun: ClassVar[int] = 0  # it does not see when pipelines begin again
+
+    def __init__(
+        self,
+        session: Session,
+        database: str,
+        pipelines: Callable[[], Collection[int]],
+        trouble: Callable[[], str | None] = lambda: None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._session, self._database = session, database
+        self._pipelines, self._trouble, self._say = pipelines, trouble, say
+        self._troubles = Repeats(_SAY_AGAIN_S)
+        self._passed: dict[str, int] = {}
+
+    def passed(self) -> Mapping[str, int]:
+        """As the local one's."""
+        return self._passed
+
+    def wait(
+        self, tokens: Sequence[str], stop: threading.Event, timeout_s: float, begun: int | None = None
+    ) -> int | None:
+        """The version of the first of these watermarks that each pipeline passed; None when stopped or too late."""
+        wanted = set(self._pipelines())
+        for _ in looks(stop, timeout_s):
+            for token, versions in watermarks.passed(self._session, self._database, tokens).items():
+                if wanted and wanted <= versions.keys():
+                    # Partitions know one watermark by one version.
+                    version = self._passed[token] = max(versions[pipeline] for pipeline in wanted)
+                    forget_oldest(self._passed)
+                    return version
+        return None
+
+    def late(self, writer: WatermarkWriter) -> None:
+        """Says why to who waits. Raises WatermarkMissingError where it cannot come."""
+        writer.check_can_come()
+        why = self._trouble()
+        if self._troubles.is_due(why) and why is not None:
+            self._say(why)
+
+
+W = TypeVar("W", LocalWaiter, RemoteWaiter)
 
 
 class Watermarks(Generic[W]):
@@ -263,7 +191,7 @@ class Watermarks(Generic[W]):
             if begun != self.waiter.begun or now - written_at >= self.waiter.write_again_after_s:
                 written_at, begun = now, self.waiter.begun
                 tokens.append(self.write())
-            version = self.wait(tokens, stop, self.waiter.late_after_s, begun)
+            version = self.waiter.wait(tokens, stop, self.waiter.late_after_s, begun)
             if version is not None:
                 return version
             if time.monotonic() - began_at >= self.waiter.late_after_s:
@@ -281,7 +209,7 @@ class Watermarks(Generic[W]):
             # Again and again: a pipeline that takes up a new history begins behind those that were written before.
             tokens.append(self.write())
             left_s = max(0.0, deadline - time.monotonic())
-            version = self.wait(tokens, stop, min(left_s, again_after_s))
+            version = self.waiter.wait(tokens, stop, min(left_s, again_after_s))
             if version is not None:
                 return version
             if stop.is_set():
@@ -296,12 +224,6 @@ class Watermarks(Generic[W]):
         """As the writer's."""
         return self.writer.write(before)
 
-    def wait(
-        self, tokens: Sequence[str], stop: threading.Event, timeout_s: float, begun: int | None = None
-    ) -> int | None:
-        """As the waiter's."""
-        return self.waiter.wait(tokens, stop, timeout_s, begun)
-
     def is_visible(self, cursor: Any, version: int) -> bool:
         """Whether the snapshot of this cursor's transaction has the watermark of that version, or a later one."""
         return self.writer.is_visible(cursor, version, self.waiter.passed())
@@ -310,7 +232,51 @@ class Watermarks(Generic[W]):
         self.writer.close()
 
 
-def forget_oldest(tokens: dict[str, int]) -> None:
-    """Keep those that were added last."""
-    while len(tokens) > _REMEMBERED:
-        del tokens[next(iter(tokens))]
+class PassedWatermarks:
+    """Notes those that a pipeline has passed, in a thread of its own: the loop does not wait for another commit.
+
+    What cannot be noted is left out after some attempts: who waits for it writes another one.
+    """
+
+    def __init__(self, open_: Callable[[], Connection], database: str, pipeline_id: int, stop: threading.Event) -> None:
+        self._session = OwnSession(open_)
+        self._database = database
+        self._pipeline_id = pipeline_id
+        self._stop = stop
+        self._waiting: queue.SimpleQueue[Sequence[Watermark]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._forgot_at = float("-inf")
+
+    def __call__(self, passed: Sequence[Watermark]) -> None:
+        self._waiting.put(passed)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="passed", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            try:
+                marks = list(self._waiting.get(timeout=0.5))
+            except queue.Empty:
+                continue
+            while not self._waiting.empty():
+                marks += self._waiting.get()
+            self._note(marks)
+        self._session.close()
+
+    def _note(self, marks: Sequence[Watermark]) -> None:
+        passed = [(mark.token, mark.version) for mark in marks]
+        for attempt in range(_ATTEMPTS):
+            try:
+                watermarks.note_passed(self._session, self._database, self._pipeline_id, passed)
+                self._forget()
+                return
+            except ViewtailError as error:
+                _log.debug("passed watermarks not noted", error=str(error))
+                if self._stop.wait(0.1 * (attempt + 1)):
+                    return
+
+    def _forget(self) -> None:
+        if time.monotonic() - self._forgot_at > _FORGET_EVERY_S:
+            self._forgot_at = time.monotonic()
+            watermarks.forget_passed(self._session, self._database)

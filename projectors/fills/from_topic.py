@@ -17,7 +17,7 @@ from offsets.backfills import BackfillProgress
 from offsets.views import State, ViewRecord, ViewStates
 from projectors.outcomes import DONE, STOPPED, End, Outcome
 from projectors.view_life import ViewLife
-from projectors.watermarks import LocalWaiter, Watermarks
+from projectors.watermarks import LocalWaiter
 from viewtail.changes.batches import STREAM_END
 from viewtail.changes.errors import SourceError
 from viewtail.changes.positions import Position
@@ -76,7 +76,7 @@ def begin(source: Source, states: ViewStates, records: Mapping[str, ViewRecord],
 def finish(
     life: ViewLife,
     views: Collection[str],
-    watermarks: Watermarks[LocalWaiter],
+    waiter: LocalWaiter,
     progress: Callable[[str], BackfillProgress],
     stop: threading.Event,
 ) -> Outcome:
@@ -84,7 +84,7 @@ def finish(
     records = life.states.read_all(views)
     if any(record.state is State.NEW for record in records.values()):
         return Outcome(End.DESCRIBE_AGAIN, f"new views: {', '.join(sorted(views))}")
-    version = watermarks.wait([STREAM_END], stop, WAIT_S)
+    version = waiter.wait([STREAM_END], stop, WAIT_S)
     if stop.is_set():
         return STOPPED
     if version is None:

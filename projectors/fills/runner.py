@@ -158,7 +158,7 @@ class FillRunner:
         def progress(view: str) -> BackfillProgress:
             return BackfillProgress(session, own.catalog.database, own.owner, view, "")
 
-        return from_topic.finish(life, views, own.pipeline.watermarks, progress, self._stop)
+        return from_topic.finish(life, views, own.pipeline.watermarks.waiter, progress, self._stop)
 
     # -- several at once ----------------------------------------------------------------------------------------
 

@@ -28,11 +28,11 @@ from projectors.proving.comparison import Comparison
 from projectors.proving.reprojection import Reprojection
 from projectors.proving.view_lock import ViewLock
 from projectors.read_and_written import kept_as
-from projectors.remote_watermarks import RemoteWaiter, RowNumber, remote_writer
 from projectors.stores import GuardedSink, Store, guarded
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
-from projectors.watermarks import WHY_LATE, Watermarks
+from projectors.watermark_rows import RowNumber, remote_writer
+from projectors.watermarks import WHY_LATE, RemoteWaiter, Watermarks
 from viewtail.changes.errors import MisuseError, StoreError, ViewtailError, WaitedTooLongError
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, Parked, ViewWrites

@@ -25,7 +25,8 @@ from projectors.declared import declared
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.redis.sink import RedisSink
 from projectors.views import BoundView
-from projectors.watermarks import LocalWaiter, WatermarkPlace, Watermarks, WatermarkWriter
+from projectors.watermark_rows import WatermarkPlace, WatermarkWriter
+from projectors.watermarks import LocalWaiter, Watermarks
 from stack import Server
 from tests.contract.sinks import ElasticsearchOne, RedisHashOne
 from tests.support.missing import missing
@@ -232,7 +233,7 @@ def test_each_waits_for_watermarks_of_its_own(tables: Tables) -> None:
         for number, one in enumerate(ALL):
             marks[one].waiter.on_passed([Watermark(tokens[one], 100 + number)])
         assert all(marks[one].is_visible(cursor, 100 + number) for number, one in enumerate(ALL))
-    assert marks[DEFAULT].wait([tokens[OTHER_PART]], threading.Event(), 0) is None
+    assert marks[DEFAULT].waiter.wait([tokens[OTHER_PART]], threading.Event(), 0) is None
 
 
 def witnesses(sinks: list[Any], view: BoundView) -> None:

@@ -159,7 +159,8 @@ class Story:
         loop.start()
         try:
             wait_for("the pipeline runs", lambda: own.pipeline.vitals.state == "running")
-            assert own.pipeline.watermarks.wait([own.pipeline.watermarks.write()], stop, 20) is not None
+            marks = own.pipeline.watermarks
+            assert marks.waiter.wait([marks.write()], stop, 20) is not None
             session = self._catalog.session()
             for view in own.life.on(session).to_backfill() if fill else []:
                 assert open_filling(own, view, session).run() == DONE

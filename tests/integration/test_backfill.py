@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from ingest.canonical import chunks
+from ingest.canonical import rows as canonical_rows
 from ingest.canonical.chunks import CanonicalRows
 from offsets.backfills import BackfillProgress
 from projectors.fills import guarded
@@ -310,9 +310,9 @@ def test_no_chunk_is_read_in_a_snapshot_older_than_its_watermark(shelf: Shelf, m
             return looks[-1]
 
         read: list[int] = []
-        fetch = chunks.fetch_rows
+        fetch = canonical_rows.fetch_rows
         monkeypatch.setattr(made.rows, "_shows", late)
-        monkeypatch.setattr(chunks, "fetch_rows", lambda *given: read.append(len(looks)) or fetch(*given))
+        monkeypatch.setattr(canonical_rows, "fetch_rows", lambda *given: read.append(len(looks)) or fetch(*given))
         assert made.run() == DONE
         assert looks[:4] == [False, False, False, True] and min(read) == 4
         assert shelf.shown("mysql") == {1: "n1", 2: "late", 3: "n3"}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from offsets import watermarks
-from projectors.remote_watermarks import RemoteWaiter, remote_writer
-from projectors.watermarks import WatermarkPlace, Watermarks
+from projectors.watermark_rows import WatermarkPlace, remote_writer
+from projectors.watermarks import RemoteWaiter, Watermarks
 from viewtail.changes.errors import StopRequested
 
 

@@ -24,7 +24,7 @@ from projectors.projection import Projections, followed_tables
 from projectors.stores import Publisher
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
-from projectors.watermarks import WatermarkWriter
+from projectors.watermark_rows import WatermarkWriter
 from viewtail.changes.batches import Batch, Refused, RowChanges
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import HistoryGoneError, MisuseError, SourceError, StoreError, ViewtailError

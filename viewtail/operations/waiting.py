@@ -26,10 +26,10 @@ from offsets.pipelines import ids
 from offsets.views import State
 from projectors.catalog import Catalog
 from projectors.proving.view_access import ViewAccess
-from projectors.remote_watermarks import RemoteWaiter, remote_writer
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
-from projectors.watermarks import WHY_LATE, Watermarks
+from projectors.watermark_rows import remote_writer
+from projectors.watermarks import WHY_LATE, RemoteWaiter, Watermarks
 from viewtail.changes.errors import HistoryGoneError, MisuseError, ViewtailError, WaitedTooLongError
 from viewtail.changes.repeating import looks
 from viewtail.changes.writes import Key
