@@ -119,9 +119,9 @@ class Copy:
         return self.copy > self.live
 
     @property
-    def bound_as(self) -> tuple[int, bool, bool, bool]:
-        """What a pipeline that writes the copy must know of it: when this changes, the pipeline restarts."""
-        return self.copy, self.stage is Stage.MOVING, self.is_hurried, self.is_paused
+    def is_expired(self) -> bool:
+        """Whether it was kept for as long as it was to be."""
+        return self.stage is Stage.KEPT and self.kept_s is not None and self.kept_s <= 0
 
     def as_json(self) -> dict[str, Any]:
         """What `viewtail status --json` shows of it."""
@@ -163,8 +163,7 @@ def next_step(copy: Copy, goal: Goal, *, is_proven: bool) -> Step:
     if copy.stage in CHANGING_PLACES:
         return Step.WAIT
     if goal.is_reached(copy):
-        is_over = copy.stage is Stage.KEPT and copy.kept_s is not None and copy.kept_s <= 0
-        return Step.DROP if is_over else Step.DONE
+        return Step.DROP if copy.is_expired else Step.DONE
     if copy.stage in (Stage.DROPPING, Stage.ENDED):
         return Step.GONE
     if copy.is_paused:

@@ -260,10 +260,10 @@ class ViewStates:
         """
         with self._transaction("reading the views") as cursor:
             present = self._records(cursor)
-            for view in views:
-                if view.id in present:
-                    self._compare(cursor, view, present[view.id])
-            self._add_places(cursor, [view for view in views if view.id in present])
+            known = [view for view in views if view.id in present]
+            for view in known:
+                self._compare(cursor, view, present[view.id])
+            self._add_places(cursor, known)
             self._insert(cursor, [view for view in views if view.id not in present])
             self._keep_columns(cursor, [view for view in views if view.columns is not None])
             records = self._records(cursor, [view.id for view in views])

@@ -85,19 +85,23 @@ class OwnedCopies:
             records = self._records(session)
             while self._asked(records):
                 self._do_asked(records)
-            known = self._known(records)
-            for view, copies in known.items():  # where views.py is back at what readers have, nothing is declined
-                if copies.choice is not None and copies.live is not None and copies.is_present:
-                    records.choose_again(view)
-            if self.is_beside:
-                _say_in_place(self.store, known.values())
-            changed = [known[view] for view in sorted(known) if known[view].is_changed]
-            for copies in changed:  # all were asked about before `run` began, but views.py may have changed since
-                if why := _no_copy(records.states, self.pipeline, copies.declared):
-                    raise DeclarationError(f"view {copies.declared.id}: {why}")
-            for copies in changed:
-                _begin(records, copies)
+            self._begin_changed(records)
             return _placed(self._known(records))
+
+    def _begin_changed(self, records: Copies) -> None:
+        """Begin the copies of changed declarations. Raises DeclarationError where one can have none."""
+        known = self._known(records)
+        for view, copies in known.items():
+            if copies.is_chosen_again:
+                records.choose_again(view)
+        if self.is_beside:
+            _say_in_place(self.store, known.values())
+        changed = [known[view] for view in sorted(known) if known[view].is_changed]
+        for copies in changed:  # all were asked about before `run` began, but views.py may have changed since
+            if why := _no_copy(records.states, self.pipeline, copies.declared):
+                raise DeclarationError(f"view {copies.declared.id}: {why}")
+        for copies in changed:
+            _begin(records, copies)
 
     def make_places(self) -> None:
         """Make the places of copies that are to come, so that the pipeline need not stand still for that.

@@ -74,18 +74,25 @@ class ViewCopies:
         return self.choice == Choice(self.live.declaration, declaration_hash(self.declared.view))
 
     @property
+    def is_chosen_again(self) -> bool:
+        """Whether views.py is back at what readers have, so that nothing is declined any more."""
+        return self.choice is not None and self.live is not None and self.is_present
+
+    @property
     def is_over(self) -> bool:
         """Whether the copy beside is there for nothing any more."""
         if self.copy is None or self.live is None or self.beside is None:
             return False
         if self.copy.stage is Stage.BUILDING:  # the change that it is for was taken back, and nothing was missed
             return self.copy.is_automatic and self.is_present and self.live.state is not State.HALTED
-        if self.copy.stage is not Stage.KEPT:
-            return False
-        maker = self.maker(self.beside)
+        return self.copy.stage is Stage.KEPT and not self._is_way_back(self.live, self.beside)
+
+    def _is_way_back(self, live: ViewRecord, former: ViewRecord) -> bool:
+        """Whether an operator can still have readers get the former copy."""
+        maker = self.maker(former)
         if self.is_changed:  # it makes room for that of the changed declaration, unless it is that
-            return maker is not self.declared or not self.is_declined
-        return maker is None and self.beside.declaration != self.live.declaration
+            return maker is self.declared and self.is_declined
+        return maker is not None or former.declaration == live.declaration
 
     def places(self) -> Places:
         """Where the copies are; a live one that nothing can keep up to date is not written."""

@@ -120,17 +120,17 @@ class ViewLife:
 
     def look_for_paused(self) -> list[str]:
         """The views that an operator has paused; they get nothing from now on."""
-        records = self.states.read_all([*self.views, *(view.id for view in self.left_out)])
-        self.proven_s.update({name: record.proven_s for name, record in records.items()})
-        for record in records.values():
-            is_left_out = self.projections.is_halted(record.name)
-            if record.state is State.PAUSED and record.name in self.projections.views and not is_left_out:
-                _log.info("view paused", view=record.name)
-                self.projections.halt(record.name)
-            elif record.state in KEPT and is_left_out:
-                # It was resumed, and backfilled, between this look's question and its answer.
-                self._backfill(Event.LOST, [record.name])
-        return [record.name for record in records.values() if record.state is State.PAUSED]
+        records = self.look()
+        paused = [name for name, record in records.items() if record.state is State.PAUSED]
+        for name in paused:
+            if self.gets_changes(name):
+                _log.info("view paused", view=name)
+                self.projections.halt(name)
+        kept = [name for name, record in records.items() if record.state in KEPT]
+        if resumed := list(filter(self.projections.is_halted, kept)):
+            # They were backfilled, too, between this look's question and its answer.
+            self._backfill(Event.LOST, resumed)
+        return paused
 
     def cannot_read(self, halts: Iterable[Halt]) -> None:
         """Halt the views that need what cannot be read exactly from here on.
@@ -139,31 +139,33 @@ class ViewLife:
         and views that were never filled wait until the changes from before their time are read. Nothing of the batch
         was written.
         """
-        is_for_others = False
-        for halt in halts:
-            of_table = self.projections.views_of(halt.followed)
-            if not of_table:  # followed for what its foreign keys do to others
-                _log.warning("what cascades from a table do is found in rounds only from here on", why=halt.reason)
-            running = {view.id for view in of_table if not self.projections.is_halted(view.id)}
-            # All where no view needs such a column, so that reading again leaves one out.
-            concerned = [view for view in of_table if halt.concerns(view.needed)] or of_table
-            views = sorted(running.intersection(view.id for view in concerned))
-            early = frozenset(name for name in views if self._is_before_its_backfill(name))
-            if early and early != running:
-                raise Ended(Outcome(End.AGAIN, _WITHOUT_HALTED, held_back=self.held_back | early))
-            is_for_others = is_for_others or len(views) < len(running)
-            if early:
-                # Where an XA transaction holds the offset back, reading begins before this again.
-                self.fits_from[halt.followed.table.schema, halt.followed.table.name] = halt.version
-            for name in views:
-                if name in early:
-                    # Its backfill will read what became of the table before.
-                    _log.info("view is new: it follows its table from here on", view=name, reason=halt.reason)
-                    self.projections.halt(name)
-                else:
-                    self.halt(name, halt.reason.replace("viewtail replay VIEW", f"viewtail replay {name}"))
-        if is_for_others:
+        others = [self._stop_at(halt) for halt in halts]
+        if any(others):
             raise again(_WITHOUT_HALTED)
+
+    def _stop_at(self, halt: Halt) -> frozenset[str]:
+        """The views that need what cannot be read follow the table no more; returns those that can.
+
+        Raises Ended where these must wait for others.
+        """
+        of_table = self.projections.views_of(halt.followed)
+        if not of_table:  # followed for what its foreign keys do to others
+            _log.warning("what cascades from a table do is found in rounds only from here on", why=halt.reason)
+        running = frozenset(view.id for view in of_table if not self.projections.is_halted(view.id))
+        stopped = sorted(running & _concerned(halt, of_table))
+        early = frozenset(filter(self._is_before_its_backfill, stopped))
+        if early and early != running:
+            raise Ended(Outcome(End.AGAIN, _WITHOUT_HALTED, held_back=self.held_back | early))
+        if early:
+            # Where an XA transaction holds the offset back, reading begins before this again.
+            self.fits_from[halt.followed.table.schema, halt.followed.table.name] = halt.version
+        for name in stopped:
+            if name in early:  # its backfill will read what became of the table before
+                _log.info("view is new: it follows its table from here on", view=name, reason=halt.reason)
+                self.projections.halt(name)
+            else:
+                self.halt(name, halt.reason.replace("viewtail replay VIEW", f"viewtail replay {name}"))
+        return running.difference(stopped)
 
     def _is_before_its_backfill(self, view: str) -> bool:
         """Whether nothing of it was backfilled and its table fits it now, so that it can begin behind this.
@@ -250,6 +252,7 @@ class ViewLife:
         """All views as they are now, those left out too; reports say the same until the next look."""
         records = self.states.read_all({*self.views, *(view.id for view in self.left_out)})
         self.seen.update({name: record.state for name, record in records.items()})
+        self.proven_s.update({name: record.proven_s for name, record in records.items()})
         return records
 
     def gets_changes(self, view: str) -> bool:
@@ -271,3 +274,12 @@ class ViewLife:
     def _backfill(self, event: Event, views: Collection[str], **chosen: Any) -> None:
         if self.states.move(event, views, **chosen):
             self.wake.set()
+
+
+def _concerned(halt: Halt, views: Collection[BoundView]) -> set[str]:
+    """The ids of a table's views that need what cannot be read.
+
+    These are all where no view needs such a column, so that reading again leaves one out.
+    """
+    needing = {view.id for view in views if halt.concerns(view.needed)}
+    return needing or {view.id for view in views}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -18,7 +18,7 @@ import structlog
 
 from ingest.canonical.chunks import CHUNK_BYTES
 from offsets.backfills import BackfillProgress
-from offsets.copies import ASKED, Copies, Stage
+from offsets.copies import ASKED, Copies, Copy, Stage
 from offsets.mysql import OwnSession, looking
 from projectors.copies import OwnedCopies, ask_for_next
 from projectors.fills import from_topic
@@ -123,17 +123,19 @@ class FillRunner:
 
         What it does not write any more is dropped.
         """
-        declared = {view.view.id for view in self._own.life.views.values()}
-        beside = [copy for copy in records.read().values() if copy.view in declared]
+        beside = self._of_own_views(records)
         if ask_for_next(records, beside, time.monotonic() - self._began_at):
             return True
-        kept = {copy.view: copy for copy in beside if copy.stage is not Stage.DROPPING}
-        bound, needed = ({view: copy.bound_as for view, copy in copies.items()} for copies in (self._own.copies, kept))
-        if bound != needed or any(copy.stage in ASKED for copy in kept.values()):
+        kept = [copy for copy in beside if copy.stage is not Stage.DROPPING]
+        if any(copy.stage in ASKED for copy in kept) or _bound_as(kept) != _bound_as(self._own.copies.values()):
             return True
-        if len(kept) != len(beside):
+        if kept != beside:
             self._owned_copies().drop_places()
         return False
+
+    def _of_own_views(self, records: Copies) -> list[Copy]:
+        declared = {view.view.id for view in self._own.life.views.values()}
+        return [copy for copy in records.read().values() if copy.view in declared]
 
     def _owned_copies(self) -> OwnedCopies:
         catalog, identity = self._own.catalog, self._own.identity
@@ -210,3 +212,8 @@ class FillRunner:
         outcome = outcome_of(fill, self._stop)  # opening it may fail, too
         self._act_on(outcome)
         return outcome
+
+
+def _bound_as(copies: Iterable[Copy]) -> dict[str, tuple[int, bool, bool, bool]]:
+    """What a pipeline that writes these copies must know of them: when this changes, it restarts."""
+    return {copy.view: (copy.copy, copy.stage is Stage.MOVING, copy.is_hurried, copy.is_paused) for copy in copies}

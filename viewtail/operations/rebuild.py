@@ -225,25 +225,24 @@ class Operation:
         return MisuseError(f"the copy beside view {view} is being dropped; ask again in a moment")
 
     def _is_proven(self, proof: Proof, records: Copies, copy: Copy) -> bool:
-        """False where a running viewtail swapped it meanwhile: of a changed declaration it compares copies itself."""
+        """Compare the copy; False where a running viewtail swapped it meanwhile, which compares copies itself.
+
+        Raises ViewtailError where it differs, or cannot be compared.
+        """
+        self.say(Progress(stage="verifying", copy=None, remark=None))
+        beside = replace(self.view, copy=copy.copy, is_beside=True)
         try:
-            self._prove(proof, copy)
+            if differences := proof(beside, self.stop, is_hurried=copy.is_hurried):
+                raise ViewtailError(
+                    f"the copy beside view {self.view.id} is not as its table is, and was not swapped: "
+                    f"{'; '.join(differences)}. Readers have the view as it was. Ask again, or drop the copy: "
+                    f"viewtail rebuild {self.view.id} --abort"
+                )
         except ViewtailError:
             if self._now(records, copy).copy == copy.copy:
                 raise
             return False
         return True
-
-    def _prove(self, proof: Proof, copy: Copy) -> None:
-        self.say(Progress(stage="verifying", copy=None, remark=None))
-        beside = replace(self.view, copy=copy.copy, is_beside=True)
-        differences = proof(beside, self.stop, is_hurried=copy.is_hurried)
-        if differences:
-            raise ViewtailError(
-                f"the copy beside view {self.view.id} is not as its table is, and was not swapped: "
-                f"{'; '.join(differences)}. Readers have the view as it was. Ask again, or drop the copy: "
-                f"viewtail rebuild {self.view.id} --abort"
-            )
 
     def _swap(self, records: Copies, copy: Copy, keep_s: int | None) -> None:
         """Ask, and wait until it was done or refused; a refusal is told, and waited out."""
