@@ -97,7 +97,7 @@ def _multi_byte(charset: str) -> Decode:
 
 
 def _code_by_code(raw: bytes, charset: str, codec: str, patches: dict[bytes, str | None]) -> str:
-    found, at = [], 0
+    characters, at = [], 0
     while at < len(raw):
         for length in range(1, _LONGEST_CODE + 1):
             code = raw[at : at + length]
@@ -106,9 +106,9 @@ def _code_by_code(raw: bytes, charset: str, codec: str, patches: dict[bytes, str
                 break
         else:
             raise UnicodeDecodeError(charset, raw, at, at + 1, "the server has no character for it")
-        found.append(character)
+        characters.append(character)
         at += len(code)
-    return "".join(found)
+    return "".join(characters)
 
 
 def _of_codec(code: bytes, codec: str) -> str | None:

@@ -274,15 +274,15 @@ def outlines(statement: str) -> Outlines:
 
 def _of_specifications(parts: Sequence[_Words]) -> Outlines:
     """Outline the specifications of an ALTER TABLE."""
-    added = [one for part in parts if part.peek() == "ADD" for one in _listed(_behind_add(part))]
+    added = [definition for part in parts if part.peek() == "ADD" for definition in _listed(_behind_add(part))]
     return Outlines(specifications=tuple(filter(None, (part.outline() for part in parts))), listed=tuple(added))
 
 
 def _behind_add(words: _Words) -> _Words:
-    found = words.behind()
-    found.skip("COLUMN")
-    found.skip("IF", "NOT", "EXISTS")
-    return found
+    rest = words.behind()
+    rest.skip("COLUMN")
+    rest.skip("IF", "NOT", "EXISTS")
+    return rest
 
 
 def _listed(words: _Words) -> tuple[str, ...]:
@@ -319,9 +319,9 @@ class _Words:
         return "" if self.is_done() else _word(self._tokens[self._at])
 
     def take(self) -> str:
-        found = self.peek()
+        word = self.peek()
         self._at += 1
-        return found
+        return word
 
     def skip(self, *words: str) -> bool:
         """Step over these words if they come next, in this order."""
@@ -339,9 +339,9 @@ class _Words:
 
     def last_name(self) -> Name:
         """A name behind which nothing may come that means something."""
-        found = self.name()
+        name = self.name()
         self.check_done()
-        return found
+        return name
 
     def check_done(self) -> None:
         """Raises Unread where more comes than words that change nothing, and MariaDB's waiting time."""
@@ -403,16 +403,16 @@ class _Words:
 
     def outline(self) -> str:
         """The words that are left, with '?' for a quoted one, and '()' for what is in parentheses."""
-        found: list[str] = []
+        shown: list[str] = []
         depth = 0
         for word in self.words():
             depth -= word == ")"
             if not depth:
-                found.append("()" if word == ")" else word or "?")
+                shown.append("()" if word == ")" else word or "?")
             depth += word == "("
             if word == "(" and depth == 1:
-                found.pop()
-        return " ".join(found)
+                shown.pop()
+        return " ".join(shown)
 
     def text(self) -> str:
         """The statement's own text of all tokens."""
@@ -520,17 +520,17 @@ def _with_columns(table: Name, words: _Words) -> Created:
     key: tuple[str, ...] = ()
     unique: list[tuple[str, ...]] = []
     computed: set[str] = set()
-    for one in words.specifications():
-        is_primary, is_unique = _has_primary_key(one), "UNIQUE" in one.words()
-        if one.peek() in _KEY_WORDS:
-            named = _key_columns(one)
+    for part in words.specifications():
+        is_primary, is_unique = _has_primary_key(part), "UNIQUE" in part.words()
+        if part.peek() in _KEY_WORDS:
+            named = _key_columns(part)
         else:
-            definition = one.text()
-            name = one.identifier()
-            columns.append((name, _defined_type(f"ADD COLUMN {definition}", one.words())))
+            definition = part.text()
+            name = part.identifier()
+            columns.append((name, _defined_type(f"ADD COLUMN {definition}", part.words())))
             named = (name,)
-            is_primary = is_primary or _is_key(one.words())
-            if _is_computed(one.words()):
+            is_primary = is_primary or _is_key(part.words())
+            if _is_computed(part.words()):
                 computed.add(name)
         if is_primary:
             key = named
@@ -679,8 +679,8 @@ def _index_dropped(name: str) -> Change:
 
 def _part_altered(words: _Words) -> list[Change]:
     """A column's default, whether a column or an index is visible, whether a constraint or an index counts."""
-    found = words.words()
-    if "DEFAULT" in found or not {"VISIBLE", "INVISIBLE", "ENFORCED", "IGNORED"}.isdisjoint(found):
+    all_words = words.words()
+    if "DEFAULT" in all_words or not {"VISIBLE", "INVISIBLE", "ENFORCED", "IGNORED"}.isdisjoint(all_words):
         return []
     raise Unread(_begin(words.text()))
 
@@ -719,14 +719,14 @@ def _added(words: _Words) -> list[Change]:
     words.skip("COLUMN")
     words.skip("IF", "NOT", "EXISTS")
     changes: list[Change] = []
-    for one in words.inside().specifications() if words.skip("(") else [words]:
-        if one.peek() in _KEY_WORDS:
-            if _has_primary_key(one):
-                changes.append(PrimaryKeyAdded(_key_columns(one)))
+    for part in words.inside().specifications() if words.skip("(") else [words]:
+        if part.peek() in _KEY_WORDS:
+            if _has_primary_key(part):
+                changes.append(PrimaryKeyAdded(_key_columns(part)))
             continue
-        name = one.identifier()
+        name = part.identifier()
         changes.append(ColumnAdded(name))
-        if _has_primary_key(one):
+        if _has_primary_key(part):
             changes.append(PrimaryKeyAdded((name,)))
     return changes
 
@@ -736,18 +736,20 @@ def _options(words: _Words) -> list[Change]:
     alter = _parsed(words.text())
     if alter.args.get("actions"):
         raise Unread(_begin(words.text()))
-    engines = [one.name.upper() for one in alter.args.get("options") or [] if isinstance(one, exp.EngineProperty)]
+    engines = [
+        option.name.upper() for option in alter.args.get("options") or [] if isinstance(option, exp.EngineProperty)
+    ]
     return [RowsMoved("its engine is BLACKHOLE now, which keeps no rows")] if "BLACKHOLE" in engines else []
 
 
 def _parsed(specification: str) -> exp.Alter:
     try:
-        found = _DIALECT.parse(f"ALTER TABLE t {specification}", error_level=ErrorLevel.RAISE)
+        statements = _DIALECT.parse(f"ALTER TABLE t {specification}", error_level=ErrorLevel.RAISE)
     except SqlglotError:
         raise Unread(_begin(specification)) from None
-    if len(found) != 1 or not isinstance(found[0], exp.Alter):
+    if len(statements) != 1 or not isinstance(statements[0], exp.Alter):
         raise Unread(_begin(specification))
-    return found[0]
+    return statements[0]
 
 
 def _begin(specification: str) -> str:

@@ -102,12 +102,12 @@ class LeftOut:
         return self.why(schema, table) or self._filter(REPLICATE, schema, table)
 
     def _filter(self, kind: str, schema: str, table: str) -> str | None:
-        return next((str(one) for one in self.filters if one.kind == kind and not one.keep(schema, table)), None)
+        return next((str(each) for each in self.filters if each.kind == kind and not each.keep(schema, table)), None)
 
     @property
     def of_statements(self) -> Sequence[Filters]:
         """The filters by which statements may be missing, whatever table they are of."""
-        return [kept for one in self.filters if (kept := one.of_statements()).rules]
+        return [kept for filters in self.filters if (kept := filters.of_statements()).rules]
 
     def mend(self, schema: str) -> str:
         """Say what to change where it leaves tables of a schema out."""
@@ -132,7 +132,7 @@ def left_out(connection: Connection) -> LeftOut | None:
     filters = _filters(status, [variables] if is_replica is None else channels)
     relogging = variables.get("log_replica_updates", variables.get("log_slave_updates", "ON"))
     return LeftOut(
-        filters=[one for one in filters if one.rules],
+        filters=[kept for kept in filters if kept.rules],
         is_logging=status is not None,
         # One whose threads are both stopped may have been promoted.
         is_replica=is_replica and any(map(_is_running, channels)),
@@ -160,16 +160,16 @@ def _filters(status: Sequence[str] | None, replicas: Iterable[Mapping[str, str]]
     """Read the binlog's filters, which are in its status, and those of what is applied, which `replicas` tell."""
     if status:
         yield Filters(BINLOG, _lists({"do_db": status[2], "ignore_db": status[3]}))
-    for told in replicas:
-        yield Filters(REPLICATE, _lists({rule: told.get(f"replicate_{rule}") for rule in _RULES}))
+    for variables in replicas:
+        yield Filters(REPLICATE, _lists({rule: variables.get(f"replicate_{rule}") for rule in _RULES}))
 
 
 def _lists(texts: Mapping[str, str | None]) -> dict[str, tuple[str, ...]]:
     """The server gives a comma-separated list of each."""
-    found = {
+    lists = {
         rule: tuple(name.strip() for name in (text or "").split(",") if name.strip()) for rule, text in texts.items()
     }
-    return {rule: names for rule, names in found.items() if names}
+    return {rule: names for rule, names in lists.items() if names}
 
 
 def _channels(connection: Connection, facts: ServerFacts) -> list[dict[str, str]] | None:
@@ -272,11 +272,11 @@ def unasked_checks(connection: Connection, address: MySQLAddress) -> Iterator[Fi
 
 
 def _by_schema(left: LeftOut, tables: Collection[tuple[str, str]]) -> dict[str, dict[str, list[str]]]:
-    found: dict[str, dict[str, list[str]]] = {}
+    by_schema: dict[str, dict[str, list[str]]] = {}
     for schema, table in sorted(tables):
         if (why := left.why_applied(schema, table)) is not None:
-            found.setdefault(schema, {}).setdefault(why, []).append(table)
-    return found
+            by_schema.setdefault(schema, {}).setdefault(why, []).append(table)
+    return by_schema
 
 
 def _statements(left: LeftOut, schemas: Collection[str]) -> Finding:

@@ -32,12 +32,12 @@ class BackfillProgress:
         Raises StopRequested where the view is not being backfilled any more: it was halted, paused or marked meanwhile.
         """
         with self._owned() as cursor:
-            found = cursor.execute(
+            moved = cursor.execute(
                 f"UPDATE {quote(self.database, 'view')} SET fill_key = %s, fill_row_count = %s "
                 f"WHERE pipeline_id = %s AND name = %s AND state = '{State.BACKFILLING}'",
                 (key_text(key, self.row_order, kept_count), row_count, self.owner.id, self.view),
             )
-            if not found:
+            if not moved:
                 raise StopRequested
 
     def finish(self, end: int, kept_count: int | None) -> None:

@@ -50,9 +50,9 @@ def kept_elsewhere(
 ) -> tuple[str, str] | None:
     """Find one of these views that is kept from a topic (for a topic's pipeline, from the binlog), and its pipeline."""
     with reading(session, "reading who keeps a view") as cursor:
-        found = read(cursor, database, names=names)
+        all_keepers = read(cursor, database, names=names)
     is_default = pipeline.source == DEFAULT_SOURCE
-    for row, view in found:
+    for row, view in all_keepers:
         if row.is_held and view.state in KEPT and (row.identity.source == DEFAULT_SOURCE) != is_default:
             return view.name, row.name
     return None

@@ -125,8 +125,8 @@ class Lease:
         assert self._connection is not None
         with self._connection.cursor() as cursor:
             cursor.execute(f"SELECT {', '.join(['IS_USED_LOCK(%s)'] * MAX_MARKS)}", self._marks)
-            found = [session for session in cursor.fetchone() or () if session is not None]
-            for session in found:
+            sessions = [session for session in cursor.fetchone() or () if session is not None]
+            for session in sessions:
                 try:
                     cursor.execute(f"KILL {session:d}")
                 except pymysql.err.MySQLError as error:  # it is gone, or another user's

@@ -41,10 +41,10 @@ def columns(cursor: Any, database: str) -> dict[str, list[str]]:
         "ORDER BY ordinal_position",
         (database,),
     )
-    found: dict[str, list[str]] = {}
+    by_table: dict[str, list[str]] = {}
     for table, column in cursor.fetchall():
-        found.setdefault(table, []).append(column)
-    return found
+        by_table.setdefault(table, []).append(column)
+    return by_table
 
 
 def are_there(cursor: Any, database: str) -> bool:

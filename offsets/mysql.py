@@ -30,11 +30,11 @@ CONFIRM_WITHIN_S = 10.0
 
 def unavailable(error: pymysql.err.MySQLError, doing: str) -> StoreUnavailableError | StoreError:
     """A MySQL error while keeping viewtail's own rows; the server's number and text hold no row values here."""
-    said = f"offset store: {doing} failed: {' '.join(str(part) for part in error.args)}"
+    message = f"offset store: {doing} failed: {' '.join(str(part) for part in error.args)}"
     if (mend := mend_of_denial(error)) is not None:
-        return StoreError(f"{said}. {mend}")
+        return StoreError(f"{message}. {mend}")
     return read_only_error(error, f"offset store: {doing} failed: its server") or StoreUnavailableError(
-        f"{said}. {RETRIES}"
+        f"{message}. {RETRIES}"
     )
 
 
@@ -63,19 +63,19 @@ def reading(session: Session, doing: str) -> AbstractContextManager[Any]:
     return transaction(session, doing, is_one_read=True)
 
 
-class OffsetRow:
-    """The row of one pipeline, and the statements on it."""
+class MySQLOffsets:
+    """The offset of one pipeline. `session` returns the connection to write on; it is committed by `save`."""
 
-    def __init__(self, database: str, pipeline: str, read_position: ReadPosition) -> None:
+    def __init__(self, session: Session, database: str, pipeline: str, *, read_position: ReadPosition) -> None:
+        self._session = session
         self._database = database
         self._pipeline = pipeline
         self._read_position = read_position
         self.owner = Owner(quote(database, "pipeline"), 0, 0)  # what `take` makes of it
         self._update: Prepared | None = None
 
-    def take(self, session: Session) -> Taken:
-        """See OffsetStore.take."""
-        with transaction(session, f"taking pipeline {self._pipeline}") as cursor:
+    def take(self) -> Taken:
+        with transaction(self._session, f"taking pipeline {self._pipeline}") as cursor:
             row = self._locked(cursor)
             if row is None:
                 # Not before looking: InnoDB spends a number of the key on each INSERT, ignored ones too.
@@ -98,9 +98,9 @@ class OffsetRow:
         row: tuple[Any, ...] | None = cursor.fetchone()
         return row
 
-    def saved(self, session: Session) -> Position | None:
+    def saved(self) -> Position | None:
         """The offset as the server has it."""
-        return saved_position(session, self._database, self._pipeline, self._read_position)
+        return saved_position(self._session, self._database, self._pipeline, self._read_position)
 
     def update(self, connection: Connection, position: Position) -> bytes:
         """Pack the statement that moves the offset for Flight.execute; the connection has nothing under way.
@@ -114,15 +114,21 @@ class OffsetRow:
             self._update = Prepared(connection, f"{update} WHERE id = ? AND fence = ?")
         return self._update.packed((position.to_text(), self.owner.id, self.owner.fence))
 
-    def commit(self, session: Session, position: Position | None, found: int | None = None) -> None:
+    def save(self, position: Position) -> None:
+        self.commit(position)
+
+    def save_rows(self) -> None:
+        self.commit(None)
+
+    def commit(self, position: Position | None, moved: int | None = None) -> None:
         """Commit what was written on the session, with the offset; None leaves that. Raises FencedError.
 
-        `found`: so many rows the UPDATE found that is in the transaction already.
+        `moved`: so many rows the UPDATE found that is in the transaction already.
         """
-        with transaction(session, f"saving the offset of pipeline {self._pipeline}") as cursor:
-            if position is not None and found is None:
-                found = self._moved(cursor.connection, position)
-            if position is None or found != 1:
+        with transaction(self._session, f"saving the offset of pipeline {self._pipeline}") as cursor:
+            if position is not None and moved is None:
+                moved = self._moved(cursor.connection, position)
+            if position is None or moved != 1:
                 check_fence(cursor, self.owner)
 
     def _moved(self, connection: Connection, position: Position) -> int:
@@ -133,27 +139,6 @@ class OffsetRow:
         if isinstance(answer, pymysql.err.MySQLError):
             raise answer
         return answer
-
-
-class MySQLOffsets:
-    """The offset of one pipeline. `session` returns the connection to write on; it is committed by `save`."""
-
-    def __init__(self, session: Session, database: str, pipeline: str, *, read_position: ReadPosition) -> None:
-        self._session = session
-        self._row = OffsetRow(database, pipeline, read_position)
-
-    def take(self) -> Taken:
-        return self._row.take(self._session)
-
-    def save(self, position: Position) -> None:
-        self._row.commit(self._session, position)
-
-    def save_rows(self) -> None:
-        self._row.commit(self._session, None)
-
-    def saved(self) -> Position | None:
-        """The offset as the server has it."""
-        return self._row.saved(self._session)
 
     def settle(self) -> None:
         """Nothing to do: `save` is never late."""

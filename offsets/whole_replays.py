@@ -74,9 +74,9 @@ def _under_way(state: str, read: int, estimate: int, present: list[Keeper]) -> H
 
 def _keepers(cursor: Any, database: str, view: str) -> list[Keeper]:
     """Read the view's pipelines; where it moved between the binlog and topics, those of the kind that is run now."""
-    found = keepers.read(cursor, database, names=[view])
-    kinds = {_is_default(keeper) for keeper in found if keeper.pipeline.is_held}
-    return [keeper for keeper in found if _is_default(keeper) in kinds] if kinds else found
+    present = keepers.read(cursor, database, names=[view])
+    kinds = {_is_default(keeper) for keeper in present if keeper.pipeline.is_held}
+    return [keeper for keeper in present if _is_default(keeper) in kinds] if kinds else present
 
 
 def _is_default(keeper: Keeper) -> bool:

@@ -143,8 +143,8 @@ def _remembered(layout: Layout, codes: str, make: Callable[[Any], Any]) -> None:
     def remember(raw: Any) -> Any:
         if len(memo) >= _MEMO_SIZE:
             memo.clear()
-        found = memo[raw] = make(raw)
-        return found
+        value_made = memo[raw] = make(raw)
+        return value_made
 
     value, raw = f"v{layout.number}", f"v{layout.number}r"
     layout.names |= {f"get{layout.number}": memo.get, f"make{layout.number}": remember}

@@ -119,8 +119,8 @@ def shows(cursor: Any, changes: Committed, facts: ServerFacts) -> bool:
     """
     if facts.name == MARIADB:
         cursor.execute("SHOW STATUS LIKE 'Binlog_snapshot_%'")
-        found = {str(name).lower(): value for name, value in cursor.fetchall()}
-        file, end = found.get("binlog_snapshot_file"), found.get("binlog_snapshot_position")
+        status = {str(name).lower(): value for name, value in cursor.fetchall()}
+        file, end = status.get("binlog_snapshot_file"), status.get("binlog_snapshot_position")
         if not file or end is None:
             raise SourceError("the server does not say where in its binlog a snapshot was taken (Binlog_snapshot_file)")
         _, number, position = parts_of(changes.version)

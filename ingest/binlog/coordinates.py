@@ -15,10 +15,10 @@ _FILE = re.compile(r"^(?P<base>.+)\.(?P<number>\d{6,})$")
 
 def file_number(file: str) -> int:
     """The number in a binlog's name: 'binlog.000012' -> 12."""
-    found = _FILE.match(file)
-    if not found:
+    match = _FILE.match(file)
+    if not match:
         raise HistoryGoneError(f"binlog file {file!r} does not end in a number; viewtail cannot order it")
-    return int(found["number"])
+    return int(match["number"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

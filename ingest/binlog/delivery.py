@@ -149,11 +149,11 @@ class Delivery:
         """Return when the first transaction with changes or halts was committed: others before it may be much older."""
         transaction = self._walk.transaction
         firsts = transaction.changes[:1] if transaction.committed else []
-        told = [change.transaction for change in firsts if change.transaction]
-        told += [row.transaction for row in transaction.committed_refused[:1] if row.transaction]
+        gtids = [change.transaction for change in firsts if change.transaction]
+        gtids += [row.transaction for row in transaction.committed_refused[:1] if row.transaction]
         if transaction.told_gtid is not None:
-            told.append(transaction.told_gtid)
-        return min(map(committed_us, told), default=committed_us(first_gtid))
+            gtids.append(transaction.told_gtid)
+        return min(map(committed_us, gtids), default=committed_us(first_gtid))
 
 
 def _parts(piece: Piece) -> Iterator[Piece]:
@@ -167,7 +167,7 @@ def _parts(piece: Piece) -> Iterator[Piece]:
         end, last = step, changes[step - 1].version
         while end < len(changes) and changes[end].version == last:
             end += 1
-        some = [one for one in refused if one.version <= last]
+        some = [row for row in refused if row.version <= last]
         part = changes[:end], some, byte_count * end // len(changes)
         del changes[:end]
         refused, byte_count = refused[len(some) :], byte_count - part[2]

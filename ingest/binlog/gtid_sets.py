@@ -33,8 +33,8 @@ class GtidSet:
             server, *rest = (piece.strip() for piece in part.split(":"))
             source: Source = (uuid.UUID(server).bytes, "")
             for piece in rest:
-                if found := _INTERVAL.fullmatch(piece):
-                    self.add(source, int(found[1]), int(found[2] or found[1]))
+                if match := _INTERVAL.fullmatch(piece):
+                    self.add(source, int(match[1]), int(match[2] or match[1]))
                 elif _TAG.fullmatch(piece):
                     source = (source[0], piece.lower())
                 else:
@@ -82,7 +82,7 @@ class GtidSet:
     @classmethod
     def decoded(cls, body: bytes) -> GtidSet:
         """Read a PREVIOUS_GTIDS event's body. Raises ValueError for bytes that are none."""
-        found = cls()
+        decoded = cls()
         try:
             (count,) = _COUNT.unpack_from(body)
             has_tags = count >> 56 == _TAGGED
@@ -101,10 +101,10 @@ class GtidSet:
                     at += 16
                     if not 0 < first < behind:
                         raise ValueError(f"it holds numbers from {first} to {behind - 1}")
-                    found.add((server, tag), first, behind - 1)
+                    decoded.add((server, tag), first, behind - 1)
         except (struct.error, IndexError) as error:
             raise ValueError(f"the set ends too early ({error})") from None
-        return found
+        return decoded
 
 
 def contains(whole: str, part: str) -> bool:
@@ -120,16 +120,16 @@ def contains(whole: str, part: str) -> bool:
     )
 
 
-def union(one: str, other: str) -> str:
+def union(first_set: str, other: str) -> str:
     """All that is in either."""
-    if is_of_mariadb(one) or is_of_mariadb(other):
-        ends = [*domain_ends(one).items(), *domain_ends(other).items()]
+    if is_of_mariadb(first_set) or is_of_mariadb(other):
+        ends = [*domain_ends(first_set).items(), *domain_ends(other).items()]
         return domains_text(dict(sorted(ends, key=lambda end: end[1][1])))
-    found = GtidSet(one)
+    united = GtidSet(first_set)
     for source, some in GtidSet(other).intervals.items():
         for first, last in some:
-            found.add(source, first, last)
-    return str(found)
+            united.add(source, first, last)
+    return str(united)
 
 
 def count_beyond(known: str, whole: str) -> int | None:
@@ -162,12 +162,12 @@ def grown(base: str, gtid: str) -> str:
         return base
     if is_of_mariadb(gtid):
         return domains_text(domain_ends(base) | domain_ends(gtid))
-    found = GtidSet(base)
+    gtids = GtidSet(base)
     server, *tag, number = gtid.split(":")
-    intervals = found.intervals.get((uuid.UUID(server).bytes, tag[0] if tag else ""))
+    intervals = gtids.intervals.get((uuid.UUID(server).bytes, tag[0] if tag else ""))
     if intervals and int(number) > intervals[-1][1]:
         intervals[-1][1] = int(number)
-    return str(found)
+    return str(gtids)
 
 
 def is_of_mariadb(gtids: str) -> bool:
@@ -177,10 +177,10 @@ def is_of_mariadb(gtids: str) -> bool:
 
 def mariadb_gtids(text: str) -> list[tuple[int, int, int]]:
     """Domain, server and number of each. Raises ValueError for a text of other things."""
-    found = [_OF_MARIADB.fullmatch(part.strip()) for part in text.split(",") if part.strip()]
-    if None in found:
+    matches = [_OF_MARIADB.fullmatch(part.strip()) for part in text.split(",") if part.strip()]
+    if None in matches:
         raise ValueError(f"{text!r} are no GTIDs of MariaDB's")
-    return [(int(one[1]), int(one[2]), int(one[3])) for one in found if one]
+    return [(int(match[1]), int(match[2]), int(match[3])) for match in matches if match]
 
 
 def domain_ends(text: str) -> DomainEnds:

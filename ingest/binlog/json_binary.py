@@ -263,9 +263,9 @@ def _heads(raw: bytes, is_large: bool, at: int, keys_at: int, values_at: int, re
     if names_end > stop:
         raise MalformedJsonError("a JSON key reaches past its object's end")
     shape = (raw[keys_at:values_at], raw[rest_at:names_end])
-    found = shapes.get(shape)
-    if found is not None:
-        return found
+    known = shapes.get(shape)
+    if known is not None:
+        return known
     made: list[str] = []
     is_memorable = len(shape[0]) + len(shape[1]) <= _SHAPE_BYTES
     for place, length in entry.iter_unpack(shape[0]):

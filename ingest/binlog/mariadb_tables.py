@@ -78,7 +78,7 @@ def _with_row_end(table_map: TableMap, followed: Followed, row_end: str) -> Foll
     if table_map.column(row_end) is None:
         raise TableUnreadableError(f"{table_map.full_name}: it is no longer system-versioned. {_RESTART}")
     column = Column(name=row_end, kind=Kind.TIMESTAMP, declared="timestamp(6)", is_nullable=False, scale=6)
-    others = tuple(one for one in followed.table.columns if one.name != row_end)
+    others = tuple(other for other in followed.table.columns if other.name != row_end)
     table = replace(followed.table, columns=(*others, column))
     return Followed(table, (*followed.columns, row_end))
 

@@ -34,12 +34,12 @@ def form_of(table_map: TableMap, followed: Followed, ambiguous: Collection[int] 
     forms = followed.forms
     if forms is None or not forms.fixed <= {seen.name for seen in table_map.columns}:
         return followed  # whoever makes the decoder says what is missing
-    found = tuple(_columns(table_map, followed, forms, ambiguous))
+    columns = tuple(_columns(table_map, followed, forms, ambiguous))
     wanted = frozenset(followed.columns)
-    if {*found} == {column for column in followed.table.columns if column.name in wanted}:
+    if {*columns} == {column for column in followed.table.columns if column.name in wanted}:
         return followed
-    table = replace(followed.table, columns=found)
-    return Followed(table, tuple(column.name for column in found), followed.keys, of=followed)
+    table = replace(followed.table, columns=columns)
+    return Followed(table, tuple(column.name for column in columns), followed.keys, of=followed)
 
 
 def _columns(table_map: TableMap, followed: Followed, forms: Forms, ambiguous: Collection[int]) -> Iterator[Column]:

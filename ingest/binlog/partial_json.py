@@ -150,17 +150,17 @@ def _path(text: str) -> Path:
     path: Path = []
     at = 1
     while at < len(text):
-        found = _LEG.match(text, at)
-        if found is None:
+        match = _LEG.match(text, at)
+        if match is None:
             break
-        quoted, name, last, before_last, index = found.groups()
+        quoted, name, last, before_last, index = match.groups()
         if name is not None:
             path.append(name)
         elif quoted is not None:
             path.append(str(orjson.loads(f'"{quoted}"')))
         else:
             path.append(-int(before_last or 0) - 1 if last else int(index))
-        at = found.end()
+        at = match.end()
     if text[:1] != "$" or at != len(text):
         raise MalformedJsonError("a path that cannot be read")
     return path

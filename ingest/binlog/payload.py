@@ -62,12 +62,12 @@ class Payload:
             # What a frame says of its size is allocated at once: it must be what the event says.
             if zstandard.frame_content_size(packed) not in (-1, self.size):
                 raise MalformedPayloadError("its lengths do not agree")
-            found = self._decompressor.decompress(packed, max_output_size=self.size, allow_extra_data=False)
+            content = self._decompressor.decompress(packed, max_output_size=self.size, allow_extra_data=False)
         except zstandard.ZstdError as error:
             raise MalformedPayloadError(str(error)) from None
-        if len(found) != self.size:
+        if len(content) != self.size:
             raise MalformedPayloadError("its lengths do not agree")
-        return found
+        return content
 
     def is_prepared(self) -> bool:
         """Whether it is an XA transaction that was prepared: its last event says so."""

@@ -69,7 +69,7 @@ def is_begin(buffer: Buffer, b: int, end: int) -> bool:
 
 def _status(raw: bytes) -> dict[int, bytes]:
     """The status variables by number, up to the first that is not known."""
-    found: dict[int, bytes] = {}
+    variables: dict[int, bytes] = {}
     at = 0
     while at < len(raw):
         number, at = raw[at], at + 1
@@ -86,9 +86,9 @@ def _status(raw: bytes) -> dict[int, bytes]:
             size = _end_of_names(raw, at) - at
         else:
             break
-        found[number] = raw[at : at + size]
+        variables[number] = raw[at : at + size]
         at += size
-    return found
+    return variables
 
 
 def _end_of_names(raw: bytes, at: int) -> int:

@@ -89,7 +89,7 @@ class Spool:
 
 def _unavailable(error: Exception) -> SourceUnavailableError:
     directory = tempfile.tempdir or os.environ.get("TMPDIR", "/tmp")
-    said = getattr(error, "strerror", None) or error
+    reason = getattr(error, "strerror", None) or error
     return SourceUnavailableError(
-        f"temporary file for a large transaction: {said}; free space in {directory}, or set TMPDIR"
+        f"temporary file for a large transaction: {reason}; free space in {directory}, or set TMPDIR"
     )

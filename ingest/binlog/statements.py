@@ -77,8 +77,8 @@ def plain(statement: str, sql_mode: int = 0) -> str:
     """
     has_escapes, is_ansi = not sql_mode & NO_BACKSLASH_ESCAPES, bool(sql_mode & ANSI_QUOTES)
 
-    def replaced(found: re.Match[str]) -> str:
-        text = found[1] or " "
+    def replaced(match: re.Match[str]) -> str:
+        text = match[1] or " "
         if is_ansi and text[0] == '"':
             return "`" + text[1:].removesuffix('"').replace('""', '"').replace("`", "``") + "`"
         return text if has_escapes or text[0] not in "'\"" else text.replace("\\", "\\" * 2)
@@ -123,10 +123,10 @@ def of_schemas(text: str, database: str, followed: Iterable[Followed]) -> list[F
 
 def savepoint(text: str) -> str:
     """The name that SAVEPOINT or ROLLBACK TO ends with."""
-    found = re.search(r"(`(?:[^`]|``)*`|\S+)\Z", text)
-    if found is None:
+    match = re.search(r"(`(?:[^`]|``)*`|\S+)\Z", text)
+    if match is None:
         return ""
-    return found[1][1:-1].replace("``", "`") if found[1][0] == "`" else found[1]
+    return match[1][1:-1].replace("``", "`") if match[1][0] == "`" else match[1]
 
 
 def concerned(text: str, database: str, followed: Iterable[Followed]) -> list[Followed]:
@@ -160,7 +160,7 @@ def judge(
     from ingest import ddl  # 17 MiB, which a stream without such statements does without
     from ingest.binlog import table_effects
 
-    names = [(one.table.schema, one.table.name) for one in tables]
+    names = [(each.table.schema, each.table.name) for each in tables]
     try:
         effects = ddl.read(text, database, ddl.folding(names) if folds_names else ddl.as_written)
     except ddl.Unread as error:

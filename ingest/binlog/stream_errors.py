@@ -106,24 +106,24 @@ def not_an_event(packet: bytes, place: str) -> NoReturn:
 def _dump_error(packet: bytes, place: str) -> SourceError | SourceUnavailableError:
     """The error for an error packet sent in place of events: history gone, refused, or try again."""
     number = struct.unpack_from("<H", packet, 1)[0] if len(packet) >= 3 else 0
-    said = packet[9 if packet[3:4] == b"#" else 3 :].decode("utf-8", "replace")
+    message = packet[9 if packet[3:4] == b"#" else 3 :].decode("utf-8", "replace")
     if number in (_FATAL_ERROR_READING_BINLOG, _FILE_NOT_FOUND):
-        if any(text in said for text in _SAME_SERVER_ID):
+        if any(text in message for text in _SAME_SERVER_ID):
             return SourceUnavailableError(
-                f"source: another replica reads with our server_id ({said}). Leave source.server_id unset, or give "
+                f"source: another replica reads with our server_id ({message}). Leave source.server_id unset, or give "
                 "each reader its own; reconnecting"
             )
         return PurgedError(
-            f"history gone: the source cannot continue from {place}: {number} {said}. The changes after it are gone "
+            f"history gone: the source cannot continue from {place}: {number} {message}. The changes after it are gone "
             "from its binlogs, these were reset, or the server cannot read them, so the views cannot be brought up to "
             "date from the stream. "
             f"To go on, {BACKFILL_ALL}"
         )
     if number in (1227, 1045, 1142):
         return SourceError(
-            f"the source refuses to send its binlog: {number} {said}. `viewtail check` lists the grants."
+            f"the source refuses to send its binlog: {number} {message}. `viewtail check` lists the grants."
         )
-    return SourceUnavailableError(f"the source broke the dump off at {place}: {number} {said}; reconnecting")
+    return SourceUnavailableError(f"the source broke the dump off at {place}: {number} {message}; reconnecting")
 
 
 def _reread(what: str, fingerprint: int) -> NoReturn:
@@ -132,9 +132,9 @@ def _reread(what: str, fingerprint: int) -> NoReturn:
     raise error
 
 
-def diverged(saved: BinlogPosition, found: str) -> NoReturn:
+def diverged(saved: BinlogPosition, present: str) -> NoReturn:
     """The transaction at the saved position is another one, or begins or ends elsewhere."""
     raise HistoryGoneError(
         f"the source's history is not the one that was read: {saved.gtid} was at {saved.file}:{saved.start} to "
-        f"{saved.end}, now {found}. The binlogs were reset or restored. To go on, {BACKFILL_ALL}"
+        f"{saved.end}, now {present}. The binlogs were reset or restored. To go on, {BACKFILL_ALL}"
     )

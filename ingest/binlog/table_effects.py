@@ -42,15 +42,15 @@ def meant(followed: Followed, effects: list[ddl.Effect], is_strict: bool, case_t
         case_tells: names that differ in case are those of different tables; False: they are, or may be, the same.
     """
     near = _Near(ddl.Name(followed.table.schema, followed.table.name), case_tells)
-    found = [one for effect in effects if (one := _of_effect(followed, near, effect, is_strict)) is not None]
-    return next((one for one in found if one[0] is None), found[0] if found else None)
+    meanings = [meaning for effect in effects if (meaning := _of_effect(followed, near, effect, is_strict)) is not None]
+    return next((meaning for meaning in meanings if meaning[0] is None), meanings[0] if meanings else None)
 
 
 def extends(followed: Followed, effects: list[ddl.Effect]) -> bool:
     """Whether a table got a column that it had not yet when it was described."""
-    own, known = ddl.Name(followed.table.schema, followed.table.name), {one.name for one in followed.table.columns}
+    own, known = ddl.Name(followed.table.schema, followed.table.name), {item.name for item in followed.table.columns}
     altered = [effect for effect in effects if isinstance(effect, ddl.Altered) and effect.table == own]
-    added = [one.name for effect in altered for one in effect.changes if isinstance(one, ddl.ColumnAdded)]
+    added = [item.name for effect in altered for item in effect.changes if isinstance(item, ddl.ColumnAdded)]
     return not known.issuperset(added)
 
 
@@ -72,8 +72,8 @@ class _Near:
         return None
 
     def about_any(self, names: Iterable[ddl.Name], kind: TableChangeKind | None, why: str) -> Meant | None:
-        found = (self.about(name, kind, why) for name in names)
-        return next((one for one in found if one is not None), None)
+        meanings = (self.about(name, kind, why) for name in names)
+        return next((meaning for meaning in meanings if meaning is not None), None)
 
     def is_in(self, schema: str) -> bool:
         """Whether its schema is that, or may be."""
@@ -124,11 +124,11 @@ def _renamed(near: _Near, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -> Meant
 def _altered(followed: Followed, near: _Near, altered: ddl.Altered, is_strict: bool) -> Meant | None:
     exchanged = [change.other for change in altered.changes if isinstance(change, ddl.PartitionExchanged)]
     why = "the table's rows were exchanged for a partition's"
-    if (found := near.about_any(exchanged, TableChangeKind.REPLACED, why)) is not None:
-        return found
-    found = _lost(followed, altered, is_strict) or _moved(altered) or _widened(followed, altered)
-    found = found or _redefined(followed, altered)
-    return None if found is None else near.about(altered.table, *found)
+    if (meaning := near.about_any(exchanged, TableChangeKind.REPLACED, why)) is not None:
+        return meaning
+    meaning = _lost(followed, altered, is_strict) or _moved(altered) or _widened(followed, altered)
+    meaning = meaning or _redefined(followed, altered)
+    return None if meaning is None else near.about(altered.table, *meaning)
 
 
 def _lost(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Meant | None:
@@ -158,7 +158,7 @@ def _widened(followed: Followed, altered: ddl.Altered) -> Meant | None:
     used = {name.lower() for name in followed.columns}
     for change in altered.changes:
         if isinstance(change, ddl.ColumnDefined) and change.old.lower() in used:
-            column = next(one for one in followed.table.columns if one.name.lower() == change.old.lower())
+            column = next(item for item in followed.table.columns if item.name.lower() == change.old.lower())
             if _is_other(ddl.column_type(column.declared), change.type):
                 return TableChangeKind.WIDENED, f"column {column.name}, {column.declared} before, was made wider", None
     return None
@@ -216,15 +216,15 @@ class _Losses:
 
     def _made_from(self, name: str) -> set[str]:
         """The generated columns whose values follow from a column's; one of which it is not known counts."""
-        found, last = {name.lower()}, 0
-        while last < len(found):  # one may be made from another
-            last = len(found)
-            found |= {
+        names, last = {name.lower()}, 0
+        while last < len(names):  # one may be made from another
+            last = len(names)
+            names |= {
                 column.name.lower()
                 for column in self._followed.table.columns
-                if column.is_generated and (column.made_from is None or found & {*map(str.lower, column.made_from)})
+                if column.is_generated and (column.made_from is None or names & {*map(str.lower, column.made_from)})
             }
-        return found
+        return names
 
     def _of_columns(self, why: str, *names: str) -> _Loss | None:
         """The loss of those that are followed."""
@@ -256,7 +256,7 @@ class _Losses:
 
     def _keeps_values(self, defined: ddl.ColumnDefined) -> bool:
         columns = self._followed.table.columns
-        column = next((one for one in columns if one.name.lower() == defined.old.lower()), None)
+        column = next((item for item in columns if item.name.lower() == defined.old.lower()), None)
         if defined.is_computed or column is None:
             return False  # computed: another expression gives other values, whatever the type
         if column.is_nullable and not defined.may_be_null and not self._is_strict:
@@ -290,7 +290,7 @@ def only_widens(column: Column, new: ddl.ColumnType) -> bool:
 
 def _arguments_hold(column: Column, old: ddl.ColumnType, new: ddl.ColumnType) -> bool:
     """Say whether the new one of two types of one word holds what the old one did."""
-    numbers = [int(one) for one in new.arguments if one.isdecimal()]
+    numbers = [int(argument) for argument in new.arguments if argument.isdecimal()]
     if new.word in _ONE_LENGTH and numbers:
         return numbers[0] >= column.length
     if new.word in ("ENUM", "SET"):

@@ -104,7 +104,7 @@ def _has_other_labels(seen: MapColumn, described: Column) -> bool:
     """Labels at the end of one alone were added, or are yet to be: what was described may be newer than the rows."""
     # information_schema shows a label's characters above U+FFFF as question marks [M, MySQL 9.7].
     shown = [_ABOVE_BMP.sub("?", label) for label in labels_of(seen)]
-    return any(one != other for one, other in zip(shown, described.labels, strict=False))
+    return any(now != other for now, other in zip(shown, described.labels, strict=False))
 
 
 def labels_of(column: MapColumn) -> tuple[str, ...]:

@@ -138,9 +138,9 @@ def _types(reader: _Reader, raw_types: bytes, raw: _Reader) -> tuple[list[int], 
                 f"{reader.table}: column {position} has the type {type_} ({types.NAMES.get(type_, 'unknown')}), whose "
                 "layout viewtail does not know; drop that column or stop following the table"
             )
-        true_type, found = _metadata(reader, raw, type_, position)
+        true_type, true_metadata = _metadata(reader, raw, type_, position)
         type_bytes.append(true_type)
-        metadata.append(found)
+        metadata.append(true_metadata)
     if not raw.is_done():
         raise reader.garbled("it has more column metadata than columns")
     return type_bytes, metadata
@@ -160,10 +160,10 @@ def _metadata(reader: _Reader, raw: _Reader, type_: int, position: int) -> tuple
         if not 0 < bits <= 64:
             raise reader.garbled(f"column {position} is BIT({bits})")
         return type_, bits
-    found = int.from_bytes(raw.take(types.METADATA_SIZE[type_]), "little")
-    if found > types.MOST_METADATA.get(type_, 1 << 16):
-        raise reader.garbled(f"column {position} has metadata {found}")
-    return type_, found
+    number = int.from_bytes(raw.take(types.METADATA_SIZE[type_]), "little")
+    if number > types.MOST_METADATA.get(type_, 1 << 16):
+        raise reader.garbled(f"column {position} has metadata {number}")
+    return type_, number
 
 
 def _string_type(type_: int, first: int, second: int) -> tuple[int, int]:
@@ -222,8 +222,8 @@ class _Optional:
             column = columns[value.length()]
             self.collations[column] = value.length()
 
-    def _read_numbers(self, found: dict[int, int], type_bytes: Iterable[int], value: _Reader) -> None:
-        found |= {index: value.length() for index in self._of(type_bytes)}
+    def _read_numbers(self, numbers: dict[int, int], type_bytes: Iterable[int], value: _Reader) -> None:
+        numbers |= {index: value.length() for index in self._of(type_bytes)}
 
     def _read_labels(self, type_: int, value: _Reader) -> None:
         for index in self._of((type_,)):
@@ -272,9 +272,9 @@ class _Reader:
         end = self._at + count
         if end > len(self._body):
             raise self.garbled("it is cut short")
-        found = self._body[self._at : end]
+        taken = self._body[self._at : end]
         self._at = end
-        return found
+        return taken
 
     def rest(self) -> bytes:
         return self.take(len(self._body) - self._at)
@@ -285,10 +285,10 @@ class _Reader:
     def length(self) -> int:
         """A length-encoded integer."""
         try:
-            found, self._at = packed_integers.integer(self._body, self._at)
+            length, self._at = packed_integers.integer(self._body, self._at)
         except IndexError:
             raise self.garbled("it holds a length that cannot be") from None
-        return found
+        return length
 
     def text(self) -> bytes:
         """Bytes after their length."""

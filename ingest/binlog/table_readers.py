@@ -88,7 +88,7 @@ class TableReaders:
     def __init__(self, place: Place, transaction: OpenTransaction, wanted: Wanted, *, folds_names: bool | None) -> None:
         self._place, self._transaction = place, transaction
         self.folds_names = folds_names
-        self.followed = {self._key(*names): one for names, one in wanted.followed.items()}
+        self.followed = {self._key(*names): followed for names, followed in wanted.followed.items()}
         self.watermark = wanted.watermark
         self._own_schemas = frozenset(map(self._folded, wanted.own_schemas))
         self._fits_from = wanted.fits_from
@@ -104,11 +104,11 @@ class TableReaders:
     def reader(self, body: bytes, version: int) -> TableReader | OwnTable | None:
         """The reader for a table map that is not in `by_body`; None for a table nobody follows."""
         schema, _ = key = self._key(*names(body))
-        found: TableReader | OwnTable | None = None
+        reader: TableReader | OwnTable | None = None
         if key == self._key(self.watermark.table.schema, self.watermark.table.name):
             self.has_watermarks = True
             try:
-                found = self.compile(body, self.watermark)
+                reader = self.compile(body, self.watermark)
             except TableUnreadableError as error:
                 self.skip_watermark(str(error))
                 return None  # not remembered: the log gets a line for each one that is skipped
@@ -116,17 +116,17 @@ class TableReaders:
             if self._is_before_it_fits(followed, version):
                 return None  # not remembered: later ones are followed
             try:
-                found = self.compile(body, followed)
+                reader = self.compile(body, followed)
             except TableUnreadableError as error:
                 last = self.last_statements.get(followed)
                 why = f"{error}. The last statement about the table: {last}" if last else str(error)
                 self.halt(followed, version, why, error.columns)
         elif schema in self._own_schemas:
-            found = OWN_TABLE
+            reader = OWN_TABLE
         if len(self.by_body) >= _MOST_READERS:
             self.by_body.clear()
-        self.by_body[body] = found
-        return found
+        self.by_body[body] = reader
+        return reader
 
     def _folded(self, name: str) -> str:
         return name.lower() if self.folds_names else name
@@ -137,9 +137,9 @@ class TableReaders:
     def add(self, body: Buffer, version: int) -> TableReader | OwnTable | None:
         """A table map of the open transaction; returns its reader."""
         body, (low, high) = bytes(body), _TABLE_ID(body)
-        found = self.by_body[body] if body in self.by_body else self.reader(body, version)
-        self.by_id[low | high << 32] = found
-        return found
+        reader = self.by_body[body] if body in self.by_body else self.reader(body, version)
+        self.by_id[low | high << 32] = reader
+        return reader
 
     def of_event(self, event: Event) -> TableReader | OwnTable | None:
         """The reader for a row event. Raises SourceError when its table map is missing."""

@@ -64,12 +64,12 @@ class Openings:
         if not _LEAST_GTID <= gtid_bytes < len(self.by_size):
             return
         shape = bytes(buffer[gtid_at + 9 : gtid_at + 18] + buffer[begin_at + 9 : begin_at + 18])
-        found = self._known.get(shape)
-        if found is None:
+        opening = self._known.get(shape)
+        if opening is None:
             if len(self._known) >= _SHAPES:
                 self._known.clear()
-            found = self._known[shape] = _opening(buffer, gtid_at, begin_at)
-        self.by_size[gtid_bytes] = found
+            opening = self._known[shape] = _opening(buffer, gtid_at, begin_at)
+        self.by_size[gtid_bytes] = opening
 
 
 def _opening(buffer: Buffer, gtid_at: int, begin_at: int) -> Opening:

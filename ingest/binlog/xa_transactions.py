@@ -102,10 +102,10 @@ class XaTransactions:
         self._walk.commit(log_pos)
 
     def _take(self, statement: str) -> Prepared | None:
-        found = _XA_NAME.match(statement)
-        if found is None:
+        match = _XA_NAME.match(statement)
+        if match is None:
             return None
-        name = int(found[3]), bytes.fromhex(found[1]), bytes.fromhex(found[2])
+        name = int(match[3]), bytes.fromhex(match[1]), bytes.fromhex(match[2])
         return self._prepared.pop(name, None)
 
     def check_size(self) -> None:

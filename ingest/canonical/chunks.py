@@ -137,9 +137,9 @@ class CanonicalRows:
         if not self._table.parts:
             return self._key_after(self._readable, key, rows, version)
         for table, of_table in self._parts_after(key):
-            found = self._key_after(TableRows(table), of_table, rows, version)
-            if found is not None:
-                return (table.name, *found)
+            key_in_table = self._key_after(TableRows(table), of_table, rows, version)
+            if key_in_table is not None:
+                return (table.name, *key_in_table)
             rows -= self._count_after(table, of_table, version)
             if rows <= 0:  # some were added meanwhile
                 rows = 1
@@ -211,8 +211,8 @@ class CanonicalRows:
     def _check_parts(self, connection: Connection) -> None:
         """A table that has rows in this snapshot was there before it; only one that is known is read."""
         parts = self._table.parts
-        if parts and (found := tuple(parts_of(connection, self._table.schema, self._table.name))) != parts:
-            differing = ", ".join(sorted({*parts} ^ {*found}))
+        if parts and (present := tuple(parts_of(connection, self._table.schema, self._table.name))) != parts:
+            differing = ", ".join(sorted({*parts} ^ {*present}))
             raise TablesChangedError(
                 f"other tables match {self._table.full_name} than when this began: {differing} came or went. A "
                 "pipeline goes on with those that there are now; a command is to be repeated"

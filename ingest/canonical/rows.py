@@ -174,9 +174,9 @@ def source_error(error: pymysql.err.MySQLError, connection: pymysql.Connection[A
     is_final = _is_refusal(error) and number_of(error) not in TEMPORARY_NUMBERS
     if not is_final or not isinstance(mapped, SourceUnavailableError):
         return mapped
-    said = str(error.args[1]) if len(error.args) > 1 else type(error).__name__
+    message = str(error.args[1]) if len(error.args) > 1 else type(error).__name__
     return SourceError(
-        f"{address} refused to read canonical rows: {number_of(error)} {said}. If the table was changed meanwhile, "
+        f"{address} refused to read canonical rows: {number_of(error)} {message}. If the table was changed meanwhile, "
         "restart viewtail so that it reads the table's definition again"
     )
 
@@ -324,7 +324,7 @@ def select_list(columns: Sequence[Column]) -> str:
 
 def select_of(table: Table, expressions: str, where: str) -> str:
     """The SELECT of a table's rows, or of all tables that a pattern stands for; `where` is as `where_all` gives it."""
-    names = (quote(one.schema, one.name) for one in table.each)
+    names = (quote(part.schema, part.name) for part in table.each)
     return " UNION ALL ".join(f"SELECT {expressions} FROM {name}{where}" for name in names)
 
 

@@ -181,7 +181,7 @@ def _of(by_table: _ByTable, schema: str, name: str, asked: _Names) -> list[Any]:
         return by_table[schema, name]
     others = {key: rows for key, rows in by_table.items() if key not in asked}
     lower = (schema.lower(), name.lower())
-    return next((rows for (one, other), rows in others.items() if (one.lower(), other.lower()) == lower), [])
+    return next((rows for key, rows in others.items() if (key[0].lower(), key[1].lower()) == lower), [])
 
 
 def _row_end(columns: Sequence[Any], table: str) -> str:

@@ -69,7 +69,7 @@ class Batching:
             is_amid = self._reading.awaits_tombstone
         refused = _refused(changes) if Unreadable.made else []
         if refused:
-            changes = [one for one in changes if one.__class__ is RowChanges]
+            changes = [change for change in changes if change.__class__ is RowChanges]
         return Batch(
             changes=changes,
             end=self.position(messages[-1].offset() + (not is_amid)),
@@ -116,9 +116,9 @@ class _Reading:
         # What another program may have lost of a value, only a look at each message tells.
         if None not in values and not self._is_foreign:
             try:
-                found = self._runs.read_all(values)  # type: ignore[arg-type]
-                self._awaited = messages[-1].key() if found[-1][1] == DELETE else None
-                return found, max(version, max((one[2] for one in found), default=0))
+                changes_read = self._runs.read_all(values)  # type: ignore[arg-type]
+                self._awaited = messages[-1].key() if changes_read[-1][1] == DELETE else None
+                return changes_read, max(version, max((change[2] for change in changes_read), default=0))
             except MalformedEnvelopeError:
                 pass
         changes, version = self._carefully(messages, version)
@@ -137,21 +137,21 @@ class _Reading:
 
     def _carefully(self, messages: Sequence[Message], version: int) -> tuple[list[Change], int]:
         """Read each message alone; one that cannot be read, and says no version, has that of what came before it."""
-        found: list[Change] = []
+        changes: list[Change] = []
         for message in messages:
             key, value = message.key(), message.value()
             if value is not None:
                 change = self._change(message, value, version)
                 version = max(version, change.version)
-                found.append(change)
+                changes.append(change)
                 self._awaited = key if change.kind == DELETE else None
                 continue
             if key != self._awaited or key is None:
                 change = self._deleted(message, version)
                 version = version if self._is_foreign else max(version, change.version)
-                found.append(change)
+                changes.append(change)
             self._awaited = None
-        return found, version
+        return changes, version
 
     def _told_apart(self, change: Change, key: bytes | None) -> Change:
         """One event may update a row twice: the later change gets the next version, as far as the event is long."""
@@ -169,19 +169,19 @@ class _Reading:
         all events behind its own.
         """
         row = self._row(message.key(), None)
-        found = version + 1 if self._is_foreign else version_in(message.headers())
-        if row is None or found is None:
+        own_version = version + 1 if self._is_foreign else version_in(message.headers())
+        if row is None or own_version is None:
             what = "the key" if row is None else f"the header {VERSION_HEADER}"
             return self._malformed(message, version, f"a delete, of which {what} cannot be read")
-        return RowChanges(self._followed, DELETE, found, [row])
+        return RowChanges(self._followed, DELETE, own_version, [row])
 
     def _malformed(self, message: Message, version: int, why: str) -> Refused:
         """Refuse a message: its key parks, under its name where that can be read."""
         bad = Unreadable("(all)", why)
         row = self._row(message.key(), bad) or tuple([bad] * len(self._followed.columns))
-        found = version_in(message.headers())
-        said = version if found is None else found
-        return Refused(self._followed, INSERT, said, [row], f"{self._place}/{message.offset()}: {why}")
+        own_version = version_in(message.headers())
+        version = version if own_version is None else own_version
+        return Refused(self._followed, INSERT, version, [row], f"{self._place}/{message.offset()}: {why}")
 
     def _row(self, key: bytes | None, others: Unreadable | None) -> Row | None:
         """A row of which only the key is known; None where not even that."""
@@ -195,8 +195,8 @@ class _Reading:
 def committed_us(message: Message) -> int:
     """Return when the change was committed, as its source says; else when the message was written."""
     value = message.value() or b""
-    if found := _TIME.search(value, max(0, value.rfind(b'"source":{'))):
-        return int(found[1])
+    if match := _TIME.search(value, max(0, value.rfind(b'"source":{'))):
+        return int(match[1])
     return max(0, message.timestamp()[1]) * 1000
 
 

@@ -114,14 +114,14 @@ class ProgressFeed:
             return bool(self._readers)
 
     def _run(self) -> None:
-        said = ""  # if only other programs write topics, there never is a topic of positions
+        last_error = ""  # if only other programs write topics, there never is a topic of positions
         while self._is_followed():
             try:
                 with closing(Consumer({**self._client, **CONSUMER})) as consumer:
                     self._read(consumer)
             except (KafkaException, ViewtailError) as error:
-                (_log.debug if str(error) == said else _log.info)("no progress of topics", error=str(error))
-                said = str(error)
+                (_log.debug if str(error) == last_error else _log.info)("no progress of topics", error=str(error))
+                last_error = str(error)
                 self._pause(_TRY_AGAIN_S)
 
     def _pause(self, seconds: float) -> None:

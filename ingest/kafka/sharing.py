@@ -31,8 +31,8 @@ def process_in(client_id: str) -> str | None:
 
 def deployment_in(client_id: str) -> str:
     """The beginning of the id of its deployment; '' for another program."""
-    found = _DEPLOYMENT.search(client_id.partition(_IS)[0]) if _IS in client_id else None
-    return found[1] if found is not None else ""
+    match = _DEPLOYMENT.search(client_id.partition(_IS)[0]) if _IS in client_id else None
+    return match[1] if match is not None else ""
 
 
 def is_of_another(deployment: str, member: GroupMember) -> bool:

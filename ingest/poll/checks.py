@@ -77,12 +77,14 @@ def _ids(connection: Connection, schema: str, table: str, orders: Collection[str
     if column is None:
         mend = "poll tables with an AUTO_INCREMENT column: Entity(..., order='COLUMN'); or tail the binlog"
         return fail(_WHERE, what, "no AUTO_INCREMENT column", why, mend)
-    said = sorted(orders)
-    seen = f"AUTO_INCREMENT {column}" + (f", and views.py says order={', '.join(map(repr, said))}" if said else "")
-    if not said:
+    declared = sorted(orders)
+    seen = f"AUTO_INCREMENT {column}" + (
+        f", and views.py says order={', '.join(map(repr, declared))}" if declared else ""
+    )
+    if not declared:
         seen += ", and no entity says order="
     mend = f"Entity({full_name(schema, table)!r}, ..., order={column!r})"
-    return expect(said == [column], _WHERE, what, seen, why, mend)
+    return expect(declared == [column], _WHERE, what, seen, why, mend)
 
 
 def _is_primary(connection: Connection) -> Finding:

@@ -114,7 +114,7 @@ class PollHistory:
         return PollPosition(0, 0, {table.name: (table.passed or 0, ()) for table in tables})
 
     def from_first_rows(self, followed: Iterable[Followed]) -> PollPosition:
-        return PollPosition(0, 0, {table.full_name: (0, ()) for one in followed for table in one.table.each})
+        return PollPosition(0, 0, {table.full_name: (0, ()) for polled in followed for table in polled.table.each})
 
     def _writers(self, connection: Connection) -> Writers:
         return writers_on(connection, self.access.address(), self.access.section.poll_wait_s)
@@ -139,7 +139,7 @@ def _checked(connection: Connection, followed: Iterable[Followed]) -> list[Polle
     """Each table, which is there as it was described."""
     from ingest.poll.polled_table import polled
 
-    tables = [table for one in followed for table in polled(one, _order_of(one), BEFORE_ALL)]
+    tables = [table for each in followed for table in polled(each, _order_of(each), BEFORE_ALL)]
     for table in tables:
         table.check(connection)
     return tables

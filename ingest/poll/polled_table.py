@@ -107,9 +107,9 @@ class PolledTable:
         for ranges in slices:
             limit = MOST_ROWS - len(rows)
             statement = f"{self._select} WHERE {' OR '.join(ranges)} ORDER BY {order} LIMIT {limit}"
-            found = self._fetched(connection, statement)
-            rows += found
-            if len(found) == limit or not connection.open:
+            more = self._fetched(connection, statement)
+            rows += more
+            if len(more) == limit or not connection.open:
                 break
         if len(slices) > 1 and connection.open:
             _execute(connection, "COMMIT")
@@ -175,12 +175,12 @@ class PolledTable:
         TablesChangedError where the columns are not as they were described.
         """
         table = self.table
-        found = auto_increment(connection, table.schema, table.name)
-        if found != self.order.name:
-            which = f"its AUTO_INCREMENT column is {found}" if found else "it has no AUTO_INCREMENT column"
+        numbered = auto_increment(connection, table.schema, table.name)
+        if numbered != self.order.name:
+            which = f"its AUTO_INCREMENT column is {numbered}" if numbered else "it has no AUTO_INCREMENT column"
             raise DeclarationError(
                 f"{table.full_name} is to be polled by {self.order.name}, and {which}: ids that are given otherwise "
-                f"may be lower than some that were read. Write order={found or 'COLUMN'!r}, or tail the binlog"
+                f"may be lower than some that were read. Write order={numbered or 'COLUMN'!r}, or tail the binlog"
             )
         self._fetched(connection, f"{self._select} LIMIT 0")  # before they are described: that is the form of these
         now = describe(connection, table.schema, table.name)
@@ -190,8 +190,8 @@ class PolledTable:
     def _newest(self, connection: Connection) -> int:
         """The largest id that is there."""
         table = self.table
-        found = asked(connection, f"SELECT MAX({quote(self.order.name)}) FROM {quote(table.schema, table.name)}")
-        return int(found or 0)
+        newest = asked(connection, f"SELECT MAX({quote(self.order.name)}) FROM {quote(table.schema, table.name)}")
+        return int(newest or 0)
 
 
 def _unread(ids: Ids, order: str) -> list[list[str]]:
@@ -225,14 +225,14 @@ def asked(connection: Connection, statement: str, *values: object) -> Any:
 
 def auto_increment(connection: Connection, schema: str, table: str) -> str | None:
     """The column whose ids the server gives out."""
-    found = asked(
+    column = asked(
         connection,
         "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
         "AND EXTRA LIKE '%auto_increment%'",
         schema,
         table,
     )
-    return None if found is None else str(found)
+    return None if column is None else str(column)
 
 
 def _execute(connection: Connection, *statements: str) -> None:

@@ -177,14 +177,14 @@ class PollSource:
                 for table in reading.tables:
                     table.look(source, writers)
                 new_marks = marks.new(began, reading.marks)
-                found = reading.read(source)
+                new_rows = reading.read(source)
                 is_cut = not source.open  # at its bytes; the next session goes on
                 if reading.is_begun and not reading.is_behind:
                     reading.pass_marks(new_marks)
                 self.progress.trouble = None
                 self.progress.received_at = time.monotonic()
                 self.progress.is_at_end = not reading.is_behind
-                if (batch := reading.batch(found)) is not None:
+                if (batch := reading.batch(new_rows)) is not None:
                     yield batch
                 if is_cut:
                     return
@@ -225,8 +225,8 @@ class _Reading:
     def look_at_patterns(self, connection: Connection) -> None:
         """Look which tables match now. Raises TablesChangedError where they are to be described again."""
         followed = {id(table.followed): table.followed for table in self.tables if table.followed.table.parts}
-        for one in followed.values():
-            whole = one.table
+        for pattern in followed.values():
+            whole = pattern.table
             check_sees_all(connection, whole.schema, whole.full_name)
             names = {full_name(whole.schema, part) for part in parts_of(connection, whole.schema, whole.name)}
             known = {table.full_name for table in whole.each}
@@ -235,7 +235,7 @@ class _Reading:
                     f"{', '.join(gone)}, of the tables {whole.full_name}, is gone: dropped or renamed. Views still "
                     "show what it had. Bring it back, or have them show the tables that are left: viewtail replay"
                 )
-                self._leave(one, gone, reason)
+                self._leave(pattern, gone, reason)
             elif changed := sorted(names ^ known):
                 raise TablesChangedError(
                     f"{', '.join(changed)} came to the tables {whole.full_name}, or went: the pipeline goes on with "
@@ -250,7 +250,7 @@ class _Reading:
 
     def read(self, connection: Connection) -> list[tuple[Followed, list[Row]]]:
         """Read what is new in the tables, up to MOST_BYTES; those behind that come first in the next look."""
-        found, byte_count = [], 0
+        new_rows, byte_count = [], 0
         self.is_behind = False
         began_us = time.time_ns() // 1_000
         self._oldest_us = self._whole_us or began_us
@@ -265,11 +265,11 @@ class _Reading:
             self.is_behind = self.is_behind or not is_whole
             self._is_settled = self._is_settled and table.passed == before
             if rows:
-                found.append((table.followed, rows))
+                new_rows.append((table.followed, rows))
                 byte_count += _bytes_of(rows)
         if not self.is_behind:
             self._whole_us = began_us
-        return found
+        return new_rows
 
     def pass_marks(self, marks: Mapping[str, str]) -> None:
         """Pass these watermarks: all that was committed before they were seen has been read."""
@@ -286,31 +286,31 @@ class _Reading:
         """Return how far each table is that has begun."""
         return {table.name: table.ids for table in self.tables if table.ids is not None}
 
-    def batch(self, found: Sequence[tuple[Followed, list[Row]]]) -> Batch | None:
+    def batch(self, new_rows: Sequence[tuple[Followed, list[Row]]]) -> Batch | None:
         """Make a batch of what was read since the last one; None where nothing happened."""
-        if self._is_settled and not any((found, self.passed, self._halts)):
+        if self._is_settled and not any((new_rows, self.passed, self._halts)):
             return None
         self.position = self.position.without(self._left).behind(self._ids())
         self._left = []
         version = self.position.version
-        changes = [RowChanges(followed, INSERT, version, rows) for followed, rows in found if rows]
+        changes = [RowChanges(followed, INSERT, version, rows) for followed, rows in new_rows if rows]
         refused: list[Refused] = []
         if Unreadable.made:
             changes, refused = _parted(changes)
         halts = [Halt(followed, version, reason) for followed, reason in self._halts]
         marks, self.passed, self._halts, self._is_settled = self.passed, [], [], True
-        count = sum(len(rows) for _, rows in found)
+        count = sum(len(rows) for _, rows in new_rows)
         return Batch(
             changes=changes,
             end=self.position,
             row_count=count,
-            byte_count=sum(map(_bytes_of, (rows for _, rows in found))),
+            byte_count=sum(map(_bytes_of, (rows for _, rows in new_rows))),
             # When rows were committed their table does not say; not before it was read to its end.
             oldest_commit_us=self._oldest_us,
             refused=refused,
             halts=halts,
             watermarks=[Watermark(token, version) for token in marks],
-            is_quiet=not any((found, halts)),
+            is_quiet=not any((new_rows, halts)),
         )
 
 

@@ -98,10 +98,10 @@ class MySQLWriters:
                     f"may bring ids that were passed. Raise performance_schema_max_{setting} in my.cnf (or leave it "
                     "out: the server then sizes it by itself), restart the server, and start viewtail again"
                 )
-        told: defaultdict[Hashable, set[Hashable | None]] = defaultdict(set)
+        by_session: defaultdict[Hashable, set[Hashable | None]] = defaultdict(set)
         for session, transaction in rows:
-            told[session].add(transaction)
-        return {session: those.pop() if len(those) == 1 else None for session, those in told.items()}
+            by_session[session].add(transaction)
+        return {session: those.pop() if len(those) == 1 else None for session, those in by_session.items()}
 
 
 @dataclass(slots=True)
@@ -150,10 +150,10 @@ def why_unreadable(connection: Connection, facts: ServerFacts) -> str | None:
     except pymysql.err.MySQLError as error:
         if number_of(error) in TEMPORARY_NUMBERS or not connection.open:
             raise source_error(error, connection) from None
-        said = " ".join(str(part) for part in error.args)
+        message = " ".join(str(part) for part in error.args)
         if is_mariadb:
-            return f"{said}. INSTALL SONAME 'metadata_lock_info'"
-        return f"{said}. Grant SELECT on performance_schema.*"
+            return f"{message}. INSTALL SONAME 'metadata_lock_info'"
+        return f"{message}. Grant SELECT on performance_schema.*"
     return None
 
 

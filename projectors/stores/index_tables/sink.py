@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import pymysql
 from pymysql.constants import SERVER_STATUS
 
-from offsets.mysql import OffsetRow
+from offsets.mysql import MySQLOffsets
 from projectors.stores import GuardedSink, Held, Item, Meanwhile, OnMissing, PlaceRefusedError, ignored, nothing, parked
 from projectors.stores.index_tables import places
 from projectors.stores.index_tables.offsets import SharedOffsets
@@ -86,7 +86,7 @@ class MySQLSink(GuardedSink):
         self._connection: Connection | None = None
         self._upserts: dict[str, Upsert] = {}
         self._unchanged: dict[str, Unchanged] = {}  # of views whose row is all that they have of an entity
-        self._offset: OffsetRow | None = None
+        self._offset: MySQLOffsets | None = None
         self.committed_upto: Position | None = None  # the last write was committed by itself, the offset left behind
         self._moved: tuple[Position, int] | None = None  # in the open transaction, and rows that its UPDATE found
         self._single_rows = SingleRows(connection_factory)
@@ -94,7 +94,7 @@ class MySQLSink(GuardedSink):
 
     def offsets(self, pipeline: str, read_position: ReadPosition) -> SharedOffsets:
         """The offset store of this sink's pipeline; the offset's statement is sent behind each batch's rows."""
-        self._offset = OffsetRow(self._database, pipeline, read_position)
+        self._offset = MySQLOffsets(lambda: self.connection, self._database, pipeline, read_position=read_position)
         return SharedOffsets(self._offset, self)
 
     def take_moved(self, position: Position) -> int | None:
@@ -285,7 +285,7 @@ class MySQLSink(GuardedSink):
         A server that lost transactions (it came back from a crash with relaxed flushing, or a replica was promoted
         in its place) shows it by an offset that is behind the one that this process has.
         """
-        return offset if self._offset is None else self._offset.saved(lambda: self.connection)
+        return offset if self._offset is None else self._offset.saved()
 
     def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """A page of (key, version) below `version` for each ROWS_A_PAGE rows of the table, in key order.
