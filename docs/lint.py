@@ -1,4 +1,5 @@
-"""Checks the pages for readers: their size, links, examples in Python, and phrases that need a second reading.
+"""Checks the pages for readers: their size, links, examples in Python, the files and commands that they name, and
+phrases that need a second reading.
 
 python docs/lint.py    # exit 1, with a line for each finding, when a page needs work
 
@@ -11,8 +12,14 @@ import ast
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import typer
+
+from viewtail.main import app
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 MAX_BYTES = 30_000
@@ -33,6 +40,10 @@ RIDDLES = {
 
 _CODE = re.compile(r"^ {4,}[^\n]*$|^```.*?^```$", re.MULTILINE | re.DOTALL)
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"`([\w*][\w*./-]*\.(?:py|md|sql|json|toml|yml)|\w[\w./-]*/)`")
+_USERS = {"views.py", "entities.py", "viewtail.toml"}  # files of those who use viewtail
+_COMMAND = re.compile(r"^ *(?:\$ )?viewtail ([^\n]+)", re.MULTILINE)
+_INLINE_COMMAND = re.compile(r"`viewtail ([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -48,7 +59,10 @@ def findings(page: Path) -> Iterator[str]:
     yield from too_large(page.name, text)
     yield from broken_links(page, text)
     yield from broken_examples(text)
+    yield from wrong_commands(text)
     yield from riddles(text)
+    if page.name == "README.md" and page.parent != CHECKOUT:
+        yield from missing_files(page.parent, text)
 
 
 def too_large(name: str, text: str) -> Iterator[str]:
@@ -84,6 +98,45 @@ def broken_examples(text: str) -> Iterator[str]:
             ast.parse(textwrap.dedent(example))
         except SyntaxError as error:
             yield f"has an example that is no Python, at its line {error.lineno}: {error.msg}"
+
+
+def missing_files(package: Path, text: str) -> Iterator[str]:
+    """Files that the README of a package names, and that are neither in it nor in the checkout."""
+    for name in dict.fromkeys(_FILE.findall(text)):
+        is_there = any(CHECKOUT.glob(name)) or any(package.rglob(name.rstrip("/")))
+        if not is_there and name not in _USERS:
+            yield f"names `{name}`, which is not there"
+
+
+def wrong_commands(text: str) -> Iterator[str]:
+    """Commands of viewtail in code, or options of them, that do not exist. Values are not looked at."""
+    blocks = "\n".join(_CODE.findall(text))
+    for line in (*_COMMAND.findall(blocks), *_INLINE_COMMAND.findall(_CODE.sub("", text))):
+        # Behind two spaces a list says what the command does, and behind "…" anything may come.
+        words = [word.strip("[](),") for word in re.split(r"  | #|…", line)[0].replace("|", " ").split()]
+        if problem := _wrong_word(words):
+            yield f"has `viewtail {' '.join(words)}`: {problem}"
+
+
+def _wrong_word(words: Sequence[str]) -> str | None:
+    command, path = _commands(), "viewtail"
+    for word in words:
+        options = {"--help", *(option for parameter in command.params for option in parameter.opts)}
+        options |= {option for parameter in command.params for option in parameter.secondary_opts}
+        members = getattr(command, "commands", {})
+        if re.match(r"--?[a-z]", word):
+            if word.partition("=")[0] not in options:
+                return f"{path} has no option {word}"
+        elif word in members:
+            command, path = members[word], f"{path} {word}"
+        elif members and re.fullmatch(r"[a-z][a-z-]*", word):
+            return f"{path} has no command {word}"
+    return None
+
+
+@cache
+def _commands() -> Any:
+    return typer.main.get_command(app)
 
 
 def riddles(text: str) -> Iterator[str]:

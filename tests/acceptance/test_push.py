@@ -117,7 +117,7 @@ def test_redis_has_what_is_committed_before_the_thread_that_pushes_wakes_up(bank
         bank.wait_until_shown("ada", 1, 1)
         pushers: Any = worker._pushes._pushing
         (pusher,) = (one for one in pushers if one._store.name == "redis")
-        handle, wakes = pusher._handle, threading.Event()
+        handle, queue, wakes = pusher._handle, pusher._queue, threading.Event()
 
         def handle_later(taken: Any) -> None:
             if taken.handed:
@@ -128,7 +128,7 @@ def test_redis_has_what_is_committed_before_the_thread_that_pushes_wakes_up(bank
         cursor.execute(_INSERT, (5,))
         newest = {"ada": 2}
         worker._pushes.announce(newest)
-        wait_for("it is ready", lambda: pusher._ready is not None and pusher._ready.made.newest is newest)
+        wait_for("it is ready", lambda: queue._ready is not None and queue._ready.prepared.newest is newest)
         assert bank.document("ada")["balance"] == 1, "it is not committed"
         connection.commit()
         worker._pushes.hand(newest)

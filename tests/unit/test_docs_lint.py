@@ -54,6 +54,36 @@ def test_links_lead_to_a_file_and_a_heading(text: str, found: list[str], tmp_pat
     assert list(LINT.findings(page)) == found
 
 
+def test_files_that_a_readme_names_are_in_its_package_or_in_the_checkout(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/there.py").touch()
+    text = "`there.py`, `inner/there.py`, `inner/`, `docs/lint.py`, `*/there.py`, the user's `views.py`, `a.name`"
+    assert list(LINT.missing_files(tmp_path, text)) == []
+    (found,) = LINT.missing_files(tmp_path, "`there.py`, and `inner/gone.py`")
+    assert found == "names `inner/gone.py`, which is not there"
+    (found,) = LINT.missing_files(tmp_path, "`inner/`, and `other/`")
+    assert found == "names `other/`, which is not there"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("```console\n$ viewtail replay VIEW --parked\nviewtail says this\n```", "viewtail has no command says"),
+        ("    viewtail status --watch    what is kept --now\n", None),
+        ("    viewtail status --wacht    what is kept\n", "viewtail status has no option --wacht"),
+        ("    viewtail status\n    viewtail stauts\n", "viewtail has no command stauts"),
+        ("Say `viewtail dead-letters show VIEW KEY | less`.", None),
+        ("Say `viewtail dead-letters shwo VIEW KEY`.", "viewtail dead-letters has no command shwo"),
+        ("Say `viewtail rebuild redis:user --within=600`.", None),
+        ("Say `viewtail rebuild redis:user --whithin=600`.", "viewtail rebuild has no option --whithin=600"),
+        ("viewtail keeps views, --really.", None),
+    ],
+)
+def test_commands_and_options_in_code_exist(text: str, found: str | None) -> None:
+    findings = list(LINT.wrong_commands(f"# Page\n\n{text}\n"))
+    assert [finding.partition(": ")[2] for finding in findings] == ([] if found is None else [found])
+
+
 def test_an_example_that_is_no_python_is_found() -> None:
     assert list(LINT.broken_examples("```python\nviews = [1]\n```\n")) == []
     (found,) = LINT.broken_examples("```python\nx = 1\nviews = [\n```\n")

@@ -84,14 +84,24 @@ def test_every_declaration_has_its_section_and_nothing_else_has_one() -> None:
 
 @pytest.mark.parametrize("name", DECLARATIONS)
 def test_the_page_lists_the_arguments_of_the_signature_with_their_defaults(name: str) -> None:
-    table = SECTIONS[name].partition("| Argument |")[2].partition("\n\n")[0]
-    listed = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \| [^|]+ \|$", table, re.MULTILINE)
     signature: Callable[..., Any] = DECLARATIONS[name]
-    expected = [
-        (name, "required" if each.default is each.empty else f"`{each.default!r}`")
+    expected = {
+        name: "required" if each.default is each.empty else f"`{each.default!r}`"
         for name, each in inspect.signature(signature).parameters.items()
-    ]
-    assert sorted(listed) == sorted(expected)
+    }
+    listed = _arguments(SECTIONS[name])
+    if name != "Entity":
+        common = _arguments(PAGE.partition("## Common to all views")[2])
+        assert not common.keys() & listed.keys()
+        assert list(common) == ["entity", "where", "previous", "push"]
+        listed |= dict(list(common.items())[: 2 if name == "Topic" else 4])
+    assert listed == expected
+
+
+def _arguments(section: str) -> dict[str, str]:
+    """The arguments that a section's table lists, each with its default."""
+    table = section.partition("| Argument |")[2].partition("\n\n")[0]
+    return dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \| [^|]+ \|$", table, re.MULTILINE))
 
 
 @pytest.mark.parametrize("name", SECTIONS)
