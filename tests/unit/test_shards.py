@@ -177,7 +177,10 @@ def test_each_of_several_deployments_is_given_the_standard_input(
 def test_a_name_that_one_of_several_deployments_does_not_know_is_no_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("viewtail.commands.schema.deployed_to_ask", lambda *_: (_ for _ in ()).throw(MisuseError("in b")))
+    def refused(*_: object) -> None:
+        raise MisuseError("in b")
+
+    monkeypatch.setattr("viewtail.commands.schema.deployed_to_ask", refused)
     with pytest.raises(SystemExit) as ended:
         main.main(["schema", "by_b"])
     assert ended.value.code == 2
