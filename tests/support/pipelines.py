@@ -53,7 +53,7 @@ class Owner:
     def pass_everything(self) -> None:
         """Return when all that is committed now has been applied."""
         marks = self.own.pipeline.watermarks
-        assert marks.wait([marks.write()], self.own.stop, 30) is not None, self.failure
+        assert marks.waiter.wait([marks.write()], self.own.stop, 30) is not None, self.failure
 
     def to_fill(self) -> list[str]:
         return self.own.life.on(self._session).to_backfill()
