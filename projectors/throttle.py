@@ -88,17 +88,11 @@ class RateThrottle(Throttle):
 
 @dataclass(eq=False, kw_only=True)
 class SourceLoadThrottle(Throttle):
-    """Waits while the source runs many statements, or lags as a replica.
-
-    Args:
-        open_source: opens a session on the server that is read.
-        say: is told why it waits.
-        max_threads_running: the source may run so many statements at once.
-    """
+    """Waits while the source runs many statements, or lags as a replica."""
 
     stop: threading.Event
     open_source: Callable[[], Connection]
-    say: Callable[[str], None]
+    say: Callable[[str], None]  # is told why it waits
     max_threads_running: int = MAX_THREADS_RUNNING
     _session: Connection | None = None
     _looked_at: float = float("-inf")
@@ -106,12 +100,10 @@ class SourceLoadThrottle(Throttle):
     def after(self, rows: int) -> None:
         if time.monotonic() - self._looked_at < LOOK_EVERY_S:
             return
-        has_said = False
-        while not self.stop.is_set() and (why := self._why_wait()) is not None:
-            if not has_said:
-                self.say(why)
-            has_said = True
-            self.stop.wait(_WAIT_S)
+        if not self.stop.is_set() and (why := self._why_wait()) is not None:
+            self.say(why)
+            while not self.stop.wait(_WAIT_S) and self._why_wait() is not None:
+                pass
         self._looked_at = time.monotonic()
 
     def close(self) -> None:
@@ -146,14 +138,9 @@ def replica_lag_s(session: Connection) -> float:
 
 @dataclass(eq=False)
 class LiveTraffic:
-    """Tells whether changes come to a pipeline now, and whether it is late.
+    """Tells whether changes come to a pipeline now, and whether it is late."""
 
-    Args:
-        count: returns how many changes it has had.
-        lag_s: returns its lag.
-    """
-
-    count: Callable[[], int]
+    count: Callable[[], int]  # of the changes that it has had
     lag_s: Callable[[], float] = lambda: 0.0
     _seen: int = -1
     _seen_at: float = 0.0
@@ -174,17 +161,12 @@ class LiveTrafficThrottle(Throttle):
     """Rests behind each step, for work that nobody waits for; longer while the pipeline is late.
 
     Each step is a transaction, and rows of the pipeline wait behind it: so most of the time there is none.
-
-    Args:
-        rest: times as long as the step took, `most_rested_s` at the most.
-        is_live: whether changes come; without it each rest is taken.
-        is_late: whether the pipeline is late.
     """
 
     stop: threading.Event
-    rest: float
+    rest: float  # times as long as the step took
     most_rested_s: float = MOST_RESTED_S
-    is_live: Callable[[], bool] = lambda: True
+    is_live: Callable[[], bool] = lambda: True  # whether changes come: else there is no rest
     is_late: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
@@ -209,18 +191,13 @@ class CpuShareThrottle(Throttle):
     """Lets a thread work for a share of one core's time: less while changes come, not at all beside a busy pipeline.
 
     What the servers do for it counts as its own time: a live change waits behind that as well.
-
-    Args:
-        owing_s: so much of its rest it may owe, so that a little work is done at once.
-        is_live: whether changes come, and it goes on at a LIVE_PART of its share.
-        is_busy: whether the pipeline has other things to do.
     """
 
     share: float
     stop: threading.Event
-    is_busy: Callable[[], bool]
-    is_live: Callable[[], bool] = lambda: False
-    owing_s: float = 0.0
+    is_busy: Callable[[], bool]  # whether the pipeline has other things to do
+    is_live: Callable[[], bool] = lambda: False  # whether changes come, and a LIVE_PART of the share is left
+    owing_s: float = 0.0  # of its rest, at the most: a little work is done at once
     _owed_s: float = 0.0
 
     def __post_init__(self) -> None:

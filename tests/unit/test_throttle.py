@@ -18,6 +18,7 @@ from projectors.throttle import (
     LiveTraffic,
     LiveTrafficThrottle,
     RateThrottle,
+    SourceLoadThrottle,
     Throttle,
     Throttles,
 )
@@ -94,6 +95,20 @@ def test_a_limit_of_rows_a_second_holds_on_the_average(clock: Clock) -> None:
     assert waited_behind(clock, way, 0, rows=300) == 0
     assert waited_behind(clock, way, 0, rows=50) == pytest.approx(0.5)
     assert waited_behind(clock, none, 0, rows=10**9) == 0
+
+
+def test_a_busy_source_is_waited_for_and_why_is_said_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    ends_at = clock.now + 10
+    monkeypatch.setattr(SourceLoadThrottle, "_why_wait", lambda _: "it is busy" if clock.now < ends_at else None)
+    way = SourceLoadThrottle(stop=clock, open_source=lambda: None, say=said.append)  # type: ignore[arg-type, return-value]
+    assert waited_behind(clock, way, 0) == pytest.approx(10) and said == ["it is busy"]
+    ends_at = clock.now + 10
+    assert waited_behind(clock, way, 0.5) == 0, "it looks once a second"
+    assert waited_behind(clock, way, 0.5) == pytest.approx(9) and said == ["it is busy"] * 2
+    clock.set()
+    ends_at = clock.now + 10
+    assert waited_behind(clock, way, 2) == 0 and len(said) == 2, "asked to stop"
 
 
 def test_throttles_wait_one_after_the_other_and_a_step_begins_behind_all_of_them(clock: Clock) -> None:

@@ -69,13 +69,9 @@ _WHATS = {
 
 @dataclass(eq=False)
 class Rate:
-    """Tells whether more than MANY_A_SECOND changes come.
+    """Tells whether more than MANY_A_SECOND changes come."""
 
-    Args:
-        changes: returns how many there have been.
-    """
-
-    changes: Callable[[], int]
+    changes: Callable[[], int]  # returns how many there have been
     _count: int = -1
     _at: float = 0.0
     _is_many: bool = False
@@ -92,19 +88,13 @@ class Rate:
 
 @dataclass(eq=False, kw_only=True)
 class Cleaner:
-    """Cleans the views of one pipeline run; `run` returns when that ends.
-
-    Args:
-        share: each thread may work for such a share of one core's time; 0: it does nothing.
-        rest_s: seconds between two rounds.
-        is_busy: whether the pipeline lags, or does not run.
-    """
+    """Cleans the views of one pipeline run; `run` returns when that ends."""
 
     catalog: Catalog
     own: PipelineRun
-    share: float
-    rest_s: float
-    is_busy: Callable[[], bool]
+    share: float  # of one core's time, for each thread; 0: it does nothing
+    rest_s: float  # between two rounds
+    is_busy: Callable[[], bool]  # whether the pipeline lags, or does not run
     _is_healing: bool = False  # rounds wait
     _traffic: LiveTraffic = field(init=False)  # one for all rounds: a new one would take any count for a change
 

@@ -91,8 +91,7 @@ class NewDeclarations:
     def _pass(self, copy: Copy) -> tuple[int, str | None]:
         """How often the copy had lost something when it began, and what differs."""
         view, stop = self.own.life.views[copy.copy_id], self.own.stop
-        with ViewAccess(self.catalog, view, stop, chunk_rows=ROWS_AT_ONCE) as beside:
-            beside.passed_within_s = PASSED_WITHIN_S
+        with ViewAccess(self.catalog, view, stop, chunk_rows=ROWS_AT_ONCE, passed_within_s=PASSED_WITHIN_S) as beside:
             losses = beside.first[0].view.loss_count
             throttle = CpuShareThrottle(share=SHARE, stop=stop, is_busy=self.is_busy)
             differences = rebuild.compared(beside, throttle, "compare the new declaration before the swap")
