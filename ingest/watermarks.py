@@ -1,4 +1,4 @@
-"""Checks what writing watermarks needs of the source's primary, whatever reads them again."""
+"""Checks and grants that several kinds of source share: of watermarks on the primary, and of reading tables."""
 
 from __future__ import annotations
 
@@ -7,12 +7,25 @@ from collections.abc import Iterator
 from ingest import Tables
 from ingest.left_out import left_out_checks
 from viewtail.changes.findings import Finding, expect, fail
+from viewtail.changes.tables import full_name, is_pattern
 from viewtail.servers.facts import facts_of
 from viewtail.servers.privileges import Privileges, account, on_database
-from viewtail.servers.sessions import Connection, MySQLAddress, value_of
+from viewtail.servers.sessions import Connection, MySQLAddress, quote, value_of
 
 WHERE = "source"
 WATERMARK_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
+
+
+def select_grant(address: MySQLAddress, schema: str, table: str) -> str:
+    """The statement that grants SELECT on a table, or on the whole schema where a pattern stands for several."""
+    on = on_database(schema) if is_pattern(table) else quote(schema, table)
+    return f"GRANT SELECT ON {on} TO {account(address)};"
+
+
+def select_check(address: MySQLAddress, schema: str, table: str, why: str, *, is_granted: bool) -> Finding:
+    """Say whether the user may SELECT what `select_grant` grants."""
+    what, seen = full_name(schema, "*" if is_pattern(table) else table), "granted" if is_granted else "not granted"
+    return expect(is_granted, WHERE, f"SELECT on {what}", seen, why, select_grant(address, schema, table))
 
 
 def watermark_checks(

@@ -16,7 +16,7 @@ from ingest import Tables
 from ingest.canonical import is_denied
 from ingest.canonical.foreign_keys import cascading_ancestry
 from ingest.left_out import left_out_checks, unasked_checks
-from ingest.watermarks import watermark_checks
+from ingest.watermarks import select_check, watermark_checks
 from viewtail.changes.errors import SourceError
 from viewtail.changes.findings import Finding, expect, fail, ok, warn
 from viewtail.changes.tables import ForeignKey, full_name
@@ -159,10 +159,8 @@ def privilege_checks(connection: Connection, address: MySQLAddress, tables: Tabl
         yield expect(is_held, _WHERE, name, "granted" if is_held else "not granted", why, mend)
     for schema, table in tables:
         why = "new views are backfilled from the table, and find reads it"
-        mend = f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
         if (may_select := _may_select(connection, schema, table)) is not None:  # else a finding of its views
-            seen = "granted" if may_select else "refused"
-            yield expect(may_select, _WHERE, f"SELECT on {full_name(schema, table)}", seen, why, mend)
+            yield select_check(address, schema, table, why, is_granted=may_select)
 
 
 def _may_select(connection: Connection, schema: str, table: str) -> bool | None:

@@ -23,7 +23,7 @@ from viewtail.changes.tables import ForeignKey
 from viewtail.servers.addresses import MYSQL
 from viewtail.servers.facts import facts_of
 from viewtail.servers.login import OWN_DATABASE, MySQLUrl, Name, Server
-from viewtail.servers.sessions import Connection, MySQLAddress, asking, open_checked, quote, value_of
+from viewtail.servers.sessions import Connection, MySQLAddress, asking, open_checked, value_of
 
 if TYPE_CHECKING:
     from ingest.binlog.source import BinlogSource
@@ -152,14 +152,14 @@ class BinlogKind(SourceKind):
 
     def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
         from ingest.binlog import checks
-        from ingest.watermarks import WATERMARK_PRIVILEGES
+        from ingest.watermarks import WATERMARK_PRIVILEGES, select_grant
         from viewtail.servers.privileges import account, grants
 
         address, primary = access.address(), access.primary()
         yield f"-- On {address}, whose changes are read:"
         yield f"GRANT {', '.join(name for name, _ in checks.REPLICATION)} ON *.* TO {account(address)};"
         for schema, table in tables:
-            yield f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
+            yield select_grant(address, schema, table)
         database = access.section.database
         # Who owns viewtail's own tables has all of that already.
         if (_login(primary), database) != (_login(access.own), access.own_database):

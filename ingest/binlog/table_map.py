@@ -20,10 +20,10 @@ from ingest.binlog.stream_errors import BACKFILL_TABLE
 from viewtail.changes.errors import TableUnreadableError
 from viewtail.changes.tables import full_name
 
-# Types of the optional metadata fields.
+# Types of the optional metadata fields; keys and visibility are not read.
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _COLUMN_NAME, _SET_STR_VALUE, _ENUM_STR_VALUE = range(1, 7)
-_GEOMETRY_TYPE, _SIMPLE_PRIMARY_KEY, _PRIMARY_KEY_WITH_PREFIX, _ENUM_AND_SET_DEFAULT_CHARSET = range(7, 11)
-_ENUM_AND_SET_COLUMN_CHARSET, _COLUMN_VISIBILITY, _VECTOR_DIMENSIONALITY = range(11, 14)
+_GEOMETRY_TYPE, _, _, _ENUM_AND_SET_DEFAULT_CHARSET = range(7, 11)
+_ENUM_AND_SET_COLUMN_CHARSET, _, _VECTOR_DIMENSIONALITY = range(11, 14)
 
 _MAX_SCALE = 38  # of DECIMAL: MariaDB's limit, 30 is MySQL's
 _MAX_COLUMNS = 4096  # MySQL's and MariaDB's limit
@@ -41,7 +41,6 @@ class MapColumn:
     is_unsigned: bool = False
     collation: int | None = None  # id of the collation of character columns, 63 for binary ones
     labels: tuple[bytes, ...] = ()  # of ENUM and SET, in the column's character set
-    is_visible: bool = True
     detail: int = 0  # GEOMETRY: the geometry type; VECTOR: dimensions
 
     @property
@@ -54,11 +53,9 @@ class MapColumn:
 class TableMap:
     """A table as it was when the rows that follow were written."""
 
-    table_id: int
     schema: str
     name: str
     columns: tuple[MapColumn, ...]
-    primary_key: tuple[str, ...]  # column names in key order, prefixes included; empty: none
 
     @property
     def full_name(self) -> str:
@@ -97,8 +94,7 @@ def parse(body: bytes | bytearray, character: frozenset[int] = types.MYSQL_CHARA
 
 
 def _parse(reader: _Reader, schema: str, name: str, character: frozenset[int]) -> TableMap:
-    table_id = int.from_bytes(reader.take(6), "little")
-    reader.take(2)  # flags
+    reader.take(8)  # table id, flags
     reader.take(reader.byte() + 1)
     reader.take(reader.byte() + 1)
     count = reader.length()
@@ -121,13 +117,11 @@ def _parse(reader: _Reader, schema: str, name: str, character: frozenset[int]) -
             is_unsigned=optional.unsigned.get(index, False),
             collation=optional.collations.get(index),
             labels=optional.labels.get(index, ()),
-            is_visible=optional.visible.get(index, True),
             detail=optional.details.get(index, 0),
         )
         for index in range(count)
     )
-    primary_key = tuple(optional.names[index] for index in optional.primary_key)
-    return TableMap(table_id=table_id, schema=schema, name=name, columns=columns, primary_key=primary_key)
+    return TableMap(schema=schema, name=name, columns=columns)
 
 
 def _types(reader: _Reader, raw_types: bytes, raw: _Reader) -> tuple[list[int], list[int]]:
@@ -182,9 +176,7 @@ class _Optional:
         self.unsigned: dict[int, bool] = {}
         self.collations: dict[int, int] = {}
         self.labels: dict[int, tuple[bytes, ...]] = {}
-        self.visible: dict[int, bool] = {}
         self.details: dict[int, int] = {}
-        self.primary_key: list[int] = []
         self._types = type_bytes
         self._fields: dict[int, Callable[[_Reader], None]] = {
             _SIGNEDNESS: self._read_signs,
@@ -197,9 +189,6 @@ class _Optional:
             _ENUM_STR_VALUE: partial(self._read_labels, types.ENUM),
             _GEOMETRY_TYPE: partial(self._read_numbers, self.details, (types.GEOMETRY,)),
             _VECTOR_DIMENSIONALITY: partial(self._read_numbers, self.details, (types.VECTOR,)),
-            _SIMPLE_PRIMARY_KEY: partial(self._read_key, 1),
-            _PRIMARY_KEY_WITH_PREFIX: partial(self._read_key, 2),  # column and characters, 0 for the whole
-            _COLUMN_VISIBILITY: self._read_visible,
         }
         while not reader.is_done():
             field, value = reader.byte(), _Reader(reader.text(), reader.table)
@@ -207,9 +196,6 @@ class _Optional:
                 self._fields[field](value)
                 if not value.is_done():
                     raise value.garbled(f"metadata field {field} is longer than its columns need")
-        indexes = [*self.collations, *self.labels, *self.primary_key]
-        if indexes and max(indexes) >= len(type_bytes):
-            raise reader.garbled("it speaks of a column that does not exist")
 
     def _read_names(self, value: _Reader) -> None:
         self.names = [str(value.text(), "utf-8") for _ in self._types]
@@ -228,15 +214,6 @@ class _Optional:
     def _read_labels(self, type_: int, value: _Reader) -> None:
         for index in self._of((type_,)):
             self.labels[index] = tuple(value.text() for _ in range(value.length()))
-
-    def _read_key(self, numbers_a_column: int, value: _Reader) -> None:
-        while not value.is_done():
-            column, *_ = [value.length() for _ in range(numbers_a_column)]
-            self.primary_key.append(column)
-
-    def _read_visible(self, value: _Reader) -> None:
-        count = len(self._types)
-        self.visible = dict(enumerate(_bits_high_first(value.take((count + 7) // 8), count)))
 
     def _read_signs(self, value: _Reader) -> None:
         raw = value.rest()

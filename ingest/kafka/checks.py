@@ -8,7 +8,7 @@ from functools import partial
 from ingest import SourceAccess, Tables
 from ingest.kafka.place import Place
 from ingest.kafka.topics import groups_of, idle
-from ingest.watermarks import WATERMARK_PRIVILEGES, watermark_checks
+from ingest.watermarks import WATERMARK_PRIVILEGES, select_check, select_grant, watermark_checks
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import ViewtailError, once
 from viewtail.changes.findings import Finding, expect, fail, ok, warn
@@ -17,9 +17,9 @@ from viewtail.changes.tables import full_name
 from viewtail.servers.acls import TO_CONSUME, Right, commands
 from viewtail.servers.asking import findings
 from viewtail.servers.brokers import SOURCE, Broker
-from viewtail.servers.privileges import Privileges, account
+from viewtail.servers.privileges import Privileges
 from viewtail.servers.privileges import grants as grants_on
-from viewtail.servers.sessions import Connection, MySQLAddress, quote
+from viewtail.servers.sessions import Connection, MySQLAddress
 
 _WHERE = "source"
 _ABSENT = "not there, or the user may not see it"
@@ -82,11 +82,8 @@ def _fillable(broker: Broker, topic: str, partitions: int) -> Finding:
 def _readable(connection: Connection, address: MySQLAddress, tables: Tables) -> Iterator[Finding]:
     held = Privileges.of(connection)
     for schema, table in tables:
-        missing = held.missing(["SELECT"], schema, table)
-        seen = "not granted" if missing else "granted"
-        mend = f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
-        what = f"SELECT on {full_name(schema, table)}"
-        yield expect(not missing, _WHERE, what, seen, "backfills read its rows", mend)
+        is_granted = not held.missing(["SELECT"], schema, table)
+        yield select_check(address, schema, table, "backfills read its rows", is_granted=is_granted)
 
 
 def grants(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Iterator[str]:
@@ -102,5 +99,5 @@ def grants(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Itera
     if access.section.fill_from == "table":
         yield f"-- On {address}, which has the canonical rows:"
         for schema, table in topics:
-            yield f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
+            yield select_grant(address, schema, table)
     yield from grants_on(primary, access.section.database, WATERMARK_PRIVILEGES, "where watermarks are written")

@@ -14,16 +14,16 @@ def topics_of(tables: Tables, given: Iterable[str]) -> Mapping[tuple[str, str], 
     In `given`, 'schema.table=topic' names a table's topic. An entry without '=' is the topic of the table whose full
     name it has, or ends with behind a dot, as Debezium names them: 'prefix.schema.table'. Other tables have the topic
     of their own name."""
-    named = dict(_named(_normal(entry)) for entry in given if "=" in entry)
-    alone = [entry for entry in given if "=" not in entry]
+    entries = [_parsed(entry) for entry in given]
+    named, alone = dict(entry for entry in entries if entry[0]), [topic for table, topic in entries if not table]
     return {table: _topic_of(table, named, alone) for table in tables}
 
 
 def idle(tables: Tables, given: Iterable[str]) -> list[str]:
     """The entries of `given` that name no topic of these tables."""
     used = set(topics_of(tables, given).items())
-    pairs = {name for (schema, table), topic in used for name in (topic, f"{full_name(schema, table)}={topic}")}
-    return [entry for entry in given if _normal(entry) not in pairs]
+    pairs = {(name, topic) for (schema, table), topic in used for name in ("", full_name(schema, table))}
+    return [entry for entry in given if _parsed(entry) not in pairs]
 
 
 def groups_of(access: SourceAccess) -> str:
@@ -38,16 +38,11 @@ def check_form(given: str) -> None:
         raise ValueError(f"{given!r}: write TOPIC or SCHEMA.TABLE=TOPIC")
 
 
-def _named(given: str) -> tuple[str, str]:
-    table, _, topic = given.rpartition("=")
-    return table, topic
-
-
-def _normal(given: str) -> str:
-    """The entry with the table's name as viewtail writes it: in backticks if it needs them."""
-    table, is_named, topic = given.rpartition("=")
+def _parsed(entry: str) -> tuple[str, str]:
+    """The table as viewtail writes its name, in backticks if it needs them, '' where none is named; and the topic."""
+    table, _, topic = entry.rpartition("=")
     names = names_of(table)
-    return f"{full_name(*names)}={topic}" if is_named and names is not None else given
+    return table if names is None else full_name(*names), topic
 
 
 def _topic_of(names: tuple[str, str], named: Mapping[str, str], alone: Iterable[str]) -> str:

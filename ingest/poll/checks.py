@@ -12,13 +12,14 @@ from ingest.canonical.rows import source_errors
 from ingest.canonical.tables import parts_of
 from ingest.poll.polled_table import auto_increment
 from ingest.poll.writers import why_unreadable
+from ingest.watermarks import select_check
 from viewtail.changes.errors import SourceError
 from viewtail.changes.findings import Finding, expect, fail, ok, warn
 from viewtail.changes.tables import full_name, is_pattern
 from viewtail.servers.asking import findings
 from viewtail.servers.facts import MARIADB, facts_of
-from viewtail.servers.privileges import Privileges, account, on_database
-from viewtail.servers.sessions import TEMPORARY_NUMBERS, Connection, MySQLAddress, number_of, quote
+from viewtail.servers.privileges import Privileges, on_database
+from viewtail.servers.sessions import TEMPORARY_NUMBERS, Connection, MySQLAddress, number_of
 
 _WHERE = "source"
 _URL = "VIEWTAIL_SOURCE__URL"
@@ -41,23 +42,14 @@ def _of_server(
     for schema, table in tables:
         is_one = not is_pattern(table)
         is_missing = bool(held.missing(("SELECT",), schema, table if is_one else None))
-        yield _select(address, schema, table, is_missing)
+        why = "its rows cannot be read" if is_one else _UNSEEN
+        yield select_check(address, schema, table, why, is_granted=not is_missing)
         if is_one and is_missing:
             continue  # information_schema does not show its columns either
         for name in [table] if is_one else parts_of(connection, schema, table):
             yield _ids(connection, schema, name, orders.get((schema, table), ()))
     yield _is_primary(connection)
     yield _locks(connection, wait_s)
-
-
-def _select(address: MySQLAddress, schema: str, table: str, is_missing: bool) -> Finding:
-    """Check SELECT on a table, or on the whole schema if a pattern stands for several tables."""
-    if is_pattern(table):
-        what, of, why = full_name(schema, "*"), on_database(schema), _UNSEEN
-    else:
-        what, of, why = full_name(schema, table), quote(schema, table), "its rows cannot be read"
-    seen, mend = "not granted" if is_missing else "granted", f"GRANT SELECT ON {of} TO {account(address)};"
-    return expect(not is_missing, _WHERE, f"SELECT on {what}", seen, why, mend)
 
 
 def check_sees_all(connection: Connection, schema: str, tables: str) -> None:

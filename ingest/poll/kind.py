@@ -20,7 +20,7 @@ from viewtail.changes.errors import DeclarationError, HistoryGoneError, MisuseEr
 from viewtail.changes.findings import Finding
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.positions import Position
-from viewtail.changes.tables import ForeignKey, is_pattern
+from viewtail.changes.tables import ForeignKey
 from viewtail.servers.addresses import MYSQL
 from viewtail.servers.facts import facts_of
 from viewtail.servers.login import MySQLUrl, Server
@@ -30,7 +30,6 @@ from viewtail.servers.sessions import (
     asking,
     open_checked,
     open_session,
-    quote,
     session_error,
     value_of,
 )
@@ -230,13 +229,13 @@ class PollKind(SourceKind):
         return checks.checks(access, tables, orders)
 
     def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
-        from viewtail.servers.privileges import account, on_database
+        from ingest.watermarks import select_grant
+        from viewtail.servers.privileges import account
 
         address = access.address()
         yield f"-- On {address}, whose tables are polled:"
         for schema, table in tables:
-            on = on_database(schema) if is_pattern(table) else quote(schema, table)
-            yield f"GRANT SELECT ON {on} TO {account(address)};"
+            yield select_grant(address, schema, table)
         yield f"GRANT SELECT ON performance_schema.* TO {account(address)};"
         instead = f"INSTALL SONAME 'metadata_lock_info'; GRANT PROCESS ON *.* TO {account(address)};"
         yield f"-- On MariaDB in place of the last one: {instead}"

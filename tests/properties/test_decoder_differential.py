@@ -205,7 +205,7 @@ def _decoded(server: Server, file: str, start: int, name: str, followed: Followe
         if event.type == TABLE_MAP:
             table_map = parse(event.body)
             if (table_map.schema, table_map.name) == (SCHEMA, name):
-                decoders.setdefault(table_map.table_id, (table_map, compile_decoder(table_map, followed)))
+                decoders.setdefault(table_id(event.body), (table_map, compile_decoder(table_map, followed)))
         elif event.type in seen and table_id(event.body) in decoders:
             _, decoder = decoders[table_id(event.body)]
             image = decoder.update_image if event.type == UPDATE_ROWS else decoder.write_image

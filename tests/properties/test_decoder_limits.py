@@ -34,7 +34,7 @@ def described(name: str, kind: Kind, **more: Any) -> Column:
 
 
 def table_of(*columns: MapColumn) -> TableMap:
-    return TableMap(table_id=1, schema="shop", name="user", columns=columns, primary_key=())
+    return TableMap(schema="shop", name="user", columns=columns)
 
 
 def following(*columns: Column) -> Followed:

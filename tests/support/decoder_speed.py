@@ -23,9 +23,7 @@ def _column(name: str, type_: int, kind: Kind, metadata: int = 0, scale: int = 0
 
 
 def _decoder(columns: list[MapAndColumn], followed: tuple[str, ...] | None = None) -> Decoder:
-    table_map = TableMap(
-        table_id=1, schema="s", name="t", columns=tuple(each for each, _ in columns), primary_key=("id",)
-    )
+    table_map = TableMap(schema="s", name="t", columns=tuple(each for each, _ in columns))
     table = Table(schema="s", name="t", columns=tuple(each for _, each in columns), primary_key=("id",))
     return compile_decoder(table_map, Followed(table, followed or tuple(each.name for _, each in columns)))
 

@@ -26,7 +26,7 @@ def followed(*columns: Column, former: tuple[Column, ...] = ()) -> Followed:
 
 
 def seen(*columns: MapColumn) -> TableMap:
-    return TableMap(table_id=1, schema="shop", name="t", columns=columns, primary_key=("id",))
+    return TableMap(schema="shop", name="t", columns=columns)
 
 
 def test_a_table_that_is_as_described_is_read_as_described() -> None:
