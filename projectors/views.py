@@ -180,13 +180,13 @@ class View:
                 f"{label}: push=True needs an entity whose rows have versions of their own, and are only ever added: "
                 "Entity(..., version='COLUMN', append_only=True)"
             )
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "entity", entity)
-        object.__setattr__(self, "where", where)
-        object.__setattr__(self, "document", document)
-        object.__setattr__(self, "columns", column_names(columns, f"{label}: columns"))
-        object.__setattr__(self, "previous", None)
-        object.__setattr__(self, "push", push)
+        self._put(name=name, entity=entity, where=where, document=document, push=push, previous=None)
+        self._put(columns=column_names(columns, f"{label}: columns"))
+
+    def _put(self, **values: Any) -> None:
+        """Set attributes of a frozen declaration, while it is being made."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     def _set_previous(self, previous: View | None) -> None:
         """Last of all: it is compared with what was set."""

@@ -10,7 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from projectors.views import BoundView, Entity, View
 from viewtail.changes.batches import Watermark
@@ -31,10 +31,16 @@ if TYPE_CHECKING:
     from viewtail.servers.login import Server
 
 
+T = TypeVar("T")
 Item = tuple[Key, Write]
 OnMissing = Callable[[frozenset[str]], object]
 Meanwhile = Callable[[], Sequence[ViewWrites]]
 NOT_AS_DECLARED = "is not as it is declared"  # in the reason why a place is refused that may be mended in the store
+
+
+def slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in order, `size` at a time."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def ignored(missing: frozenset[str]) -> None:

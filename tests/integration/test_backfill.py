@@ -322,7 +322,7 @@ def test_a_snapshot_from_before_the_watermark_is_told_from_a_fresh_one(shelf: Sh
     """Of two watermarks the first is no proof of the second, though the stream has brought both."""
     with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
         marks = owner.own.pipeline.watermarks
-        first = marks.wait([marks.write()], owner.own.stop, 10)
+        first = marks.waiter.wait([marks.write()], owner.own.stop, 10)
         assert first is not None
         old = shelf.world.connect()
         try:
@@ -330,7 +330,7 @@ def test_a_snapshot_from_before_the_watermark_is_told_from_a_fresh_one(shelf: Sh
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
                 assert marks.is_visible(cursor, first)
-                second = marks.wait([marks.write()], owner.own.stop, 10)
+                second = marks.waiter.wait([marks.write()], owner.own.stop, 10)
                 assert second is not None and second > first
                 assert not marks.is_visible(cursor, second)
                 cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")

@@ -73,7 +73,7 @@ class Replacement:
 
     @property
     def count(self) -> int:
-        """How many items of a bulk request it takes."""
+        """The number of items of a bulk request that it takes."""
         return bool(self.delete) + bool(self.write)
 
     @property

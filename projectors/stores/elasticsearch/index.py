@@ -285,7 +285,7 @@ class _Index:
 
 
 def mark_in(content: dict[str, Any]) -> dict[str, Any]:
-    """What viewtail recorded in an index that it created; empty for other indices."""
+    """The mark that viewtail recorded in an index that it created; empty for other indices."""
     meta = content.get("mappings", {}).get("_meta") or {}
     mark = meta.get("viewtail")
     return mark if isinstance(mark, dict) else {}

@@ -30,6 +30,7 @@ from projectors.stores import (
     StoredRow,
     Unfit,
     ViewReader,
+    slices,
 )
 from projectors.stores.elasticsearch.documents import document_in, encoder, id_of, key_of
 from projectors.stores.elasticsearch.index import DELETED, PRESENT, IndexNames, mapping_of, path
@@ -99,7 +100,7 @@ class DocumentReader(ViewReader):
         keys: Sequence[Key], count: int, ask_for: Callable[[Sequence[Key]], list[_Found]]
     ) -> Iterator[list[_Found]]:
         """Request each page in a thread while the caller handles the one before it; a single page needs no thread."""
-        pages = [keys[start : start + count] for start in range(0, len(keys), count)]
+        pages = list(slices(keys, count))
         if len(pages) <= 1:
             yield from map(ask_for, pages)
             return

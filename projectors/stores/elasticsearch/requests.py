@@ -149,7 +149,7 @@ def place_of(client: Elasticsearch) -> str:
 
 
 def why_silent(client: Elasticsearch, error: TransportError, certificate: Path | None = None) -> str:
-    """What the client said about the failed connection, and what to do. `certificate` is the client's own."""
+    """The client's message about the failed connection, and what to do. `certificate` is the client's own."""
     config, said = next(iter(client.transport.node_pool.all())).config, str(error.message)
     if mend := why_refused(said, certificate) or why_ended(said, certificate):
         return mend

@@ -44,8 +44,7 @@ class SearchIndex(View):
             raise DeclarationError(f"{label}: fields names at least one field")
         if document is not None and not mapping:
             raise DeclarationError(f"{label}: with document=FUNCTION, fields must be a dict of field to type")
-        object.__setattr__(self, "fields", names)
-        object.__setattr__(self, "mapping", mapping)
+        self._put(fields=names, mapping=mapping)
         self._set_previous(previous)
 
     @property

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from projectors.stores import NOTHING_HELD, Held, StoredRow
+import pymysql
+
+from projectors.stores import Held, StoredRow, slices
 from projectors.stores.index_tables.elements import elements, packed
 from projectors.stores.index_tables.lists import entities_of, values_of
 from projectors.stores.index_tables.reading import KEYS_A_QUERY, ROWS_A_PAGE, IndexTableReader
@@ -25,10 +27,8 @@ class ListReader(IndexTableReader):
         self._values, self._entities = values_of(view), entities_of(view)
         (self._element,) = self._values.values
 
-    def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
-        by_key, name = self.held(keys), self._element.name
-        shown = [(key, held) for key in keys if (held := by_key.get(key, NOTHING_HELD)).content is not None]
-        return [StoredRow(key, held.version or 0, {name: list(held.content)}) for key, held in shown]
+    def _content(self, values: tuple[Any, ...]) -> dict[str, Any]:
+        return {self._element.name: list(values)}
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         return map(self.rows, self._keys_behind(after))
@@ -37,10 +37,7 @@ class ListReader(IndexTableReader):
         return self._keys_behind(None)
 
     def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
-        by_key: dict[Key, Held] = {}
-        for start in range(0, len(keys), KEYS_A_QUERY):
-            by_key.update(self._held(keys[start : start + KEYS_A_QUERY]))
-        return by_key
+        return {key: held for some in slices(keys, KEYS_A_QUERY) for key, held in self._held(some).items()}
 
     def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
         assert isinstance(values, tuple)
@@ -79,9 +76,9 @@ class ListReader(IndexTableReader):
                 values.setdefault(key, []).append(as_stored(value))
             else:
                 versions[key] = int(version), listed
-        return {key: self._one(*versions.get(key, (0, None)), values.get(key, ())) for key in {*versions, *values}}
+        return {key: self._held_in(*versions.get(key, (0, None)), values.get(key, ())) for key in {*versions, *values}}
 
-    def _one(self, version: int, listed: str | None, values: Sequence[Any]) -> Held:
+    def _held_in(self, version: int, listed: str | None, values: Sequence[Any]) -> Held:
         shown = tuple(sorted(values))
         fault = "" if packed(shown) == listed else "its rows are not those of its list: somebody changed one of them"
         return Held(version, shown or None, fault, mark=version)
@@ -99,6 +96,16 @@ class ListReader(IndexTableReader):
             if len(page) < ROWS_A_PAGE:
                 return
             after = page[-1]
+
+    def _ask(self, query: str) -> list[tuple[Any, ...]]:
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(query)
+                rows = list(cursor.fetchall())
+            self._connection.commit()
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error) from None
+        return rows
 
     def _table(self, view: BoundView) -> str:
         return quote(self._database, table_name(view))

@@ -29,7 +29,7 @@ class SharedOffsets:
         return self._offsets.take()
 
     def save(self, position: Position) -> None:
-        """At once, but for rows that were committed without it: then not more often than every LATE_S."""
+        """Save it at once; after rows that were committed without it, not more often than every LATE_S."""
         if position is self._sink.committed_upto and time.monotonic() - self._saved_at < LATE_S:
             self._late = position, self._sink.connection
         else:
@@ -58,4 +58,4 @@ class SharedOffsets:
         self.settle()
 
     def abandon(self) -> None:
-        """Nothing to end."""
+        """Do nothing: the sink ends the session."""

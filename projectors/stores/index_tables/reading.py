@@ -9,7 +9,7 @@ from typing import Any
 import pymysql
 
 from ingest.canonical import fetch_rows, select_list
-from projectors.stores import Held, StoredRow, ViewReader
+from projectors.stores import Held, StoredRow, ViewReader, slices
 from projectors.stores.index_tables.computed import value_column
 from projectors.stores.index_tables.table import VERSION, plain_type, table_name
 from projectors.views import BoundView
@@ -35,29 +35,27 @@ class IndexTableReader(ViewReader):
         self._connection = connection
         self._database = database
         self._stored = stored_columns(view)
+        self._names = [column.name for column in view.values]
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
-        by_key: dict[Key, StoredRow] = {}
-        for start in range(0, len(keys), KEYS_A_QUERY):
-            wanted = one_of(self.view.key, keys[start : start + KEYS_A_QUERY])
-            by_key.update((row.key, row) for row in self._read([wanted]))
-        return [by_key[key] for key in keys if key in by_key]
+        by_key = self.held(keys)
+        shown = [(key, by_key[key]) for key in keys if key in by_key]
+        return [
+            StoredRow(key, held.version or 0, self._content(held.content))
+            for key, held in shown
+            if held.content is not None
+        ]
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
-        while True:
-            behind = [] if after is None else [beyond(self.view.key, after)]
-            page = self._read([has_values(self.view), *behind], f" LIMIT {ROWS_A_PAGE}")
-            yield page
-            if len(page) < ROWS_A_PAGE:
-                return
-            after = page[-1].key
+        width = len(self.view.key)
+        for page in self._paged(after, self._stored):
+            yield [StoredRow(row[:width], row[-1], self._content(row[width:-1])) for row in page]
 
     def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
         by_key: dict[Key, Held] = {}
         width = len(self.view.key)
-        for start in range(0, len(keys), KEYS_A_QUERY):
-            wanted = one_of(self.view.key, keys[start : start + KEYS_A_QUERY])
-            for row in self._fetched([wanted]):
+        for some in slices(keys, KEYS_A_QUERY):
+            for row in self._fetched([one_of(self.view.key, some)]):
                 version, content = row[-1], row[width:-1]
                 by_key[row[:width]] = Held(version, _shown(content), mark=version)
         return by_key
@@ -67,15 +65,21 @@ class IndexTableReader(ViewReader):
         return _shown(values)
 
     def shown_keys(self) -> Iterator[list[Key]]:
-        after: Key | None = None
-        keys = self._stored[: len(self.view.key)]
+        return self._paged(None, self._stored[: len(self.view.key)])
+
+    def _content(self, values: tuple[Any, ...]) -> dict[str, Any]:
+        return dict(zip(self._names, values, strict=True))
+
+    def _paged(self, after: Key | None, columns: Sequence[Column]) -> Iterator[list[tuple[Any, ...]]]:
+        """Pages of the rows behind a key that show something; `columns` begin with those of the key."""
+        width = len(self.view.key)
         while True:
             behind = [] if after is None else [beyond(self.view.key, after)]
-            page = self._fetched([has_values(self.view), *behind], keys, f" LIMIT {ROWS_A_PAGE}")
+            page = self._fetched([has_values(self.view), *behind], columns, f" LIMIT {ROWS_A_PAGE}")
             yield page
             if len(page) < ROWS_A_PAGE:
                 return
-            after = page[-1]
+            after = page[-1][:width]
 
     @property
     def has_order(self) -> bool:
@@ -102,7 +106,7 @@ class IndexTableReader(ViewReader):
         statement = f"SELECT {select_list(columns)} {_from(self._database, self.view, conditions)}{limit}"
         try:
             rows = fetch_rows(self._connection, statement, columns)
-            self._connection.commit()
+            self._connection.commit()  # an open transaction would hold up the next ALTER TABLE
             return rows
         except pymysql.err.MySQLError as error:
             raise self._failure(error) from None
@@ -117,33 +121,10 @@ class IndexTableReader(ViewReader):
             return []
         pairs = zip(self.view.values, values, strict=False)
         conditions = [f"{quote(column.name)} <=> {literal(value, column)}" for column, value in pairs]
-        keys = ", ".join(map(selected, self.view.key))
-        return self._ask(f"SELECT {keys} {_from(self._database, self.view, conditions)} LIMIT {limit:d}")
+        return self._fetched(conditions, self._stored[: len(self.view.key)], f" LIMIT {limit:d}")
 
     def close(self) -> None:
         self._connection.close()
-
-    def _read(self, conditions: Sequence[str], limit: str = "") -> list[StoredRow]:
-        """Read the rows that are shown: a row whose values are all NULL may be a tombstone."""
-        columns = ", ".join(map(selected, (*self.view.key, *self.view.values)))
-        rows = self._ask(f"SELECT {VERSION}, {columns} {_from(self._database, self.view, conditions)}{limit}")
-        names = [column.name for column in self.view.values]
-        width = len(self.view.key)
-        return [
-            StoredRow(row[1 : width + 1], row[0], dict(zip(names, row[width + 1 :], strict=True)))
-            for row in rows
-            if any(value is not None for value in row[width + 1 :])
-        ]
-
-    def _ask(self, query: str) -> list[tuple[Any, ...]]:
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(query)
-                rows = list(cursor.fetchall())
-            self._connection.commit()  # an open transaction would hold up the next ALTER TABLE
-        except pymysql.err.MySQLError as error:
-            raise self._failure(error) from None
-        return rows
 
     def _failure(self, error: pymysql.err.MySQLError) -> StoreError | StoreUnavailableError:
         name, number = self.view.id, number_of(error)

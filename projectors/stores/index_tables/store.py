@@ -1,4 +1,4 @@
-"""All that is known about index tables: the store called `mysql`, and its settings [mysql]."""
+"""Everything about index tables as a store: it is called `mysql`, and its settings are [mysql]."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class IndexTablesStore(Store):
             yield str(error)
 
     def problems_between(self, views: Sequence[BoundView]) -> Iterable[tuple[BoundView, str]]:
-        """Two that want one table; views of one name are refused before."""
+        """Pairs of views that need the same table; views of one name are refused before."""
         from projectors.stores.index_tables.places import table_names
 
         second = {name: view for view in views for name in table_names(view) if name != view.view.name}
@@ -145,7 +145,7 @@ class IndexTablesStore(Store):
         return reader_of(connection, access.database, view)
 
     def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
-        """Its value columns may be others by now; those that the table of the entity has can be read."""
+        """The view with the value columns that its table has now, as far as they can be read."""
         from projectors.stores.index_tables.places import rows_of
         from projectors.stores.index_tables.reading import present_columns, present_values
         from projectors.stores.index_tables.table import VERSION
@@ -181,8 +181,8 @@ class IndexTablesStore(Store):
         from projectors.stores.index_tables.checks import PRIVILEGES, rights_to_swap
         from viewtail.servers.privileges import grants
 
-        found = grants(access.own, access.database, PRIVILEGES, "where index tables and offsets are kept")
-        return [*found, *rights_to_swap(access.own)] if views else found
+        needed = grants(access.own, access.database, PRIVILEGES, "where index tables and offsets are kept")
+        return [*needed, *rights_to_swap(access.own)] if views else needed
 
     def example(self, choice: Choice) -> Example | None:
         if choice.indexed is None:

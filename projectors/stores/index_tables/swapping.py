@@ -102,7 +102,7 @@ class TableSwapping(Swapping):
     def _pairs(
         self, present: Collection[str], ours: Collection[str], names: Sequence[tuple[str, str, str]]
     ) -> list[tuple[str, str]]:
-        """What to rename to what, from tuples of (live name, name of the former copy, name of the new copy)."""
+        """The pairs to rename, from tuples of (live name, name of the former copy, name of the new copy)."""
         pairs = [
             (old_name, to)
             for live, former, new in names

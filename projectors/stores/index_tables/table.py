@@ -159,7 +159,7 @@ class IndexTableShape:
 
     @property
     def to_come(self) -> str:
-        """What `ensure` would change for readers of existing rows; '' if they would notice nothing."""
+        """The change that readers of existing rows would notice after `ensure`; '' if there is none."""
         present = self._present
         changes = [] if present is None else self._changes(present)
         if present is None or not changes:

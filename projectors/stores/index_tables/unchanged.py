@@ -9,7 +9,7 @@ The server changes one block and reads the one after the next, while the next is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import add, itemgetter, lt
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ import pymysql
 
 from ingest.canonical import select_list
 from ingest.canonical.rows import Fetch
-from projectors.stores import Item
+from projectors.stores import Item, slices
 from projectors.stores.index_tables.reading import has_values, stored_columns
 from projectors.stores.index_tables.table import VERSION, table_name
 from projectors.views import BoundView
@@ -39,7 +39,7 @@ class ChangedMeanwhileError(Exception):
 class _Block(NamedTuple):
     """Some of the items, and the stored rows in the range of their keys."""
 
-    items: list[Item]
+    items: Sequence[Item]
     where: str
     rows: Fetch
 
@@ -97,7 +97,7 @@ class Unchanged:
         Raises ChangedMeanwhileError, pymysql's errors and those of `Fetch`: the caller then rolls back. No answer is
         pending at that point."""
         wanted, left = self._by_values(items)
-        blocks = [self._block(connection, wanted[at : at + ROWS_A_LOOK]) for at in range(0, len(wanted), ROWS_A_LOOK)]
+        blocks = [self._block(connection, some) for some in slices(wanted, ROWS_A_LOOK)]
         raising = _Raising(connection)
         looked_at = misses = 0
         for block, same in self._compared(blocks, raising):
@@ -140,7 +140,7 @@ class Unchanged:
             raising.check(changed)
             yield block, same
 
-    def _block(self, connection: Connection, items: list[Item]) -> _Block:
+    def _block(self, connection: Connection, items: Sequence[Item]) -> _Block:
         where = within(self._key, items[0][0], items[-1][0])
         # Tombstones are read, so they are locked too: the UPDATE would otherwise wait for rows that the SELECT had
         # released.

@@ -66,9 +66,7 @@ class IndexTable(View):
                 f"{label}: values= names all value columns; leave value= out, and for a row for each value of a list "
                 "write value='NAME', each='TYPE', of=FUNCTION"
             )
-        object.__setattr__(self, "values", tuple(column.name for column in made))
-        object.__setattr__(self, "each", None)
-        object.__setattr__(self, "made", made)
+        self._put(values=tuple(column.name for column in made), each=None, made=made)
 
     def _set_values(self, label: str, values: tuple[str, ...], each: str | None) -> None:
         if not values:
@@ -79,10 +77,8 @@ class IndexTable(View):
             raise DeclarationError(f"{label}: with each= value names one column, the one that holds the list")
         if each is not None and (not isinstance(each, str) or element_column(values[0], each) is None):
             raise DeclarationError(f"{label}: each is the type of one value of the list, one of {TYPES}, not {each!r}")
-        object.__setattr__(self, "values", values)
-        object.__setattr__(self, "each", each)
         of_list = Column(name=values[0], kind=Kind.JSON, declared="json", is_nullable=True)
-        object.__setattr__(self, "made", () if self.document is None else (of_list,))
+        self._put(values=values, each=each, made=() if self.document is None else (of_list,))
 
     @property
     def fixed(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from redis import Redis, exceptions
 
-from projectors.stores import Item, Unfit
+from projectors.stores import Item, Unfit, slices
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import COMPARE
@@ -42,8 +42,7 @@ class Comparing:
         waiting: deque[Sequence[Item]] = deque()
         connection: Any = self._client.connection_pool.get_connection()
         try:
-            for at in range(0, len(items), ROWS_A_SCRIPT):
-                some = items[at : at + ROWS_A_SCRIPT]
+            for some in slices(items, ROWS_A_SCRIPT):
                 command = self._command(some)
                 if command is None:
                     differing += [key for key, _ in some]

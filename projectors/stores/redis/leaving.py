@@ -1,4 +1,4 @@
-"""What leaves Redis: the keys of a view that nobody declares any more, and one entity's values.
+"""Removes data from Redis: the keys of a view that is no longer declared. Finds what is left of one entity.
 
 A view's keys are found by the shape of its key template, which viewtail's own tables keep. A key goes only if viewtail
 wrote its value, which a script looks at in the step in which it drops it.
@@ -10,12 +10,12 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from operator import itemgetter
 from typing import Any
 
 from redis import Redis
 
+from projectors.stores import slices
 from projectors.stores.leaving import Found, Holds, Leftover, Place, Retired, Trace, Traces
 from projectors.stores.owners import NOBODY, Claimant
 from projectors.stores.redis import owners
@@ -66,15 +66,18 @@ class RedisLeftover(Leftover):
         self._view = f"redis:{retired.name}"
         shapes = {(place["shape"], place["kind"]) for place in retired.places}
         self._shapes = [(shape, kind, re.compile(pattern_of(shape))) for shape, kind in sorted(shapes)]
-        self._marks = {shape: mark_of(self._view, shape, database) for shape, *_ in self._shapes}
         self._copies = retired.copies
         others = [(view, place) for view, places in retired.others.items() for place in places]
         self._others = [(view, re.compile(pattern_of(place["shape"]))) for view, place in others]
         kept = _named(map(itemgetter(1), others), "pointer")
-        self._pointers = {
-            place["pointer"]: place["shape"]
+        # Other keys of the view: for each the shape of the rows' keys that it goes with, and what it says.
+        self._also = {
+            place["pointer"]: (place["shape"], "which generation readers find")
             for place in retired.places
             if "pointer" in place and place["pointer"] not in kept
+        } | {
+            mark_of(self._view, shape, database): (shape, "how far its copies changed places")
+            for shape, *_ in self._shapes
         }
         self._shared = sorted(_sharing(others, _named(retired.places, "sets")))
 
@@ -86,12 +89,11 @@ class RedisLeftover(Leftover):
             counts[kind] += ours
             foreign += len(names) - ours
         shapes = ", ".join(shape for shape, *_ in self._shapes if shape not in taken)
-        pointers, marks = (list(filter(self._is_there, names)) for names in self._beside(taken))
-        count = counts.total() + len(pointers) + len(marks)
+        also = list(filter(self._is_there, self._also_ours(taken)))
+        count = counts.total() + len(also)
         numbers = f"{counts.total() - counts[TOMBSTONE]:,}, and {counted(counts[TOMBSTONE], 'tombstones')}"
         lines = [f"Redis keys {shapes}{' and those of its copies' if self._copies else ''}: {numbers}"]
-        lines += [f"Redis key {name}, which says which generation readers find" for name in pointers]
-        lines += [f"Redis key {name}, which says how far its copies changed places" for name in marks]
+        lines += [f"Redis key {name}, which says {self._also[name][1]}" for name in also]
         left = [*_stays(taken), *self._left(others, foreign)]
         return Found(count=count, dropped=lines if count else (), left=left)
 
@@ -99,7 +101,7 @@ class RedisLeftover(Leftover):
         return _stays(self._taken())
 
     def _taken(self) -> dict[str, str]:
-        """By shape of entities' keys, why those are not this deployment's."""
+        """The shapes of entities' keys that are not this deployment's, with the reasons."""
         with asking(self._client, "looking whose keys are"):
             noted = owners.read(self._client.execute_command)
         whys = [
@@ -108,13 +110,12 @@ class RedisLeftover(Leftover):
         ]
         return {shape: why for shape, why in whys if why is not None}
 
-    def _beside(self, taken: Collection[str]) -> tuple[list[str], list[str]]:
-        """The pointers, and the keys that tell of moves, but for those of keys that are another deployment's."""
-        pointers = sorted(name for name, shape in self._pointers.items() if shape not in taken)
-        return pointers, [name for shape, name in self._marks.items() if shape not in taken]
+    def _also_ours(self, taken: Collection[str]) -> list[str]:
+        """The view's other keys, without those that go with another deployment's keys."""
+        return [name for name, (shape, _) in self._also.items() if shape not in taken]
 
     def _left(self, others: Counter[str], foreign: int) -> list[str]:
-        """What stays. `others`: keys by the view that has them; `foreign`: how many hold what is not viewtail's."""
+        """Lines for what stays: `others`, keys by the view that has them, and `foreign`, keys with others' values."""
         left = [
             f"{counted(number, 'Redis keys')} of that form that view {view} has"
             for view, number in sorted(others.items())
@@ -134,7 +135,7 @@ class RedisLeftover(Leftover):
                     return  # somebody takes the keys over
                 looked_at = time.monotonic()
             went_on(sum(map(bool, self._ask(script, names, kind))))
-        for name in chain(*self._beside(self._taken())):
+        for name in self._also_ours(self._taken()):
             with asking(self._client, "dropping a key"):
                 self._client.delete(name)
 
@@ -145,7 +146,7 @@ class RedisLeftover(Leftover):
     def close(self) -> None:
         self._client.close()
 
-    def _pages(self, others: Counter[str], taken: Collection[str]) -> Iterator[tuple[list[bytes], str]]:
+    def _pages(self, others: Counter[str], taken: Collection[str]) -> Iterator[tuple[Sequence[bytes], str]]:
         """Keys of the view's form, a script's worth at a time, with what each should hold; others' keys are counted."""
         for shape, kind, pattern in self._shapes:
             if shape in taken:
@@ -154,14 +155,11 @@ class RedisLeftover(Leftover):
                 for names in self._scan(f"{before}{glob_of(shape)}{behind}"):
                     bare = ((name, as_text(name)[len(before) :].removesuffix(behind)) for name in names)
                     ours = [name for name, key in bare if self._is_ours(key, pattern, copy, others)]
-                    for start in range(0, len(ours), ROWS_A_SCRIPT):
-                        yield ours[start : start + ROWS_A_SCRIPT], of
+                    yield from ((some, of) for some in slices(ours, ROWS_A_SCRIPT))
 
     def _of_copies(self, kind: str) -> Iterator[tuple[str, str, str, str]]:
-        """What stands before and behind a key in the names of a copy that readers do not see, and what those hold.
-
-        And how the ids of copies with that number end.
-        """
+        """The texts before and behind a key in the names of a copy that readers do not see, what those keys hold, and
+        how the ids of copies with that number end."""
         for copy in self._copies:
             yield "{", f"}}:{copy}", kind, copy_id("", copy)
             yield "{", f"}}:{copy}t", TOMBSTONE, copy_id("", copy)
@@ -189,8 +187,8 @@ class RedisLeftover(Leftover):
 
     def _ask(self, script: str, names: Sequence[bytes], kind: str) -> list[Any]:
         with asking(self._client, "looking at keys"):
-            found: Any = self._client.eval(script, len(names), *names, *([kind] * len(names)))
-            return list(found)
+            versions: Any = self._client.eval(script, len(names), *names, *([kind] * len(names)))
+            return list(versions)
 
 
 def _stays(taken: Mapping[str, str]) -> list[str]:
@@ -198,7 +196,7 @@ def _stays(taken: Mapping[str, str]) -> list[str]:
 
 
 def _named(places: Iterable[Place], part: str) -> set[str]:
-    """What these places say of a part, of those that have it."""
+    """The values of a part in the places that have it."""
     return {place[part] for place in places if part in place}
 
 
@@ -207,7 +205,7 @@ def _sharing(others: Iterable[tuple[str, Place]], sets: Collection[str]) -> set[
     return {
         (view, place["sets"])
         for view, place in others
-        if "sets" in place and any(shapes_meet(place["sets"], one) for one in sets)
+        if "sets" in place and any(shapes_meet(place["sets"], ours) for ours in sets)
     }
 
 
@@ -241,7 +239,7 @@ class RedisTraces(Traces):
 
 
 def _held(ours: Holds, *, is_there: Any, is_ours: Any) -> Holds:
-    """What is in a place: nothing, `ours`, or what viewtail did not write."""
+    """The kind of what is in a place: nothing, `ours`, or a value that viewtail did not write."""
     if not is_there:
         return Holds.NOTHING
     return ours if is_ours else Holds.FOREIGN
@@ -254,7 +252,7 @@ class _Sets:
         self._client, self._keys = client, SetKeys(view)
         self._member = key_renderer(view.key)
         self._type = set_type(view)
-        self._seen: dict[bytes, None] = {}  # told of again when the entity has left them
+        self._seen: dict[bytes, None] = {}  # reported again when the entity has left them
 
     def of(self, key: Key, place: str, version: int | None) -> list[Trace]:
         """A trace for each set that has the entity as a member, or had it when it was looked at before."""
@@ -282,14 +280,14 @@ class _Sets:
 
 
 def kind_of(view: BoundView) -> str:
-    """What a key of the view holds."""
+    """The word for what a key of the view holds."""
     if isinstance(view.view, RedisSet):
         return MEMBER
     return HASH if isinstance(view.view, RedisHash) else JSON
 
 
 def place_of(view: BoundView) -> Place:
-    """How its keys are found again."""
+    """The data by which its keys are found again."""
     place = {"shape": RedisKeys(view).shape, "kind": kind_of(view)}
     if (keys := leading(view)) is not None:
         place["pointer"] = keys.pointer

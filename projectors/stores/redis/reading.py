@@ -70,9 +70,9 @@ class RedisReader(ViewReader):
             asked.execute_command("GET", tombstone, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
         with reading(self._client, self.view.id):
             answers = asked.execute(raise_on_error=False)
-        for answer in answers:
-            if isinstance(answer, exceptions.RedisError) and "WRONGTYPE" not in str(answer):
-                raise refuses(self.view.id, answer)
+        for error in [answer for answer in answers if isinstance(answer, exceptions.RedisError)]:
+            if "WRONGTYPE" not in str(error):
+                raise refuses(self.view.id, error)
         rows, tombstones = answers[::2], answers[1::2]
         by_key = {key: self._held(row, mark) for key, row, mark in zip(keys, rows, tombstones, strict=True)}
         return {key: held for key, held in by_key.items() if held is not None}
@@ -168,7 +168,7 @@ class RedisReader(ViewReader):
 
 
 def held_as_tombstone(mark: bytes | None) -> Held | None:
-    """What a tombstone says; WRONG_TYPE stands for a value of another type, None for no tombstone."""
+    """The state that a tombstone stands for; WRONG_TYPE is a value of another type, None no tombstone."""
     if mark is None:
         return None
     if mark == WRONG_TYPE:

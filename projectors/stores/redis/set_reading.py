@@ -8,7 +8,7 @@ from typing import Any
 
 from redis import Redis
 
-from projectors.stores import NOTHING_HELD, UNREADABLE, Held, StoredRow, ViewReader
+from projectors.stores import NOTHING_HELD, UNREADABLE, Held, StoredRow, ViewReader, slices
 from projectors.stores.redis.keys import SetKeys, version_of
 from projectors.stores.redis.memberships import Memberships, Orphans
 from projectors.stores.redis.reading import ANOTHER_TYPE, BURIED, NO_VERSION, RedisReader, held_as_tombstone
@@ -43,8 +43,7 @@ class SetReader(RedisReader):
     def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
         """Run one script per hundred keys: it reads an entity's place, set and tombstone as of one moment."""
         by_key: dict[Key, Held] = {}
-        for start in range(0, len(keys), ROWS_A_SCRIPT):
-            some = keys[start : start + ROWS_A_SCRIPT]
+        for some in slices(keys, ROWS_A_SCRIPT):
             names = [name for key in some for name in self._keys.names(key)]
             with reading(self._client, self.view.id):
                 command = ("EVAL", LOOK, len(names), *names, self._type, shown_or_beside(self._keys))

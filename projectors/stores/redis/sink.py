@@ -25,7 +25,7 @@ import orjson
 import structlog
 from redis import Redis, exceptions
 
-from projectors.stores import GuardedSink, Held, Item, Meanwhile, OnMissing, Unfit, ignored, nothing, parked
+from projectors.stores import GuardedSink, Held, Item, Meanwhile, OnMissing, Unfit, ignored, nothing, parked, slices
 from projectors.stores.owners import LOOK_EVERY_S, NOBODY, Claimant, Claiming, taken_from_us
 from projectors.stores.redis import owners
 from projectors.stores.redis.checks import suitability
@@ -431,8 +431,7 @@ class RedisSink(GuardedSink):
         moved: dict[str, set[Key]] = {}  # both copies of a view are written here
         for of_view in writes:
             items = list(of_view.writes.items())
-            for start in range(0, len(items), ROWS_A_SCRIPT):
-                some = items[start : start + ROWS_A_SCRIPT]
+            for some in slices(items, ROWS_A_SCRIPT):
                 moves = self._moves.get(of_view.view)
                 if moves is not None and (keys := _new_to(moved.setdefault(moves.mark, set()), some)):
                     self._send(b"".join(self._living().pack_command(*moves.command(keys))))

@@ -1,4 +1,4 @@
-"""All that is known about Redis views: the store called `redis`, and its settings [redis]."""
+"""Everything about Redis views as a store: it is called `redis`, and its settings are [redis]."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class RedisStore(Store):
         return self.for_push(access, [view], pipeline), session
 
     def for_push(self, access: Access, views: Sequence[BoundView], pipeline: str) -> RedisSink:
-        """One that leads no readers: it may outlive a swap."""
+        """A sink that leads no readers, since it may outlive a swap."""
         from projectors.stores.redis.sink import RedisSink
 
         open_, read = access.section.client, access.read_position

@@ -35,8 +35,7 @@ class _RedisView(View):
     def _set_fields(self, label: str, fields: Sequence[str], key: str | None) -> None:
         if key is not None and (not isinstance(key, str) or not key):
             raise DeclarationError(f"{label}: key is a template over the key columns, e.g. key='user:{{id}}'")
-        object.__setattr__(self, "fields", column_names(fields, f"{label}: fields"))
-        object.__setattr__(self, "key", key)
+        self._put(fields=column_names(fields, f"{label}: fields"), key=key)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -137,7 +136,7 @@ class RedisSet(View):
         if not names:
             raise DeclarationError(f"{label}: the key template {key!r} names no column in braces, {example}")
         column_names(names, f"{label}: key")
-        object.__setattr__(self, "key", key)
+        self._put(key=key)
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -164,7 +163,7 @@ class RedisSet(View):
 
 @dataclass(frozen=True, slots=True, init=False)
 class RedisSortedSet(RedisSet):
-    """As RedisSet, with sorted sets: `score` is the column, a number or a moment, that orders the members."""
+    """The same as RedisSet, with sorted sets: `score` is the column, a number or a moment, that orders the members."""
 
     score: str
 
@@ -183,7 +182,7 @@ class RedisSortedSet(RedisSet):
         self._set_key(key)
         if not isinstance(score, str) or not score:
             raise DeclarationError(f"RedisSortedSet({name!r}): score is the name of one column")
-        object.__setattr__(self, "score", score)
+        self._put(score=score)
         self._set_previous(previous)
 
     @property

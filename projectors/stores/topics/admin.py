@@ -56,7 +56,7 @@ class Topics(Broker):
         return present, refused
 
     def refusals(self, topics: Sequence[Topic]) -> dict[str, str]:
-        """By name, why the broker would not create a topic. Creates nothing."""
+        """The reasons why the broker would not create topics, by name. Creates nothing."""
         return self._make([_new(topic) for topic in topics], validate_only=True)
 
     def make_positions(self, name: str) -> None:
@@ -102,7 +102,7 @@ def config_of(topic: Topic) -> dict[str, str]:
 
 
 def contradictions(topic: Topic, present: PresentTopic) -> Iterator[str]:
-    """How an existing topic differs from its declaration."""
+    """The differences between an existing topic and its declaration."""
     if topic.partitions is not None and topic.partitions != present.partitions:
         are = agreeing(topic.partitions, "are")
         yield f"it has {counted(present.partitions, 'partitions')}, and {topic.partitions} {are} declared"
@@ -115,7 +115,7 @@ def contradictions(topic: Topic, present: PresentTopic) -> Iterator[str]:
 
 
 def mend(topic: Topic, present: PresentTopic, contradiction: str) -> str:
-    """What to do about one of a topic's `contradictions`."""
+    """The advice for one of a topic's `contradictions`."""
     if "partitions" not in contradiction:
         return f"change the declaration, or the topic: kafka-configs.sh --alter --topic {topic.name}"
     said = f"declare partitions={present.partitions}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from projectors.stores import StoredRow, ViewReader
+from projectors.stores import StoredRow, ViewReader, slices
 from projectors.stores.topics.admin import Topics
 from projectors.stores.topics.consuming import first_message, messages_of
 from projectors.stores.topics.partitioning import partition_of
@@ -36,9 +36,7 @@ class TopicReader(ViewReader):
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         """Every row. All are held in memory, since only a partition's end shows which message of a key is newest."""
-        rows = list(self._newest(lambda _: True).values())
-        for at in range(0, len(rows), ROWS_A_PAGE):
-            yield rows[at : at + ROWS_A_PAGE]
+        yield from map(list, slices(list(self._newest(lambda _: True).values()), ROWS_A_PAGE))
 
     def keys(self) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) of what is not deleted. The keys of one partition are held in memory."""
@@ -54,7 +52,7 @@ class TopicReader(ViewReader):
                     into[key] = version_in(message.headers()) or 0
             if moved:
                 present |= self._newest_of(moved, [other for other in range(count) if other != number])
-            yield from _pages(present)
+            yield from map(list, slices(list(present.items()), ROWS_A_PAGE))
 
     def _newest_of(self, moved: dict[Key, int], others: Sequence[int]) -> dict[Key, int]:
         """The keys without a newer message elsewhere, of those that moved when partitions were added."""
@@ -109,9 +107,3 @@ def _row(key: Key, message: Any) -> StoredRow | None:
     content = content.get("payload", content)
     after = content["after"]
     return None if after is None else StoredRow(key, version_in(message.headers()) or 0, after)
-
-
-def _pages(present: dict[Key, int]) -> Iterator[list[tuple[Key, int]]]:
-    items = list(present.items())
-    for at in range(0, len(items), ROWS_A_PAGE):
-        yield items[at : at + ROWS_A_PAGE]

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from projectors import failpoints
-from projectors.stores import NOT_AS_DECLARED, Meanwhile, OnMissing, Publisher, ignored, nothing, parked
+from projectors.stores import NOT_AS_DECLARED, Meanwhile, OnMissing, Publisher, ignored, nothing, parked, slices
 from projectors.stores.owners import NOBODY, Claiming
 from projectors.stores.topics.admin import PresentTopic, Topics, contradictions, mend
 from projectors.stores.topics.claiming import TopicClaims
@@ -309,7 +309,7 @@ class TopicSink(Publisher):
         for writes in following:
             messages: list[list[Message] | None] = []
             self._encoded[id(writes)] = writes, messages
-            for some in _slices(writes.changes):
+            for some in slices(writes.changes, _SLICE):
                 if self._under_way is None or self._under_way.done():
                     return
                 messages.append(self._envelope_of(writes).messages(some, _now_us()))
@@ -351,7 +351,7 @@ class TopicSink(Publisher):
         topic, limit = view.view.name, self._most_bytes[writes.view]
         _, made = self._encoded.pop(id(writes), (writes, []))
         produce, last, headers = producer.produce, -1, Headers()
-        for number, some in enumerate(_slices(writes.changes)):
+        for number, some in enumerate(slices(writes.changes, _SLICE)):
             ready = made[number] if number < len(made) else None
             if ready is not None:
                 messages, made[number] = ready, None  # so that its memory can be had again
@@ -450,10 +450,6 @@ def _ends(topics: Topics, partitions: Mapping[str, int]) -> dict[str, list[int]]
     """The offset behind the last message of each partition, by topic."""
     ends = topics.ends([(name, at) for name, count in partitions.items() for at in range(count)])
     return {name: [ends[name, at] for at in range(count)] for name, count in partitions.items()}
-
-
-def _slices(changes: Sequence[KeptChange]) -> Iterator[Sequence[KeptChange]]:
-    return (changes[at : at + _SLICE] for at in range(0, len(changes), _SLICE))
 
 
 def _now_us() -> int:

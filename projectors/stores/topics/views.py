@@ -58,17 +58,14 @@ class Topic(View):
         for given, what in ((compact, "compact"), (schemas, "schemas")):
             if not isinstance(given, bool):
                 raise DeclarationError(f"{label}: {what} is True or False, not {given!r}")
-        object.__setattr__(self, "fields", column_names(fields, f"{label}: fields"))
-        object.__setattr__(self, "partitions", partitions)
-        object.__setattr__(self, "is_compact", compact)
-        object.__setattr__(self, "config", _config(config or {}, compact, label))
-        object.__setattr__(self, "has_schemas", schemas)
+        config = _config(config or {}, compact, label)
+        self._put(fields=column_names(fields, f"{label}: fields"), partitions=partitions, is_compact=compact)
+        self._put(config=config, has_schemas=schemas)
 
     def named(self, name: str, partitions: int | None) -> Topic:
         """The same declaration for another topic."""
         twin = copy(self)
-        object.__setattr__(twin, "name", name)
-        object.__setattr__(twin, "partitions", partitions)
+        twin._put(name=name, partitions=partitions)
         return twin
 
     @property
@@ -77,7 +74,7 @@ class Topic(View):
 
     @property
     def particulars(self) -> dict[str, Any]:
-        """What determines the messages; how the topic is kept is left out."""
+        """The parts that determine the messages; the topic's own settings are left out."""
         return {"schemas": self.has_schemas}
 
 
