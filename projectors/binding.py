@@ -111,11 +111,6 @@ def _entity_problems(view: View, table: Table, derived: DerivedRows | None) -> I
         )
     else:
         yield from _keys_problems(view, table, names)
-    if table.parts and set(names) == set(table.primary_key):
-        yield (
-            f"key ({', '.join(names)}) is the primary key of each of the tables {table.full_name}, which give out the "
-            "same numbers; name the column whose values live in one of them each: Entity(..., key=...)"
-        )
     if entity.version is not None:
         yield from _version_problems(table, entity.version, names)
     if entity.body is not None and entity.codec is not None:
@@ -135,6 +130,11 @@ def _keys_problems(view: View, table: Table, names: Sequence[str]) -> Iterator[s
     if all(columns):
         yield from _uniqueness(view, table, names)
         yield from _paging_problems(table)
+    if table.parts and set(names) == set(table.primary_key):
+        yield (
+            f"key ({', '.join(names)}) is the primary key of each of the tables {table.full_name}, which give out the "
+            "same numbers; name the column whose values live in one of them each: Entity(..., key=...)"
+        )
 
 
 def _key_problems(table: Table, column: Column) -> Iterator[str]:
@@ -336,7 +336,7 @@ def named_columns(view: View) -> tuple[frozenset[str], bool]:
 
 
 def functions_read(view: View) -> Reads:
-    """What the functions of a declaration may ask for; `columns=[...]` says it in their place."""
+    """Return the columns that the functions of a declaration may ask for; `columns=[...]` says it in their place."""
     if view.columns:
         return Reads(columns=frozenset(view.columns))
     reads = [columns_read(function) for function in _functions(view)]
@@ -383,7 +383,7 @@ def _columns(table: Table, names: Sequence[str]) -> Iterator[Column]:
 
 
 def _needed(table: Table, key: Sequence[Column], names: Collection[str] | None) -> tuple[str, ...]:
-    """In the table's order: its key, and the readable columns of these names; None: all that can be read."""
+    """Name the key and the readable columns of these names, in the table's order; None: all that can be read."""
     return tuple(
         column.name
         for column in table.columns

@@ -72,11 +72,11 @@ class DeadLetters:
         known, began = self._known, time.monotonic()
         if began < known.look_at or not self._ids:
             return
-        found = self._seen_now()
-        for _ in range(_LOOK_TRIES if found != known.seen else 0):
+        seen = self._seen_now()
+        for _ in range(_LOOK_TRIES if seen != known.seen else 0):
             before = known.changes
             if self._remember(self._read(), before):
-                known.seen = found
+                known.seen = seen
                 break
         now = time.monotonic()
         known.look_at = now + max(LOOK_EVERY_S, (now - began) / _LOOK_SHARE)
@@ -104,7 +104,7 @@ class DeadLetters:
         return sum(len(keys) for keys in self._known.keys.values())
 
     def counts(self) -> dict[str, int]:
-        """By view."""
+        """Count the parked keys of each view."""
         return {view: len(keys) for view, keys in self._known.keys.items()}
 
     def record(self, parked: Iterable[Parked]) -> None:
@@ -119,15 +119,14 @@ class DeadLetters:
     def clear_applied(self, writes: Sequence[ViewWrites], parked: Sequence[Parked]) -> None:
         """Forget the keys that these writes brought up to date."""
         refused = {(letter.view, letter.key): letter.version for letter in parked}
-        for found in writes:
-            if keys := self._known.keys[found.view]:
-                render = key_renderer(self._columns[found.view])
-                applied = {render(key): write[0] for key, write in found.writes.items()}
+        for of_view in writes:
+            view = of_view.view
+            if keys := self._known.keys[view]:
+                render = key_renderer(self._columns[view])
+                applied = {render(key): write[0] for key, write in of_view.writes.items()}
                 # A key refused at one version and applied at a later one, in the same batch, is up to date.
-                newer = {
-                    key: at for key, at in applied.items() if key in keys and at > refused.get((found.view, key), -1)
-                }
-                self._clear(found.view, newer)
+                newer = {key: at for key, at in applied.items() if key in keys and at > refused.get((view, key), -1)}
+                self._clear(view, newer)
 
     def keys_of(self, view: str) -> frozenset[str]:
         """The rendered keys of a view's dead letters."""
@@ -139,7 +138,7 @@ class DeadLetters:
         self._clear(view, dict.fromkeys(sorted(self.keys_of(view)), MAX_VERSION))
 
     def _clear(self, view: str, upto: Mapping[str, int]) -> None:
-        """By key, the letters of changes up to a version."""
+        """Delete, by key, the letters of changes up to a version."""
         if not upto:
             return
         gone = dead_letters.clear(self._session, self._database, self._ids[view], upto)
@@ -149,7 +148,7 @@ class DeadLetters:
 
 
 class Parking:
-    """Of a pipeline or a backfill. `halt` takes a view and the reason."""
+    """Parks the keys of a pipeline or a backfill. `halt` takes a view and the reason."""
 
     def __init__(self, dead_letters: DeadLetters, halt: Callable[[str, str], None]) -> None:
         self._dead_letters = dead_letters
@@ -166,24 +165,25 @@ class Parking:
             self._dead_letters.record(parked)
             for letter in parked[:_LOGGED]:
                 _log.warning("key parked", view=letter.view, version=str(letter.version), reason=letter.reason)
-        if not parked and not self._in_a_row:
-            return
-        parked_counts = Counter(letter.view for letter in parked)
-        applied_counts = Counter[str]()
-        for found in writes:
-            applied_counts[found.view] += found.count
-        applied_counts.subtract(letter.view for letter in refused)
-        for view, count in applied_counts.items():
+        if parked or self._in_a_row:
+            applied = Counter[str]()
+            for of_view in writes:
+                applied[of_view.view] += of_view.count
+            applied.subtract(letter.view for letter in refused)
+            self._count(applied, {letter.view: letter.reason for letter in parked}, Counter(of.view for of in parked))
+
+    def _count(self, applied: Counter[str], last_reasons: dict[str, str], parked: Counter[str]) -> None:
+        """Halt the views that do little but park their keys."""
+        for view, count in applied.items():
             if count:
                 del self._in_a_row[view]
-            if count >= parked_counts[view]:
-                del parked_counts[view]  # in which order they came is not known
-        self._in_a_row.update(parked_counts)
-        for view in parked_counts:
+            if count >= parked[view]:
+                del parked[view]  # in which order they came is not known
+        self._in_a_row.update(parked)
+        for view in parked:
             if self._in_a_row[view] >= PARKED_IN_A_ROW:
-                last = [letter.reason for letter in parked if letter.view == view][-1]
                 self._halt(
                     view,
-                    f"{self._in_a_row.pop(view)} keys in a row could not be applied, the last because: {last}. Mend "
-                    f"that, then backfill the view again: viewtail replay {view}",
+                    f"{self._in_a_row.pop(view)} keys in a row could not be applied, the last because: "
+                    f"{last_reasons[view]}. Mend that, then backfill the view again: viewtail replay {view}",
                 )

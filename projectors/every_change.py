@@ -34,6 +34,7 @@ from viewtail.changes.tables import Column
 from viewtail.changes.writes import Form, KeptChange, Key, Parked, ViewWrites
 
 Image: TypeAlias = tuple[Any, ...] | bytes | None  # what a view shows of a row; None: nothing
+_OP_WHERE_SHOWN = {True: "update", False: "insert"}  # of a row that the view shows now, by whether it did before
 _MOST_FORMS = 100  # a reader that connects again makes new ones
 Plain: TypeAlias = Callable[[int, int, list[Row], Origin, list[KeptChange]], bool]
 
@@ -51,14 +52,14 @@ def with_forms(
     Args:
         former: by view, columns that its table had.
     """
-    found = {}
-    for name, one in followed.items():
+    formed = {}
+    for name, table in followed.items():
         of_table = [view for view in views if (view.table.schema, view.table.name) == name]
         kept = [column for view in of_table if shows_all(view.view) for column in former.get(view.id, ())]
         fixed = frozenset(column for view in of_table for column in _fixed(view))
         forms = Forms(fixed=fixed, former=tuple(dict.fromkeys(kept)))
-        found[name] = replace(one, forms=forms)
-    return found
+        formed[name] = replace(table, forms=forms)
+    return formed
 
 
 def _fixed(view: BoundView) -> Iterator[str]:
@@ -90,7 +91,7 @@ class EveryChange(Projections):
 
     def _followers(self, followed: Followed) -> list[tuple[str, _Images, Form | None]]:
         """The views of a table that get its changes, with what makes them of rows of that form."""
-        views = [one.view for one in self._of_table(followed.described)]
+        views = [projection.view for projection in self._of_table(followed.described)]
         if followed.of is None:
             return [(view.id, self._images[view.id], None) for view in views]
         if followed not in self._in_forms:
@@ -98,7 +99,7 @@ class EveryChange(Projections):
                 self._in_forms.clear()
             self._in_forms[followed] = [_in_form(view, followed) for view in views]
         running = {view.id for view in views}
-        return [one for one in self._in_forms[followed] if one[0] in running]
+        return [follower for follower in self._in_forms[followed] if follower[0] in running]
 
     def of(self, batch: Batch) -> Projected:
         """Every change, in stream order; the views of one table follow each other event by event."""
@@ -129,10 +130,10 @@ class EveryChange(Projections):
         """Canonical rows that a backfill read under a watermark of `version`."""
         parked: list[Parked] = []
         event = RowChanges(self._by_view[view].followed, INSERT, version, rows)
-        found: list[KeptChange] = []
-        self._images[view].changes(event, UNKNOWN, found, parked)
-        found = [one._replace(op="read") for one in found]
-        return Projected([ViewWrites(view, None, found)] if found else [], parked)
+        inserts: list[KeptChange] = []
+        self._images[view].changes(event, UNKNOWN, inserts, parked)
+        reads = [change._replace(op="read") for change in inserts]
+        return Projected([ViewWrites(view, None, reads)] if reads else [], parked)
 
 
 def _in_form(view: BoundView, followed: Followed) -> tuple[str, _Images, Form]:
@@ -156,27 +157,30 @@ class _Images(RowByRow):
         kind, version, rows = event[1:4]
         if self._plain is not None and not Unreadable.made and self._plain(kind, version, rows, origin, into):
             return
-        found: list[KeptChange] = []
+        changes: list[KeptChange] = []
         for before, after in pairs(kind, rows):
             try:
-                found.extend(self._one(before, after, version, origin))
+                if before is not None and after is not None and self.key(before) != self.key(after):
+                    self._add(before, None, version, origin, changes)
+                    self._add(None, after, version, origin, changes)
+                else:
+                    self._add(before, after, version, origin, changes)
             except RowRefusedError as refusal:
                 parked.append(self.parked(before, after, version, refusal))
-        into += _once_a_key(found) if self._version_at is None else found
+        into += _once_a_key(changes) if self._version_at is None else changes
 
-    def _one(self, before: Row | None, after: Row | None, version: int, origin: Origin) -> Iterator[KeptChange]:
-        if before is not None and after is not None and self.key(before) != self.key(after):
-            yield from self._one(before, None, version, origin)
-            before = None
-        row = after if after is not None else before
-        if row is None or (after is None and self._is_append_only):
+    def _add(self, before: Row | None, after: Row | None, version: int, origin: Origin, into: list[KeptChange]) -> None:
+        """The change of one row that keeps its key, if the view shows any of it."""
+        if after is None and self._is_append_only:
             return  # a row delete of an append-only table is archiving
+        row = before if after is None else after
+        assert row is not None
         was_shown, old = self._before(before, version)
         new = None if after is None else self._image(after, version)
         if was_shown or new is not None:
             self._require_readable([row[at] for at in self._key_at], version)
-            op = "delete" if new is None else "update" if was_shown else "insert"
-            yield KeptChange(self.key(row), self._version_of(before, after, version), op, old, new, origin)
+            op = "delete" if new is None else _OP_WHERE_SHOWN[was_shown]
+            into.append(KeptChange(self.key(row), self._version_of(before, after, version), op, old, new, origin))
 
     def _version_of(self, before: Row | None, after: Row | None, version: int) -> int:
         """The event's, or with a version column the row's; a delete is one above it."""
@@ -207,19 +211,19 @@ class _Images(RowByRow):
             raise RowRefusedError(bad.reason, version)
 
 
-def _once_a_key(found: list[KeptChange]) -> list[KeptChange]:
+def _once_a_key(changes: list[KeptChange]) -> list[KeptChange]:
     """The changes of one row event: those of one key as one, from its first before to its last after."""
-    if len({change.key for change in found}) == len(found):
-        return found
+    if len({change.key for change in changes}) == len(changes):
+        return changes
     by_key: dict[Key, KeptChange] = {}
     was_there: dict[Key, bool] = {}
-    for change in found:
+    for change in changes:
         first = by_key.get(change.key, change)
         is_new = not was_there.setdefault(change.key, first.op != "insert")
         op = "delete" if change.op == "delete" else "insert" if is_new else "update"
         by_key[change.key] = change._replace(op=op, before=first.before)
     # One that came and went within the event was never there.
-    return [one for one in by_key.values() if one.op != "delete" or was_there[one.key]]
+    return [change for change in by_key.values() if change.op != "delete" or was_there[change.key]]
 
 
 def _compile_plain(view: BoundView, columns: tuple[str, ...]) -> Plain:

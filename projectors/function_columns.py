@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ _LOOKS_AROUND = frozenset({"eval", "exec", "locals", "vars"})  # reach the row w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reads:
-    """What a function may ask its row for."""
+    """The columns that a function may ask its row for."""
 
     columns: frozenset[str] = frozenset()  # the names in its source; the table may lack some of them
     why_all: str = ""  # what in it may ask for any column; '': nothing does
@@ -35,18 +35,23 @@ def columns_read(function: Callable[..., Any]) -> Reads:
     tree = syntax_tree(code)
     if tree is None or not code.co_argcount:
         return Reads(why_all=f"the source of {name} does not tell")
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     columns = set()
+    for column, text in _uses(tree, code.co_varnames[0]):
+        if column is None:
+            return Reads(why_all=f"{name} has: {text[:60]}")
+        columns.add(column)
+    return Reads(columns=frozenset(columns))
+
+
+def _uses(tree: ast.AST, row: str) -> Iterator[tuple[str | None, str]]:
+    """Each use of the row: the column that it names, None where it may be any; and its text."""
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     for node, parent in parents.items():
         if getattr(node, "id", getattr(node, "attr", "")) in _LOOKS_AROUND:
-            return Reads(why_all=f"{name} has: {ast.unparse(node)}")
+            yield None, ast.unparse(node)
         # A variable of the same name in an inner function counts as the row, too.
-        if isinstance(node, ast.Name) and node.id == code.co_varnames[0]:
-            column = _column(parent, parents.get(parent))
-            if column is None:
-                return Reads(why_all=f"{name} has: {ast.unparse(parent)[:60]}")
-            columns.add(column)
-    return Reads(columns=frozenset(columns))
+        elif isinstance(node, ast.Name) and node.id == row:
+            yield _column(parent, parents.get(parent)), ast.unparse(parent)
 
 
 def _column(use: ast.AST, around: ast.AST | None) -> str | None:
@@ -87,7 +92,7 @@ class _WatchedRow(dict[str, Any]):
 
 
 def row_type(view: BoundView) -> type[dict[str, Any]]:
-    """What the view's functions get a row as. They are to do without what `columns=[...]` leaves out."""
+    """Make the type of the rows that a view's functions get, without what `columns=[...]` leaves out."""
     absent = frozenset(column.name for column in view.table.columns).difference(view.needed)
     if not absent or view.view.columns:
         return dict

@@ -118,8 +118,8 @@ def syntax_tree(code: types.CodeType) -> ast.AST | None:
         tree = _parsed("".join(linecache.getlines(code.co_filename)))
     except (SyntaxError, ValueError):
         return None
-    found = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS) and _is_of(node, code)]
-    return found[0] if len(found) == 1 else None
+    nodes = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS) and _is_of(node, code)]
+    return nodes[0] if len(nodes) == 1 else None
 
 
 @functools.lru_cache(maxsize=64)
@@ -132,24 +132,25 @@ def _is_of(node: ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef, code: type
     if not isinstance(node, ast.Lambda):
         first_line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
         return (node.name, first_line) == (code.co_name, code.co_firstlineno)
-    arguments = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
-    if (node.lineno, arguments) != (code.co_firstlineno, list(code.co_varnames[: code.co_argcount])):
+    arguments = tuple(argument.arg for argument in (*node.args.posonlyargs, *node.args.args))
+    described = ("<lambda>", node.lineno, arguments)
+    if described != (code.co_name, code.co_firstlineno, code.co_varnames[: code.co_argcount]):
         return False
     # Two lambdas of one line: all instructions of `code` come from this one's body.
     begin = (node.body.lineno, node.body.col_offset)
-    end = (node.body.end_lineno or 0, node.body.end_col_offset or 0)
-    places: Any = [place for place in code.co_positions() if None not in place and place[3]]
-    return (
-        code.co_name == "<lambda>"
-        and bool(places)
-        and all(
-            begin <= (line, column) and (end_line, end_column) <= end for line, end_line, column, end_column in places
-        )
-    )
+    end = (node.body.end_lineno, node.body.end_col_offset)
+    places = _places(code)
+    return bool(places) and begin <= min(places)[0] and max(last for _, last in places) <= end
+
+
+def _places(code: types.CodeType) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Begin and end of the source of each instruction, where they are known."""
+    known: Any = [place for place in code.co_positions() if None not in place and place[3]]
+    return [((line, column), (end_line, end_column)) for line, end_line, column, end_column in known]
 
 
 def _bytecode(code: types.CodeType) -> str:
-    """Where there is no source: what the code does, which another version of Python may write in another way."""
+    """Write down what the code does, where there is no source; another version of Python may do so in another way."""
     constants = [
         _bytecode(constant) if isinstance(constant, types.CodeType) else "".join(_text_of(constant, {}))
         for constant in code.co_consts

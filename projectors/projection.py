@@ -1,4 +1,4 @@
-"""From rows to writes: the pure functions compiled from the declarations.
+"""Makes writes of rows, by pure functions that are compiled from the declarations.
 
 A projection is compiled once per view, as Python source, so that the hot path unpacks a row and stores a write and does
 nothing else. Views with `where` or `document` see the row as a dict; an exception of theirs parks the key.
@@ -34,7 +34,7 @@ from viewtail.changes.batches import (
     unreadable_in,
 )
 from viewtail.changes.errors import place_of
-from viewtail.changes.rendering import render_key, row_value
+from viewtail.changes.rendering import Convert, render_key, row_value
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
@@ -50,8 +50,13 @@ class Projected:
     touched: dict[str, Touched] = field(default_factory=dict)  # by view, the derived rows that are to be read
 
 
+def writes_by_key(projected: Projected) -> dict[Key, Write]:
+    """All writes of what was projected for one view."""
+    return {key: write for of_view in projected.writes for key, write in of_view.writes.items()}
+
+
 def followed_tables(views: Iterable[BoundView]) -> dict[tuple[str, str], Followed]:
-    """By (schema, table): each table the views need, with the union of their columns in ordinal order."""
+    """Return, by (schema, table), each table the views need, with the union of their columns in ordinal order."""
     needed: dict[tuple[str, str], list[tuple[BoundView, Part]]] = {}
     for view in views:
         for part in parts_of(view):
@@ -107,7 +112,7 @@ class Projections:
         return frozenset(self._by_view)
 
     def halt(self, view: str) -> None:
-        """From now on this view gets no writes."""
+        """Give this view no more writes."""
         self._halted.add(view)
 
     def is_halted(self, view: str) -> bool:
@@ -133,7 +138,7 @@ class Projections:
         for refused in batch.refused:
             for projection in self._of_table(refused.followed):
                 projection.refuse(refused, writes.setdefault(projection.view.id, {}), parked)
-        made = [ViewWrites(view, found) for view, found in writes.items() if found]
+        made = [ViewWrites(view, of_view) for view, of_view in writes.items() if of_view]
         return Projected(made, parked, self._touched(batch) if self._derived else {})
 
     def _touched(self, batch: Batch) -> dict[str, Touched]:
@@ -157,19 +162,19 @@ class Projections:
         for key, row in rows.items():
             by_version.setdefault(versions[key], []).append(row)
         parked: list[Parked] = []
-        for version, some in by_version.items():
-            made = self.of_rows(view, some, version)
+        for version, of_version in by_version.items():
+            made = self.of_rows(view, of_version, version)
             parked += made.parked
-            for found in made.writes:
-                into.update(found.writes)
+            into.update(writes_by_key(made))
         if parked:
-            names, bound = {one.key for one in parked}, self._by_view[view].view
+            names, bound = {letter.key for letter in parked}, self._by_view[view].view
             into = {key: write for key, write in into.items() if render_key(key, bound.key) not in names}
         return Projected([ViewWrites(view, into)] if into else [], parked)
 
     def _of_table(self, followed: Followed) -> list[Projection]:
         """The projections of a table's views that are not halted."""
-        return [one for one in self._projections.get(id(followed), ()) if one.view.id not in self._halted]
+        projections = self._projections.get(id(followed), ())
+        return [projection for projection in projections if projection.view.id not in self._halted]
 
     def of_rows(self, view: str, rows: list[Row], version: int) -> Projected:
         """The writes of canonical rows read under a watermark of `version`."""
@@ -225,39 +230,49 @@ class Projection:
 
         Of the old row only the key matters, so a row that is mended or deleted reaches the view.
         """
-        followed, kind, version, rows, reason = refused[:5]
-        ((before, after),) = pairs(kind, rows)
-        if self._belongs is not None:
-            before, after = (None if row is None or self._is_strange(row) else row for row in (before, after))
-        old, new = self._readable_key(before), self._readable_key(after)
+        ((before, after),) = pairs(refused.kind, refused.rows)
+        old, new = self._known_key(before), self._known_key(after)
         alone: dict[Key, Write] = {}
         if before is not None and old is not None and old != new:
-            self.apply([RowChanges(followed, DELETE, version, [before])], alone, parked)
-        if after is not None and unreadable_in(after[at] for at in self._needed_at) is not None:
-            key = tuple([after[at] for at in self._key_at])
-            parked.append(Parked(self.view.id, key_name(key, self.view, version), version, reason))
-        elif after is not None and new is not None:
-            parked_before = len(parked)
-            self.apply([RowChanges(followed, INSERT, version, [after])], alone, parked)
-            if new not in alone and len(parked) == parked_before:
-                alone[new] = Write(version, None)  # `where` leaves it out; whether it did before cannot be told
+            self.apply([RowChanges(refused.followed, DELETE, refused.version, [before])], alone, parked)
+        if after is not None and self._may_belong(after):
+            self._refuse_new(refused, after, new, alone, parked)
         for key, write in alone.items():
             if key not in into or into[key][0] <= write[0]:
                 into[key] = write
 
-    def _is_strange(self, row: Row) -> bool:
-        """Whether it is sure not to be of the entity: what decides that can be read."""
-        assert self._belongs is not None
-        decides = (row[self.followed.columns.index(name)] for name, _ in self.view.view.entity.only)
-        return not self._belongs(row) and unreadable_in(decides) is None
+    def _refuse_new(
+        self, refused: Refused, row: Row, key: Key | None, alone: dict[Key, Write], parked: list[Parked]
+    ) -> None:
+        version = refused.version
+        if key is None or unreadable_in([row[at] for at in self._needed_at]) is not None:
+            name = key_name(self._key_of(row), self.view, version)
+            parked.append(Parked(self.view.id, name, version, refused.reason))
+            return
+        parked_before = len(parked)
+        self.apply([RowChanges(refused.followed, INSERT, version, [row])], alone, parked)
+        if key not in alone and len(parked) == parked_before:
+            alone[key] = Write(version, None)  # `where` leaves it out; whether it did before cannot be told
 
-    def _readable_key(self, row: Row | None) -> Key | None:
-        key = None if row is None else tuple([row[at] for at in self._key_at])
-        return None if key is None or unreadable_in(key) is not None else key
+    def _may_belong(self, row: Row) -> bool:
+        """Whether the row is the entity's, or what decides that cannot be read."""
+        if self._belongs is None or self._belongs(row):
+            return True
+        decides = [row[self.followed.columns.index(name)] for name, _ in self.view.view.entity.only]
+        return unreadable_in(decides) is not None
+
+    def _known_key(self, row: Row | None) -> Key | None:
+        """The key of a row that may be the entity's; None where it cannot be read."""
+        if row is None or not self._may_belong(row) or unreadable_in(self._key_of(row)) is not None:
+            return None
+        return self._key_of(row)
+
+    def _key_of(self, row: Row) -> Key:
+        return tuple([row[at] for at in self._key_at])
 
 
 def key_name(key: Key, view: BoundView, version: int) -> str:
-    """What a dead letter calls a key; one that cannot be read is told apart by the version."""
+    """Name a key as its dead letter does; one that cannot be read is told apart by the version."""
     is_readable = unreadable_in(key) is None
     return render_key(key, view.key) if is_readable else f"(unreadable key, version {version})"
 
@@ -312,18 +327,22 @@ class RowByRow:
         self._document = view.view.document
         self._is_append_only = entity.append_only
         self._belongs = view.belongs(columns)
-        self._key_at = [columns.index(column.name) for column in view.key]
-        self._values_at = [] if view.view.computed else [columns.index(column.name) for column in view.values]
-        self._needed_at = [columns.index(name) for name in view.needed]
+        self._key_at = list(map(columns.index, (column.name for column in view.key)))
+        shown = () if view.view.computed else view.values
+        self._values_at = list(map(columns.index, (column.name for column in shown)))
+        self._needed_at = list(map(columns.index, view.needed))
         self._version_at = None if entity.version is None else columns.index(entity.version)
-        by_name = {column.name: column for column in view.table.columns}
-        self._row_items = [(name, columns.index(name), row_value(by_name[name])) for name in view.needed]
-        self._row_type = function_columns.row_type(view)
         self._bodies = [name for name in view.bodies if name in view.needed]
+        self._row_items = list(zip(view.needed, self._needed_at, self._conversions(), strict=True))
+        self._row_type = function_columns.row_type(view)
         if entity.codec is not None:
             self._decode = bodies.decoder(entity.codec)
-        self._row_items = [(*item[:2], None) if item[0] in self._bodies else item for item in self._row_items]
-        self._where_sees_body = self._where is not None and any(_asks_for(self._where, one) for one in self._bodies)
+        self._where_sees_body = _asks_for_any(self._where, self._bodies)
+
+    def _conversions(self) -> list[Convert | None]:
+        """Functions get each needed column through one of these; bodies are decoded apart."""
+        columns = {column.name: column for column in self._view.table.columns}
+        return [None if name in self._bodies else row_value(columns[name]) for name in self._view.needed]
 
     def apply(self, changes: list[RowChanges], into: dict[Key, Write], parked: list[Parked]) -> None:
         project = self._unversioned if self._version_at is None else self._versioned
@@ -339,13 +358,13 @@ class RowByRow:
     def _is_own(self, before: Row | None, after: Row | None) -> bool:
         """Raises RowRefusedError for an update that takes a row out of the entity, or into it."""
         assert self._belongs is not None
-        found = {self._belongs(row) for row in (before, after) if row is not None}
-        if len(found) > 1:
+        answers = {self._belongs(row) for row in (before, after) if row is not None}
+        if len(answers) > 1:
             assert after is not None  # it is an update
             names = ", ".join(name for name, _ in self._view.view.entity.only)
             reason = f"an update changed {names}, which says what entity the row is of"
             raise RowRefusedError(reason, self.version(after))
-        return found == {True}
+        return answers == {True}
 
     def parked(self, before: Row | None, after: Row | None, version: int, refusal: RowRefusedError) -> Parked:
         """The dead letter of a row that cannot be projected."""
@@ -355,23 +374,26 @@ class RowByRow:
         return Parked(self._view.id, name, refusal.version or version, refusal.reason)
 
     def _unversioned(self, before: Row | None, after: Row | None, version: int, into: dict[Key, Write]) -> None:
-        if before is not None:
-            if after is not None and self._is_same(before, after):
-                return
-            if after is None or self.key(before) != self.key(after):
-                into[self.key(before)] = (version, None)  # type: ignore[assignment]
         if after is None:
+            assert before is not None
+            into[self.key(before)] = (version, None)  # type: ignore[assignment]
             return
+        former = before
+        if before is not None:
+            if self._is_same(before, after):
+                return
+            if (old := self.key(before)) != self.key(after):
+                into[old] = (version, None)  # type: ignore[assignment]
+                former = None
         key, values = self.key(after), self.values(after, version)
         # It leaves the view, unless it was outside before: then nothing is there to take away.
-        if values is None and (before is None or self.key(before) != key or not self._may_show(before, version)):
-            return
-        into[key] = (version, values)  # type: ignore[assignment]
+        if values is not None or self._may_show(former, version):
+            into[key] = (version, values)  # type: ignore[assignment]
 
-    def _may_show(self, row: Row, version: int) -> bool:
+    def _may_show(self, row: Row | None, version: int) -> bool:
         """Whether the row was in the view; one that could not be projected left there what was before it."""
         try:
-            return self.values(row, version) is not None
+            return row is not None and self.values(row, version) is not None
         except RowRefusedError:
             return True
 
@@ -400,7 +422,7 @@ class RowByRow:
             raise RowRefusedError(f"an update did not raise the version column {column}, so it has no order", version)
 
     def version(self, row: Row) -> int:
-        """Of the row, from its version column."""
+        """Read the row's version from its version column."""
         assert self._version_at is not None
         value = row[self._version_at]
         if not isinstance(value, int) or not 0 <= value <= MAX_VERSION >> 1:
@@ -422,7 +444,7 @@ class RowByRow:
         return self._made(record, version)
 
     def _made(self, record: dict[str, Any], version: int) -> tuple[Any, ...] | bytes | None:
-        """What the view's function makes of a row."""
+        """Call the view's function for a row."""
         assert self._document is not None
         what = self._view.view.function
         document = self._call(self._document, record, what, version)
@@ -490,7 +512,7 @@ class RowByRow:
 
 
 class _Upserts(RowByRow):
-    """What a change says of before is not what the view shows: each write replaces that, whatever it is.
+    """Ignores what a change says of before: each write replaces what the view shows, whatever that is.
 
     A row that `where` leaves out is a tombstone.
     """
@@ -539,12 +561,12 @@ class RowRefusedError(Exception):
         self.version = version
 
 
-def _asks_for(function: Callable[..., Any], column: str | None) -> bool:
-    """Whether a function may look at a column, whatever its declaration says of others."""
-    if column is None:
+def _asks_for_any(function: Callable[..., Any] | None, columns: Sequence[str]) -> bool:
+    """Whether a function may look at one of these columns, whatever its declaration says of others."""
+    if function is None or not columns:
         return False
     read = columns_read(function)
-    return column in read.columns or bool(read.why_all)
+    return bool(read.why_all) or not read.columns.isdisjoint(columns)
 
 
 def _newest(into: dict[Key, Write], key: Key, version: int, values: tuple[Any, ...] | bytes | None) -> None:
@@ -554,7 +576,7 @@ def _newest(into: dict[Key, Write], key: Key, version: int, values: tuple[Any, .
 
 
 def _json_default(value: Any) -> Any:
-    """What orjson does not know by itself: Decimal as exact text, bytes as base64."""
+    """Encode what orjson does not know by itself: Decimal as exact text, bytes as base64."""
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, bytes):

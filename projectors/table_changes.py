@@ -1,4 +1,4 @@
-"""What becomes of views when a statement took rows of their table away, or put others in their place.
+"""Applies to views that a statement took rows of their table away, or put others in their place.
 
 - All rows are gone (TRUNCATE): each key that the view shows with an older version gets a tombstone with the version of
   the statement. Rows inserted later stay, and the statement can be applied twice.
@@ -80,7 +80,7 @@ class TableChanges:
                         self.life.halt(view.id, _cannot_go_on(view, change, error))
 
     def _bind(self, view: BoundView, change: TableChange) -> BoundView:
-        """To the table as it is now. Raises SourceError, DeclarationError or StoreError where that cannot be.
+        """Bind a view anew. Raises SourceError, DeclarationError or StoreError where that cannot be.
 
         Raises Ended where the views of a store that keeps every change are to be bound to it as the pipeline is taken
         again; nothing of the batch was committed.
@@ -104,7 +104,7 @@ class TableChanges:
         return now
 
     def apply(self, changes: Iterable[TableChange]) -> bool:
-        """In order, behind the rows of their batch: the versions tell which came before and which after.
+        """Apply them in order, behind the rows of their batch: versions tell which came before and which after.
 
         A view whose table does not fit it any more is halted. False: it was stopped half-way, and the batch is to be
         read again.
@@ -201,7 +201,7 @@ def _is_emptied(view: BoundView, change: TableChange) -> bool:
 
 
 def _without_new(table: Table, view: BoundView) -> Table:
-    """Of a view that shows every column: its sink, its projection and the stream have those of when it was bound.
+    """Leave out the new columns of a view that shows all: its sink, projection and stream do not have them.
 
     So the next start finds it changed, and backfills it.
     """

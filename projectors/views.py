@@ -6,7 +6,7 @@ projectors/binding.py decides whether a declaration can work with its table, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -75,47 +75,23 @@ class Entity:
         newest: str | None = None,
     ) -> None:
         where = f"Entity({table!r})" if name is None else f"Entity({table!r}, {name!r})"
-        table = full_name(*_schema_and_table(table, name, where))
-        names = column_names(key, f"{where}: key")
-        if append_only and version is None:
-            raise DeclarationError(
-                f"{where}: append_only needs version='COLUMN', the column that says which row of a key is the newest"
-            )
-        object.__setattr__(self, "table", table)
-        object.__setattr__(self, "key", names)
-        object.__setattr__(self, "version", version)
-        if order is not None and not append_only:
-            raise DeclarationError(f"{where}: order needs append_only=True: only rows that are added can be polled")
-        if self.is_pattern and (order is None or not names):
-            raise DeclarationError(
-                f"{where}: # stands for a digit, so it is several tables, which are polled as one: say key=, whose "
-                "values live in one of them each, and order=, their AUTO_INCREMENT column"
-            )
-        object.__setattr__(self, "append_only", append_only)
-        object.__setattr__(self, "order", order)
-        if (body is None) is not (codec is None):
-            raise DeclarationError(f"{where}: body names a column, and codec how it is kept: give both, or neither")
         if body is not None:
             (body,) = column_names((body,), f"{where}: body")
-            if codec not in CODECS:
-                raise DeclarationError(f"{where}: codec is one of {', '.join(CODECS)}, not {codec!r}")
-        object.__setattr__(self, "body", body)
-        object.__setattr__(self, "codec", codec)
-        object.__setattr__(self, "only", _only(only, where))
-        if self.only and not append_only:
-            raise DeclarationError(
-                f"{where}: only needs append_only=True: a row that an update takes out of the entity, and one that it "
-                "takes in, would have no order with the other rows of its key"
-            )
-        if (columns_by is None) is not (newest is None):
-            raise DeclarationError(f"{where}: columns_by names cells, and newest says which of them count: give both")
-        if columns_by is not None and (not names or body is None or version is not None or order is not None):
-            raise DeclarationError(
-                f"{where}: columns_by needs key=, the columns that name a row of cells, body= and codec=; it goes "
-                "with no version=, append_only= or order=, since a row is read again at each change"
-            )
-        object.__setattr__(self, "columns_by", columns_by)
-        object.__setattr__(self, "newest", newest)
+        _freeze(
+            self,
+            table=full_name(*_schema_and_table(table, name, where)),
+            key=column_names(key, f"{where}: key"),
+            version=version,
+            append_only=append_only,
+            order=order,
+            body=body,
+            codec=codec,
+            only=_only(only, where),
+            columns_by=columns_by,
+            newest=newest,
+        )
+        for misfit in _misfits(self):
+            raise DeclarationError(f"{where}: {misfit}")
 
     @property
     def is_pattern(self) -> bool:
@@ -124,15 +100,55 @@ class Entity:
 
     @property
     def particulars(self) -> dict[str, Any]:
-        """What makes its rows of several; a part of the fingerprint of its views."""
+        """The arguments that make its rows of several; a part of the fingerprint of its views."""
         return {} if self.columns_by is None else {"cells": [self.columns_by, self.newest, self.body]}
 
     @property
     def schema_and_table(self) -> tuple[str, str]:
         """'shop.user' -> ('shop', 'user')"""
-        found = names_of(self.table)
-        assert found is not None
-        return found
+        names = names_of(self.table)
+        assert names is not None
+        return names
+
+
+def _misfits(entity: Entity) -> Iterator[str]:
+    """Which arguments of an entity cannot be together, and why."""
+    if entity.append_only and entity.version is None:
+        yield "append_only needs version='COLUMN', the column that says which row of a key is the newest"
+    if entity.order is not None and not entity.append_only:
+        yield "order needs append_only=True: only rows that are added can be polled"
+    if entity.is_pattern and (entity.order is None or not entity.key):
+        yield (
+            "# stands for a digit, so it is several tables, which are polled as one: say key=, whose values live in "
+            "one of them each, and order=, their AUTO_INCREMENT column"
+        )
+    if entity.only and not entity.append_only:
+        yield (
+            "only needs append_only=True: a row that an update takes out of the entity, and one that it takes in, "
+            "would have no order with the other rows of its key"
+        )
+    yield from _body_misfits(entity)
+
+
+def _body_misfits(entity: Entity) -> Iterator[str]:
+    if (entity.body is None) is not (entity.codec is None):
+        yield "body names a column, and codec how it is kept: give both, or neither"
+    if entity.codec not in (None, *CODECS):
+        yield f"codec is one of {', '.join(CODECS)}, not {entity.codec!r}"
+    if (entity.columns_by is None) is not (entity.newest is None):
+        yield "columns_by names cells, and newest says which of them count: give both"
+    is_own_order = entity.version is not None or entity.order is not None
+    if entity.columns_by is not None and (not entity.key or entity.body is None or is_own_order):
+        yield (
+            "columns_by needs key=, the columns that name a row of cells, body= and codec=; it goes with no version=, "
+            "append_only= or order=, since a row is read again at each change"
+        )
+
+
+def _freeze(declared: object, **values: Any) -> None:
+    """The fields of a declaration, which is frozen."""
+    for name, value in values.items():
+        object.__setattr__(declared, name, value)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -163,30 +179,20 @@ class View:
         push: bool = False,
     ) -> None:
         label = f"{type(self).__name__}({name!r})"
-        if not isinstance(name, str) or not name:
-            raise DeclarationError(f"{label}: the name must be a non-empty string")
-        if is_copy(name):
-            raise DeclarationError(f"{label}: names that end in ~ and a number are those of copies; choose another")
+        _check_name(name, label)
         if not isinstance(entity, Entity):
             raise DeclarationError(f"{label}: the second argument must be an Entity, not {type(entity).__name__}")
         if where is not None and not callable(where):
             raise DeclarationError(f"{label}: where must be a function of the row, e.g. lambda row: row['active']")
         if document is not None and not callable(document):
             raise DeclarationError(f"{label}: {self.function} must be a function of the row")
-        if not isinstance(push, bool):
-            raise DeclarationError(f"{label}: push is True or False, not {push!r}")
-        if push and not entity.append_only:
-            raise DeclarationError(
-                f"{label}: push=True needs an entity whose rows have versions of their own, and are only ever added: "
-                "Entity(..., version='COLUMN', append_only=True)"
-            )
+        _check_push(push, entity, label)
         self._put(name=name, entity=entity, where=where, document=document, push=push, previous=None)
         self._put(columns=column_names(columns, f"{label}: columns"))
 
     def _put(self, **values: Any) -> None:
         """Set attributes of a frozen declaration, while it is being made."""
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        _freeze(self, **values)
 
     def _set_previous(self, previous: View | None) -> None:
         """Last of all: it is compared with what was set."""
@@ -298,9 +304,12 @@ class BoundView:
         return self.needed if self.derived is None else self.derived.parts[0].columns
 
     def described(self, schema: str, name: str) -> Table:
-        """A table that the view was bound to, as it was described then."""
+        """A table that the view was bound to, as it was described then. Raises DeclarationError for any other."""
         parts = [self.table] if self.derived is None else [part.table for part in self.derived.parts]
-        return next(table for table in parts if (table.schema, table.name) == (schema, name))
+        for table in parts:
+            if (table.schema, table.name) == (schema, name):
+                return table
+        raise DeclarationError(f"view {self.id} was not bound to {full_name(schema, name)}")
 
     @property
     def rows(self) -> ReadableRows:
@@ -330,17 +339,34 @@ class BoundView:
         return (lambda row: all(row[at] == value for at, value in pairs)) if pairs else None
 
 
+def _check_name(name: Any, label: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise DeclarationError(f"{label}: the name must be a non-empty string")
+    if is_copy(name):
+        raise DeclarationError(f"{label}: names that end in ~ and a number are those of copies; choose another")
+
+
+def _check_push(push: Any, entity: Entity, label: str) -> None:
+    if not isinstance(push, bool):
+        raise DeclarationError(f"{label}: push is True or False, not {push!r}")
+    if push and not entity.append_only:
+        raise DeclarationError(
+            f"{label}: push=True needs an entity whose rows have versions of their own, and are only ever added: "
+            "Entity(..., version='COLUMN', append_only=True)"
+        )
+
+
 def _schema_and_table(table: Any, name: Any, where: str) -> tuple[str, str]:
-    """Of an entity's first arguments."""
+    """Take an entity's first arguments apart."""
     if isinstance(table, str) and table and isinstance(name, str) and name:
         return table, name
-    found = names_of(table) if isinstance(table, str) and name is None else None
-    if found is None:
+    names = names_of(table) if isinstance(table, str) and name is None else None
+    if names is None:
         raise DeclarationError(
             f"{where}: the table is written 'schema.table', e.g. Entity('shop.user'). Where a name has a dot in it, "
             "give schema and table apart, Entity('shop', 'order.line'), or in backticks: Entity('shop.`order.line`')"
         )
-    return found
+    return names
 
 
 def _only(given: Mapping[str, str | int] | None, where: str) -> tuple[tuple[str, str | int], ...]:

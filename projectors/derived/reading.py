@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import filterfalse
 from math import inf
 from typing import Any, TypeVar
 
@@ -150,8 +151,9 @@ def _rows_by_key(
 ) -> tuple[dict[Key, Row], list[Key]]:
     """Rows by key, about `most_bytes` of them, and the keys that are left."""
     table = derived.table
-    key_columns = [column for name in table.primary_key if (column := table.column(name)) is not None]
-    key_at = [table.columns.index(column) for column in key_columns]
+    names = [column.name for column in table.columns]
+    key_at = [names.index(name) for name in table.primary_key]
+    key_columns = [table.columns[at] for at in key_at]
     by_key: dict[Key, Row] = {}
     size, at = 0, 0
     while at < len(keys) and size < most_bytes:
@@ -159,7 +161,7 @@ def _rows_by_key(
         rows = derived.fetch(connection, table.columns, where, max_bytes=most_bytes)
         by_key.update((tuple([row[place] for place in key_at]), row) for row in rows)
         if not connection.open:  # there were more bytes, and which keys have no row is not known
-            return by_key, [key for key in keys[at:] if key not in by_key]
+            return by_key, list(filterfalse(by_key.__contains__, keys[at:]))
         size += sum(map(_size_of, rows))
         at += KEYS_A_QUERY
     return by_key, keys[at:]

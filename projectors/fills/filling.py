@@ -169,16 +169,22 @@ class Filling:
                 chunk, projected = following
                 is_ahead = self.reads_ahead and not chunk.is_last
                 ahead = reader.submit(self._read, chunk.last_key) if is_ahead else None
-                is_written = self.strategy.write(self, chunk, projected)
-                if is_written:
-                    self.last_key = chunk.last_key
-                    failpoints.reach("after chunk")
-                self.rest(len(chunk.rows) if is_written else 0)
+                is_written = self._write(chunk, projected)
                 following = None if ahead is None else ahead.result()  # rows are read by one thread at a time
                 if is_written and chunk.is_last:
                     return
                 if ahead is None or not is_written:
                     following = self._read(self.last_key)
+
+    def _write(self, chunk: Chunk, projected: Projected) -> bool:
+        """Whether it is durable; otherwise it is to be read again."""
+        if not self.strategy.write(self, chunk, projected):
+            self.rest()
+            return False
+        self.last_key = chunk.last_key
+        failpoints.reach("after chunk")
+        self.rest(len(chunk.rows))
+        return True
 
     def _read(self, after: Key | None) -> tuple[Chunk, Projected] | None:
         version = self.strategy.version(self)

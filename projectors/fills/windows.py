@@ -1,4 +1,4 @@
-"""What a pipeline that appends every change, and the fillings of its views, share: rows that the pipeline writes.
+"""Hands the rows of a filling to a pipeline that appends every change, which writes them.
 
 From the moment when a filling opens a window, the pipeline notes the keys that change. At a watermark it writes those
 of the filling's rows whose keys did not change: they are as they were read, and whatever changed was written as a
@@ -19,7 +19,7 @@ from projectors.views import BoundView
 from viewtail.changes.batches import Batch, Origin
 from viewtail.changes.errors import StopRequested
 from viewtail.changes.rendering import key_renderer
-from viewtail.changes.writes import Key, Parked, ViewWrites
+from viewtail.changes.writes import KeptChange, Key, Parked, ViewWrites
 
 WAIT_S = 0.25
 WRITE_AGAIN_AFTER_S = 300.0
@@ -38,6 +38,22 @@ class Window:
     note: str = ""  # how far the filling is then
     is_written: bool = False
     is_void: bool = False  # the pipeline began again: the rows are to be read again
+
+    def unchanged(self) -> list[KeptChange]:
+        """Its rows whose keys neither changed nor were parked since it was opened."""
+        assert self.rows is not None
+        rows = [change for change in self.rows.changes if change.key not in self.changed]
+        if not self.parked:
+            return rows
+        render = key_renderer(self.view.key)
+        return [change for change in rows if render(change.key) not in self.parked]
+
+    def unchanged_refused(self) -> list[Parked]:
+        """The same of the rows that cannot be projected."""
+        if not self.refused:
+            return []
+        known = {*self.parked, *map(key_renderer(self.view.key), self.changed)}
+        return [letter for letter in self.refused if letter.key not in known]
 
 
 class Windows:
@@ -65,30 +81,24 @@ class Windows:
 
     @staticmethod
     def _note(window: Window, projected: Projected) -> None:
-        for found in projected.writes:
-            if found.view == window.view.id:
-                window.changed.update(change.key for change in found.changes)
+        for writes in projected.writes:
+            if writes.view == window.view.id:
+                window.changed.update(change.key for change in writes.changes)
         window.parked.update(letter.key for letter in projected.parked if letter.view == window.view.id)
 
     def _add(self, window: Window, version: int, committed_us: int, projected: Projected) -> None:
-        assert window.rows is not None
         if self._is_halted(window.view.id):
             window.is_void = True
             self._changed.notify_all()
             return
-        render = key_renderer(window.view.key)
-        is_versioned = window.view.view.entity.version is not None
         origin = Origin(committed_us=committed_us)
-        rows = [
-            change._replace(version=change.version if is_versioned else version, origin=origin)
-            for change in window.rows.changes
-            if change.key not in window.changed and (not window.parked or render(change.key) not in window.parked)
-        ]
+        if window.view.view.entity.version is not None:  # each row has its own
+            rows = [change._replace(origin=origin) for change in window.unchanged()]
+        else:
+            rows = [change._replace(version=version, origin=origin) for change in window.unchanged()]
         if rows:
             projected.writes.append(ViewWrites(window.view.id, None, rows))
-        if window.refused:
-            known = {*window.parked, *(render(key) for key in window.changed)}
-            projected.parked.extend(letter for letter in window.refused if letter.key not in known)
+        projected.parked += window.unchanged_refused()
         self._sink.fills[window.view.id] = window.note
         self._taking_part.append(window)
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeVar
 
 from projectors.observer import Observer
 from projectors.projection import parts_of
@@ -27,11 +27,12 @@ from viewtail.servers.sessions import quote
 MOST_LOOKS = 1_000  # of one kind and view; more are one look through all of the view
 
 TableName = tuple[str, str]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What a change of a row did to rows of a table. `columns` are of that table, and `of` are the changed row's."""
+    """A change of a row did this to rows of a table. `columns` are of that table, and `of` are the changed row's."""
 
     table: TableName
     is_gone: bool
@@ -55,24 +56,28 @@ def effects(keys: Collection[ForeignKey], first: Effect) -> list[Effect]:
 
 def _effect(key: ForeignKey, cause: Effect) -> Effect | None:
     """What a foreign key does to its table's rows; None: nothing."""
-    new_values, former = dict(cause.changed), dict(cause.held)
-    referring = list(zip(key.columns, key.referenced, strict=True))
-    moved = [(column, new_values[of]) for column, of in referring if of in new_values]
-    held = frozenset((column, former[of]) for column, of in referring if of in former)
-    nulls = [(column, None) for column, _ in referring]
+    moved, held = _referring(key, cause.changed), _referring(key, cause.held)
+    nulls = dict.fromkeys(key.columns).items()
     match cause.is_gone, key.on_delete if cause.is_gone else key.on_update:
         case True, "CASCADE":
             return Effect(table=key.table, is_gone=True, held=held)
         case False, "CASCADE" if moved:
-            return Effect(table=key.table, is_gone=False, changed=frozenset(moved), held=held)
+            return Effect(table=key.table, is_gone=False, changed=moved, held=held)
         case is_gone, "SET NULL" if is_gone or moved:
             return Effect(table=key.table, is_gone=False, changed=frozenset(nulls), held=held)
     return None
 
 
+def _referring(key: ForeignKey, values: Iterable[tuple[str, T]]) -> frozenset[tuple[str, T]]:
+    """The values of the columns that a foreign key refers to, as those of its own columns."""
+    of = dict(values)
+    pairs_of_columns = zip(key.columns, key.referenced, strict=True)
+    return frozenset((own, of[referenced]) for own, referenced in pairs_of_columns if referenced in of)
+
+
 @dataclass(slots=True)
 class Looks:
-    """What is to be looked for in one view."""
+    """A view is to be looked through for these."""
 
     values: set[tuple[tuple[str, ...], tuple[Any, ...]]] = field(default_factory=set)  # columns and what they are now
     shown_with: set[tuple[Any, ...]] = field(default_factory=set)  # first values in the view of rows that had these
@@ -109,7 +114,7 @@ def _is(column: Column, value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Concern:
-    """What one effect means for one view. Rows are those of the parent: the values of its `columns`."""
+    """An effect concerns a view like this. Rows are those of the parent: the values of its `columns`."""
 
     view: str
     is_gone: bool  # rows left the view, or are in it under another key
@@ -189,7 +194,7 @@ class _Parent:
 
 
 class Cascades(Observer):
-    """Of one pipeline. Its loop reports what the parents' rows did; the cleaner takes what is to be looked for."""
+    """The loop of one pipeline reports what the parents' rows did; the cleaner takes what is to be looked for."""
 
     def __init__(self, keys: Sequence[ForeignKey], views: Iterable[BoundView], followed: Iterable[Followed]) -> None:
         """`followed` are all tables of the pipeline's source."""
@@ -219,7 +224,7 @@ class Cascades(Observer):
             return list(self._looks)
 
     def take(self, view: str) -> Looks:
-        """What is to be looked for in a view; it is not due any more."""
+        """Take what is to be looked for in a view; it is not due any more."""
         with self._lock:
             return self._looks.pop(view, Looks())
 

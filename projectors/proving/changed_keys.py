@@ -61,7 +61,7 @@ class StreamRange:
         return self if version is None else replace(self, upto=version)
 
     def events(self, batch: Batch) -> list[Event]:
-        """Those of a batch that are in it."""
+        """Return the events of a batch that are in it."""
         events: list[Event] = [*batch.changes, *batch.refused]
         return [event for event in events if self.has(event.version) and self._is_in_time(batch, event)]
 
@@ -80,7 +80,7 @@ def changed_keys(
     say: Callable[[int, Position], None],
     in_snapshot: InSnapshot,
 ) -> list[Key]:
-    """In the order in which they first changed, each once; `say` is told how many, and how far reading is.
+    """List the keys in the order in which they first changed, each once. `say` gets how many, and how far reading is.
 
     Raises HistoryGoneError where the stream no longer has all of it, ViewtailError where it does not say all that
     changed, StopRequested.
@@ -117,7 +117,7 @@ class Change:
 
 @dataclass(slots=True, kw_only=True)
 class Looked:
-    """What a look back through the stream found of one entity, and how far it went."""
+    """A look back through the stream found this of one entity, and went so far."""
 
     last: Change | None = None  # its last change
     removed: Change | None = None  # of an append-only entity, the last DELETE of a row: archiving, or a mistake
@@ -160,7 +160,7 @@ class LookBack:
     in_snapshot: InSnapshot
 
     def execute(self) -> Looked:
-        """What was found, and the error where one ended it: a binlog may be purged meanwhile. Raises StopRequested."""
+        """Keep what was found where an error ends it: a binlog may be purged meanwhile. Raises StopRequested."""
         looked = Looked()
         try:
             looked.is_all = self._look_through(looked)
@@ -184,7 +184,7 @@ class LookBack:
         return True
 
     def _look(self, part: Part, upto: int | None, deadline: float, looked: Looked) -> bool:
-        """Through one part; whether it was read to its end."""
+        """Look through one part; whether it was read to its end."""
         wanted = StreamRange(begin=part.begin, upto=upto, token=self.token if upto is None else None)
         at, fits_from, attempt = part.begin, part.begin.version, 0
         while True:
@@ -207,7 +207,7 @@ class LookBack:
     def _read(
         self, at: Position, fits_from: int, wanted: StreamRange, deadline: float, looked: Looked
     ) -> tuple[Position, Halt | None]:
-        """To the range's end, or to where the table cannot be read: a place before that, and why."""
+        """Read to the range's end, or to where the table cannot be read: a place before that, and why."""
         source = _reader(self.history, self.view, fits_from)
         try:
             for batch in _batches(source, at, self.stop):

@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any
 
 from ingest.canonical.chunks import CanonicalRows, Chunk
-from projectors.projection import Projections
+from projectors.projection import Projections, writes_by_key
 from projectors.stores import NOTHING_HELD, Held, Unfit, ViewReader
 from projectors.views import BoundView
 from viewtail.changes.batches import Row, unreadable_in
@@ -33,7 +33,7 @@ KEYS_A_ROUND = 2_000
 
 
 class Difference(StrEnum):
-    """How a view differs from its table in one entity."""
+    """A view differs from its table in one entity in one of these ways."""
 
     MISSING = "missing"  # the table has the row, and the view shows nothing
     EXTRA = "extra"  # the view shows what the table does not have
@@ -58,7 +58,7 @@ class Found:
 
 @dataclass(slots=True, kw_only=True)
 class Settled:
-    """What became of suspects."""
+    """The outcome of settling suspects."""
 
     found: list[Found] = field(default_factory=list)
     parked: list[str] = field(default_factory=list)  # rendered keys: the projection or the store refuses the row
@@ -68,7 +68,7 @@ class Settled:
 
 @dataclass(slots=True)
 class Expected:
-    """What a view must show of some rows."""
+    """A view must show this of some rows."""
 
     writes: dict[Key, Write]
     parked: set[str]  # rendered keys of rows that cannot be projected
@@ -76,7 +76,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Comparison:
-    """Of one view. Not thread-safe.
+    """Compares one view. Not thread-safe.
 
     Args:
         rows: canonical rows with the view's columns.
@@ -97,21 +97,26 @@ class Comparison:
     def look(self, after: Key | None, version: int) -> tuple[Chunk | None, list[Key]]:
         """The next chunk of the table behind a paging key, read under a watermark of that version, and its suspects."""
         chunk = self.rows.after(after, version)
-        expected = Expected({}, set()) if chunk is None else self.projected(chunk.rows, version)
-        wanted = expected.writes
-        refused = [] if chunk is None or not expected.parked else self._keys_of(chunk.rows, expected.parked)
-        if not self.reader.has_order:
-            return chunk, (self.reader.unequal(wanted) if wanted else []) + refused
-        upto = None if chunk is None or chunk.is_last else chunk.last_key
+        rows = [] if chunk is None else chunk.rows
+        expected = self.projected(rows, version) if rows else Expected({}, set())
+        refused = self._keys_of(rows, expected.parked) if expected.parked else []
+        if self.reader.has_order:
+            upto = None if chunk is None or chunk.is_last else chunk.last_key
+            return chunk, self._unequal_between(after, upto, expected.writes, version) + refused
+        return chunk, (self.reader.unequal(expected.writes) if expected.writes else []) + refused
+
+    def _unequal_between(
+        self, after: Key | None, upto: Key | None, wanted: dict[Key, Write], version: int
+    ) -> list[Key]:
         # Where nothing is shown of a row, a version above all would keep out what it gets later.
         is_of_stream = self.view.view.entity.version is None
         shown, versions = self.reader.between(after, upto, version if is_of_stream else MAX_VERSION)
         above = [key for key, (newest, _) in wanted.items() if versions.get(key, 0) > newest]
-        return chunk, _unequal(shown, wanted) + above + refused
+        return _unequal(shown, wanted) + above
 
     @property
     def sees_strangers(self) -> bool:
-        """Whether `look` sees keys that the table does not have; otherwise `strangers` does."""
+        """Whether `look` sees keys that the table does not have; otherwise `orphans` does."""
         return self.reader.has_order
 
     def orphans(self, version: int) -> Iterator[tuple[int, list[Key]]]:
@@ -123,7 +128,7 @@ class Comparison:
             elif is_plain:
                 absent = self.rows.absent(self.view.key, page, version)
             else:
-                absent = set(page) - self._shown(self._having(page, version), version).keys()
+                absent = set(page) - self.expected(page, version).writes.keys()  # without those that are parked
             yield len(page), list(absent)
         for page in self.reader.orphans():
             yield 0, page
@@ -166,9 +171,8 @@ class Comparison:
         return True
 
     def expected(self, keys: Sequence[Key], version: int) -> Expected:
-        """What the view must show of these keys, by the rows of a snapshot that shows a watermark."""
-        rows = self._having(keys, version)
-        return self.projected(rows, version)
+        """Project what the view must show of these keys, by the rows of a snapshot that shows a watermark."""
+        return self.projected(self._having(keys, version), version)
 
     def _is_parked(self, key: Key, held: Held, expected: Expected, parked: Collection[str]) -> bool:
         """Whether its row cannot be in the view; or it can by now, and waits among the dead letters.
@@ -246,21 +250,25 @@ class Comparison:
 
     def _difference(self, key: Key, held: Held, write: Write | None) -> tuple[Difference, str]:
         """Its kind, and why in words."""
-        form = None if write is None or write[1] is None else self.reader.form_of(key, write[1])
-        if held.content is None and form is None:
-            return Difference.WRONG, "the view shows nothing, as it must"
         if write is None or write[1] is None:
+            if held.content is None:
+                return Difference.WRONG, "the view shows nothing, as it must"
             if write is not None or self.view.view.where is not None:
                 return Difference.EXTRA, "the view shows it, and no row of the table belongs there"
             return Difference.EXTRA, "the view shows it, and the table has no such row"
+        form = self.reader.form_of(key, write[1])
         if held.content is None:
+            if form is None:
+                return Difference.WRONG, "the view shows nothing, as it must"
             return Difference.MISSING, "the table has the row, and the view does not show it"
-        is_older = self.view.view.entity.version is not None and (held.version or 0) < write[0]
-        if is_older and not held.fault:
+        if self._is_older(held, write):
             return Difference.STALE, "the view has an older version of the row"
         if held.content == form:
             return Difference.WRONG, "the view shows the row"
         return Difference.WRONG, "the view shows other values than the row has"
+
+    def _is_older(self, held: Held, write: Write) -> bool:
+        return self.view.view.entity.version is not None and (held.version or 0) < write[0] and not held.fault
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
@@ -269,16 +277,15 @@ class Comparison:
         return key_renderer(self.view.key)(key)
 
     def _having(self, keys: Sequence[Key], version: int) -> list[Row]:
-        found: list[Row] = []
+        rows: list[Row] = []
         for at in range(0, len(keys), 500):
-            found += self.rows.having(self.view.key, keys[at : at + 500], version)
-        return found
+            rows += self.rows.having(self.view.key, keys[at : at + 500], version)
+        return rows
 
     def projected(self, rows: list[Row], version: int) -> Expected:
-        """What the view must show of these rows."""
+        """Project what the view must show of these rows."""
         projected = self.projections.of_rows(self.view.id, rows, version)
-        writes = {key: write for found in projected.writes for key, write in found.writes.items()}
-        return Expected(writes, {letter.key for letter in projected.parked})
+        return Expected(writes_by_key(projected), {letter.key for letter in projected.parked})
 
     def _keys_of(self, rows: list[Row], names: Collection[str]) -> list[Key]:
         """The keys of the rows that are called so."""
@@ -286,14 +293,10 @@ class Comparison:
         keys = (tuple([row[number] for number in at]) for row in rows)
         return [key for key in keys if unreadable_in(key) is None and self.name_of(key) in names]
 
-    def _shown(self, rows: list[Row], version: int) -> dict[Key, Write]:
-        """The writes of rows; those that cannot be projected are left out: they are parked, or about to be."""
-        return self.projected(rows, version).writes
-
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a round of settling has seen."""
+    """A round of settling has seen this."""
 
     before: Mapping[Key, Held]  # before the watermark
     after: Mapping[Key, Held]  # behind a later one
@@ -320,4 +323,4 @@ def _unequal(shown: Mapping[Key, Any], wanted: Mapping[Key, Write]) -> list[Key]
 
 def _is_empty(value: Any, shown: Any) -> bool:
     """Nothing is shown of a row that has none of the values."""
-    return shown is None and (value is None or all(one is None for one in value))
+    return shown is None and (value is None or all(shown_value is None for shown_value in value))

@@ -48,7 +48,7 @@ class FirstLooks:
         self._views: dict[str, _Kept] = {}
 
     def suspects(self, view: BoundView, keys: Sequence[Key]) -> list[Key]:
-        """Those of these keys that are shown otherwise than their rows are now."""
+        """Return those of these keys that are shown otherwise than their rows are now."""
         comparison = self._comparison(view)
         # What versions these may have is not known here: a round sees one that is too large.
         rows = comparison.rows.having(comparison.view.key, keys, 0)
@@ -75,11 +75,11 @@ class FirstLooks:
         return kept.comparison
 
     def _made(self, bound: BoundView) -> Comparison:
-        pipelines = [one.name for one in self._catalog.pipelines() if one.store == self._store.name]
-        found = keepers(self._own, self._catalog.database, bound.id, pipelines)
-        if not found:
+        pipelines = [pipeline.name for pipeline in self._catalog.pipelines() if pipeline.store == self._store.name]
+        kept = keepers(self._own, self._catalog.database, bound.id, pipelines)
+        if not kept:
             raise MisuseError(f"view {bound.id} was never backfilled. Start one: viewtail run")
-        view = kept_as(bound, found[0].view)
+        view = kept_as(bound, kept[0].view)
         if self._connection is None:
             self._connection = self._store.connection(self._access)
         self._reader = self._store.reader_over(self._connection, self._access, view)

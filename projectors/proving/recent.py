@@ -32,12 +32,12 @@ class RecentKeys(Observer):
     def on_written(self, writes: Sequence[ViewWrites]) -> None:
         now = time.monotonic()
         with self._lock:
-            for found in writes:
-                keys = self._views[found.view]
-                keys.add(found.writes, now, MOST_KEYS // len(self._views))
+            for of_view in writes:
+                keys = self._views[of_view.view]
+                keys.add(of_view.writes, now, MOST_KEYS // len(self._views))
 
     def take(self, most: int) -> dict[str, list[Key]]:
-        """Of each view at most so many that are to be looked at now; none of them again within AGAIN_AFTER_S."""
+        """Take at most so many of each view that are to be looked at now; none of them again within AGAIN_AFTER_S."""
         now = time.monotonic()
         with self._lock:
             taken = {view: keys.take(most, now) for view, keys in self._views.items()}
@@ -45,7 +45,7 @@ class RecentKeys(Observer):
 
 
 class _Keys:
-    """Of one view. What is done here costs as much as the keys that it moves, however many are kept."""
+    """The keys of one view. Each call costs as much as the keys that it moves, however many are kept."""
 
     def __init__(self) -> None:
         self._arriving: OrderedDict[Key, float] = OrderedDict()  # when they changed, as in the two others

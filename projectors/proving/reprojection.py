@@ -18,7 +18,7 @@ from typing import Any
 from ingest.canonical.chunks import CanonicalRows
 from offsets.mysql import Session, transaction
 from projectors import failpoints
-from projectors.projection import Projected, Projections
+from projectors.projection import Projected, Projections, writes_by_key
 from projectors.proving.view_lock import ViewLock
 from projectors.stores import GuardedSink, Held
 from projectors.views import BoundView
@@ -32,7 +32,7 @@ PIECES_WITHIN_S = 2.0  # under one lock, which the pipeline may wait for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What became of some entities."""
+    """The outcome of writing some entities again."""
 
     shown: int = 0  # rows that were written
     gone: int = 0  # tombstones for keys that have no row
@@ -61,7 +61,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pieces:
-    """What became of some pieces."""
+    """The outcome of writing some pieces."""
 
     written: Written
     rows: int
@@ -71,7 +71,7 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reprojection:
-    """Of one view. Not thread-safe.
+    """Writes entities of one view again. Not thread-safe.
 
     Args:
         rows, projections: as of a Comparison.
@@ -154,15 +154,16 @@ class Reprojection:
         """Only these keys, exactly: a collation takes others for equal ones."""
         if _are_those_of(keys, projected.writes):
             return projected.writes
-        found = {key: write for one in projected.writes for key, write in one.writes.items()}
+        projected_writes = writes_by_key(projected)
         parked = {letter.key for letter in projected.parked}
         render = key_renderer(self.view.key)
-        absent = [key for key in keys if key not in found and render(key) not in parked]
-        writes = {key: found[key] for key in keys if key in found} | self._tombstones(absent, version)
+        writes = {key: projected_writes[key] for key in keys if key in projected_writes}
+        absent = [key for key in keys if key not in writes and render(key) not in parked]
+        writes |= self._tombstones(absent, version)
         return [ViewWrites(self.view.id, writes)] if writes else []
 
     def _tombstones(self, absent: list[Key], version: int) -> dict[Key, Write]:
-        """Of keys that have no row; with a version column, those of keys that the store holds."""
+        """Make them for keys that have no row; with a version column, for those of them that the store holds."""
         entity = self.view.view.entity
         if entity.version is None:
             return {key: Write(version, None) for key in absent}
@@ -202,14 +203,20 @@ class Reprojection:
         failpoints.reach("after rewrite")
         parked = [*projected.parked, *refused]
         self.settle(writes, parked)
-        deleted = [key for one in writes for key, (_, values) in one.writes.items() if values is None]
-        kept_out = len(set(deleted).intersection(with_rows)) if deleted else 0
-        return Written(
-            shown=sum(one.count for one in writes) - len(deleted) - len(refused),
-            gone=len(deleted) - kept_out,
-            kept_out=kept_out,
-            parked=tuple(parked),
-        )
+        return _written(writes, with_rows, parked, len(refused))
+
+
+def _written(
+    writes: Sequence[ViewWrites], with_rows: Collection[Key], parked: Sequence[Parked], refused_count: int
+) -> Written:
+    deleted = [key for of_view in writes for key, (_, values) in of_view.writes.items() if values is None]
+    kept_out = len(set(deleted).intersection(with_rows)) if deleted else 0
+    return Written(
+        shown=sum(of_view.count for of_view in writes) - len(deleted) - refused_count,
+        gone=len(deleted) - kept_out,
+        kept_out=kept_out,
+        parked=tuple(parked),
+    )
 
 
 def _are_those_of(keys: Sequence[Key], writes: Sequence[ViewWrites]) -> bool:

@@ -43,7 +43,7 @@ CHUNK_WITHIN_S = 50.0  # rows that meet a condition; less than a session waits f
 
 @dataclass(eq=False)
 class ViewAccess:
-    """Of one view. Not thread-safe; `close` gives everything up.
+    """Reaches one view. Not thread-safe; `close` gives everything up.
 
     Args:
         stop: ends whatever waits.
@@ -65,7 +65,7 @@ class ViewAccess:
                 f"{self.view.id} is a topic: it keeps every change, and no version beside a key, so single entities "
                 f"of it are neither compared nor written again. To publish it again: viewtail replay {self.view.id}"
             )
-        self._pipelines = [one.name for one in self.catalog.pipelines() if one.store == store.name]
+        self._pipelines = [pipeline.name for pipeline in self.catalog.pipelines() if pipeline.store == store.name]
         self.session = self.catalog.session()
         self._resources = ExitStack()
         self._resources.callback(self.session.close)
@@ -139,22 +139,22 @@ class ViewAccess:
 
     def check(self) -> None:
         """Raises ViewtailError where the view cannot be relied on, or is declared otherwise than its content is."""
-        for _, one in self.keepers():
-            if one.copy != self.view.copy:
+        for _, kept in self.keepers():
+            if kept.copy != self.view.copy:
                 raise ViewtailError(
-                    f"the copies of view {self.view.id} were swapped meanwhile: readers have copy {one.copy} now. Run "
+                    f"the copies of view {self.view.id} were swapped meanwhile: readers have copy {kept.copy} now. Run "
                     "the same command again"
                 )
-            if one.state == State.HALTED:
-                raise ViewtailError(f"view {self.view.id} is halted: {one.reason}")
-            if one.state == State.PAUSED:
+            if kept.state == State.HALTED:
+                raise ViewtailError(f"view {self.view.id} is halted: {kept.reason}")
+            if kept.state == State.PAUSED:
                 raise ViewtailError(f"view {self.view.id} is paused. To go on: viewtail resume {self.view.view.id}")
-            if one.state != State.FILLED:
+            if kept.state != State.FILLED:
                 raise ViewtailError(
-                    f"view {self.view.id} is being backfilled ({one.state}), so it is not whole yet. Try again when "
+                    f"view {self.view.id} is being backfilled ({kept.state}), so it is not whole yet. Try again when "
                     "`viewtail status` says that it is filled"
                 )
-            if one.fingerprint != self.view.fingerprint:
+            if kept.fingerprint != self.view.fingerprint:
                 raise MisuseError(
                     f"views.py, or the table {self.view.table.full_name}, has changed since the running viewtail read "
                     f"it: {self.view.id} is kept as it was declared before. Restart `viewtail run`, then try again"
@@ -275,17 +275,17 @@ class ViewAccess:
         return next((letter for letter in letters if letter.pipeline in of), None)
 
     def _letters(self) -> list[DeadLetters]:
-        found = []
+        of_pipelines = []
         for _, row in self.keepers():
             ids = {self.view.id: row.id}
             letters = DeadLetters(self.session, self.catalog.database, [self.view], ids)
             letters.load()
-            found.append(letters)
-        return found
+            of_pipelines.append(letters)
+        return of_pipelines
 
     def _settle(self, writes: Sequence[ViewWrites], parked: Sequence[Parked]) -> None:
         letters = self._letters()
-        for one in letters:
-            one.clear_applied(writes, parked)
+        for of_pipeline in letters:
+            of_pipeline.clear_applied(writes, parked)
         if parked:
             letters[0].record(parked)
