@@ -168,7 +168,8 @@ class Watermarks(Generic[W]):
     """Writes watermarks and waits until they are passed. Thread-safe where the waiter is."""
 
     def __init__(self, writer: WatermarkWriter, waiter: W) -> None:
-        self.writer, self.waiter = writer, waiter
+        self.writer = writer
+        self.waiter: W = waiter
         self._asking = threading.Lock()
         self._shared = (float("-inf"), 0)  # the watermark that threads shared last: when it was written, its version
 
