@@ -70,7 +70,7 @@ def find(view: str | View, *values: Any, settings: Settings | None = None, limit
 
 
 def get(view: str | View, key: Any, *, settings: Settings | None = None) -> Record | None:
-    """What a view has under an entity's key, with its version; None when it has nothing.
+    """Return what a view has under an entity's key, with its version; None when it has nothing.
 
     `key` is the rendered key (text), one value, or a tuple of the key columns' values. Give bytes for a column of
     bytes: a text that may be hexadecimal digits too raises MisuseError, which says how each is written.

@@ -27,7 +27,7 @@ _NO_VIEWS = "Write one with `viewtail init`, or say where the views are: VIEWTAI
 
 
 class NoModuleError(DeclarationError):
-    """Where the views should be there is no module at all."""
+    """There is no module at all where the views should be."""
 
 
 @runtime_checkable
@@ -35,7 +35,7 @@ class Sharded(Protocol):
     """What a views.py may name instead of a list of views: those of several deployments (viewtail/shards.py)."""
 
     def shards(self) -> Mapping[str, str]:
-        """What each deployment is, in words, by its name."""
+        """Return what each deployment is, in words, by its name."""
         ...
 
     def settings_of(self, shard: str, settings: Settings) -> Settings:
@@ -43,7 +43,7 @@ class Sharded(Protocol):
         ...
 
     def views_of(self, shard: str) -> Sequence[View]:
-        """Of a deployment."""
+        """Return the views of a deployment."""
         ...
 
 
@@ -97,12 +97,12 @@ def load(name: str) -> list[View]:
 
 
 def declared(name: str) -> object:
-    """What `module:attribute` names for views, whatever it is. Raises DeclarationError."""
+    """Return what `module:attribute` names for views, whatever it is. Raises DeclarationError."""
     return attribute_of(name, _NO_VIEWS)[0]
 
 
 def attribute_of(name: str, mend: str) -> tuple[Any, str, str]:
-    """What `module:attribute` names, the attribute's name and the module's file. Raises DeclarationError."""
+    """Return what `module:attribute` names, the attribute's name and the module's file. Raises DeclarationError."""
     module_name, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -243,5 +243,5 @@ def _kinds() -> str:
 
 
 def kind_of(thing: Any) -> str:
-    """For a message that says what something is instead."""
+    """Return what something is, for a message that says so."""
     return f"the class {thing.__name__}" if isinstance(thing, type) else f"a value of type {type(thing).__name__}"

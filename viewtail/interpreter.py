@@ -10,11 +10,11 @@ OBJECTS_BETWEEN = 100_000  # that are made before new ones are looked at; by def
 
 
 def tune_worker() -> None:
-    """For two threads that pass rows on: short turns, and no looking for garbage; the reporter does now and then."""
+    """Tune for two threads that pass rows on: short turns, no looking for garbage, which the reporter does."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.disable()
 
 
 def tune_command() -> None:
-    """For a command: garbage is looked for seldom, and all of it hardly ever; what it imports makes little."""
+    """Tune for a command: garbage is looked for seldom, and all of it hardly ever; what it imports makes little."""
     gc.set_threshold(OBJECTS_BETWEEN, 50, 50)

@@ -47,7 +47,7 @@ def configure(logs: Logs | None = None) -> None:
 
 
 def bind(**given: str) -> None:
-    """What this thread logs from now on has these, too."""
+    """Add these to what this thread logs from now on."""
     structlog.contextvars.bind_contextvars(**given)
 
 

@@ -59,7 +59,7 @@ class Member:
         self._members: Members | None = None
 
     def run(self) -> None:
-        """Until `stop` is set. Raises MisuseError for what the user must change."""
+        """Run until `stop` is set. Raises MisuseError for what the user must change."""
         report = threading.Thread(target=self._report, name="report", daemon=True)
         report.start()
         threading.Thread(target=self._count_waiting, name="waiting", daemon=True).start()
@@ -139,7 +139,7 @@ class Member:
                 self._waiting = {}
 
     def _waiting_for(self, pipeline: str) -> dict[str, object]:
-        """Of a line to the supervisor."""
+        """Return what a line to the supervisor says of them."""
         waiting = self._waiting.get(pipeline)
         return {} if waiting is None else {"waiting": waiting}
 

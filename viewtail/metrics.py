@@ -90,17 +90,13 @@ class _Collector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         reports = self._reports()
-        for family, name, field, text in _FAMILIES:
-            metric = family(name, text, labels=["pipeline"])
-            for pipeline, report in reports.items():
-                metric.add_metric([pipeline], report.get(field, 0))
-            yield metric
-        for family, name, field, text in _FLEET:
-            metric = family(name, text, labels=["pipeline"])
-            for pipeline, report in reports.items():
-                if field in report:
-                    metric.add_metric([pipeline], report[field])
-            yield metric
+        for families, absent in ((_FAMILIES, 0), (_FLEET, None)):
+            for family, name, field, text in families:
+                metric = family(name, text, labels=["pipeline"])
+                for pipeline, report in reports.items():
+                    if (value := report.get(field, absent)) is not None:
+                        metric.add_metric([pipeline], value)
+                yield metric
         yield from _of_pipelines(reports)
         yield from _of_views(reports)
 
@@ -124,7 +120,7 @@ def _of_pipelines(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
 
 
 def _of_views(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
-    """Of the views of pipelines that this process runs: one that stands by says nothing of them."""
+    """Yield the metrics of views of pipelines that this process runs: one that stands by says nothing of them."""
     labels = ["pipeline", "view"]
     rows = GaugeMetricFamily("viewtail_fill_rows", "rows read by a running backfill", labels=labels)
     state = GaugeMetricFamily("viewtail_view_state", "1 for the state that the view is in", labels=[*labels, "state"])
@@ -204,7 +200,7 @@ class Server:
     """Serves /metrics and the probes, as soon as the address is free: of two `run` on one machine the second waits."""
 
     def __init__(self, host: str, port: int, supervisor: probes.Watched) -> None:
-        """Raises SettingsError when the address cannot be listened on, except that it is in use."""
+        """Raise SettingsError when the address cannot be listened on, except that it is in use."""
         self._address = (host, port)
         registry = CollectorRegistry()
         registry.register(_Collector(supervisor.reports))

@@ -21,7 +21,7 @@ END_WITHIN_S = 2.0
 
 
 class Presence:
-    """Of the process of one store. Nobody waits for it, and what fails is tried again."""
+    """The process of one store, as it is noted. Nobody waits for it, and what fails is tried again."""
 
     def __init__(self, store: str, database: str, open_store: Callable[[], Connection], *, is_in_group: bool) -> None:
         self.takeover_count = 0  # pipelines that this process took from one that had not given them up
@@ -41,7 +41,7 @@ class Presence:
         self._thread.join(END_WITHIN_S)
 
     def told(self) -> dict[str, Any]:
-        """Of a line to the supervisor."""
+        """Return what a line to the supervisor says of it."""
         known = {} if self._members is None else {"members": self._members}
         return {**known, "takeovers": self.takeover_count, "fenced": self.fenced_count}
 

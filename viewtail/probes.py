@@ -29,14 +29,14 @@ class Watched(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of a probe. `body` is for people; what a program needs is `is_good`."""
+    """The answer of a probe. `body` is for people; what a program needs is `is_good`."""
 
     is_good: bool
     body: Mapping[str, Any]
 
 
 def livez(supervisor: Watched) -> Answer:
-    """Whether the supervisor does its work. What a server or a pipeline lacks, no restart would mend."""
+    """Return whether the supervisor does its work. What a server or a pipeline lacks, no restart would mend."""
     silent_s = supervisor.silent_s()
     if silent_s is None:
         return Answer(True, {"live": True, "state": "waiting for servers, or connecting to them"})
@@ -45,7 +45,7 @@ def livez(supervisor: Watched) -> Answer:
 
 
 def readyz(supervisor: Watched) -> Answer:
-    """Whether every pipeline runs, here or in another process, and no view of those that run here is halted."""
+    """Return whether every pipeline runs, here or in another process, and no view of those that run here is halted."""
     pipelines = {name: reported(report) for name, report in supervisor.reports().items()}
     down = _not_running(supervisor, pipelines)
     standby = [name for name, pipeline in pipelines.items() if pipeline.state == PipelineState.STANDBY]

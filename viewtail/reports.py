@@ -49,7 +49,7 @@ def tell(report_to: int, line: Mapping[str, object]) -> None:
 
 
 class Reporter:
-    """Of one pipeline. `run` is a thread's; the others say what changes.
+    """The reports of one pipeline. `run` is a thread's; the others say what changes.
 
     Args:
         report_to: a file descriptor of the supervisor, one line of JSON a report.
@@ -82,11 +82,11 @@ class Reporter:
         self._saved_at = 0.0
 
     def say(self, state: str, error: str | None) -> None:
-        """Of the process; while it runs its pipeline says more."""
+        """Say how the process is; while it runs its pipeline says more."""
         self.state, self._error = state, error
 
     def pause(self, found: Pause | None) -> None:
-        """Of the process, while an operator has its pipeline paused."""
+        """Say that the process has its pipeline paused by an operator."""
         self._pause = found
         if found is not None and self.state != PipelineState.PAUSED:
             _log.warning("pipeline paused", pipeline=self._pipeline, paused=str(found))
@@ -119,7 +119,7 @@ class Reporter:
                 self.save()
 
     def _is_due(self, line: dict[str, Any]) -> bool:
-        """Whether what was saved last, by whichever thread, is not true any more or too old."""
+        """Return whether what was saved last, by whichever thread, is not true any more or too old."""
         told, saved = _told(line), self._saved
         is_idle = told == saved and line.get("lag_s", 0) < IS_WAITING_S
         if told[:2] != saved[:2] or (is_idle and self._saved_lag_s >= IS_WAITING_S):
@@ -226,7 +226,7 @@ def _told(line: dict[str, Any]) -> _Told:
 
 
 def _held_back(prepared_count: int, oldest_us: int) -> str | None:
-    """What is said of XA transactions that stay prepared for longer than they do where all is well."""
+    """Return what is said of XA transactions that stay prepared for longer than they do where all is well."""
     if not prepared_count or time.time() - oldest_us / 1e6 < TELL_PREPARED_AFTER_S:
         return None
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(oldest_us / 1e6))

@@ -20,7 +20,7 @@ class Role(StrEnum):
 
 
 def views_of(role: Role, settings: Settings, views: Sequence[View]) -> list[View]:
-    """Those that a `run` in this role keeps. Raises MisuseError where there is none."""
+    """Return those that a `run` in this role keeps. Raises MisuseError where there is none."""
     is_shared = settings.source_kind.is_shared_out
     if role is Role.TAIL and is_shared:
         raise MisuseError(

@@ -134,7 +134,7 @@ class ServeSettings(Group):
 
 
 class _First(BaseSettings):
-    """What comes before the stores, and the section of viewtail's own tables, which is needed by name."""
+    """The settings before those of the stores, and the section of viewtail's own tables, which is needed by name."""
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -170,7 +170,7 @@ class Settings(_WithStores):
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **others: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """What `load` has read: it asks each source by itself, to say where a wrong value stands."""
+        """Take what `load` has read: it asks each source by itself, to say where a wrong value stands."""
         return (init_settings,)
 
     def asked_with(self, patience: Patience) -> Self:
@@ -207,7 +207,7 @@ class Settings(_WithStores):
         return found
 
     def primary_address(self) -> MySQLAddress:
-        """Where watermarks are written: the source's primary, by default the source itself."""
+        """Return where watermarks are written: the source's primary, by default the source itself."""
         return self.source.primary_address(self.mysql) or self.source_address()
 
     def store_address(self) -> MySQLAddress:
@@ -217,7 +217,7 @@ class Settings(_WithStores):
         return self.mysql.mysql_address(self.mysql.url, self.store_database)
 
     def source_access(self) -> SourceAccess:
-        """How the source is reached. Raises SettingsError where its address is not set."""
+        """Return how the source is reached. Raises SettingsError where its address is not set."""
         return SourceAccess(
             section=self.source,
             limits=self.run,
@@ -229,7 +229,7 @@ class Settings(_WithStores):
         )
 
     def servers(self) -> Servers:
-        """How every server is reached."""
+        """Return how every server is reached."""
         return Servers(
             kind=self.source_kind,
             source=self.source_access,
@@ -247,7 +247,7 @@ class Settings(_WithStores):
         return getattr(self, store.name)
 
     def access(self, store: Store) -> Access:
-        """How a store is reached. Raises SettingsError where its address is not set."""
+        """Return how a store is reached. Raises SettingsError where its address is not set."""
         if unset := self._unset(store):
             raise SettingsError(unset)
         return Access(
@@ -259,14 +259,14 @@ class Settings(_WithStores):
         )
 
     def check_stores(self, views: Sequence[View]) -> None:
-        """Raises one SettingsError for all stores that a view needs and no address is set for."""
+        """Raise one SettingsError for all stores that a view needs and no address is set for."""
         unset = {store.name: f"needs {store.title}: {why}" for store in needed(views) if (why := self._unset(store))}
         first = {view.store: view.id for view in reversed(views)}
         if unset:
             raise SettingsError("\n".join(f"view {first[name]} {why}" for name, why in unset.items()))
 
     def _unset(self, store: Store) -> str:
-        """What is wrong where the store needs an address and has none."""
+        """Return what is wrong where the store needs an address and has none."""
         has_address = store.default_address or self.section(store).url is not None
         return "" if has_address else _unset(store.name, store.title, store.address)
 
@@ -417,14 +417,14 @@ def _describe(error: ValidationError, values: _Read, places: Mapping[_Path, str]
 
 
 def _why_unknown(name: str, known: Sequence[str]) -> str:
-    """Of a variable that is no setting."""
+    """Return why a variable is no setting."""
     if members := [setting for setting in known if setting.startswith(f"{name}__")]:
         return f"is a group of settings: set its members, e.g. {members[0]}"
     return f"is not a setting{nearest(name, [*known, _CONFIG]) or '; docs/reference.md lists them all'}"
 
 
 def _known_beside(path: _Path) -> str:
-    """What a name in the file may have been meant to be."""
+    """Return what a name in the file may have been meant to be."""
     group = _group_of(path[0])
     if group is None:
         return nearest(path[0], Settings.model_fields) or f"; there are {', '.join(Settings.model_fields)}"

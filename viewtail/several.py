@@ -43,7 +43,7 @@ class Source:
         self._url, self._given = url, settings
 
     def settings(self) -> SourceSettings:
-        """What is given here alone. Raises SettingsError."""
+        """Return what is given here alone. Raises SettingsError."""
         try:
             parse(self._url, MYSQL)
         except (ValueError, AttributeError) as error:
@@ -87,16 +87,16 @@ class Sources:
         self._sources = sources
 
     def shards(self) -> Mapping[str, str]:
-        """What each is, in words, by its name."""
+        """Return what each is, in words, by its name."""
         how = {"binlog": "read by its binlog", "poll": "polled"}
         return {name: how[one.mode] for name, one in self._sources.items()}
 
     def views_of(self, shard: str) -> Sequence[View]:
-        """Of one of them."""
+        """Return the views of one of them."""
         return self._sources[shard].views
 
     def settings_of(self, shard: str, settings: Settings) -> Settings:
-        """Of one of them. Raises SettingsError."""
+        """Return the settings of one of them. Raises SettingsError."""
         try:
             given = self._sources[shard].settings()
         except SettingsError as error:
@@ -117,14 +117,14 @@ class Sources:
         )
 
     def _database(self, name: str, settings: Settings) -> str:
-        """Of viewtail's own tables and the index tables of a source."""
+        """Return the database of viewtail's own tables and the index tables of a source."""
         url = settings.mysql.url
         path = parse(url.get_secret_value(), MYSQL).path if url is not None else None
         return f"{path or OWN_DATABASE}_{name}"
 
 
 def _login(settings: Settings, source: Mapping[str, Any]) -> dict[str, Any]:
-    """How one logs in to viewtail's own tables where nothing is said of them: they are on the source's own server."""
+    """Return the login of viewtail's own tables where nothing is said of them: they are on the source's server."""
     if settings.mysql.url is not None or settings.mysql.user is not None:
         return {}
     return {name: source.get(name, getattr(settings.source, name)) for name in Server.model_fields}

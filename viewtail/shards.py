@@ -29,11 +29,11 @@ class Target:
 
     @cached_property
     def settings(self) -> Settings:
-        """Raises SettingsError."""
+        """Raise SettingsError."""
         return self.load()
 
     def names(self, pipeline: str) -> str:
-        """How a pipeline of it is called among those of all."""
+        """Return how a pipeline of it is called among those of all."""
         return pipeline if self.shard is None else f"{self.shard}/{pipeline}"
 
 
@@ -76,7 +76,7 @@ def _chosen(loaded: Settings, shard: str) -> Settings:
 
 
 def _sharded(loaded: Settings) -> Sharded | None:
-    """Raises DeclarationError: a mistake in views.py, which may name the servers, is told before their absence."""
+    """Raise DeclarationError: a mistake in views.py, which may name the servers, is told before their absence."""
     if loaded.source.url is not None:
         return None
     try:
@@ -90,7 +90,7 @@ def _sharded(loaded: Settings) -> Sharded | None:
 
 
 def _named(loaded: Settings) -> Sharded | None:
-    """Raises DeclarationError, MisuseError."""
+    """Raise DeclarationError, MisuseError."""
     found = declarations.declared(loaded.views)
     if not isinstance(found, Sharded):
         return None

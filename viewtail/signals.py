@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 STOPPING = {signal.SIGTERM, signal.SIGINT}
 EXIT_STOPPED = 130  # the exit code of a command that SIGTERM or Ctrl-C ended
+NOTHING_FOUND = -1  # of a command in one deployment: what is sought may be in another
 
 
 def end_at_once() -> None:

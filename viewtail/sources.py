@@ -52,7 +52,7 @@ def _is_address(given: object) -> object:
 
 
 class SourceSettings(KafkaSourceSettings, PollSettings, BinlogSettings):
-    """Where changes are read."""
+    """The place where changes are read."""
 
     mode: Mode = Field(
         "binlog", description='"poll": tables whose rows are only ever added are read by their ids, without the binlog'
@@ -90,13 +90,13 @@ class SourceSettings(KafkaSourceSettings, PollSettings, BinlogSettings):
         return _tls_of(own).mysql_address(self.canonical_url, None)
 
     def primary_address(self, own: Server) -> MySQLAddress | None:
-        """Where watermarks are written; None where it is the same server."""
+        """Return where watermarks are written; None where it is the same server."""
         if self.primary_url is None:
             return None
         return (self if self.kind.has_rows else _tls_of(own)).mysql_address(self.primary_url, None)
 
 
 def _tls_of(server: Server) -> Server:
-    """How another server of its kind is spoken to; who logs in there its address says."""
+    """Return how another server of its kind is spoken to; who logs in there its address says."""
     names = ("tls", "tls_ca", "tls_cert", "tls_key", "tls_verify")
     return Server(**{name: getattr(server, name) for name in names}).asked_with(server.patience)

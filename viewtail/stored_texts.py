@@ -18,7 +18,7 @@ class NotJsonError(ValueError):
 
 
 def is_key(value: object, most: int) -> bool:
-    """Whether it is a text of 1 to `most` characters without NUL or lone surrogates."""
+    """Return whether it is a text of 1 to `most` characters without NUL or lone surrogates."""
     return isinstance(value, str) and 1 <= len(value) <= most and _is_text(value)
 
 

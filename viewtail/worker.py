@@ -79,7 +79,7 @@ class Worker:
         self._looked_who_at = float("-inf")
 
     def run(self) -> None:
-        """Until `stop` is set. Raises MisuseError for what the user must change."""
+        """Run until `stop` is set. Raises MisuseError for what the user must change."""
         report = threading.Thread(target=self.reporter.run, name="report", daemon=True)
         report.start()
         while not self.stop.is_set():
@@ -166,7 +166,7 @@ class Worker:
         return False
 
     def _stands_by_for(self, catalog: Catalog) -> str:
-        """Who runs the pipeline. One that keeps other views is told of in the log too, now and then."""
+        """Return who runs the pipeline. One that keeps other views is told of in the log too, now and then."""
         if time.monotonic() - self._looked_who_at > TELL_AGAIN_S:
             self._looked_who_at = time.monotonic()
             self._standby = "another viewtail runs this pipeline; taking over when it ends"
@@ -192,7 +192,7 @@ class Worker:
         return not self.stop.is_set()
 
     def _run_owned(self, catalog: Catalog, lease: Lease) -> Catalog | None:
-        """Until it ends; returns what to go on with where it is to be read again.
+        """Run until it ends; return what to go on with where it is to be read again.
 
         Views are bound as they were then: the stream may have more changes of their tables between here and now.
         """
@@ -224,7 +224,7 @@ class Worker:
         return self._following(catalog, own, streamed, filling.result())
 
     def _following(self, catalog: Catalog, own: PipelineRun, streamed: Outcome, filled: Outcome) -> Catalog | None:
-        """What to go on with by how the stream and the fillings ended; None: the tables are described again first."""
+        """Return what to go on with, by how stream and fillings ended; None: the tables are described again first."""
         for outcome in (streamed, filled):
             if outcome.held_back is not None:
                 self._held_back = outcome.held_back
@@ -236,7 +236,7 @@ class Worker:
         return replace(catalog, views=own.bound_views()) if is_again or own.is_paused else None
 
     def _threads(self, catalog: Catalog, own: PipelineRun) -> list[threading.Thread]:
-        """What is done beside the stream and the fillings, not begun yet."""
+        """Return what is done beside the stream and the fillings, not begun yet."""
         new = NewDeclarations(catalog=catalog, own=own, is_busy=partial(_is_behind, own))
         beside = {
             "cleaner": self._cleaner(catalog, own).run,
@@ -265,7 +265,7 @@ class Worker:
         return outcome
 
     def _look(self, own: PipelineRun, began_at: float, session: Session) -> None:
-        """At each renewal of the lease."""
+        """Look, at each renewal of the lease."""
         if self.reporter.state in _IN_TROUBLE and time.monotonic() - began_at > PROVEN_AFTER_S:
             self.reporter.say(PipelineState.RUNNING, None)  # its own thread saves that
         if self.reporter.state == PipelineState.RUNNING:
@@ -273,7 +273,7 @@ class Worker:
         own.look(session)
 
     def _cleaner(self, catalog: Catalog, own: PipelineRun) -> Cleaner:
-        """Of an ownership; topics are published again as a whole, so there is nothing to clean in them."""
+        """Return the cleaner of an ownership. Topics are published again as a whole: nothing is cleaned in them."""
         chosen = self.settings.cleaner
 
         def is_busy() -> bool:
@@ -283,7 +283,7 @@ class Worker:
 
     @staticmethod
     def _mover(catalog: Catalog, own: PipelineRun) -> Mover:
-        """Of an ownership, for copies that change places meanwhile."""
+        """Return the mover of an ownership, for copies that change places meanwhile."""
         return Mover(
             catalog=catalog,
             pipeline=own.identity.name,
@@ -296,5 +296,5 @@ class Worker:
 
 
 def _is_behind(own: PipelineRun) -> bool:
-    """Whether it is left alone by what can wait."""
+    """Return whether it is left alone by what can wait."""
     return own.pipeline.vitals.state != PipelineState.RUNNING or own.lag_s > BUSY_ABOVE_S

@@ -209,27 +209,33 @@ def test_find_gives_canonical_rows_by_value(deployed: Deployed) -> None:
     assert deployed.json("find", "by_name", "Ada", "2024-01-02 03:04:05.6")["rows"][0]["id"] == 1
 
 
-def test_finding_nothing_is_no_error(deployed: Deployed) -> None:
-    assert deployed.json("find", "by_email", "nobody@example.org")["rows"] == []
-    assert deployed.json("find", "by_email", "' OR 1=1 -- ")["rows"] == []
-    assert deployed.command("find", "by_email", "nobody").stderr.strip() == "nothing found"
+def found_nothing(deployed: Deployed, *arguments: str) -> bool:
+    done = deployed.command("find", *arguments, "--json")
+    return done.returncode == 1 and json.loads(done.stdout)["rows"] == []
+
+
+def test_finding_nothing_is_one_line_and_exit_code_1(deployed: Deployed) -> None:
+    assert found_nothing(deployed, "by_email", "nobody@example.org")
+    assert found_nothing(deployed, "by_email", "' OR 1=1 -- ")
+    done = deployed.command("find", "by_email", "nobody")
+    assert (done.returncode, done.stderr.strip()) == (1, "nothing found")
 
 
 def test_values_are_compared_by_their_bytes(deployed: Deployed) -> None:
-    assert deployed.json("find", "by_email", "ADA@example.org")["rows"] == []
+    assert found_nothing(deployed, "by_email", "ADA@example.org")
 
 
 def test_a_row_outside_the_view_is_not_found(deployed: Deployed) -> None:
-    assert deployed.json("find", "by_email", "alan@example.org")["rows"] == []
+    assert found_nothing(deployed, "by_email", "alan@example.org")
 
 
 def test_a_late_index_never_returns_a_row_that_does_not_match(deployed: Deployed) -> None:
     deployed.execute(f"UPDATE {SCHEMA}.user SET email = 'moved@example.org' WHERE id = 2")
     try:
         assert deployed.execute(f"SELECT email FROM {STORE}.by_email WHERE id = 2") == (("grace@example.org",),)
-        assert deployed.json("find", "by_email", "grace@example.org")["rows"] == []
+        assert found_nothing(deployed, "by_email", "grace@example.org")
         deployed.execute(f"UPDATE {SCHEMA}.user SET email = 'grace@example.org', is_active = FALSE WHERE id = 2")
-        assert deployed.json("find", "by_email", "grace@example.org")["rows"] == []
+        assert found_nothing(deployed, "by_email", "grace@example.org")
     finally:
         deployed.execute(f"UPDATE {SCHEMA}.user SET email = 'grace@example.org', is_active = TRUE WHERE id = 2")
     assert len(deployed.json("find", "by_email", "grace@example.org")["rows"]) == 1

@@ -75,6 +75,12 @@ def test_views_are_of_the_tables_that_are_named_and_check_takes_them(begun: Run)
     assert checked.returncode == 0, checked.stdout
 
 
+def test_a_table_may_be_named_with_its_schema_alone(begun: Run) -> None:
+    done = begun.command("init", "--table", f"{SCHEMA}.actor")
+    assert done.returncode == 0, done.stderr
+    assert f"views of {SCHEMA}.actor, as examples" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

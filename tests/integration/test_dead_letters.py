@@ -21,7 +21,7 @@ from viewtail.changes.errors import MisuseError
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.rendering import parse_key
 from viewtail.changes.writes import Parked, ViewWrites, Write
-from viewtail.operations.dead_letters import view_named
+from viewtail.commands.dead_letters import view_named
 from viewtail.servers.sessions import MySQLAddress, open_session
 
 DATABASE = "dead_letters"

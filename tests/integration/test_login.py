@@ -31,8 +31,7 @@ from viewtail.changes.batches import Followed
 from viewtail.changes.errors import StoreError
 from viewtail.changes.findings import Level
 from viewtail.changes.pipelines import PipelineId
-from viewtail.operations import grants
-from viewtail.operations.check import Checked, check
+from viewtail.operations.check import Checked, check, grants
 from viewtail.servers.sessions import MySQLAddress, open_session
 
 PASSWORD = "canary %s/\\'\""
@@ -193,7 +192,7 @@ def test_each_grant_that_is_missing_is_a_finding_that_names_it(server: Server) -
     at = address(server)
     servers = servers_at(at)
     views = [IndexTable("ix_email", Entity("shop.user"), value="email")]
-    needed = [line for line in grants.statements(servers, views) if not line.startswith("--")]
+    needed = [line for line in grants(servers, views) if not line.startswith("--")]
     execute(server, "REVOKE ALL, GRANT OPTION FROM 'viewtail'@'%'", *needed)
 
     def failing() -> str:

@@ -327,6 +327,23 @@ def test_a_statement_that_cannot_be_read_is_named_and_counts_unless_it_defines_w
     assert (line, found) == (2, may_break) and statement in sql
 
 
+@pytest.mark.parametrize(
+    ("sql", "meant"),
+    [
+        ("ALTER TABLE user ALTER email SET DEFALT 'x'", "DEFAULT"),
+        ("ALTER TABLE user ALTER COLUMN email DORP DEFAULT", "DROP"),
+        ("ALTER TABLE user ADD foo INT DEFALT 1", "DEFAULT"),
+        ("ALTER TABLE user ADD foo INT UNSINGED", "UNSIGNED"),
+        ("ALTER TABLE user ENGIN = InnoDB", "ENGINE"),
+    ],
+)
+def test_a_misspelt_word_is_told_with_the_one_that_is_meant(sql: str, meant: str) -> None:
+    contract = Contract(VIEWS, describe, "shop")
+    list(contract.check(statements(sql)))
+    (unread,) = contract.unread
+    assert unread.why.endswith(f"; did you mean {meant}?"), unread.why
+
+
 def test_a_table_of_which_a_statement_could_not_be_read_is_unknown_when_it_takes_anothers_place() -> None:
     swap = "CREATE TABLE nw LIKE user; ALTER TABLE nw {} ; RENAME TABLE user TO old, nw TO user"
     assert broken(swap.format("ADD more INT")) == set()

@@ -15,6 +15,7 @@ import pytest
 from viewtail import declarations, main, settings, shards
 from viewtail.changes.errors import DeclarationError, MisuseError
 from viewtail.commands import status
+from viewtail.signals import NOTHING_FOUND
 
 VIEWS = """
 from pydantic import SecretStr
@@ -147,6 +148,20 @@ def test_a_command_is_called_for_each_and_the_worst_code_counts(
 
 
 @pytest.mark.parametrize(
+    ("codes", "code"),
+    [((0, NOTHING_FOUND), 0), ((NOTHING_FOUND, NOTHING_FOUND), 1), ((0, 1), 1), ((1, NOTHING_FOUND), 1)],
+)
+def test_what_is_found_in_one_of_several_deployments_is_found(
+    codes: tuple[int, int], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [*codes]
+    monkeypatch.setattr("viewtail.commands.reading.find", lambda *_, **__: left.pop())
+    with pytest.raises(SystemExit) as ended:
+        main.main(["find", "by_email", "a"])
+    assert ended.value.code == code
+
+
+@pytest.mark.parametrize(
     "words",
     [
         *(["replay"], ["replay", "x", "--all"], ["replay", "x", "--since", "never", "--into", "t"]),
@@ -205,7 +220,7 @@ sources = Sources(
 """
 
 
-def several(text: str = SEVERAL, toml: str = "") -> list[shards.Part]:
+def several(text: str = SEVERAL, toml: str = "") -> list[shards.Target]:
     Path("views.py").write_text(text)
     Path("viewtail.toml").write_text(f'views = "views:sources"\n{toml}')
     sys.modules.pop("views", None)

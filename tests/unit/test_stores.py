@@ -50,7 +50,7 @@ from viewtail import Entity
 views = [LogView("user", Entity("shop.user"), fields=["email"])]
 ''')
 from viewtail.changes.errors import DeclarationError, SettingsError
-from viewtail.operations import check, grants
+from viewtail.operations import check
 from projectors.binding import bind
 from projectors.views import Entity
 from viewtail.servers.sessions import MySQLAddress
@@ -71,7 +71,7 @@ except SettingsError as error:
 else:
     raise AssertionError("an address is needed")
 servers = command._servers(loaded, views)
-assert "-- On the log: nothing to grant" in grants.statements(servers, views)
+assert "-- On the log: nothing to grant" in check.grants(servers, views)
 log = next(store for store, access in servers.stores if store.name == "log")
 assert [finding.where for finding in log.checks(loaded.access(log), views)] == ["log"]
 assert "[log]" in init._toml(loaded, None)

@@ -12,7 +12,7 @@ from viewtail.changes.errors import ViewtailError
 
 
 def view_names(context: typer.Context, incomplete: str) -> list[str]:
-    """None where views.py cannot be loaded: a command says why. What it prints would be taken for names."""
+    """Return None where views.py cannot be loaded: a command says why. What it prints would be taken for names."""
     from viewtail import declarations
     from viewtail.shards import targets
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
@@ -25,14 +25,24 @@ def in_each(
 
     What it names need not be known in each of them.
     """
-    from viewtail.shards import targets
+    return _in_each(config, lambda load: command(load(), *given, **named), max)
 
-    def call(load: Callable[[], Settings]) -> int:
-        return command(load(), *given, **named)
+
+def in_any(
+    config: Path | None, command: Callable[Concatenate[Settings, Given], int], *given: Given.args, **named: Given.kwargs
+) -> int:
+    """`in_each` for what need not be in each deployment: the exit code is 1 where all return NOTHING_FOUND."""
+    return _in_each(config, lambda load: command(load(), *given, **named), lambda codes: abs(max(codes)))
+
+
+def _in_each(
+    config: Path | None, call: Callable[[Callable[[], Settings]], int], code_of: Callable[[Iterable[int]], int]
+) -> int:
+    from viewtail.shards import targets
 
     found = targets(config)
     if found[0].shard is None:
-        return call(found[0].load)
+        return code_of([call(found[0].load)])
     codes, unknown = list[int](), dict[str, str]()
     for target in found:
         print(f"-- {target.shard}: {target.what}", file=sys.stderr, flush=True)
@@ -47,4 +57,4 @@ def in_each(
             return signals.EXIT_STOPPED
     for shard, why in unknown.items() if not codes else ():
         say(f"{shard}: {why}")
-    return max(codes, default=UnknownNameError.exit_code)
+    return code_of(codes) if codes else UnknownNameError.exit_code

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from viewtail.cli.each import in_each
+from viewtail.cli.each import in_any, in_each
 from viewtail.cli.options import KEY, Json, Key, Limit, ViewName
 
 
@@ -31,11 +31,11 @@ def find(context: typer.Context, view: ViewName, value: Values, limit: Limit = 1
     """Find the canonical rows of entities by an indexed value, or of a Redis set by the values that name it.
 
     Reads the keys from the index table or the set, fetches the rows from the source, and keeps those that have the
-    value now. So a late index never returns a row that does not match. Exits 0 also when no row matches.
+    value now. So a late index never returns a row that does not match. Exits 1 when no row matches.
     """
     from viewtail.commands.reading import find as command
 
-    return in_each(context.obj, command, view, value, limit=limit, as_json=json)
+    return in_any(context.obj, command, view, value, limit=limit, as_json=json)
 
 
 Query = Annotated[

@@ -20,7 +20,9 @@ Source = Annotated[
 Schema = Annotated[str | None, typer.Option(metavar="NAME", help="The schema to read; by default the address's.")]
 FirstTables = Annotated[
     list[str] | None,
-    typer.Option("--table", metavar="NAME", help="A table to write views of; repeat it for more. By default one."),
+    typer.Option(
+        "--table", metavar="[SCHEMA.]NAME", help="A table to write views of; repeat it for more. By default one."
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 

@@ -35,7 +35,7 @@ REST = 2.0  # behind each step, times as long as it took: nobody waits for it
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """As given on the command line."""
+    """The options of both commands, as given on the command line."""
 
     is_dry_run: bool
     is_yes: bool
@@ -44,7 +44,7 @@ class How:
 
 
 def check_archive(name: str, older_than: str, into: str | None, into_files: Path | None) -> None:
-    """Raises MisuseError for what no table can be archived by."""
+    """Raise MisuseError for what no table can be archived by."""
     _target(into, into_files)
     seconds_of("--older-than", older_than)
     EventTable(name)
@@ -86,14 +86,14 @@ def archive(
 
 
 def _target(into: str | None, into_files: Path | None) -> str:
-    """In words. Raises MisuseError for two."""
+    """Return where events go, in words. Raises MisuseError where two places are named."""
     if into is not None and into_files is not None:
         raise MisuseError("--into and --into-files: give one of them")
     return f"files in {into_files.absolute()}" if into_files is not None else into or "its archive table"
 
 
 def _is_wanted(loaded: Settings, name: str, question: str, *, is_yes: bool) -> bool:
-    """Asks, after what is said of views that lose what is moved."""
+    """Print which views lose what is moved, then ask; return True if the operator agrees."""
     for remark in _losers(_views_of(loaded, name)):
         print_remark(remark)
     if agreed(question, is_yes=is_yes):
@@ -111,7 +111,7 @@ def _said(archiving: Archiving, where: str) -> str:
 
 
 def check_restore(name: str, *, entity: str | None, is_all: bool, from_file: Path | None) -> None:
-    """Raises MisuseError."""
+    """Raise MisuseError."""
     if (entity is not None) + is_all + (from_file is not None) != 1:
         raise MisuseError("say which events: --entity ID, --all, or --from FILE")
     EventTable(name)
@@ -149,7 +149,7 @@ def restore(loaded: Settings, name: str, how: How, *, entity: str | None, from_f
 
 
 def _which(entity: str | None, from_file: Path | None) -> str:
-    """For the record. Not which entity: that is people's data, and the record outlives it."""
+    """Return what is restored, for the record. Not which entity: that is people's data, and the record outlives it."""
     if entity is not None:
         return "of one entity"
     return "all" if from_file is None else f"of {from_file.absolute()}"
@@ -160,7 +160,7 @@ Steps = TypeVar("Steps", bound=ArchiveSteps)
 
 @contextmanager
 def _opened(loaded: Settings, kind: type[Steps], name: str, how: How) -> Iterator[tuple[Steps, Catalog]]:
-    """On the primary, where nobody else archives or restores the table."""
+    """Open the steps on the primary, where nobody else archives or restores the table."""
     table = EventTable(name)
     catalog = Catalog(servers=loaded.servers())
     address = replace(loaded.primary_address(), database=None)
@@ -183,7 +183,7 @@ def _opened(loaded: Settings, kind: type[Steps], name: str, how: How) -> Iterato
 def _recorded(
     catalog: Catalog, steps: ArchiveSteps, kind: str, what: str, total: int = 0, same: str = ""
 ) -> Iterator[Run]:
-    """With a row among the runs, and progress."""
+    """Run with a row among the runs, and with progress."""
     catalog.create_tables()
     on_stop(steps.stop.set)
     with closing(catalog.session()) as session, progress(steps.table.name, "events") as show:
@@ -198,7 +198,7 @@ def _recorded(
 
 
 def _views_of(loaded: Settings, name: str) -> list[View]:
-    """Those of the table, or of tables like it; none where no views are declared."""
+    """Return those of the table, or of tables like it; none where no views are declared."""
     try:
         views = declarations.configured(loaded)
     except DeclarationError:
@@ -207,7 +207,7 @@ def _views_of(loaded: Settings, name: str) -> list[View]:
 
 
 def _losers(views: Sequence[View]) -> Iterator[str]:
-    """What is said of views for which more counts than the newest event of an entity, which always stays."""
+    """Yield what is said of views for which more counts than the newest event of an entity, which always stays."""
     at_once = [view.id for view in views if not view.entity.append_only]
     if at_once:
         yield f"these views show single events, and lose those that are moved: {', '.join(at_once)}"

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 from projectors.catalog import Catalog
 from projectors.stores.registry import store_of
@@ -20,18 +14,16 @@ from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError, TemporaryError
 from viewtail.changes.positions import Position
 from viewtail.commands.output import print_remark
+from viewtail.commands.progress import progress
 from viewtail.composition import deploy, greeted
 from viewtail.operations.binlog_range import MOST_TOLD, PublishedRange, Replay, recorded
 from viewtail.operations.runs import Run
 from viewtail.settings import Settings
 from viewtail.signals import EXIT_STOPPED, on_stop
 
-SAY_EVERY_S = 5.0
 _FORMS = (
     "2026-11-22T03:00, 2026-11-22T03:00:00+01:00, or 03:00 for the last time that it was three; in UTC unless it says"
 )
-
-Say = Callable[[PublishedRange, Position], None]
 
 
 def replay_since(loaded: Settings, name: str, moment: datetime, topic: str) -> int:
@@ -46,14 +38,14 @@ def replay_since(loaded: Settings, name: str, moment: datetime, topic: str) -> i
     catalog = Catalog(servers=loaded.servers())
     catalog.create_tables()
     what = f"changed since {moment:%Y-%m-%dT%H:%M:%SZ}, into the topic {topic}"
-    with _progress(topic, moment) as say, closing(catalog.session()) as session:
+    with progress(topic, "changes") as show, closing(catalog.session()) as session:
         replay = Replay(
             catalog=catalog,
             view=bound,
             live=view.id,
             history=catalog.history_beside(topic),
             since_us=_us(moment),
-            say=say,
+            say=lambda stretch, at: show(stretch.count, 0, _how_far(stretch, at)),
         )
         on_stop(replay.interrupt)
         try:
@@ -93,37 +85,9 @@ def _beside(loaded: Settings, view: View, topic: str) -> View:
     return store.beside(loaded.access(store), view, topic)
 
 
-@contextmanager
-def _progress(topic: str, since: datetime) -> Iterator[Say]:
-    """A bar over the time on a terminal, a line now and then otherwise."""
-    if not sys.stderr.isatty():
-        yield _Lines(topic)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[at]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(topic, total=time.time() - since.timestamp(), at="")
-
-        def say(stretch: PublishedRange, at: Position) -> None:
-            passed_s = max(0.0, (stretch.reached_us or stretch.since_us) / 1e6 - since.timestamp())
-            bar.update(task, completed=passed_s, at=f"{counted(stretch.count, 'changes')}, {at}")
-
-        yield say
-
-
-class _Lines:
-    """Plain lines, the first after a while."""
-
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
-        self._said_at = time.monotonic()
-
-    def __call__(self, stretch: PublishedRange, at: Position) -> None:
-        if time.monotonic() - self._said_at > SAY_EVERY_S:
-            self._said_at = time.monotonic()
-            reached = datetime.fromtimestamp((stretch.reached_us or stretch.since_us) / 1e6, UTC)
-            print_remark(
-                f"{self._topic}: {counted(stretch.count, 'changes')}, up to {reached:%Y-%m-%dT%H:%M:%SZ}, {at}"
-            )
+def _how_far(stretch: PublishedRange, at: Position) -> str:
+    reached = datetime.fromtimestamp((stretch.reached_us or stretch.since_us) / 1e6, UTC)
+    return f", up to {reached:%Y-%m-%dT%H:%M:%SZ}, {at}"
 
 
 def _tell(replay: Replay, stretch: PublishedRange, view: View, topic: str, moment: datetime) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from rich.text import Text
@@ -14,15 +14,16 @@ from projectors.stores.registry import STORES, needed
 from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.changes.counting import counted
-from viewtail.changes.errors import ViewtailError
-from viewtail.changes.findings import Finding, Level, warn
+from viewtail.changes.errors import HistoryGoneError, ViewtailError
+from viewtail.changes.findings import Finding, Level, fail, warn
+from viewtail.changes.pipelines import PipelineId
 from viewtail.commands.output import print_json, print_table
-from viewtail.operations import grants
-from viewtail.operations.check import Checked, is_well
+from viewtail.operations.check import Checked, grants, is_well
 from viewtail.operations.check import check as look
 from viewtail.operations.other_apps import MEND, other_app
-from viewtail.operations.status import pipelines_now
+from viewtail.operations.status import pipelines_now, positions_now
 from viewtail.servers.patience import QUESTION
+from viewtail.sources import BINLOG
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
@@ -31,7 +32,7 @@ def print_grants(loaded: settings.Settings) -> int:
     """Print the statements that grant exactly what these settings and views need; nothing is asked of any server."""
     views = declarations.configured(loaded)
     loaded.check_stores(views)
-    print("\n".join(grants.statements(_servers(loaded, views), views)))
+    print("\n".join(grants(_servers(loaded, views), views)))
     return 0
 
 
@@ -40,7 +41,12 @@ def check(loaded: settings.Settings, *, as_json: bool) -> int:
     views = declarations.configured(loaded)
     loaded.check_stores(views)
     loaded = loaded.asked_with(QUESTION.once())
-    found = [*look(_servers(loaded, views), views), *_other_app(loaded), *_previous(loaded, views)]
+    found = [
+        *look(_servers(loaded, views), views),
+        *_offsets(loaded, views),
+        *_other_app(loaded),
+        *_previous(loaded, views),
+    ]
     if as_json:
         print_json({"is_well": is_well(found), "findings": found})
     else:
@@ -54,6 +60,25 @@ def _previous(loaded: settings.Settings, views: Sequence[View]) -> list[Finding]
     seen = "previous= has no effect while VIEWTAIL_RUN__ON_CHANGE is in_place"
     in_place = loaded.run.on_change == "in_place"
     return [warn("views", f"view {one.id}", seen, why, mend) for one in views if in_place and one.previous is not None]
+
+
+def _offsets(loaded: settings.Settings, views: Sequence[View]) -> Iterator[Finding]:
+    """Ask, as a reader does at its start, whether the source still has the changes behind each offset."""
+    kind, stores = loaded.source_kind, {store.name for store in needed(views)}
+    if kind is not BINLOG:
+        return
+    catalog = Catalog(servers=loaded.servers())
+    with suppress(ViewtailError):  # a server that is away is a finding already
+        reader = catalog.history_beside("check").reader({}, {})
+        for name, position in sorted(positions_now(catalog).items()):
+            pipeline = PipelineId.parse(name)
+            if pipeline.store not in stores or not pipeline.is_default or type(position) is not type(kind.before_all):
+                continue
+            try:
+                reader.check(position)
+            except HistoryGoneError as error:
+                seen, _, mend = str(error).partition(". ")
+                yield fail("source", f"offset of {name}", seen, "`viewtail run` halts there", mend)
 
 
 def _other_app(loaded: settings.Settings) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""`viewtail dead-letters`: what operations/dead_letters.py does, and what it prints."""
+"""`viewtail dead-letters`: what offsets/dead_letters.py keeps, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
-from offsets import dead_letters, migrations
+from offsets import dead_letters, migrations, views
 from offsets.dead_letters import Letter
 from offsets.mysql import OwnSession, reading
 from viewtail.changes.counting import agreeing, counted
-from viewtail.changes.errors import MisuseError
+from viewtail.changes.errors import MisuseError, UnknownNameError, nearest
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.composition import own_tables
-from viewtail.operations.dead_letters import view_named
 from viewtail.operations.given import key_spellings
 from viewtail.servers.patience import COMMAND
 from viewtail.settings import Settings
@@ -71,10 +70,10 @@ def redrive(loaded: Settings, name: str | None, keys: Sequence[str], *, is_yes: 
     if name is not None:
         return of_view(loaded, name, keys, is_yes=is_yes)
     with _own_tables(loaded) as own:
-        views = dead_letters.views(*own)
-    if not views:
+        with_letters = dead_letters.views(*own)
+    if not with_letters:
         print("no dead letters", file=sys.stderr)
-    return max((of_view(loaded, view, (), is_yes=is_yes) for view in views), default=0)
+    return max((of_view(loaded, view, (), is_yes=is_yes) for view in with_letters), default=0)
 
 
 def drop(loaded: Settings, name: str, keys: Sequence[str], *, is_yes: bool) -> int:
@@ -90,13 +89,25 @@ def drop(loaded: Settings, name: str, keys: Sequence[str], *, is_yes: bool) -> i
     return 1 if missing else 0
 
 
+def view_named(session: OwnSession, database: str, name: str) -> str:
+    """The id of the view of that name, declared or not. Raises MisuseError."""
+    known = views.names(session, database)
+    found = [view for view in known if name in (view, view.partition(":")[2])]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise MisuseError(f"{name!r} is the name of {len(found)} views; say which: {', '.join(found)}")
+    near = nearest(name, [*known, *(view.partition(":")[2] for view in known)])
+    raise UnknownNameError(f"no run has seen a view {name!r}{near or '; there are ' + (', '.join(known) or 'none')}")
+
+
 def _without_letter(keys: Sequence[str], letters: Sequence[Letter]) -> list[str]:
     found = {letter.key for letter in letters}
     return sorted(key for key in set(keys) if found.isdisjoint(key_spellings(key)))
 
 
 def _forget(own: _Own, view: str, letters: Sequence[Letter], *, is_yes: bool) -> bool:
-    """False where the user does not want it."""
+    """Return False where the user does not want it."""
     question = (
         f"{counted(len(letters), 'dead letters')} of {view} {agreeing(len(letters), 'are')} forgotten. The view keeps "
         "what it has there, which is not what the rows are now: `viewtail verify` will show the difference. Go on?"

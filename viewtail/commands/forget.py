@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Collection
+from contextlib import closing
 from dataclasses import dataclass
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from projectors.catalog import Catalog
 from projectors.stores.leaving import Found
@@ -18,13 +14,12 @@ from viewtail import declarations
 from viewtail.changes.errors import MisuseError
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark
+from viewtail.commands.progress import progress
 from viewtail.composition import own_tables
 from viewtail.operations import forget as operation
 from viewtail.operations.forget import Chosen
 from viewtail.servers.patience import COMMAND
 from viewtail.settings import Settings
-
-SAY_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +48,8 @@ def forget(loaded: Settings, name: str, wishes: Wishes) -> int:
         again = operation.choose(catalog, {view.id for view in declarations.load(loaded.views)}, chosen.id)
         if (again.places, again.copies) != (chosen.places, chosen.copies):
             raise MisuseError(f"{chosen.id}: its copies changed meanwhile, and nothing was dropped. Repeat the command")
-        with _progress(chosen.id, found.count) as say:
-            rest = operation.drop(catalog, chosen, leaving, say)
+        with progress(chosen.id, "dropped") as say:
+            rest = operation.drop(catalog, chosen, leaving, lambda done: say(done, found.count))
     _tell(chosen, found, rest, wishes)
     return 0
 
@@ -82,7 +77,7 @@ def _forget_rows(catalog: Catalog, chosen: Chosen, why: str, wishes: Wishes) -> 
 
 
 def _say_what(chosen: Chosen, found: Found) -> None:
-    """On stderr, before anything is dropped."""
+    """Print on stderr what is dropped, before anything is."""
     print_remark(f"{chosen.id} is not declared any more. To drop:")
     nothing = "nothing" if found.left else "nothing: its store holds nothing of it"
     for line in found.dropped or (nothing,):
@@ -101,28 +96,3 @@ def _tell(chosen: Chosen, found: Found, rest: Found, wishes: Wishes) -> None:
     for line in rest.left:
         print(f"stays: {line}")
     print(f"{chosen.id}: forgotten, with its dead letters")
-
-
-@contextmanager
-def _progress(view: str, count: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, a line now and then otherwise."""
-    if not sys.stderr.isatty():
-        yield _Lines(view, count)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(view, total=count)
-        yield lambda done: bar.update(task, completed=done)
-
-
-class _Lines:
-    """Plain lines, the first after a while."""
-
-    def __init__(self, view: str, count: int) -> None:
-        self._view, self._count = view, count
-        self._said_at = time.monotonic()
-
-    def __call__(self, done: int) -> None:
-        if time.monotonic() - self._said_at > SAY_EVERY_S:
-            self._said_at = time.monotonic()
-            print_remark(f"{self._view}: {done:,} of {self._count:,} dropped")

@@ -68,8 +68,9 @@ def _settings(toml: Path, source: str | None) -> settings.Settings:
 def _look(loaded: settings.Settings, schema: str | None, tables: Sequence[str]) -> tuple[list[Choice], list[str]]:
     address = loaded.asked_with(QUESTION.once()).source_address()
     own = (loaded.store_database, loaded.source.database)
+    named = schema or first_views.schema_of(tables) or loaded.source_schema
     with asking(address, role="source") as connection:
-        chosen = first_views.schema_to_look_at(connection, schema or loaded.source_schema, own)
+        chosen = first_views.schema_to_look_at(connection, named, own)
         return first_views.choose(connection, chosen, tables)
 
 

@@ -11,7 +11,7 @@ INPUT = Path("-")
 
 
 def content_of(file: Path) -> bytes:
-    """Raises OSError."""
+    """Raise OSError."""
     return _all_of(sys.stdin.buffer) if file == INPUT else file.read_bytes()
 
 

@@ -31,12 +31,12 @@ class Wanted:
 
     @property
     def names(self) -> Sequence[str] | None:
-        """Of pipelines; None: all."""
+        """The names of pipelines; None: all of them."""
         return None if self.is_all else self.pipelines
 
 
 def wanted(command: str, views: Sequence[str] | None, pipelines: Sequence[str] | None, is_all: bool) -> Wanted:
-    """Raises MisuseError unless it is one of the three."""
+    """Raise MisuseError unless it is one of the three."""
     if [bool(views), bool(pipelines), is_all].count(True) != 1:
         raise MisuseError(
             f"name views (`viewtail {command} VIEW ...`), a pipeline (`--pipeline NAME`), or all with `--all`"
@@ -45,7 +45,7 @@ def wanted(command: str, views: Sequence[str] | None, pipelines: Sequence[str] |
 
 
 def check_reason(reason: str | None) -> None:
-    """Raises MisuseError for what `status` could not show on a line."""
+    """Raise MisuseError for what `status` could not show on a line."""
     if reason is not None and (not reason.isprintable() or not 1 <= len(reason) <= MOST_REASON):
         raise MisuseError(f"--reason is one line of 1 to {MOST_REASON:,} characters: `status` shows it")
 
@@ -95,7 +95,7 @@ def _say(done: PausedView, line: str) -> int:
 
 
 def _paused_pipeline(one: PipelineStatus) -> str:
-    """Of one as it was before."""
+    """Return what became of a pipeline; `one` is as it was before."""
     if one.paused is not None:
         return f"is paused already, {one.paused}"
     when = "The next `viewtail run` leaves it alone" if one.state == "down" else "It stops within a few seconds"
@@ -106,7 +106,7 @@ def _paused_pipeline(one: PipelineStatus) -> str:
 
 
 def _resumed_pipeline(one: PipelineStatus) -> str:
-    """Of one as it was before."""
+    """Return what became of a pipeline; `one` is as it was before."""
     if one.paused is None:
         return f"is not paused; it is {one.state}"
     where = one.position or "its beginning"

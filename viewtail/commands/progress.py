@@ -15,7 +15,7 @@ SAY_EVERY_S = 5.0
 
 
 class Say(Protocol):
-    """Is called often, and shows the progress now and then."""
+    """It is called often, and shows the progress now and then."""
 
     def __call__(self, done: int, total: int, more: str = "") -> None: ...
 

@@ -12,6 +12,7 @@ from viewtail.operations.given import key_of_text, other_reading
 from viewtail.operations.reading import Reader
 from viewtail.reading import open_reader
 from viewtail.settings import Settings
+from viewtail.signals import NOTHING_FOUND
 
 
 def get(loaded: Settings, view: str, key: str, *, as_json: bool) -> int:
@@ -32,7 +33,7 @@ def get(loaded: Settings, view: str, key: str, *, as_json: bool) -> int:
 
 
 def find(loaded: Settings, view: str, values: Sequence[str], *, limit: int, as_json: bool) -> int:
-    """Print the rows that have the values now; finding none is no error."""
+    """Print the rows that have the values now; the exit code is NOTHING_FOUND where there are none."""
     reader = _reader(loaded, view)
     rows = reader.find(values, limit)
     if rows.has_more:
@@ -44,7 +45,7 @@ def find(loaded: Settings, view: str, values: Sequence[str], *, limit: int, as_j
     else:
         print("nothing found", file=sys.stderr)
         print_remark(rows.remark if rows.remark != reader.remark else None)
-    return 0
+    return 0 if rows else NOTHING_FOUND
 
 
 def search(

@@ -102,7 +102,7 @@ def _chosen(loaded: Settings, names: Sequence[str], all_views: bool) -> tuple[Ca
 
 
 def _tell_left(done: Replayed) -> None:
-    """What is not marked, and why."""
+    """Print what is not marked, and why."""
     for view in done.unknown:
         print(f"{view}: was never backfilled, so there is nothing to mark. `viewtail run` backfills it first of all")
     for view, why in done.refused.items():
@@ -140,7 +140,7 @@ def replays(loaded: Settings, *, limit: int, as_json: bool) -> int:
 
 
 def _wait(catalog: Catalog, marked: Collection[str]) -> bool:
-    """Until these views are filled; False where one is halted."""
+    """Wait until these views are filled; return False where one is halted."""
     with progress("backfill", "rows") as say:
         try:
             while True:
@@ -174,7 +174,7 @@ def _tell_written(views: Sequence[ViewStatus], marked: Collection[str]) -> None:
 
 
 def _why_never(views: Sequence[ViewStatus], marked: Collection[str]) -> str:
-    """Why these views, of those that are marked, will not be filled, in words; '' where they may be."""
+    """Return why these views, of those that are marked, will not be filled, in words; '' where they may be."""
     if gone := sorted({*marked} - {view.name for view in views}):
         return f"{', '.join(gone)}: no pipeline keeps it any more"
     stands = (view for view in views if view.state in (State.HALTED, State.PAUSED))
@@ -182,7 +182,7 @@ def _why_never(views: Sequence[ViewStatus], marked: Collection[str]) -> str:
 
 
 def _trouble(pipelines: Iterable[PipelineStatus], marked: Collection[str]) -> str:
-    """What keeps pipelines of these views, in words behind their progress; '' where nothing does."""
+    """Return what keeps pipelines of these views, in words behind their progress; '' where nothing does."""
     found = ""
     for one in pipelines:
         is_waited_for = any(view.name in marked and view.state != State.FILLED for view in one.views)

@@ -55,7 +55,7 @@ COUNT_WITHIN_S = 10.0  # what a condition selects
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """Which entities, as given on the command line; exactly one way of naming them."""
+    """The entities that are meant, as given on the command line; exactly one way of naming them."""
 
     keys: Sequence[str] = ()
     keys_from: Path | None = None
@@ -66,7 +66,7 @@ class Selected:
     where: str | None = None
 
     def check(self) -> None:
-        """Raises MisuseError."""
+        """Raise MisuseError."""
         ways = {
             "--key": bool(self.keys),
             "--keys-from": self.keys_from is not None,
@@ -83,13 +83,13 @@ class Selected:
 
     @property
     def is_some(self) -> bool:
-        """Whether entities are named at all."""
+        """Return whether entities are named at all."""
         return bool(self.keys or self.is_parked or self.keys_from or self.since or self.begin or self.where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """How it is done, as given on the command line."""
+    """The way it is done, as given on the command line."""
 
     is_dry_run: bool
     is_yes: bool
@@ -147,7 +147,7 @@ def _parked_keys(view: BoundView, keys: Sequence[str], parked: Collection[str]) 
 
 
 def _readable(view: BoundView, names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Those that are keys of the view, and those that name a key which nobody could read."""
+    """Return those that are keys of the view, and those that name a key which nobody could read."""
     wanted, unreadable = [], []
     for name in names:
         try:
@@ -190,7 +190,7 @@ def replay(catalog: Catalog, beside: ViewAccess, selection: Selection, how: How,
 
 
 def _tell_left(name: str, done: Outcome) -> None:
-    """On stderr: the keys that were parked, and those that differ still."""
+    """Print, on stderr, the keys that were parked, and those that differ still."""
     for letter in done.written.parked[:MOST_TOLD]:
         print(f"{name}\t{letter.key}\tparked\t{letter.reason}", file=sys.stderr)
     for one in done.kept[:MOST_TOLD]:
@@ -272,7 +272,7 @@ def _keys_of(view: BoundView, file: Path) -> list[str]:
 
 
 def _count(catalog: Catalog, view: BoundView, condition: str) -> int | None:
-    """How many rows meet it; None where counting takes too long. Raises MisuseError for what the server refuses."""
+    """Count the rows that meet it; None where that takes too long. Raises MisuseError for what the server refuses."""
     with closing(catalog.servers.open_limited(COUNT_WITHIN_S)) as connection, connection.cursor() as cursor:
         try:
             cursor.execute(select_of(view.table, "COUNT(*)", where_all(condition)))
@@ -309,7 +309,7 @@ def _changed(catalog: Catalog, beside: ViewAccess, selected: Selected) -> Keys:
 
 
 def once_only(text: str) -> str:
-    """What is said of history that is gone, without what it says to do for a pipeline."""
+    """Return what is said of history that is gone, without what it says to do for a pipeline."""
     return f"{text.partition('. ')[0].rstrip('.')}."
 
 

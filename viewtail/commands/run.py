@@ -87,7 +87,7 @@ Show = Callable[[Sequence[Mapping[str, Any]]], None]
 
 
 def _display() -> tuple[Show, Callable[[], None], Callable[[], None]]:
-    """How reports are shown, and what begins and ends it: a live table on a terminal, a line now and then otherwise."""
+    """Return how to show reports, to begin and to end: a live table on a terminal, a line now and then otherwise."""
     if sys.stderr.isatty():
         live = Live(console=Console(stderr=True), refresh_per_second=4, transient=False)
         return (lambda reports: live.update(_table(reports))), live.start, live.stop

@@ -15,7 +15,7 @@ class History:
     values: tuple[tuple[float, float | None], ...] = ()
 
     def with_one(self, now: float, value: float | None) -> History:
-        """And without those that are too old by then."""
+        """Return the history with one more value, and without those that are too old by then."""
         return History((*(one for one in self.values if now - one[0] < KEPT_S), (now, value)))
 
     def _parts(self, width: int, now: float) -> list[float | None]:

@@ -83,7 +83,7 @@ class _Said:
 
 
 def _seen(loaded: settings.Settings, pipelines: Sequence[PipelineStatus], noted: Noted, at: Positions) -> Findings:
-    """What viewtail's own tables say, and what the source adds to it, where it answers."""
+    """Return what viewtail's own tables say, and what the source adds to it, where it answers."""
     in_use = {PipelineId.parse(one.name).store for one in pipelines} | {one.store for one in noted.members}
     pipelines = [as_owned(one, noted) for one in pipelines]
     source = _Said()

@@ -111,7 +111,7 @@ def shown_rate(one: PipelineStatus) -> int:
 
 
 def shown_age(seconds: float | None) -> str:
-    """How long ago; - where that is not known."""
+    """Return how long ago; - where that is not known."""
     return "-" if seconds is None else f"{seconds:.0f} s ago"
 
 

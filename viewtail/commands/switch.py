@@ -42,7 +42,7 @@ def switch(loaded: settings.Settings, to: Mode, within_s: float) -> int:
 
 
 def say(line: str) -> None:
-    """Before what may take long."""
+    """Print a line before what may take long."""
     print(line, flush=True)
 
 

@@ -37,7 +37,7 @@ from viewtail.sources import read_position
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """As given on the command line."""
+    """The options, as given on the command line."""
 
     is_repair: bool
     is_dry_run: bool
@@ -48,7 +48,7 @@ class Options:
 
     @property
     def what(self) -> str:
-        """Which pass it is: two of one kind go on with each other."""
+        """Return which pass it is: two of one kind go on with each other."""
         how = "compare and repair" if self.writes else "compare"
         return how if self.share == 1.0 else f"{how} a sample of {self.share:.4%}"
 
@@ -101,7 +101,7 @@ def _say_failed(options: Options, view: str, why: str) -> None:
 
 
 def _chosen(loaded: settings.Settings, names: Sequence[str]) -> list[View]:
-    """Those that were named, or all that can be compared, each once."""
+    """Return those that were named, or all that can be compared, each once."""
     if names:
         return declarations.all_chosen(loaded, names)
     guarded = [view for view in declarations.configured(loaded) if not store_of(view).keeps_every_change]
@@ -218,7 +218,7 @@ def _print(report: Report, options: Options) -> None:
 
 
 def _of_parked(report: Report, name: str) -> str:
-    """What tells why; without a dead letter a replay makes one."""
+    """Return what tells why; without a dead letter a replay makes one."""
     quoted = shlex.quote(in_a_line(name))
     if name in report.lettered:
         return f"viewtail dead-letters show {report.view} {quoted}"

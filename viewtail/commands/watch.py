@@ -162,7 +162,7 @@ _VIEW_COLUMNS = (
 
 
 def _ago(moment: str | None) -> str:
-    """How long ago, in few characters: the view was proven through then."""
+    """Return how long ago, in few characters: the view was proven through then."""
     if moment is None:
         return "-"
     age_s = (datetime.now(UTC) - datetime.fromisoformat(moment).replace(tzinfo=UTC)).total_seconds()

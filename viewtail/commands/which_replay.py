@@ -34,7 +34,7 @@ class Asked:
 
     @property
     def is_of_one(self) -> bool:
-        """True if exactly one view is named."""
+        """Return True if exactly one view is named."""
         return len(self.views) == 1 and not self.all_views
 
 

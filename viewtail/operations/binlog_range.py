@@ -39,7 +39,7 @@ MOST_TOLD = 20  # of what could not be published
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRange:
-    """Which stretch it is and how far it is published; kept with what is published."""
+    """A stretch, and how far it is published; kept with what is published."""
 
     view: str  # id of the live one
     fingerprint: str  # of what is published
@@ -54,7 +54,7 @@ class PublishedRange:
     cut_short: str = ""  # why it ends before its watermark
 
     def is_same(self, other: PublishedRange) -> bool:
-        """Whether both are of one view and time."""
+        """Return whether both are of one view and time."""
         return (self.view, self.fingerprint, self.since_us) == (other.view, other.fingerprint, other.since_us)
 
 
@@ -110,7 +110,7 @@ class Replay:
         return self._stretch
 
     def interrupt(self) -> None:
-        """Called in another thread: `run` returns soon."""
+        """Have `run` return soon; called in another thread."""
         self.stop.set()
         if self._looking is not None:
             self._looking.interrupt()
@@ -127,7 +127,7 @@ class Replay:
         )
 
     def _goes_on(self, source: Source) -> bool:
-        """Whether the topic holds some of this stretch already. Raises MisuseError where it holds anything else."""
+        """Return whether the topic holds some of this stretch. Raises MisuseError where it holds anything else."""
         topic, new = f"the topic {self.view.view.name}", self._new("")
         text, kept = self._sink.fills.get(self.view.id), self._sink.witness(source.now())
         before = None if text is None else PublishedRange(**orjson.loads(text))
@@ -196,7 +196,7 @@ class Replay:
             self._save()
 
     def _save(self) -> None:
-        """How far it is, with what was published since the last time."""
+        """Save how far it is, with what was published since the last time."""
         self._sink.fills = {self.view.id: orjson.dumps(self._stretch).decode()}
         self._sink.write([], self._at)
         self._is_open, self._saved_at = False, time.monotonic()
@@ -221,7 +221,7 @@ class Replay:
         return upto, why
 
     def _within(self, batch: Batch, upto: int) -> Batch:
-        """What of a batch is in the stretch, and not published yet."""
+        """Return what of a batch is in the stretch, and not published yet."""
         passed = self._passed(batch)
         return replace(
             batch,
@@ -292,7 +292,7 @@ def recorded(replay: Replay, run: Run) -> PublishedRange:
 
 
 def _events(batch: Batch) -> list[RowChanges | Refused]:
-    """Of a batch, in order."""
+    """Yield the events of a batch, in order."""
     if not batch.refused:
         return list(batch.changes)
     return sorted([*batch.changes, *batch.refused], key=lambda one: one.version)

@@ -69,7 +69,7 @@ def _known(
 
 
 def _changed(view: BoundView, known: ViewRecord) -> str:
-    """What of it changed; '' for one that stays as it is, or that shows nothing yet."""
+    """Return what of it changed; '' for one that stays as it is, or that shows nothing yet."""
     if known.state in (State.NEW, State.PAUSED) or known.fingerprint == view.fingerprint:
         return ""
     if known.declaration != declaration_hash(view.view):

@@ -75,7 +75,7 @@ def _orders_of(views: Sequence[View]) -> Orders:
 
 
 def is_well(findings: Sequence[Finding]) -> bool:
-    """Whether viewtail can run: warnings do not count."""
+    """Return whether viewtail can run: warnings do not count."""
     return all(finding.level is not Level.FAIL for finding in findings)
 
 
@@ -126,7 +126,7 @@ def _kept_by_others(checked: Checked, views: Sequence[BoundView], away: Set[str]
 
 
 def _places_of(store: Store, access: Access, views: Sequence[BoundView]) -> Iterator[Finding]:
-    """Of one store's views. A question that fails is a finding; one without an answer is the last."""
+    """Ask for one store's views. A question that fails is a finding; one without an answer is the last."""
     asked = views[0].id
     try:
         places = store.places(access, asked)
@@ -161,7 +161,7 @@ def _unknown_place(view: str, error: ViewtailError) -> Finding:
 
 
 def _beside(checked: Checked, views: Sequence[BoundView]) -> list[Finding]:
-    """What `on_change = "beside"` does not do, and which changed views `run` refuses for that."""
+    """Find what `on_change = "beside"` does not do, and which changed views `run` refuses for that."""
     own = next((access for store, access in checked.stores if store.has_own_tables), None)
     if own is None or own.limits.on_change != "beside":
         return []
@@ -184,7 +184,7 @@ def _beside(checked: Checked, views: Sequence[BoundView]) -> list[Finding]:
 
 
 def _refilled(checked: Checked, views: Sequence[BoundView], away: Set[str]) -> list[Finding]:
-    """What the next run would backfill in place."""
+    """Return what the next run would backfill in place."""
     views = [view for view in views if view.view.store not in away]
     own = next((access for store, access in checked.stores if store.has_own_tables), None)
     if own is None:
@@ -197,7 +197,7 @@ def _refilled(checked: Checked, views: Sequence[BoundView], away: Set[str]) -> l
 
 
 def _functions(bound: BoundView) -> str:
-    """Which columns the functions of a view ask for."""
+    """Return which columns the functions of a view ask for."""
     read = functions_read(bound.view)
     if read.why_all:
         return f"; uses every column of it, for {read.why_all}"
@@ -205,7 +205,7 @@ def _functions(bound: BoundView) -> str:
 
 
 def _remarks(bound: BoundView) -> Iterator[Finding]:
-    """What is known without a row of its table."""
+    """Yield what is known without a row of its table."""
     yield from _previous(bound)
     yield from _misnamed(bound)
     for seen, why, mend in store_of(bound.view).surprises(bound):
@@ -228,7 +228,7 @@ def _misnamed(bound: BoundView) -> Iterator[Finding]:
 
 
 def _first_rows(connection: Connection, view: BoundView) -> list[Row]:
-    """As many as a function is tried with, in the order in which a backfill reads them."""
+    """Return as many rows as a function is tried with, in the order in which a backfill reads them."""
     columns = [column for column in view.table.columns if column.name in view.needed]
     behind = f" ORDER BY {', '.join(quote(name) for name in view.table.paging_key)} LIMIT {SAMPLE_ROWS}"
     readable = view.derived or TableRows(view.table.each[0])
@@ -236,7 +236,7 @@ def _first_rows(connection: Connection, view: BoundView) -> list[Row]:
 
 
 def _tried(connection: Connection, view: BoundView) -> list[Finding]:
-    """What the view's functions do with the table's first rows: what raises there would park the row's key."""
+    """Return what the view's functions do with the table's first rows: what raises there would park the row's key."""
     declared = view.view
     functions = ["where"] * (declared.where is not None) + [declared.function] * (declared.document is not None)
     functions += [name for name in declared.refusing if name not in functions]
@@ -267,14 +267,14 @@ def _of_rows(what: str, row_count: int, refused: Sequence[str], mend: str) -> Fi
 
 
 def _refused_by_store(view: BoundView, projected: Projected) -> list[str]:
-    """Why, for each document that the view's function made and its store would not take."""
+    """Return why, for each document that the view's function made and its store would not take."""
     made = [values for one in projected.writes for _, values in one.writes.values()]
     reasons = [view.view.refuses(orjson.loads(document)) for document in made if isinstance(document, bytes)]
     return [reason for reason in reasons if reason is not None]
 
 
 def _unfit(view: BoundView, projected: Projected) -> Iterator[str]:
-    """Why, for each row whose values do not do for the view."""
+    """Yield why, for each row whose values do not do for the view."""
     store = store_of(view.view)
     for key, (_, values) in (one for of in projected.writes for one in of.writes.items()):
         try:
@@ -282,3 +282,15 @@ def _unfit(view: BoundView, projected: Projected) -> Iterator[str]:
                 store.content(view, key, values)
         except Unfit as error:
             yield str(error)
+
+
+def grants(servers: Checked, views: Sequence[View]) -> list[str]:
+    """The statements that grant the rights viewtail needs, and no more: for Kafka, commands of a shell.
+
+    Each group stands behind a comment that names its server. No server is asked, since nobody may be able to log in
+    yet, and the users must exist.
+    """
+    lines = list(servers.kind.grants(servers.source, tables_of(views)))
+    for store, access in servers.stores:
+        lines += store.grants(access, [view for view in views if view.store == store.name])
+    return lines

@@ -44,7 +44,7 @@ _INTEGERS = frozenset({"TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What one statement would do to one view."""
+    """The effect that one statement would have on one view."""
 
     line: int
     statement: str  # short, without its strings
@@ -80,7 +80,7 @@ class _Shape:
             self.computed.add(change.new.lower())
 
     def rename_index(self, name: str, new_name: str) -> None:
-        """Without a new name it is dropped."""
+        """Rename an index; without a new name it is dropped."""
         unique = self.unique.pop(name.lower(), None)
         if unique and new_name:
             self.unique[new_name.lower()] = unique
@@ -88,7 +88,7 @@ class _Shape:
 
 @dataclass(slots=True)
 class Contract:
-    """What the views need of their tables.
+    """The needs that views have of their tables.
 
     Args:
         views: as declared.
@@ -137,7 +137,7 @@ class Contract:
             self._go_on(text)
 
     def _note_unread(self, statement: Statement, text: str) -> bool:
-        """Whether a statement cannot be read; a table of the file that it may be about is unknown from then on."""
+        """Return whether it cannot be read; a table of the file that it may be about is unknown from then on."""
         if not (why := why_unread(text, self.database) or self._why_nowhere(text)):
             return False
         known = [
@@ -151,7 +151,7 @@ class Contract:
         return True
 
     def _why_nowhere(self, text: str) -> str:
-        """Why a statement may be about a view's table or not: names without a database are of none yet."""
+        """Return why a statement may be about a view's table or not: names without a database are of none yet."""
         if self.database or not is_definition(text):
             return ""
         of_views = sorted({
@@ -167,7 +167,7 @@ class Contract:
         )
 
     def _on_all(self, text: str) -> Iterator[tuple[View, bool, str]]:
-        """What concerns a table as a whole for one view halts each view of it in the same store."""
+        """Halt each view of one store with the table: what concerns it as a whole for one view does for each."""
         whole: dict[tuple[str, str], str] = {}  # by store and table: the first such view
         found = {view.id: list(self._on(self._followed[view.id], view, text, whole)) for view in self.views}
         for view in self.views:
@@ -207,7 +207,7 @@ class Contract:
     def _on(
         self, followed: Followed, view: View, text: str, whole: dict[tuple[str, str], str]
     ) -> Iterator[tuple[bool, str]]:
-        """What becomes of one view; one that halts with its table is noted in `whole`."""
+        """Note what becomes of one view; one that halts with its table is noted in `whole`."""
         _, sees_all = named_columns(view)
         if sees_all:
             followed = self._with_all_columns(followed, text)
@@ -280,7 +280,7 @@ def _made(created: ddl.Created) -> _Shape | None:
 
 
 def _bits(names: str) -> int:
-    """Of an sql_mode in capitals, those that bear on how statements are read and rows converted."""
+    """Return, of an sql_mode in capitals, those that bear on how statements are read and rows converted."""
     is_strict = "STRICT_" in names or "TRADITIONAL" in names
     return (
         STRICT * is_strict | ANSI_QUOTES * ("ANSI" in names) | NO_BACKSLASH_ESCAPES * ("NO_BACKSLASH_ESCAPES" in names)
@@ -332,7 +332,7 @@ def _shape(table: Table) -> _Shape:
 
 
 def _read(text: str, database: str, naming: ddl.Naming = ddl.as_written) -> list[ddl.Effect]:
-    """None of a statement that cannot be read."""
+    """Read a statement; return None of one that cannot be read."""
     try:
         return ddl.read(text, database, naming)
     except ddl.Unread:
@@ -354,7 +354,7 @@ def _altered(effects: Sequence[ddl.Effect]) -> Iterator[ddl.Change]:
 
 
 def _arrived(effects: Sequence[ddl.Effect], name: ddl.Name) -> ddl.Name | None:
-    """Which table has the name after these renames."""
+    """Return which table has the name after these renames."""
     before: dict[ddl.Name, ddl.Name] = {}
     for effect in effects:
         for old, new in effect.pairs if isinstance(effect, ddl.Renamed) else ():
@@ -382,7 +382,7 @@ def _change(shape: _Shape, changes: Sequence[ddl.Change]) -> None:
 
 
 def _misfit(followed: Followed, shape: _Shape) -> str:
-    """Why a table cannot take the place of the followed one; '' where it can."""
+    """Return why a table cannot take the place of the followed one; '' where it can."""
     key = followed.table.primary_key
     if key != _UNKNOWN_KEY and _lower(key) != _lower(shape.key):
         return f"and its primary key is ({', '.join(shape.key)})" if shape.key else "and it has no primary key"
@@ -413,7 +413,7 @@ def _column_misfit(before: Column | None, name: str, shape: _Shape) -> str | Non
 
 
 def _is_like(before: ddl.ColumnType, now: ddl.ColumnType) -> bool:
-    """Whether values mean the same in both: sizes may differ, since viewtail backfills the view again."""
+    """Return whether values mean the same in both: sizes may differ, since viewtail backfills the view again."""
     if "" in (before.word, now.word):
         return True
     for family in (_TEXTS, _BYTES):

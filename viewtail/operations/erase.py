@@ -45,7 +45,7 @@ from viewtail.servers.sessions import quote, value_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """Where archived rows of a table are, on its primary."""
+    """The place of archived rows of a table, on its primary."""
 
     table: str  # quoted, with the same key columns
     files: Sequence[str]  # that hold rows, too: paths
@@ -68,7 +68,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """What stays outside of viewtail's reach."""
+    """A place that stays outside of viewtail's reach."""
 
     what: str
     until: str
@@ -88,7 +88,7 @@ class Proof:
 
     @property
     def is_erased(self) -> bool:
-        """Whether nothing but what is named stays."""
+        """Return whether nothing but what is named stays."""
         return all(one.is_clean for one in (*self.looked, *self.own))
 
 
@@ -111,7 +111,7 @@ def views_of(entity: str, views: Sequence[View]) -> list[View]:
 
 
 def _tables_meant(entity: str, tables: Mapping[str, tuple[str, str]]) -> list[str]:
-    """By the table's name alone, or as it was declared; else by schema and name, however they are written."""
+    """Return tables by their name alone, or as it was declared; else by schema and name, however they are written."""
     by_name = [table for table, (_, name) in tables.items() if entity in (table, name, quote(name))]
     asked = names_of(entity)
     return by_name or [table for table, names in tables.items() if names == asked or entity == ".".join(names)]
@@ -212,7 +212,7 @@ def _require_not_archived(catalog: Catalog, view: BoundView, key: Key, table: st
 
 
 def _keepers(catalog: Catalog, views: Sequence[BoundView]) -> dict[str, list[str]]:
-    """By view, the pipelines that keep it. Raises MisuseError where they keep it by another declaration."""
+    """Return the pipelines that keep each view. Raises MisuseError where they keep it by another declaration."""
     with closing(catalog.session()) as session:
         known = known_views(session, catalog.database)
     keepers: dict[str, list[str]] = {view.id: [] for view in views}
@@ -230,7 +230,7 @@ def _keepers(catalog: Catalog, views: Sequence[BoundView]) -> dict[str, list[str
 
 
 def _look(catalog: Catalog, view: BoundView, pipelines: Sequence[str], key: Key, version: int) -> list[Looked]:
-    """What the view holds now; what it should not hold was erased, where the guard let it."""
+    """Look at what the view holds now; what it should not hold was erased, where the guard let it."""
     store = store_of(view.view)
     with closing(store.traces(catalog.access(store), view)) as traces:
         found = traces.of(key)
@@ -286,7 +286,7 @@ _UNTIL_DROPPED = "the view is dropped: viewtail gives tombstones no expiry, sinc
 
 
 def _beyond(catalog: Catalog, views: Sequence[BoundView], declared: Collection[str]) -> list[Looked]:
-    """What nobody looks at: places that these views had before, and views of the entity that nobody declares now."""
+    """Name what nobody looks at: former places of these views, and views of the entity that nobody declares now."""
     with closing(catalog.session()) as session:
         places = known_places(session, catalog.database)
     table, looked = views[0].table.full_name, []
@@ -301,7 +301,7 @@ def _beyond(catalog: Catalog, views: Sequence[BoundView], declared: Collection[s
 
 
 def _earlier(view: BoundView, places: Sequence[Place]) -> list[Place]:
-    """Of the places that a view has had, those where it does not lie now."""
+    """Return those places that a view has had where it does not lie now."""
     store = store_of(view.view)
     now = {"entity": view.table.full_name, **store.place(view)}
     return [place for place in places if place != now] if store.needs_place else []
@@ -324,7 +324,7 @@ def _letters(catalog: Catalog, views: Sequence[BoundView], rendered: str) -> int
 
 
 def _own(catalog: Catalog, views: Sequence[BoundView], declared: Collection[str], key: Key) -> list[Looked]:
-    """What viewtail's own tables say of the entity; also of views that nobody declares now, and of forgotten ones."""
+    """Erase what viewtail's own tables say of the entity, for views that nobody declares now and forgotten ones too."""
     table = views[0].table.full_name
     with closing(catalog.session()) as session:
         places = known_places(session, catalog.database)

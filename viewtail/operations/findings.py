@@ -51,7 +51,7 @@ class Findings:
 
 
 def as_owned(one: PipelineStatus, noted: Noted) -> PipelineStatus:
-    """As it is where another process took it since the last report: the word of the one before counts no more.
+    """Return it as starting where another process took it since its last report, which counts no more.
 
     One that holds its lease, and whose reporter is silent, is another process's that has not noted itself yet.
     """
@@ -67,7 +67,7 @@ def as_owned(one: PipelineStatus, noted: Noted) -> PipelineStatus:
 def known(
     pipelines: Sequence[PipelineStatus], fleet: Fleet, waiting: Mapping[str, int], ages: Mapping[str, float]
 ) -> list[PipelineStatus]:
-    """With who owns each, and what the source says by its name: how many changes wait, and for how long."""
+    """Add who owns each, and what the source says by its name: how many changes wait, and for how long."""
     return [
         replace(
             one,
@@ -81,21 +81,21 @@ def known(
 
 
 def _lag_s(one: PipelineStatus, waiting: int | None, age_s: float | None) -> float:
-    """As the source says; else as the pipeline does."""
+    """Return the lag as the source says; else as the pipeline does."""
     if age_s is not None:
         return age_s
     return 0.0 if one.state in (PipelineState.PAUSED, "down") and waiting == 0 else one.lag_s
 
 
 def says_its_lag(one: PipelineStatus) -> bool:
-    """Whether what it last said of its lag is true of now."""
+    """Return whether what it last said of its lag is true of now."""
     return (
         one.state == PipelineState.RUNNING and one.reported_s_ago is not None and one.reported_s_ago < _SAID_IS_FRESH_S
     )
 
 
 def compared(found: Findings, declared: set[str] | None, database: str, *, is_shared_out: bool) -> Findings:
-    """With what the declarations, where they are known, and the source make of it: whether others read it too."""
+    """Add what the declarations, where they are known, and the source make of it: whether others read it too."""
     other = None if declared is None else other_app(found.pipelines, database, declared)
     with_declared = found if declared is None else _compared(found, declared)
     return _of_this_source(replace(with_declared, other_app=other), is_shared_out)
@@ -118,7 +118,7 @@ def _of_declared(pipeline: PipelineStatus, declared: set[str]) -> PipelineStatus
 
 
 def _of_this_source(found: Findings, is_shared_out: bool) -> Findings:
-    """Without pipelines whose views another source keeps by now. Where that is Kafka, others publish the topics."""
+    """Leave out pipelines whose views another source keeps by now. Where that is Kafka, others publish the topics."""
     kept = [one for one in found.pipelines if not is_replaced(one, found.pipelines)]
     published = {store.name for store in STORES if store.keeps_every_change and is_shared_out}
     return replace(
@@ -127,7 +127,7 @@ def _of_this_source(found: Findings, is_shared_out: bool) -> Findings:
 
 
 def _is_shown(pipeline: PipelineStatus, declared: set[str]) -> bool:
-    """Whether it keeps a declared view, or has just begun and knows none yet."""
+    """Return whether it keeps a declared view, or has just begun and knows none yet."""
     if not pipeline.views:
         return pipeline.state != "down"
     return any(view.name in declared for view in pipeline.views)

@@ -30,6 +30,11 @@ _SYSTEM = ("mysql", "information_schema", "performance_schema", "sys", "ndbinfo"
 _PLAIN = (Kind.INTEGER, Kind.DECIMAL, Kind.TEXT, Kind.ENUM, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP)
 
 
+def schema_of(tables: Sequence[str]) -> str | None:
+    """Return the schema that the first table with one names: shop of shop.user."""
+    return next((names[0] for table in tables if (names := names_of(table)) is not None), None)
+
+
 def schema_to_look_at(connection: pymysql.Connection[Any], named: str | None, own: Sequence[str]) -> str:
     """The schema named, or the only one there is besides the server's and viewtail's own. Raises MisuseError."""
     known = _schemas(connection)
@@ -44,7 +49,7 @@ def schema_to_look_at(connection: pymysql.Connection[Any], named: str | None, ow
 
 
 def _schemas(connection: pymysql.Connection[Any]) -> list[str]:
-    """Without the server's own."""
+    """Return the schemas, without the server's own."""
     query = "SELECT DISTINCT table_schema FROM information_schema.tables WHERE table_type = 'BASE TABLE' ORDER BY 1"
     return [name for name in _names(connection, query) if name not in _SYSTEM]
 
@@ -85,7 +90,7 @@ def choose(
 
 
 def _possible(connection: pymysql.Connection[Any], schema: str, wanted: Sequence[str]) -> dict[str, Choice]:
-    """By name, the tables that can have views, in order. Raises MisuseError for one that is wanted and cannot."""
+    """Return the tables that can have views, in order. Raises MisuseError for one that is wanted and cannot."""
     found = {}
     for name in _table_names(connection, schema, wanted):
         try:
@@ -97,12 +102,12 @@ def _possible(connection: pymysql.Connection[Any], schema: str, wanted: Sequence
 
 
 def _shows(choice: Choice) -> int:
-    """How well examples are shown on it."""
+    """Return how well examples are shown on it."""
     return 4 * choice.is_looked_up + 2 * (choice.indexed is not None) + len(choice.searched)
 
 
 def _wanted(connection: pymysql.Connection[Any], schema: str, named: Sequence[str]) -> list[str]:
-    """Those that were named, which may have their schema before them. Raises MisuseError for one that is not there."""
+    """Return the named tables, with or without their schema. Raises MisuseError for one that is not there."""
     query = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_type = 'BASE TABLE'"
     known = _names(connection, query, schema) if named else []
     found = []
@@ -117,7 +122,7 @@ def _wanted(connection: pymysql.Connection[Any], schema: str, named: Sequence[st
 
 
 def _choice_of(connection: pymysql.Connection[Any], schema: str, name: str) -> Choice:
-    """Raises DeclarationError for a table that can have no view."""
+    """Raise DeclarationError for a table that can have no view."""
     if is_pattern(name):
         raise DeclarationError(
             "it can have no view by its own name: each # stands for a digit there, so it would be other tables"
@@ -138,7 +143,7 @@ def _has_rows(connection: pymysql.Connection[Any], table: Table) -> bool:
 
 
 def _table_names(connection: pymysql.Connection[Any], schema: str, first: Sequence[str]) -> list[str]:
-    """In order, but these before the others, and those without rows behind, as far as the server's estimate goes."""
+    """Return names in order, but these before the others, and those without rows behind, by the server's estimate."""
     names = _names(
         connection,
         "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_type = 'BASE TABLE' "
@@ -236,7 +241,7 @@ def _keys(choice: Choice) -> str:
 
 
 def _variables(choices: Sequence[Choice]) -> list[str]:
-    """What each entity is called in views.py."""
+    """Return what each entity is called in views.py."""
     if len(choices) == 1:
         return ["entity"]
     found: list[str] = []

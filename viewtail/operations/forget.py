@@ -51,7 +51,7 @@ class Chosen:
 
     @property
     def name(self) -> str:
-        """Within its store."""
+        """The name within its store."""
         return self.id.partition(":")[2]
 
 
@@ -85,13 +85,13 @@ def _but_copies(known: Sequence[tuple[ViewStatus, PipelineStatus]]) -> list[str]
 
 
 def _other_sources(pipelines: Iterable[str]) -> dict[str, str]:
-    """By pipeline, the source of each that does not read the default one."""
+    """Return the source of each pipeline that does not read the default one."""
     sources = {name: PipelineId.parse(name).source for name in pipelines}
     return {name: source for name, source in sources.items() if source != DEFAULT_SOURCE}
 
 
 def _require_not_kept(chosen: str, kept: Sequence[tuple[ViewStatus, PipelineStatus]]) -> None:
-    """Raises MisuseError where a running viewtail keeps the view, or a copy of it: `kept` with their pipelines.
+    """Raise MisuseError where a running viewtail keeps the view, or a copy of it: `kept` with their pipelines.
 
     A `run` that was started without it has marked them new, whatever they were before, but for halted ones.
     """
@@ -103,26 +103,26 @@ def _require_not_kept(chosen: str, kept: Sequence[tuple[ViewStatus, PipelineStat
 
 
 def _others(chosen: str, places: dict[str, list[Place]], declared: Collection[str]) -> dict[str, list[Place]]:
-    """By id, the views of its store that stay, declared or not."""
+    """Return the views of its store that stay, declared or not, by id."""
     store = f"{chosen.partition(':')[0]}:"
     known = {view: of for view, of in places.items() if view.startswith(store) and view_of(view) != chosen}
     return {view: [] for view in declared if view.startswith(store)} | known
 
 
 def by_hand(catalog: Catalog, chosen: Chosen) -> str:
-    """What the view leaves in its store, and how an operator drops it."""
+    """Return what the view leaves in its store, and how an operator drops it."""
     return store_named(chosen.store).left_behind(chosen.name, catalog.database)
 
 
 def of_others(catalog: Catalog, chosen: Chosen) -> Sequence[str]:
-    """What is in the view's place and belongs to another deployment, a line each, where its store can tell."""
+    """Return what is in the view's place and belongs to another deployment, a line each, where its store can tell."""
     with suppress(ViewtailError), closing(leftover(catalog, chosen)) as leaving:
         return leaving.of_others()
     return ()
 
 
 def why_only_by_hand(chosen: Chosen, declared: Collection[str]) -> str | None:
-    """Why viewtail cannot tell what of the store is the view's; None where it can."""
+    """Return why viewtail cannot tell what of the store is the view's; None where it can."""
     if not store_named(chosen.store).needs_place:
         return None
     if unknown := sorted(view for view, places in chosen.others.items() if view in declared and not places):
@@ -134,7 +134,7 @@ def why_only_by_hand(chosen: Chosen, declared: Collection[str]) -> str | None:
 
 
 def leftover(catalog: Catalog, chosen: Chosen) -> Leftover:
-    """What the view left in its store; the caller closes it."""
+    """Return what the view left in its store; the caller closes it."""
     store = store_named(chosen.store)
     retired = Retired(
         name=chosen.name,

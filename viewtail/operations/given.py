@@ -91,7 +91,7 @@ def plain_key_of_text(text: str, columns: Sequence[Column]) -> Key:
 
 
 def other_reading(text: str, columns: Sequence[Column]) -> str | None:
-    """What else a rendered key may have been meant as, one sentence: a text that could be hexadecimal digits, too."""
+    """Return, in one sentence, what else a rendered key may mean: a text that could be hexadecimal digits, too."""
     parts = text.split(":")
     for at in _in_two_ways(parts, columns):
         return (
@@ -150,7 +150,7 @@ def _type_of(given: Any) -> str:
 
 
 def in_hexadecimal(given: Any, column: Column) -> str | None:
-    """How bytes are written that may have been meant by a text, one sentence; None where only a text can be."""
+    """Return how bytes are written that may have been meant by a text, one sentence; None where only a text can be."""
     if column.kind is not Kind.BYTES or not isinstance(given, str) or not _HEX.fullmatch(given):
         return None
     if given.lower().startswith("0x") or not _has_room(given.encode(), column):
@@ -159,7 +159,7 @@ def in_hexadecimal(given: Any, column: Column) -> str | None:
 
 
 def _from_python(given: Any, column: Column) -> Any:
-    """None for what is read as text."""
+    """Return a Python value in viewtail's form; None for what is read as text."""
     kind = column.kind
     if kind is Kind.INTEGER and isinstance(given, int):
         return int(given)
@@ -175,12 +175,12 @@ def _from_python(given: Any, column: Column) -> Any:
 
 
 def _without_zone(given: datetime.datetime) -> datetime.datetime:
-    """In UTC; one without a zone is taken as it is."""
+    """Return the moment in UTC; one without a zone is taken as it is."""
     return given if given.tzinfo is None else given.astimezone(datetime.UTC).replace(tzinfo=None)
 
 
 def _decimal(value: Decimal, column: Column) -> Decimal:
-    """With the column's digits after the point, where that changes nothing."""
+    """Return the number with the column's digits after the point, where that changes nothing."""
     try:
         scaled = value.quantize(Decimal(1).scaleb(-column.scale))
     except InvalidOperation:
@@ -215,7 +215,7 @@ def _encoded(text: str, column: Column) -> bytes:
 
 
 def _float(value: float, column: Column) -> float:
-    """As a FLOAT column holds it: 1.1 is another number in 4 bytes."""
+    """Return the number as a FLOAT column holds it: 1.1 is another number in 4 bytes."""
     if column.kind is not Kind.FLOAT:
         return value
     try:
@@ -295,7 +295,7 @@ def _text(value: str, column: Column) -> str:
 
 
 def _is_in(value: str, charset: str | None) -> bool:
-    """Whether a text is in a character set; True of those that are not asked."""
+    """Return whether a text is in a character set; True of those that are not asked."""
     if value.isascii() or charset is None:
         return True
     if charset == "utf8mb3":

@@ -39,7 +39,7 @@ class Judged:
 
     @property
     def is_behind(self) -> bool:
-        """Whether it runs, and its lag is too large all the same."""
+        """Return whether it runs, and its lag is too large all the same."""
         return self.runs and self.lag_s > BEHIND_S
 
     @property
@@ -53,12 +53,12 @@ class Judged:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it does what it is there for, however far it is."""
+        """Return whether it does what it is there for, however far it is."""
         return self.state in _READY
 
     @property
     def is_well(self) -> bool:
-        """False when it is down, behind, or has a view that is halted or waits for something, or keys that are parked.
+        """Return False when it is down or behind, has a view that is halted or waits for something, or parked keys.
 
         What is paused is so on purpose: a pipeline counts once it is behind, and a view never.
         """
@@ -73,7 +73,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Reported(Judged):
-    """As its process said last, to the supervisor of this machine."""
+    """A pipeline as its process said last, to the supervisor of this machine."""
 
     state: str
     lag_s: float
@@ -86,7 +86,7 @@ class Reported(Judged):
 
 
 def reported(report: Mapping[str, Any]) -> Reported:
-    """What a report of the supervisor says now: a process that has said nothing for a while is silent."""
+    """Return what a report of the supervisor says now: a process that has said nothing for a while is silent."""
     heard_at: float | None = report.get("heard_at")
     age_s = None if heard_at is None else max(0.0, time.monotonic() - heard_at)
     state, error = report["state"], report.get("error")

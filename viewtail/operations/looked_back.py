@@ -11,7 +11,7 @@ from viewtail.changes.versions import parts_of
 
 
 def notes(looked: Looked, held: Held, *, within_s: float, has_version_column: bool) -> Iterator[str]:
-    """Of a look that took `within_s` at most, at what the store has as `held`."""
+    """Say what a look found that took `within_s` at most, at what the store has as `held`."""
     if looked.last is None and looked.back_to is not None:
         mib = max(1, round(looked.byte_count / 2**20))
         stretch = f"the last {mib:,} MiB of the binlog, since {moment(looked.begun_us)} UTC"
@@ -26,14 +26,14 @@ def notes(looked: Looked, held: Held, *, within_s: float, has_version_column: bo
 
 
 def moment(committed_us: int) -> str | None:
-    """Of Unix time in microseconds, UTC; None where it is not known."""
+    """Return Unix time in microseconds as text, UTC; None where it is not known."""
     if not committed_us:
         return None
     return datetime.fromtimestamp(committed_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
 def place_of(version: int, near: str) -> str:
-    """As an operator writes it, in the binlog that `near` is a place of."""
+    """Return the place of a version as an operator writes it, in the binlog that `near` is a place of."""
     _, number, position = parts_of(version)
     return f"{near.rpartition(':')[0].rpartition('.')[0]}.{number:06d}:{position}"
 
@@ -51,7 +51,7 @@ def _left_out(looked: Looked, within_s: float) -> str:
 
 
 def _is_from_no_change(looked: Looked, held: Held) -> bool:
-    """Whether the part of the binlog that was seen has the version that is held, and no change of the entity there."""
+    """Return whether the part that was seen has the version that is held, and no change of the entity there."""
     version = held.version or 0
     is_seen = looked.back_to is not None and looked.unreadable_upto < version >= looked.back_to.version
     return is_seen and looked.shown is None

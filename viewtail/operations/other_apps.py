@@ -37,7 +37,7 @@ class OtherApp:
 
 
 def kept_now(pipelines: Iterable[PipelineStatus]) -> dict[str, str | None]:
-    """By id, the views that running pipelines keep, and the process that does."""
+    """Return the views that running pipelines keep, by id, and the process that does."""
     return {
         view_of(view.name): one.owner
         for one in pipelines
@@ -48,7 +48,7 @@ def kept_now(pipelines: Iterable[PipelineStatus]) -> dict[str, str | None]:
 
 
 def other_app(pipelines: Iterable[PipelineStatus], database: str, declared: Collection[str]) -> OtherApp | None:
-    """None where nobody runs, or whoever runs keeps about the views that are declared here."""
+    """Return None where nobody runs, or whoever runs keeps about the views that are declared here."""
     kept = kept_now(pipelines)
     shared = kept.keys() & set(declared)
     if not kept or not declared or 2 * len(shared) >= min(len(kept), len(set(declared))):

@@ -47,7 +47,7 @@ class OwnTrace:
 
 @dataclass(eq=False, kw_only=True)
 class OwnTraces:
-    """Of one entity.
+    """The traces of one entity.
 
     Args:
         views: ids of the views of its table, with this key.
@@ -70,7 +70,7 @@ class OwnTraces:
         self._named = _named(self._rendered)
 
     def erase(self) -> list[OwnTrace]:
-        """In the caller's transaction; each table that may name a key."""
+        """Erase them in the caller's transaction; return each table that may name a key."""
         return [self._runs(), self._fills(), *map(self._sentences, texts.SENTENCES)]
 
     # -- what operators had done --------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class OwnTraces:
         return True
 
     def _run(self, run: RunTexts) -> tuple[str, str, str | None] | None:
-        """What it says without the key; None where it does not name it."""
+        """Return what it says without the key; None where it does not name it."""
         counts = orjson.loads(run.progress)
         new = (self._what(run.what)[:CUT_AT], orjson.dumps(self._without(counts)).decode(), self.text(run.result))
         return None if new == (run.what, orjson.dumps(counts).decode(), run.result) else new
@@ -114,7 +114,7 @@ class OwnTraces:
         return self._condition(what) if what.startswith(_WHERE) else what
 
     def _keys(self, head: str, named: str, *, is_cut: bool) -> str:
-        """Of keys that were named: `keys_from_texts` of replay_keys.py writes them."""
+        """Erase the key where keys were named: `keys_from_texts` of replay_keys.py writes them."""
         texts = _DIGEST.sub("", named)
         more = _MORE.search(texts)
         tokens = texts[: more.start() if more else len(texts)].split(", ")
@@ -136,7 +136,7 @@ class OwnTraces:
             return False
 
     def _condition(self, what: str) -> str:
-        """Of a condition that an operator wrote, all that looks like the key."""
+        """Erase all that looks like the key in a condition that an operator wrote."""
         texts = [part.hex() if isinstance(part, bytes) else str(part) for part in self.key]
         patterns = [_whole(text) for text in texts if text]
         if all(pattern.search(what) for pattern in patterns):
@@ -145,7 +145,7 @@ class OwnTraces:
         return _whole(self._rendered).sub(ERASED, what) if self._rendered else what
 
     def _without(self, progress: dict[str, Any]) -> dict[str, Any]:
-        """What a run noted, without the key: how far it is, which keys are parked, which it lowered."""
+        """Return what a run noted, without the key: how far it is, which keys are parked, which it lowered."""
 
         def without(name: str) -> str:
             return ERASED if name == self._rendered else name
@@ -160,7 +160,7 @@ class OwnTraces:
         return new
 
     def _is_place(self, text: Any) -> bool:
-        """Whether it is the row of the entity, by whatever key the table is read."""
+        """Return whether it is the row of the entity, by whatever key the table is read."""
         place = key_from_text(text).key if isinstance(text, str) else None
         return place is not None and self._parts <= set(place)
 
@@ -203,7 +203,7 @@ class OwnTraces:
 
 
 def _named(rendered: str) -> re.Pattern[str]:
-    """Where a sentence names the key, behind the group `before`.
+    """Match where a sentence names the key, behind the group `before`.
 
     A common one counts only where the sentence has it as a key: behind that word, in a list of keys, quoted, or alone.
     """
@@ -219,5 +219,5 @@ def _named(rendered: str) -> re.Pattern[str]:
 
 
 def _whole(text: str) -> re.Pattern[str]:
-    """Where it stands by itself; binary values may be written 0x."""
+    """Match a text where it stands by itself; binary values may be written 0x."""
     return re.compile(rf"(?:(?<=0x)|(?<![\w.])){re.escape(text)}(?![\w.])", re.IGNORECASE)

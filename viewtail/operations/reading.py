@@ -89,7 +89,7 @@ class Reader:
         return Rows(matching, has_more=len(keys) > limit, remark=". ".join(filter(None, remarks)) or None)
 
     def get(self, key: Any) -> Record | None:
-        """What the view has under a key, as of the last acknowledged write; None when it shows nothing."""
+        """Return what the view has under a key, as of the last acknowledged write; None when it shows nothing."""
         return self.get_key(key_of(key, self.view))
 
     def get_key(self, key: Key) -> Record | None:
@@ -112,7 +112,7 @@ class Reader:
 
 
 def of_entity(version: int, view: View) -> int:
-    """Of a row that is shown: what its version column says, as `viewtail serve` does, and not what stores guard by."""
+    """Return what a row's version column says, as `viewtail serve` does, and not what stores guard by."""
     return version if view.entity.version is None else version // 2
 
 
@@ -221,7 +221,7 @@ def _newest(view: BoundView, rows: list[_Values]) -> dict[Key, _Values]:
 
 
 def _matches(row: _Values, projected: RowByRow, view: BoundView, wanted: Sequence[Any]) -> bool:
-    """Whether the view shows the row as it is now, under these values."""
+    """Return whether the view shows the row as it is now, under these values."""
     from projectors.projection import RowRefusedError
 
     try:
@@ -239,7 +239,7 @@ def _readable(value: Any) -> Any:
 
 
 def _shown(row: _Values, table: Table) -> dict[str, Any]:
-    """As a user's function sees it: JSON parsed; None for a text that cannot be read."""
+    """Return a row as a user's function sees it: JSON parsed; None for a text that cannot be read."""
     shown = {}
     for column in table.columns:
         if column.name not in row:

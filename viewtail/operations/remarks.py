@@ -17,7 +17,7 @@ MOST_NAMES = 3  # in a sentence
 
 
 def told(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
-    """Of pipelines and views that are not well."""
+    """Say which pipelines and views are not well."""
     yield from _of_pipelines(pipelines)
     yield from _of_paused(pipelines)
     yield from _of_views(pipelines)
@@ -72,7 +72,7 @@ def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
 
 
 def of_fleet(fleet: Fleet) -> Iterator[str]:
-    """Of processes that were fenced, or that nobody knows."""
+    """Say which processes were fenced, or are known to nobody."""
     for one in fleet.fenced[:MOST_NAMES]:
         what = "is silent" if one.is_silent else "is fenced"
         yield f"{one.taken_from} {what}: {_taken(one)} {_believes(one)}"
@@ -110,7 +110,7 @@ def _listed(what: str, names: Sequence[str]) -> str:
 
 
 def remarks(found: Findings) -> list[str]:
-    """Of the declarations and the source."""
+    """Say what is to know of the declarations and the source."""
     lines = [] if found.risk is None else [found.risk]
     lines += [_soon_gone(one, found.keeps_s) for one in found.nearly_gone]
     lines += _of_this_app(found) if found.other_app is None else _beside_another(found, found.other_app)
@@ -135,12 +135,12 @@ def remarks(found: Findings) -> list[str]:
 
 
 def _beside_another(found: Findings, other: OtherApp) -> list[str]:
-    """Of another app's viewtail, which keeps this one's from running."""
+    """Say that another app's viewtail keeps this one's from running."""
     return [f"{other}. {MEND}", *_not_seen(found, "One that is started stands by for the other one")]
 
 
 def _of_this_app(found: Findings) -> list[str]:
-    """Of views that no run has seen, and of those that one keeps which are not in this views.py."""
+    """Say which views no run has seen, and which one keeps that are not in this views.py."""
     kept = [
         f"view {name} is not declared in this views.py, and the viewtail that runs ({process}) keeps it: it was "
         "started with another one. Where that is this app's, it leaves the view when it is restarted"
@@ -172,7 +172,7 @@ def _of_rebuild(one: Copy, found: Findings) -> str:
 
 
 def _why_not_swapped(one: Copy, found: Findings) -> str | None:
-    """Why the filled copy of a changed declaration is not compared now; None of others."""
+    """Return why the filled copy of a changed declaration is not compared now; None of others."""
     if not one.is_automatic or one.stage is not Stage.BUILDING or one.is_compared:
         return None
     for pipeline in found.pipelines:

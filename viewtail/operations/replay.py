@@ -62,7 +62,7 @@ def replay(catalog: Catalog, views: Sequence[View], rows_a_second: int = 0) -> R
 
 
 def would_replay(catalog: Catalog, views: Sequence[View]) -> Replayed:
-    """What `replay` would do; nothing is marked."""
+    """Return what `replay` would do; nothing is marked."""
     with closing(catalog.session()) as session:
         return _replayable(catalog, session, views)
 
@@ -105,7 +105,7 @@ def _why_refused(catalog: Catalog, view: View, records: Mapping[str, ViewRecord]
 
 @contextmanager
 def place_of(catalog: Catalog, view: View) -> Iterator[tuple[Places, BoundView] | None]:
-    """Who may have the view's place, and the view where it is in its store; None where no other deployment writes."""
+    """Yield who may have the view's place, and the view where it is now; None where no other deployment writes."""
     store = store_of(view)
     places = store.places(catalog.access(store), view.id)
     if places is None:
@@ -123,7 +123,7 @@ def place_of(catalog: Catalog, view: View) -> Iterator[tuple[Places, BoundView] 
 
 
 def _why_no_place(catalog: Catalog, view: View) -> str | None:
-    """Why `run` would halt the view at once; None where its place is its own, or nobody says whose it is now."""
+    """Return why `run` would halt the view at once; None where its place is its own, or nobody says whose it is now."""
     with suppress(StoreUnavailableError), place_of(catalog.rebound(view), view) as found:
         return None if found is None else found[0].refusal(found[1])
     return None
@@ -142,7 +142,7 @@ def _mark(session: OwnSession, database: str, view: str, rows_a_second: int) -> 
 
 
 def entities_of(catalog: Catalog, views: Sequence[View]) -> Mapping[str, int]:
-    """By id, about how many entities these views have. No table is read: counting a large one takes minutes.
+    """Return about how many entities each view has. No table is read: counting a large one takes minutes.
 
     The server's statistics may be a day old, and of a version column's table they count rows, not entities; so what the
     last backfill found counts, too.
@@ -175,13 +175,13 @@ def _declarations(view: View) -> set[str]:
 
 
 def has_copy_of(view: View, kept: Mapping[tuple[str, str], ViewRecord]) -> bool:
-    """Whether a copy beside the live one is of what views.py declares."""
+    """Return whether a copy beside the live one is of what views.py declares."""
     copies = (one for (_, name), one in kept.items() if view_of(name) == view.id != name)
     return any(one.declaration in _declarations(view) for one in copies)
 
 
 def _running(known: Iterable[str], pipelines: Mapping[str, status.PipelineStatus]) -> status.PipelineStatus:
-    """Of the pipelines that keep a view, one that runs, if any does."""
+    """Return one that runs of the pipelines that keep a view, if any does."""
     of_view = [pipelines[name] for name in known]
     return next((one for one in of_view if one.state != "down"), of_view[0])
 

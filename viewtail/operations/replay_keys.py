@@ -38,14 +38,14 @@ COMPARED_UPTO = 1_000  # entities; of more of them, to read the view again would
 
 
 class Selection(Protocol):
-    """Which entities: the same each time that it is asked, or more at its end."""
+    """Entities that are selected: the same each time that it is asked, or more at its end."""
 
     @property
     def what(self) -> str:
-        """For the record, in words; equal ones go on with each other."""
+        """The selection in words, for the record; equal ones go on with each other."""
 
     def count(self) -> int | None:
-        """How many, or about how many; None where counting them takes too long."""
+        """Return how many, or about how many; None where counting them takes too long."""
 
     def batches(self, beside: ViewAccess, version: int, after: Any) -> Iterator[tuple[list[Key], Any]]:
         """Some of them and where that is, behind an earlier such place; None: from the beginning."""
@@ -76,7 +76,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Where:
-    """Those of which the canonical row meets a condition, written in SQL by an operator."""
+    """The entities of which the canonical row meets a condition, written in SQL by an operator."""
 
     condition: str
     rows: int | None
@@ -108,7 +108,7 @@ class Where:
         yield from self._written(beside, version, after)
 
     def _written(self, beside: ViewAccess, version: int, after: Any) -> Iterator[tuple[int, Written, Any]]:
-        """By pieces of rows, which takes a fraction of the time of reading each row by its key."""
+        """Write by pieces of rows, which takes a fraction of the time of reading each row by its key."""
         view, names = beside.view, beside.view.needed
         rows = beside.rows_where(self.condition, names, self.rows_at_once)
         order, place = row_order(view.table), self._place(beside, after)
@@ -145,13 +145,13 @@ class Where:
 
     @staticmethod
     def _place(beside: ViewAccess, after: Any) -> Key | None:
-        """None too where the table is read in another order by now."""
+        """Return the place where a run goes on; None too where the table is read in another order by now."""
         place, order, _ = key_from_text(after)
         return place if order == row_order(beside.view.table) else None
 
 
 def _keys(view: BoundView, names: Sequence[str], chunk: Chunk) -> list[Key]:
-    """Of its rows, which have columns of these names."""
+    """Return the keys of its rows, which have columns of these names."""
     columns = [map(itemgetter(names.index(column.name)), chunk.rows) for column in view.key]
     return list(dict.fromkeys(zip(*columns, strict=True)))
 
@@ -170,7 +170,7 @@ def keys_from_texts(view: BoundView, texts: Sequence[str], source: str) -> Keys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of it."""
+    """The outcome of one replay."""
 
     written: Written
     entities: int
@@ -195,7 +195,7 @@ class ReplayKeys:
     _saved_at: float = field(default_factory=time.monotonic)
 
     def execute(self) -> Outcome:
-        """Raises ViewtailError; StopRequested where it was stopped: another one goes on where it was."""
+        """Write them. Raises ViewtailError; StopRequested where it was stopped: another one goes on where it was."""
         began = time.monotonic()
         self.beside.check()
         self.run.begin()

@@ -65,7 +65,7 @@ class Run:
         runs.go_on(cursor, self.database, self.id)
 
     def save(self) -> None:
-        """How far it is, in `progress`."""
+        """Save how far it is, in `progress`."""
         with transaction(self.session, f"saving how far a {self.kind} is") as cursor:
             runs.save(cursor, self.database, self.id, self.progress)
         failpoints.reach("after save")

@@ -21,7 +21,7 @@ from viewtail.servers.sessions import Connection, MySQLAddress, asking, value_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:
-    """By the server that they are on: of the canonical rows, and of viewtail's own tables and the index tables."""
+    """Sessions by their server: that of the canonical rows, and that of viewtail's own tables and index tables."""
 
     source: int
     store: int
@@ -34,7 +34,7 @@ class Sessions:
 
     @property
     def total(self) -> int:
-        """On one server that is both."""
+        """The sessions on one server that is both."""
         return self.source + self.store
 
 
@@ -50,7 +50,7 @@ COMMANDS = Sessions(source=4, store=6)  # status, wait and the like, some at a t
 
 
 def findings(kind: SourceKind, access: SourceAccess, stores: Mapping[str, Tables]) -> list[Finding]:
-    """Whether the servers let as many in as this deployment needs; nothing of a server that does not answer.
+    """Return whether the servers let as many in as this deployment needs; nothing of a server that does not answer.
 
     Args:
         stores: by name, the tables that their views are of.
@@ -71,7 +71,7 @@ def findings(kind: SourceKind, access: SourceAccess, stores: Mapping[str, Tables
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Limits:
-    """Of a server, as it says."""
+    """The limits of a server, as it says."""
 
     address: MySQLAddress
     identity: Any
@@ -144,5 +144,5 @@ def _compared(where: str, what: str, seen: str, room: int, running: int, whole: 
 
 
 def _rounded(count: int) -> int:
-    """With some room: to the next fifty."""
+    """Round up to the next fifty, for some room."""
     return (count // 50 + 1) * 50

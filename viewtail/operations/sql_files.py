@@ -65,7 +65,7 @@ def _line_of(text: str, at: int) -> int:
 
 
 def _ended_by(text: str, at: int, delimiter: str) -> str:
-    """What ends a statement here; '' where nothing does."""
+    """Return what ends a statement here; '' where nothing does."""
     return next((one for one in (delimiter, *_SENT) if text.startswith(one, at)), "")
 
 
@@ -74,7 +74,7 @@ def _open_statement(text: str, begin: int, end: int) -> list[Statement]:
 
 
 def _begins_one(piece: re.Match[str]) -> bool:
-    """Whether a statement begins with it: neither space nor a comment does."""
+    """Return whether a statement begins with it: neither space nor a comment does."""
     return (piece[2] is None or _is_executed(piece[2])) and not piece[0].isspace()
 
 
@@ -83,7 +83,7 @@ def _is_executed(comment: str) -> bool:
 
 
 def _client_line(text: str, at: int, delimiter: str) -> _ClientLine | None:
-    """None where no line begins here that is for the mysql client."""
+    """Return None where no line begins here that is for the mysql client."""
     if at > 0 and text[at - 1] != "\n":
         return None
     if changed := _DELIMITER.match(text, at):

@@ -63,7 +63,7 @@ _FORMS = {
 
 
 def why_unread(text: str, database: str) -> str:
-    """Why it cannot be told from a statement's plain text what it would do; '' where it can.
+    """Return why it cannot be told from a statement's plain text what it would do; '' where it can.
 
     Args:
         text: as ingest/binlog/statements.plain gives it.
@@ -83,7 +83,7 @@ def why_unread(text: str, database: str) -> str:
 
 
 def is_definition(text: str) -> bool:
-    """Whether a statement defines a table, or another object, by its first word."""
+    """Return whether a statement defines a table, or another object, by its first word."""
     return _DEFINES.match(text) is not None
 
 
@@ -101,15 +101,15 @@ def _why_undefined(text: str, bare: str, database: str) -> str:
     if _HOLDS_NO_ROWS & set(words[1:2]):
         return ""
     try:
-        ddl.read(text, database)
         outlines = ddl.outlines(text)
+        ddl.read(text, database)
     except ddl.Unread as error:
-        return f"viewtail does not know {error}"
+        return f"viewtail does not know {error}{table_forms.meant_in(bare)}"
     return next(table_forms.misspelt(outlines), "")
 
 
 def _is_known(words: Sequence[str]) -> bool:
-    """Whether a table, a database or another object may be defined so, by the statement's first three words."""
+    """Return whether a table, a database or another object may be defined so, by the statement's first three words."""
     if words[:1] == ["TRUNCATE"] or words[1:3] in (["ONLINE", "TABLE"], ["IGNORE", "TABLE"]):
         return True
     return not (_TABLES | _OBJECTS).isdisjoint(words[1:2])

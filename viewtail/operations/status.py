@@ -96,19 +96,19 @@ def read(connection: Connection, database: str, read_position: ReadPosition) -> 
 
 
 def pipelines_now(catalog: Catalog) -> dict[str, PipelineStatus]:
-    """By name, every pipeline that ever ran with the catalog's database."""
+    """Return every pipeline that ever ran with the catalog's database, by name."""
     with catalog.servers.asking_own() as connection:
         return {one.name: one for one in read(connection, catalog.database, catalog.servers.read_position)}
 
 
 def positions_now(catalog: Catalog) -> dict[str, Position]:
-    """By name, the offset of every pipeline that has one."""
+    """Return the offset of every pipeline that has one, by name."""
     with catalog.servers.asking_own() as connection, connection.cursor() as cursor:
         return pipelines.positions(cursor, catalog.database, catalog.servers.read_position)
 
 
 def is_replaced(one: PipelineStatus, others: Sequence[PipelineStatus]) -> bool:
-    """Whether it is down, and each of its views is kept from the other kind of source by one that reported since."""
+    """Return whether it is down, and one of the other kind of source that reported since keeps each of its views."""
     since = [other for other in others if _is_newer(other, one) and _is_of_default(other) != _is_of_default(one)]
     kept = {view.name for other in since for view in other.views if view.state in KEPT}
     return one.state == "down" and bool(one.views) and kept.issuperset(view.name for view in one.views)

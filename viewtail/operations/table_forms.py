@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 from ingest.ddl import Outlines, goes_on, list_in
+from viewtail.changes.errors import nearest
 
 _TYPES = (
     r"(?:DOUBLE(?: PRECISION)?|NCHAR(?: VARCHAR(?:ACTER)?)?(?: VARYING)?"
@@ -112,8 +113,12 @@ _KNOWN = re.compile(
 )
 
 
+_PATTERNS = (*_ATTRIBUTES, _ALTERED.pattern, _ALL_OPTIONS.pattern, _KNOWN.pattern)
+_WORDS = sorted({*re.findall("[A-Z_]{4,}", " ".join(_PATTERNS))})
+
+
 def misspelt(outlines: Outlines) -> Iterator[str]:
-    """Why some parts of a statement have no form of MySQL or MariaDB."""
+    """Yield why some parts of a statement have no form of MySQL or MariaDB."""
     if outlines.index is not None and _INDEX.match(outlines.index) is None:
         yield "this CREATE INDEX statement has no form that viewtail knows"
     is_query = outlines.listed and (_QUERY.match(outlines.listed[0]) or _LIKE.match(outlines.listed[0]))
@@ -124,7 +129,7 @@ def misspelt(outlines: Outlines) -> Iterator[str]:
 
 
 def _without_lists(specifications: tuple[str, ...]) -> Iterator[str]:
-    """Without the second and further ones of a list of partitions or columns."""
+    """Leave out the second and further ones of a list of partitions or columns."""
     list_of = ""
     for words in map(str.split, specifications):
         if not goes_on(list_of, words):
@@ -133,7 +138,7 @@ def _without_lists(specifications: tuple[str, ...]) -> Iterator[str]:
 
 
 def _why_no_rest(rest: str) -> str:
-    """Of what comes behind the name in a CREATE TABLE."""
+    """Return why what comes behind the name in a CREATE TABLE has no form of it."""
     if _LIKE.match(rest) or (found := _REST.match(rest)) is None:
         return ""
     other = found["other"]
@@ -141,7 +146,7 @@ def _why_no_rest(rest: str) -> str:
 
 
 def _why_unlisted(outline: str) -> str:
-    """Of one of the things that stand in parentheses in a CREATE TABLE, or behind ADD."""
+    """Return why one of the things in parentheses in a CREATE TABLE, or behind ADD, is none."""
     if _BEGINS_KEY.match(outline):
         return _why_no_key(outline)
     found = _LISTED.match(outline)
@@ -157,14 +162,15 @@ def _why_no_key(outline: str) -> str:
 
 
 def _why_misspelt(outline: str) -> str:
-    """Of one specification of an ALTER TABLE."""
+    """Return why one specification of an ALTER TABLE is none."""
     verb, _, behind = outline.partition(" ")
     if verb == "ADD" and not _ADDS_NO_COLUMN.match(outline):
         return _why_not_added(outline, behind)
     if changed := _MODIFIED.match(outline) or _CHANGED.match(outline):
         return _why_odd(changed)
     if form := {"ALTER": _ALTERED, "CONVERT": _CONVERTED}.get(verb):
-        return "" if form.match(outline) else f"{' '.join(outline.split()[:2])} has no form that viewtail knows"
+        what = " ".join(outline.split()[:2])
+        return "" if form.match(outline) else f"{what} has no form that viewtail knows{meant_in(outline)}"
     if _KNOWN.match(outline) or _ORDERED.match(outline):
         return ""
     options = _ALL_OPTIONS.match(outline)
@@ -172,7 +178,20 @@ def _why_misspelt(outline: str) -> str:
 
 
 def _no_option(other: str | None) -> str:
-    return f"{other.partition(' ')[0]} is no option of a table" if other else ""
+    word = (other or "").partition(" ")[0]
+    return f"{word} is no option of a table{_meant(word)}" if word else ""
+
+
+def meant_in(text: str) -> str:
+    """Return, for a message, what a misspelt word of a statement, or of a part of it, is like; '' where none is."""
+    verb = re.compile(r"\s*(?:ALTER|CREATE) TABLE \S+\s|\b(?:ALTER|MODIFY|CHANGE|ADD)(?: COLUMN)? \S+")
+    words = re.findall("[A-Z_]{4,}", verb.sub(" ", " ".join(text.upper().split())))
+    return next(filter(None, map(_meant, words)), "")
+
+
+def _meant(word: str) -> str:
+    """Return, for a message, the word that a misspelt one is like; '' where it is like none."""
+    return "" if word in _WORDS else nearest(word, _WORDS)
 
 
 def _why_not_added(outline: str, behind: str) -> str:
@@ -186,10 +205,10 @@ def _why_not_added(outline: str, behind: str) -> str:
 
 
 def _why_odd(column: re.Match[str]) -> str:
-    """Why a column's definition is none; '' where it is one."""
+    """Return why a column's definition is none; '' where it is one."""
     definition = _DEFINITION.match(column["definition"])
     if definition is None:
         what = column["definition"].partition(" ")[0] or "nothing"
         return f"{what} where the type of column {column['name']} should be"
-    other = definition["other"].strip()
-    return f"{other.partition(' ')[0]} in the definition of column {column['name']}" if other else ""
+    word = definition["other"].strip().partition(" ")[0]
+    return f"{word} in the definition of column {column['name']}{_meant(word)}" if word else ""

@@ -49,7 +49,7 @@ NOBODY_KNOWN = "one that noted no owner"
 
 
 def _former(places: Places, view: BoundView) -> str | None:
-    """Who had the place; None where nobody else had it."""
+    """Return who had the place; None where nobody else had it."""
     if others := places.others(view):
         return "; ".join(sorted({one.title for one in others}))
     own = places.own(view)

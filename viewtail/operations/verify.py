@@ -45,7 +45,7 @@ MISLED = "misled"  # counted with the kinds of difference: what leads readers to
 
 @dataclass(slots=True, kw_only=True)
 class Counts:
-    """What a pass has counted; kept with its progress."""
+    """The counts of a pass; kept with its progress."""
 
     rows: int = 0  # of the table, compared
     shown: int = 0  # keys of the store, looked up in the table
@@ -59,7 +59,7 @@ class Counts:
 
     @property
     def is_equal(self) -> bool:
-        """Whether the view shows by now what its table says."""
+        """Return whether the view shows by now what its table says."""
         left = self.differing.total() - self.repaired
         return not (left or self.parked or self.changing or self.foreign)
 
@@ -77,7 +77,7 @@ class StandingView(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What became of one pass over one view."""
+    """The outcome of one pass over one view."""
 
     view: str
     counts: Counts
@@ -139,7 +139,7 @@ class Verify:
     _changed: Collection[Key] = ()  # of a view that stands still; more of them are known later
 
     def execute(self) -> Report:
-        """Raises ViewtailError; StopRequested where it was stopped: another one goes on where it was."""
+        """Compare. Raises ViewtailError; StopRequested where it was stopped: another one goes on where it was."""
         began = time.monotonic()
         beside = self.beside
         beside.check()
@@ -212,7 +212,7 @@ class Verify:
         self._changed = self._stands.changed()
 
     def _require_standing(self) -> None:
-        """Raises ViewtailError where the pipelines go on by now: what differs may be about to come."""
+        """Raise ViewtailError where the pipelines go on by now: what differs may be about to come."""
         if self._stands is not None and self.beside.standstill() is None:
             raise ViewtailError(
                 f"the pipeline of {self.beside.view.id} was started or resumed meanwhile, so the view does not stand "
@@ -220,7 +220,7 @@ class Verify:
             )
 
     def _without_behind(self, mismatches: list[Found]) -> list[Found]:
-        """Those that did not change since the place at which the view stands.
+        """Leave out those that changed since the place at which the view stands.
 
         A row may have changed after that was asked first: it is asked again once rows that differ have been read.
         """
@@ -264,7 +264,7 @@ class Verify:
         self._save()
 
     def _through_store(self) -> None:
-        """What the store shows and the table does not have; begins again where it was stopped."""
+        """Compare what the store shows and the table does not have; begin again where it was stopped."""
         self.counts.shown = 0
         self.throttle.begin()
         self._lasting = _counts(_as_dict(self.counts))
@@ -288,7 +288,7 @@ class Verify:
         self.throttle.after(rows)
 
     def _save(self) -> None:
-        """How far the pass is. Called when no suspect waits: a pass that goes on there would never see it again."""
+        """Save how far the pass is, when no suspect waits: a pass that goes on there would never see it again."""
         self.beside.check()  # a view that was halted meanwhile is compared no further
         progress = self.run.progress
         progress["after"], progress["counts"] = self._after, _as_dict(self._lasting or self.counts)
@@ -342,7 +342,7 @@ class Verify:
     # -- the end ------------------------------------------------------------------------------------------------
 
     def _misled(self) -> str:
-        """How readers are led elsewhere. The pipeline alone puts that right, and a repair waits for it."""
+        """Return how readers are led elsewhere. The pipeline alone puts that right, and a repair waits for it."""
         reader = self._comparison.reader
         first = why = reader.pointer_problem()
         if not first:
@@ -421,7 +421,7 @@ def _counts(kept: dict[str, Any]) -> Counts:
 
 
 def _words(counts: Counts) -> str:
-    """For the record."""
+    """Return the counts in words, for the record."""
     found = [f"{count:,} {name}" for name, count in sorted(counts.differing.items())]
     kinds = ", ".join(found + ([f"{counts.foreign:,} foreign"] if counts.foreign else [])) or "none differs"
     more = f", {counts.repaired:,} repaired" if counts.repaired else ""

@@ -30,7 +30,7 @@ class VersionReset:
 
 
 def lowered_by(view: BoundView, found: Sequence[Found], version: int) -> list[VersionReset]:
-    """Those of these entities whose version goes down when they are written under a watermark of this version."""
+    """Return the entities whose version goes down when they are written under a watermark of this version."""
     lowered = []
     for one in found:
         after = version if view.view.entity.version is None else one.row_version
@@ -40,7 +40,7 @@ def lowered_by(view: BoundView, found: Sequence[Found], version: int) -> list[Ve
 
 
 def note(progress: dict[str, Any], lowered: Sequence[VersionReset]) -> None:
-    """In the progress of a run. An entity that another attempt lowers again is named once."""
+    """Note them in the progress of a run. An entity that another attempt lowers again is named once."""
     named = progress.setdefault("lowered", [])
     known = {one["key"] for one in named}
     new = [one for one in lowered if one.name not in known]
@@ -52,7 +52,7 @@ def note(progress: dict[str, Any], lowered: Sequence[VersionReset]) -> None:
 
 
 def words(progress: Mapping[str, Any]) -> str:
-    """For people; '' where nothing was lowered. It holds keys, which `viewtail forget` erases in the progress alone."""
+    """Return them in words. It holds keys, which `viewtail forget` erases in the progress alone."""
     count = progress.get("lowered_count", 0)
     if not count:
         return ""

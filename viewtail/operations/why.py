@@ -38,7 +38,7 @@ _ELSEWHERE = ". Other sets are not searched for it here; `viewtail verify` does"
 
 
 class Verdict(StrEnum):
-    """What is so."""
+    """The verdicts that there are."""
 
     CURRENT = "current"  # the view shows the row as it is
     ABSENT = "rightly absent"  # there is no row, and the view shows none
@@ -52,7 +52,7 @@ class Verdict(StrEnum):
 
     @property
     def is_well(self) -> bool:
-        """Whether the view shows of the entity what it must."""
+        """Return whether the view shows of the entity what it must."""
         return self in (Verdict.CURRENT, Verdict.ABSENT, Verdict.KEPT_OUT)
 
 
@@ -79,7 +79,7 @@ class Answer:
 
 
 class Judgement(NamedTuple):
-    """What is so of the entity."""
+    """A verdict on one entity."""
 
     verdict: Verdict
     why: str  # in words
@@ -88,7 +88,7 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Facts:
-    """What is known before anything is waited for."""
+    """The facts that are known before anything is waited for."""
 
     key: Key
     name: str  # the rendered key
@@ -107,7 +107,7 @@ class _Facts:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Why:
-    """Asks once.
+    """A question about one entity, which is asked once.
 
     Args:
         status: by name, the pipelines as they are now.
@@ -119,7 +119,7 @@ class Why:
     history: Callable[[], History | None]
 
     def of(self, key: Key) -> Answer:
-        """Raises ViewtailError where the source or the store does not answer."""
+        """Return the answer. Raises ViewtailError where the source or the store does not answer."""
         comparison = self.beside.comparison()
         facts = self._facts(comparison, key)
         judgement = self._judgement(comparison, facts)
@@ -178,11 +178,11 @@ class Why:
         return comparison.reader.held([key]).get(key, NOTHING_HELD)
 
     def _is_of_another(self, keeper: Keeper) -> bool:
-        """Whether readers have what no declaration of views.py made, and nothing keeps."""
+        """Return whether readers have what no declaration of views.py made, and nothing keeps."""
         return keeper.view.state == State.HALTED and made_by(self.beside.view, keeper.view.declaration) is None
 
     def _is_built_beside(self, keeper: Keeper) -> bool:
-        """Whether what views.py declares is in a copy beside what readers have of something else."""
+        """Return whether what views.py declares is in a copy beside what readers have of something else."""
         known = known_views(self.beside.session, self.beside.catalog.database)
         return self._is_of_another(keeper) and has_copy_of(self.beside.view.view, known)
 
@@ -197,7 +197,7 @@ class Why:
         return found
 
     def _what_is_wrong(self, comparison: Comparison, facts: _Facts) -> Judgement | None:
-        """What the view does not show the row for; None where it shows the row once the pipeline has come to it."""
+        """Return why the view does not show the row; None where it will once the pipeline has come to it."""
         view = self.beside.view.id
         if facts.keeper.view.state != State.FILLED:
             return _unfilled(facts.keeper, view, is_built_beside=self._is_built_beside(facts.keeper))
@@ -208,7 +208,7 @@ class Why:
         return self._late(facts) or self._unsettled(comparison, facts)
 
     def _unsettled(self, comparison: Comparison, facts: _Facts) -> Judgement | None:
-        """What differs still after the pipeline has passed this moment."""
+        """Return what differs still after the pipeline has passed this moment."""
         view, settled = self.beside.view.id, comparison.settle([facts.key])
         for mismatch in settled.found:
             again = f"viewtail replay {view} --key {facts.quoted}"
@@ -221,7 +221,7 @@ class Why:
         return None
 
     def _late(self, facts: _Facts) -> Judgement | None:
-        """Why the view has not come to this moment; None where it does soon."""
+        """Return why the view has not come to this moment; None where it does soon."""
         pipeline, name = facts.pipeline, facts.keeper.pipeline.name
         if not self.beside.is_run():
             why = f"no viewtail runs pipeline {name}; the view stands at {pipeline.position}"
@@ -239,11 +239,11 @@ class Why:
         return Judgement(Verdict.BEHIND, why, "viewtail status")
 
     def _is_passed(self) -> bool:
-        """Whether the pipeline comes to this moment soon."""
+        """Return whether the pipeline comes to this moment soon."""
         return self.beside.watermarks.now_within(self.beside.stop, SETTLED_WITHIN_S) is not None
 
     def _expected(self, comparison: Comparison, key: Key) -> tuple[Expected, bool]:
-        """By the row as it is now, whatever the pipeline has passed; and whether there is a row."""
+        """Project the row as it is now, whatever the pipeline has passed; also return whether there is a row."""
         rows = self.beside.rows_now
         found = [row for row in rows.having(self.beside.view.key, [key], 1) if self._key_of(row) == key]
         return comparison.projected(found, 1), bool(found)
@@ -261,7 +261,7 @@ class Why:
         return min(self.beside.keepers(), key=lambda keeper: order.index(keeper.view.state))
 
     def _place(self, held: Held, pipeline: PipelineStatus) -> str | None:
-        """Where in the binlog the change is that the view shows; None where its version does not say."""
+        """Return where in the binlog the change is that the view shows; None where its version does not say."""
         if held.version is None or self._has_column or pipeline.position is None:
             return None
         if PipelineId.parse(pipeline.name).source != DEFAULT_SOURCE:
@@ -274,7 +274,7 @@ class Why:
         return self.beside.view.view.entity.version is not None
 
     def _looked(self, key: Key, held: Held) -> tuple[Looked, str]:
-        """What the binlog says of the entity, and in words what it does not."""
+        """Return what the binlog says of the entity, and in words what it does not."""
         try:
             history = self.history()
             if history is None or not isinstance(history.reader({}, {}), TimedSource):
