@@ -35,7 +35,7 @@ _READERS = 1000  # numbers for readers beside the pipelines, each of which logs 
 
 def tables_of(views: Sequence[View]) -> Tables:
     """The tables that views are of, in order."""
-    return sorted({view.entity.schema_and_table for view in views})
+    return sorted({table for view in views for table in view.entity.tables})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +251,7 @@ def bound_to_tables(servers: Servers, views: Sequence[View]) -> Catalog:
     """Describe the tables and bind the views to them; raises DeclarationError for what cannot work."""
     check_source(servers.kind, views)
     with asking(servers.source().address(), role="source") as connection:
-        described = Descriptions(connection, {view.entity.schema_and_table for view in views})
+        described = Descriptions(connection, {table for view in views for table in view.entity.tables})
         return Catalog(servers=servers, views=bind(views, described.table))
 
 

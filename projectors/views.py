@@ -99,6 +99,11 @@ class Entity:
         return is_pattern(self.schema_and_table[1])
 
     @property
+    def tables(self) -> frozenset[tuple[str, str]]:
+        """Schema and name of each table that its rows are made of."""
+        return frozenset({self.schema_and_table})
+
+    @property
     def particulars(self) -> dict[str, Any]:
         """The arguments that make its rows of several; a part of the fingerprint of its views."""
         return {} if self.columns_by is None else {"cells": [self.columns_by, self.newest, self.body]}

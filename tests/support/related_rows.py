@@ -50,6 +50,12 @@ class RelatedEntity(Entity):
         object.__setattr__(self, "related", related)
 
     @property
+    def tables(self) -> frozenset[tuple[str, str]]:
+        children = [*self.related.values()]
+        related = [*children, *(one for child in children for one in child.related.values())]
+        return super().tables | {Entity(of.table).schema_and_table for of in related}
+
+    @property
     def particulars(self) -> dict[str, Any]:
         return {"related": repr(self.related)}
 
