@@ -48,17 +48,14 @@ Where a line above misses its goal on a machine of two cores, this is why:
 
 Where a line of these misses its goal:
 
-- A replay sweeps after all that a backfill does: it looks for rows older than its watermark. Elasticsearch numbers its
-  writes, so its sweep leaves out what the replay wrote; MySQL reads its table by key; Redis names all its keys, with
-  the one thread that writes. Rows of an index table that are right get their version 1,000 at a time; others
-  (scattered, lists, no values) are upserted, which costs InnoDB more than a first INSERT. Elasticsearch marks each
-  replaced document as deleted and merges sooner; to read it and leave it out would cost more, as `_mget` shows. The
-  medians are 0.80 to 1.43 from run to run; for Redis and Elasticsearch the goal is given up.
+- A replay sweeps after all that a backfill does: it looks for rows older than its watermark. Redis names all its keys
+  for that, with the one thread that writes. Elasticsearch marks each replaced document as deleted and merges sooner; to
+  read it and leave it out would cost more, as `_mget` shows. The medians are 0.80 to 1.43 from run to run; for Redis
+  and Elasticsearch the goal is given up.
 - Verify of search documents makes the documents again, on the core that also waits for `_mget`: 0.68 to 0.96.
 - During a rebuild each live change is written twice, and meets a chunk of 1,024 rows (100 in Redis and Elasticsearch)
   or its comparison.
-- A rebuild gives way to live changes, so it takes many times as long as a backfill; `--hurry` turns that round. Redis
-  keys are moved a few entities a step; a view with `{{generation}}` in its template moves nothing.
+- A rebuild gives way to live changes, so it takes many times as long as a backfill; `--hurry` turns that round.
 
 ## Polling, commands, DataStore
 
@@ -78,22 +75,17 @@ Where a line of these misses its goal on a machine of two cores:
 
 - **library**, **floor**: python-mysql-replication; for *floor* it only counts the rows. **bare packets**: the same
   stream, received and stepped over.
-- **bare**: the same statements or scripts, ready-made, from one connection that does nothing else. Live, it is a raw
-  dump connection with a hard-wired parser that writes each row at once. To a topic, it is a producer that sends the
-  same messages, ready-made; live, one message a transaction, which falls behind above 3.3 ms a transaction.
-- **from the binlog**: the same view, with the pipeline that reads the binlog. **the tailer**: the same, of a polled
-  table.
-- **one process**: a projector that reads all partitions, on a store that takes {fake_ms:g} ms a batch and keeps
-  nothing.
-- **both tables by one connection**: all rows of both, by viewtail's own reader of result sets. **HGETALL in
-  pipelines**: redis-py, 1,000 in a pipeline. **_mget**: elasticsearch-py, 1,000 documents in a request.
-  **parallel_bulk**: elasticsearch.helpers with its defaults.
-- **backfill**: the first one of the same view. It begins with an empty place, and a replay does not.
-- **without its time**, **changes that met none**: the same drain without the cleaner's time, and those live changes
-  that met no step of the cleaner.
-- **one a transaction**: a program by hand that does for each command what a worker does. **bare INSERT**: of commands
-  {callers_of_many:,} ready-made events a statement; of a DataStore an entity's row, packed before. **the two bare
-  SELECTs**: the ids of the index and the rows of the entities, by PyMySQL.
+- **bare**: the same statements, scripts or messages, ready-made, from one connection that does nothing else. Live, it
+  is a raw dump connection with a hard-wired parser that writes each row at once.
+- **from the binlog**, **the tailer**: the same view, with the pipeline that reads the binlog. **backfill**: the first
+  one of the same view; it begins with an empty place, and a replay does not.
+- **one process**: a projector of all partitions, on a store that takes {fake_ms:g} ms a batch and keeps nothing.
+- **both tables by one connection**: all rows of both, by viewtail's own reader. **HGETALL in pipelines**, **_mget**:
+  1,000 at once, by the store's own client. **parallel_bulk**: elasticsearch.helpers with its defaults.
+- **without its time**, **changes that met none**: the same run, without what met the cleaner.
+- **one a transaction**: a program by hand that does for each command what a worker does. **bare INSERT**:
+  {callers_of_many:,} ready-made events a statement; of a DataStore one entity's row. **the two bare SELECTs**: ids of
+  the index, rows of the entities.
 
 A row has a BIGINT key, INT, VARCHAR(64), BIGINT and TIMESTAMP(6). [bench/README.md](../bench/README.md) says how each
 line is measured.
