@@ -166,11 +166,11 @@ def next_step(copy: Copy, goal: Goal, *, is_proven: bool) -> Step:
         return Step.DROP if copy.is_expired else Step.DONE
     if copy.stage in (Stage.DROPPING, Stage.ENDED):
         return Step.GONE
-    if copy.is_paused:
-        return Step.RESUME
     if copy.state is not State.FILLED:
         return Step.MEND if copy.state is State.HALTED else Step.FILL
-    return Step.SWAP if is_proven else Step.COMPARE
+    if not is_proven:
+        return Step.COMPARE
+    return Step.RESUME if copy.is_paused else Step.SWAP
 
 
 def next_by_itself(copy: Copy) -> Step:

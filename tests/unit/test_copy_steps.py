@@ -66,7 +66,9 @@ def test_a_copy_that_readers_are_to_have_is_filled_compared_and_swapped(goal: Go
             beside = copy(stage, state, is_newest=is_newest)
             assert (next_step(beside, goal, is_proven=False), next_step(beside, goal, is_proven=True)) == steps
             paused = copy(stage, state, is_newest=is_newest, is_paused=True)
-            assert {next_step(paused, goal, is_proven=proven) for proven in BOTH} == {Step.RESUME}
+            unproven, proven = (Step.RESUME if step is Step.SWAP else step for step in steps)
+            assert next_step(paused, goal, is_proven=False) is unproven
+            assert next_step(paused, goal, is_proven=True) is proven
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,8 @@ class Operation:
             step = next_step(copy, goal, is_proven=is_proven)
             if step in (Step.DONE, Step.DROP) or (step is Step.SWAP and is_held):
                 return copy
+            if copy.is_paused and step not in (Step.WAIT, Step.GONE):
+                raise self._cannot_go_on(records, copy, Step.RESUME)  # nobody waits long to be told so then
             is_proven = proof is None  # a copy that was not filled, or not swapped, since is compared again
             if step is Step.COMPARE and proof is not None:
                 is_proven = self._is_proven(proof, records, copy)
