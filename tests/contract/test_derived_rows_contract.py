@@ -316,6 +316,7 @@ def test_a_row_with_rows_of_other_tables_is_filled_kept_compared_and_mended(
     monkeypatch.setitem(IMPLEMENTATIONS, "related", related_rows.__name__)
     ask(server, "DROP DATABASE IF EXISTS viewtail")
     made = OfOrders(server)
+    ask(server, "FLUSH BINARY LOGS")  # what is read back by time must not begin before the table was made
     store = redis.Redis(host="127.0.0.1", port=redis_server.port, decode_responses=True)
     store.flushall()
 
