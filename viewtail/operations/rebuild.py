@@ -193,11 +193,9 @@ class Operation:
         """
         is_proven = proof is None
         while True:
-            step = next_step(copy, goal, is_proven=is_proven)
+            step = _next_step(copy, goal, is_proven=is_proven)
             if step in (Step.DONE, Step.DROP) or (step is Step.SWAP and is_held):
                 return copy
-            if copy.is_paused and step not in (Step.WAIT, Step.GONE):
-                raise self._cannot_go_on(records, copy, Step.RESUME)  # nobody waits long to be told so then
             is_proven = proof is None  # a copy that was not filled, or not swapped, since is compared again
             if step is Step.COMPARE and proof is not None:
                 is_proven = self._is_proven(proof, records, copy)
@@ -298,6 +296,12 @@ class Operation:
     def _pause(self, seconds: float) -> None:
         if self.stop.wait(seconds):
             raise StopRequested
+
+
+def _next_step(copy: Copy, goal: Goal, *, is_proven: bool) -> Step:
+    """The next step of a command, which does not wait for a copy of a paused view to be filled and compared."""
+    step = next_step(copy, goal, is_proven=is_proven)
+    return Step.RESUME if copy.is_paused and step in (Step.MEND, Step.FILL, Step.COMPARE, Step.SWAP) else step
 
 
 def _view_of(pipeline: PipelineStatus | None, name: str) -> ViewStatus | None:
