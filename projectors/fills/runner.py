@@ -205,11 +205,12 @@ class FillRunner:
             with closing(open_filling(self._own, view, session, row_estimate, chunk_bytes)) as filling:
                 outcome = filling.run()
             if outcome.end is End.DONE:
-                del self._own.fills.under_way[view]
                 self._own.life.on(session).look()  # a round may take long, and reports say what was seen last
             return outcome
 
         outcome = outcome_of(fill, self._stop)  # opening it may fail, too
+        if outcome.end is End.DONE or self._own.life.projections.is_halted(view):
+            self._own.fills.under_way.pop(view, None)
         self._act_on(outcome)
         return outcome
 

@@ -292,6 +292,29 @@ def test_a_statement_that_halts_the_view_during_its_fill_leaves_it_halted(
         assert owner.state(view) == "halted"
 
 
+def test_a_view_that_is_halted_during_its_fill_is_not_under_way_any_more(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cleaner waits while something is filled, and reports say of it how far it is."""
+    shelf.add(3)
+    view = VIEWS["mysql"].id
+    with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
+        run = Filling.run
+
+        def halted(made: Filling) -> Outcome:
+            made.life.halt(view, "a test halts it")
+            return run(made)
+
+        monkeypatch.setattr(Filling, "run", halted)
+        rounds = threading.Thread(target=FillRunner(owner.own).run)
+        rounds.start()
+        rounds.join(30)  # the pipeline is to be taken again, since a halted view may be mended
+        owner.own.stop.set()
+        rounds.join()
+        assert owner.state(view) == "halted"
+        assert not owner.own.fills.under_way
+
+
 # -- what is read -----------------------------------------------------------------------------------------------
 
 
