@@ -342,7 +342,7 @@ def test_a_row_with_rows_of_other_tables_is_filled_kept_compared_and_mended(
         for statement, _ in made.changes:
             ask(server, statement)
             assert settled(run), statement
-        since = ask(server, "SELECT UTC_TIMESTAMP(6)")[0][0].isoformat() + "Z"
+        since = ask(server, "SELECT UTC_TIMESTAMP()")[0][0].isoformat() + "Z"  # MariaDB counts seconds
         ask(server, "UPDATE made.product SET name = 'crayon' WHERE id = 10")
         succeeds(run, "wait", "redis:order")
         assert json.loads(succeeds(run, "why", "redis:order", "2", "--json"))["verdict"] == "current"
