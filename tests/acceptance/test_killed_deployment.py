@@ -38,7 +38,7 @@ from viewtail.entities import EventSourced
 
 entities = [EventSourced("{SCHEMA}.account_event", {{"deposit": lambda state, request: (state, request)}})]
 """
-# By command, the ways to call it. {since} is a moment before the deployment was killed.
+# By command, the ways to call it. {since} is a moment ago.
 ARGUMENTS: dict[str, list[str]] = {
     "init": ["--config first.toml --force"],
     "check": ["", "--json", "--print-grants"],
@@ -130,7 +130,7 @@ def connected(server: Server) -> pymysql.cursors.Cursor:
 
 
 def called(run: Run, name: str, words: str) -> subprocess.CompletedProcess[str]:
-    since = time.strftime("%Y-%m-%dT%H:%M", time.gmtime(time.time() - 60))
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() - 5))  # other tests write to the server, too
     arguments = [*name.split(), *words.format(since=since).split()]
     # `init` writes a views.py of its own.
     environment = {**run.environment(), **({"VIEWTAIL_VIEWS": "first:views"} if name == "init" else {})}
