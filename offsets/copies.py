@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from offsets import Owner, dead_letters, migrations, views
 from offsets.mysql import Session, check_fence, reading, transaction
-from offsets.views import State, ViewStates
+from offsets.views import GETS_NOTHING, State, ViewStates
 from viewtail.changes.copy_ids import copy_id, view_of
 from viewtail.changes.errors import ViewtailError
 from viewtail.servers.sessions import quote
@@ -148,7 +148,7 @@ class Step(Enum):
     DROP = "the other copy's time is over: ask to have it dropped"
     GONE = "the copy is being dropped, or was"
     RESUME = "an operator must resume the view first"
-    MEND = "an operator must mend what halted the copy first"
+    MEND = "an operator must mend what halted the copy, or drop it, first"
     FILL = "the pipeline fills the copy"
     COMPARE = "compare the copy with its table"
     SWAP = "ask for the swap"
@@ -167,7 +167,7 @@ def next_step(copy: Copy, goal: Goal, *, is_proven: bool) -> Step:
     if copy.stage in (Stage.DROPPING, Stage.ENDED):
         return Step.GONE
     if copy.state is not State.FILLED:
-        return Step.MEND if copy.state is State.HALTED else Step.FILL
+        return Step.MEND if copy.state in GETS_NOTHING else Step.FILL
     if not is_proven:
         return Step.COMPARE
     return Step.RESUME if copy.is_paused else Step.SWAP

@@ -356,9 +356,16 @@ def _offset(source: Source, taken: _Taken, epoch: int, kept: _Kept) -> Position:
     With none, and where every view is backfilled again (a new history), the stream's present end. Views that are
     filled from the stream itself begin before that.
     """
-    is_needed = any(record.state not in GETS_NOTHING | {State.NEW} for record in kept.records.values())
     offset = taken.position
-    if offset is None or (offset.epoch != epoch and not is_needed):
+    if offset is None or not begins_at(offset, epoch, (record.state for record in kept.records.values())):
         offset = source.now()
         taken.offsets.save(offset)
     return from_topic.begin(source, kept.states, kept.records, offset) or offset
+
+
+def begins_at(saved: Position, epoch: int, states: Iterable[State]) -> bool:
+    """Whether a pipeline whose views have these states goes on at the saved offset under that epoch.
+
+    One of an earlier epoch is left where every view is backfilled again, or gets nothing.
+    """
+    return saved.epoch == epoch or any(state not in GETS_NOTHING | {State.NEW} for state in states)

@@ -55,7 +55,7 @@ ON_THE_WAY = {
     State.BACKFILLING: (Step.FILL, Step.FILL),
     State.FILLED: (Step.COMPARE, Step.SWAP),
     State.HALTED: (Step.MEND, Step.MEND),
-    State.PAUSED: (Step.FILL, Step.FILL),
+    State.PAUSED: (Step.MEND, Step.MEND),
 }
 
 

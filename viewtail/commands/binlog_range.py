@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
@@ -45,7 +46,7 @@ def replay_since(loaded: Settings, name: str, moment: datetime, topic: str) -> i
             live=view.id,
             history=catalog.history_beside(topic),
             since_us=_us(moment),
-            say=lambda stretch, at: show(stretch.count, 0, _how_far(stretch, at)),
+            say=lambda stretch, at: show(stretch.count, _about(stretch), _how_far(stretch, at)),
         )
         on_stop(replay.interrupt)
         try:
@@ -83,6 +84,12 @@ def _us(moment: datetime) -> int:
 def _beside(loaded: Settings, view: View, topic: str) -> View:
     store = store_of(view)
     return store.beside(loaded.access(store), view, topic)
+
+
+def _about(stretch: PublishedRange) -> int:
+    """How many changes there are in all, by how much of the time is read; 0 where nothing is known."""
+    read_us = (stretch.reached_us or stretch.since_us) - stretch.since_us
+    return round(stretch.count * (time.time() * 1e6 - stretch.since_us) / read_us) if read_us > 0 else 0
 
 
 def _how_far(stretch: PublishedRange, at: Position) -> str:

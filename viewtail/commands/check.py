@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from rich.text import Text
 
-from ingest import SourceAccess
+from ingest import History, SourceAccess
 from projectors.catalog import Catalog
+from projectors.pipeline_run import begins_at
 from projectors.stores.registry import STORES, needed
 from projectors.views import View
 from viewtail import declarations, settings
@@ -17,6 +19,7 @@ from viewtail.changes.counting import counted
 from viewtail.changes.errors import HistoryGoneError, ViewtailError
 from viewtail.changes.findings import Finding, Level, fail, warn
 from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.positions import Position
 from viewtail.commands.output import print_json, print_table
 from viewtail.operations.check import Checked, grants, is_well
 from viewtail.operations.check import check as look
@@ -25,6 +28,7 @@ from viewtail.operations.status import pipelines_now, positions_now
 from viewtail.servers.patience import QUESTION
 from viewtail.sources import BINLOG
 
+_READ_WITHIN_S = 5.0
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
@@ -68,17 +72,43 @@ def _offsets(loaded: settings.Settings, views: Sequence[View]) -> Iterator[Findi
     if kind is not BINLOG:
         return
     catalog = Catalog(servers=loaded.servers())
+    positions: dict[str, Position] = {}
     with suppress(ViewtailError):  # a server that is away is a finding already
-        reader = catalog.history_beside("check").reader({}, {})
-        for name, position in sorted(positions_now(catalog).items()):
-            pipeline = PipelineId.parse(name)
-            if pipeline.store not in stores or not pipeline.is_default or type(position) is not type(kind.before_all):
-                continue
-            try:
-                reader.check(position)
-            except HistoryGoneError as error:
-                seen, _, mend = str(error).partition(". ")
-                yield fail("source", f"offset of {name}", seen, "`viewtail run` halts there", mend)
+        history, known, positions = catalog.history_beside("check"), pipelines_now(catalog), positions_now(catalog)
+    for name, position in sorted(positions.items()):
+        pipeline = PipelineId.parse(name)
+        if pipeline.store not in stores or not pipeline.is_default or type(position) is not type(kind.before_all):
+            continue
+        views_of = known[name].views if name in known else ()
+        if begins_at(position, history.epoch, (view.state for view in views_of)):
+            yield from _offset(history, name, position)
+
+
+def _offset(history: History, name: str, position: Position) -> Iterator[Finding]:
+    """Ask for one pipeline's offset. Where a binlog is purged, the rest may have to be read: not for long here."""
+    what, reader = f"offset of {name}", history.reader({}, {})
+    why = "`viewtail run` looks at its start, and halts where changes are missing"
+    is_late = threading.Event()
+
+    def interrupt() -> None:
+        is_late.set()
+        reader.interrupt()
+
+    timer = threading.Timer(_READ_WITHIN_S, interrupt)
+    timer.start()
+    try:
+        reader.check(position)
+    except HistoryGoneError as error:
+        seen, _, mend = str(error).partition(". ")
+        yield fail("source", what, seen, "`viewtail run` halts there", mend)
+    except ViewtailError as error:
+        yield warn("source", what, f"not known: {error}", why, "viewtail check")
+    else:
+        if is_late.is_set():
+            seen = f"not known: binlogs behind it are purged, and to read the others takes above {_READ_WITHIN_S:.0f} s"
+            yield warn("source", what, seen, why, "viewtail run")
+    finally:
+        timer.cancel()
 
 
 def _other_app(loaded: settings.Settings) -> list[Finding]:

@@ -62,7 +62,10 @@ class NewDeclarations:
 
     def _look(self, session: Session) -> None:
         records = Copies(session, self.own.catalog.database, self.own.identity.name)
-        for copy in records.read().values():
+        for view in records.read():
+            copy = records.read().get(view)  # a comparison takes long, and others may have changed meanwhile
+            if copy is None:
+                continue
             is_paused = self._pauses.get(copy.copy_id, (0.0, 0.0))[0] > time.monotonic()
             if next_by_itself(copy) is Step.COMPARE and copy.copy_id in self.own.life.views and not is_paused:
                 self._compare(records, copy)

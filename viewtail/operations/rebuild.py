@@ -197,12 +197,14 @@ class Operation:
             if step in (Step.DONE, Step.DROP) or (step is Step.SWAP and is_held):
                 return copy
             is_proven = proof is None  # a copy that was not filled, or not swapped, since is compared again
+            if step is Step.SWAP:
+                copy = self._swap(records, copy, keep_s)
+                continue
+            if step is Step.WAIT:
+                copy = self._settled(records, copy)
+                continue
             if step is Step.COMPARE and proof is not None:
                 is_proven = self._is_proven(proof, records, copy)
-            elif step is Step.SWAP:
-                self._swap(records, copy, keep_s)
-            elif step is Step.WAIT:
-                self._settled(records, copy)
             elif step is Step.FILL:
                 self._wait("building", records.pipeline, copy.copy_id)
             else:
@@ -218,9 +220,10 @@ class Operation:
                 f"stays. First: viewtail resume {view}; then this command again"
             )
         if step is Step.MEND and copy is not None:
+            record = records.states.read(copy.copy_id)
             return ViewtailError(
-                f"the copy beside view {view} is halted: {records.states.read(copy.copy_id).reason}. Readers have the "
-                f"view as it was. Mend that, drop the copy (viewtail rebuild {view} --abort) and begin again"
+                f"the copy beside view {view} is {record.state}: {record.reason or 'it gets no changes'}. Readers have "
+                f"the view as it was. Mend that, drop the copy (viewtail rebuild {view} --abort) and begin again"
             )
         return MisuseError(f"the copy beside view {view} is being dropped; ask again in a moment")
 
@@ -244,13 +247,14 @@ class Operation:
             return False
         return True
 
-    def _swap(self, records: Copies, copy: Copy, keep_s: int | None) -> None:
-        """Ask, and wait until it was done or refused; a refusal is told, and waited out."""
+    def _swap(self, records: Copies, copy: Copy, keep_s: int | None) -> Copy:
+        """Ask, and wait until it was done or refused; a refusal is told, and waited out. Returns the copy then."""
         records.move(copy, Event.SWAP_ASKED, keep_s=keep_s)
         copy = self._settled(records, self._now(records, copy))
         if copy.note is not None:
             self.say(Progress(stage="swapping", copy=None, remark=copy.note))
             self._pause(SWAP_AGAIN_S)
+        return copy
 
     def _settled(self, records: Copies, copy: Copy) -> Copy:
         """The copy when nothing is asked for any more."""
