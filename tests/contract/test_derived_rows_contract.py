@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 import pytest
 import redis
-from ingest.binlog.shown import shows
 
+from ingest.binlog.continuity import shows
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from ingest.canonical.chunks import CanonicalRows

@@ -15,6 +15,7 @@ import pytest
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
 from offsets.backfills import BackfillProgress
+from offsets.copies import Copies
 from offsets.keepers import known_views
 from offsets.lease import ASK_FOR_S, Lease
 from offsets.mysql import MySQLOffsets, OwnSession, saved_position
@@ -177,7 +178,7 @@ def test_a_views_state_and_backfill_are_one_pipelines(tables: Tables) -> None:
         "default.1.redis": "new",
         "orders.0.redis": "halted",
     }
-    kept[OTHER_SOURCE].forget(view)
+    Copies(OwnSession(tables.open), tables.database, OTHER_SOURCE).forget(view)
     assert kept[OTHER_SOURCE].read_all([view]) == {}
     assert [kept[one].read(view).state for one in (DEFAULT, OTHER_PART)] == ["new", "new"]
 

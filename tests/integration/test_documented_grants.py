@@ -37,8 +37,8 @@ from stack import Server
 from viewtail import Entity, IndexTable
 from viewtail.changes.findings import Finding
 from viewtail.entities.event_table import EventTable
-from viewtail.operations import first_views, grants
-from viewtail.operations.check import Checked, check
+from viewtail.operations import first_views
+from viewtail.operations.check import Checked, check, grants
 from viewtail.servers.facts import facts_of
 from viewtail.servers.sessions import Connection, MySQLAddress, create_database, open_session, value_of
 
@@ -216,7 +216,7 @@ def _of_readme(_: Asked) -> list[str]:
 def _printed(asked: Asked) -> list[str]:
     """By `check --print-grants`: single tables, of which views are."""
     views = [IndexTable(f"v{number}", Entity(".".join(name)), value="b") for number, name in enumerate(TABLES)]
-    return [line for line in grants.statements(asked.servers("viewtail"), views) if not line.startswith("--")]
+    return [line for line in grants(asked.servers("viewtail"), views) if not line.startswith("--")]
 
 
 @pytest.fixture(scope="module", params=["mysql", "mariadb"])

@@ -17,7 +17,7 @@ def get(context: typer.Context, view: ViewName, key: Key, json: Json = False) ->
     """
     from viewtail.commands.reading import get as command
 
-    return in_each(context.obj, command, view, key, as_json=json)
+    return in_any(context.obj, command, view, key, as_json=json)
 
 
 _VALUES = (

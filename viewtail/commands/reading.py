@@ -16,13 +16,13 @@ from viewtail.signals import NOTHING_FOUND
 
 
 def get(loaded: Settings, view: str, key: str, *, as_json: bool) -> int:
-    """Print the record; the exit code is 1 when there is none."""
+    """Print the record; the exit code is NOTHING_FOUND where there is none."""
     reader = _reader(loaded, view)
     record = reader.get_key(key_of_text(key, reader.view.key))
     if record is None:
         print(f"viewtail: view {reader.view.id} has nothing under the key {key!r}", file=sys.stderr)
         print_remark(other_reading(key, reader.view.key))
-        return 1
+        return NOTHING_FOUND
     rendered = render_key(record.key, reader.view.key)
     content = store_of(reader.view.view).printable(reader.view, record.content)
     if as_json:
