@@ -178,7 +178,7 @@ def test_a_views_state_and_backfill_are_one_pipelines(tables: Tables) -> None:
         "default.1.redis": "new",
         "orders.0.redis": "halted",
     }
-    Copies(OwnSession(tables.open), tables.database, OTHER_SOURCE).forget(view)
+    Copies(OwnSession(tables.open), tables.database, OTHER_SOURCE.name).forget(view)
     assert kept[OTHER_SOURCE].read_all([view]) == {}
     assert [kept[one].read(view).state for one in (DEFAULT, OTHER_PART)] == ["new", "new"]
 
