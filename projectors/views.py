@@ -310,6 +310,8 @@ class BoundView:
 
     def described(self, schema: str, name: str) -> Table:
         """A table that the view was bound to, as it was described then. Raises DeclarationError for any other."""
+        if (schema, name) == self.view.entity.schema_and_table:  # the server may spell it otherwise
+            return self.canonical
         parts = [self.table] if self.derived is None else [part.table for part in self.derived.parts]
         for table in parts:
             if (table.schema, table.name) == (schema, name):

@@ -24,7 +24,7 @@ def derived_rows(
         names: the columns that the declaration names; None: its functions may ask for any.
     """
     for argument, module in IMPLEMENTATIONS.items():
-        if getattr(view.entity, argument, None):
+        if getattr(view.entity, argument) is not None:
             rows: DerivedRows = import_module(module).rows_of(view, table, describe, names)
             return rows
     return None

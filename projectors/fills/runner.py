@@ -201,16 +201,19 @@ class FillRunner:
                 self._fill_one(view, estimates[view], session, chunk_bytes)
 
     def _fill_one(self, view: str, row_estimate: int, session: OwnSession, chunk_bytes: int) -> Outcome:
+        under_way = self._own.fills.under_way
+
         def fill() -> Outcome:
             with closing(open_filling(self._own, view, session, row_estimate, chunk_bytes)) as filling:
                 outcome = filling.run()
             if outcome.end is End.DONE:
+                under_way.pop(view, None)
                 self._own.life.on(session).look()  # a round may take long, and reports say what was seen last
             return outcome
 
         outcome = outcome_of(fill, self._stop)  # opening it may fail, too
-        if outcome.end is End.DONE or self._own.life.projections.is_halted(view):
-            self._own.fills.under_way.pop(view, None)
+        if self._own.life.projections.is_halted(view):
+            under_way.pop(view, None)
         self._act_on(outcome)
         return outcome
 

@@ -86,8 +86,8 @@ class LeftoverParts(Leftover):
         """The content of a part that is dropped, for people."""
 
     @abstractmethod
-    def remove(self, names: Sequence[str]) -> None:
-        """Drop these parts, of which some may be gone already."""
+    def remove(self, name: str) -> None:
+        """Drop this part, which may be gone already."""
 
     def label(self, name: str) -> str:
         """The part for people."""
@@ -99,10 +99,13 @@ class LeftoverParts(Leftover):
         return Found(count=len(lines), dropped=lines, left=[self._why(part) for part in parts if part.stays])
 
     def drop(self, went_on: Callable[[int], None]) -> None:
-        if names := [part.name for part in self.parts() if part.stays is None]:
+        for name in self.to_drop():
             went_on(0)
-            self.remove(names)
-            went_on(len(names))
+            self.remove(name)
+            went_on(1)
+
+    def to_drop(self) -> list[str]:
+        return [part.name for part in self.parts() if part.stays is None]
 
     def of_others(self) -> Sequence[str]:
         return [self._why(part) for part in self.parts() if part.is_of_another]

@@ -55,6 +55,7 @@ class Claimant:
 
     def owner(self, view: str, taken: str = "") -> PlaceOwner:
         """This deployment as the owner of a view's place, from now on."""
+        assert self.id, "nobody is no owner of a place"
         since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
         return PlaceOwner(deployment=self.id, title=self.title, view=view_of(view), since=since, taken=taken)
 

@@ -242,6 +242,19 @@ def test_a_lookup_is_answered_by_the_index_alone(place: Place) -> None:
     sink.close()
 
 
+def test_a_reader_is_told_what_is_wrong_with_the_index_table(place: Place) -> None:
+    view = index_table("told", [EMAIL])
+    reader = IndexTableReader(open_session(place.address, role="store"), place.database, view)
+    looks = (lambda: reader.held([(1,)]), lambda: next(reader.pages()), lambda: reader.keys_with(("e1",), 3))
+    for look in looks:
+        with pytest.raises(StoreError, match=f"view {view.id} has no table yet"):
+            look()
+    place.prepared(view)
+    place.ask(f"ALTER TABLE {place.database}.{view.view.name} DROP COLUMN version")
+    with pytest.raises(StoreUnavailableError, match=r"cannot be read now \(MySQL error 1054\); try again"):
+        reader.held([(1,)])
+
+
 def test_a_tombstone_is_found_by_no_lookup(place: Place) -> None:
     view = index_table("tombs", [EMAIL, AGE])
     sink = place.prepared(view)

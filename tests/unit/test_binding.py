@@ -474,3 +474,12 @@ def test_callable_objects_and_partials_go_by_their_state() -> None:
     assert function_source(Scaled(1)) != function_source(Scaled(2))
     assert function_source(functools.partial(max, 1)) != function_source(functools.partial(max, 2))
     assert function_source(functools.partial(max, Decimal(1))) != function_source(functools.partial(max, Decimal(2)))
+
+
+def test_a_view_knows_its_table_by_the_name_that_its_declaration_has() -> None:
+    """A server with lower_case_table_names spells it otherwise."""
+    lower = replace(USER, name=USER.name.lower())
+    (view,) = bind([IndexTable("by_mail", Entity("shop.USER"), value="email")], lambda *_: lower)
+    assert view.described("shop", "USER") is lower
+    with pytest.raises(DeclarationError, match="was not bound to"):
+        view.described("shop", "member")

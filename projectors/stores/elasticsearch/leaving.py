@@ -4,7 +4,7 @@ An index is a view's by its mark, `_meta.viewtail.view`, whatever its name; its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -47,9 +47,8 @@ class SearchLeftover(LeftoverParts):
         aliases = ", ".join(self._aliases[name]) or "none"
         return f"{documents}, tombstones and the witness too, and its aliases: {aliases}"
 
-    def remove(self, names: Sequence[str]) -> None:
-        for name in names:
-            self._ask(f"deleting {name}", "DELETE", f"{path(name)}?ignore_unavailable=true")
+    def remove(self, name: str) -> None:
+        self._ask(f"deleting {name}", "DELETE", f"{path(name)}?ignore_unavailable=true")
 
     def close(self) -> None:
         self._client.close()

@@ -69,7 +69,17 @@ class IndexTableLeftover(LeftoverParts):
             count = int(value_of(connection, f"SELECT COUNT(*) FROM ({first}) AS counted"))
         return f"{f'more than {_COUNTED:,} rows' if count > _COUNTED else counted(count, 'rows')}, tombstones too"
 
-    def remove(self, names: Sequence[str]) -> None:
+    def drop(self, went_on: Callable[[int], None]) -> None:
+        """Drop all in one statement: a list without its second table would be no view."""
+        if names := self.to_drop():
+            went_on(0)
+            self._drop(names)
+            went_on(len(names))
+
+    def remove(self, name: str) -> None:
+        self._drop([name])
+
+    def _drop(self, names: Sequence[str]) -> None:
         with self._mapped("dropping the table") as connection, connection.cursor() as cursor:
             cursor.execute(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
             cursor.execute(f"DROP TABLE {', '.join(quote(self._database, name) for name in names)}")

@@ -13,7 +13,13 @@ from projectors.stores import Held, StoredRow, ViewReader, slices
 from projectors.stores.index_tables.computed import value_column
 from projectors.stores.index_tables.table import VERSION, plain_type, table_name
 from projectors.views import BoundView
-from viewtail.changes.errors import SourceError, SourceUnavailableError, StoreError, StoreUnavailableError
+from viewtail.changes.errors import (
+    SourceError,
+    SourceUnavailableError,
+    StoreError,
+    StoreUnavailableError,
+    ViewtailError,
+)
 from viewtail.changes.tables import Column, Kind
 from viewtail.changes.writes import Key
 from viewtail.servers.literals import beyond, literal, one_of, selected, up_to
@@ -110,10 +116,15 @@ class IndexTableReader(ViewReader):
             return rows
         except pymysql.err.MySQLError as error:
             raise self._failure(error) from None
-        except SourceUnavailableError as error:
-            raise StoreUnavailableError(f"view {self.view.id}: {error}") from None
-        except SourceError as error:
-            raise StoreError(f"view {self.view.id}: {error}") from None
+        except ViewtailError as error:
+            if isinstance(error.__context__, pymysql.err.MySQLError):  # what the reader of canonical rows met
+                raise self._failure(error.__context__) from None
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: ViewtailError) -> ViewtailError:
+        if isinstance(error, SourceUnavailableError):
+            return StoreUnavailableError(f"view {self.view.id}: {error}")
+        return StoreError(f"view {self.view.id}: {error}") if isinstance(error, SourceError) else error
 
     def keys_with(self, values: Sequence[Any], limit: int) -> list[Key]:
         """Read keys from the index alone; values that are all NULL find nothing."""

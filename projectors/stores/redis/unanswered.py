@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 UNREACHABLE = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError)
 _SETTING = "VIEWTAIL_REDIS__URL"
+_LATER = ("BUSY ", "MASTERDOWN ", "CLUSTERDOWN ", "TRYAGAIN ")  # replies of a server that will read again soon
 _DENIED = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
 # redis-py cuts the word off the text for those that it has a class for; what a script may not do has words of its own.
 _SAYS_DENIED = re.compile(r"\b(NOAUTH|WRONGPASS|NOPERM)\b|ACL failure in script|The user executing the script")
@@ -77,6 +78,8 @@ def reading(client: Redis, view: str, what: str = "read") -> Iterator[None]:
     except UNREACHABLE as error:
         raise no_answer(client, error) from None
     except exceptions.RedisError as error:
+        if str(error).startswith(_LATER):
+            raise no_answer(client, error) from None
         raise refuses(view, error, what) from None
 
 

@@ -56,9 +56,8 @@ class TopicLeftover(LeftoverParts):
         bounds = _bounds(self._client, name, Topics(self._client).partitions().get(name, 0))
         return f"{counted(len(bounds), 'partitions')}, {counted(sum(high - low for low, high in bounds), 'offsets')}"
 
-    def remove(self, names: Sequence[str]) -> None:
-        for name in names:
-            Topics(self._client).drop(name)
+    def remove(self, name: str) -> None:
+        Topics(self._client).drop(name)
 
     def _why_kept(self, present: PresentTopic) -> str | None:
         """The reason why a topic of this deployment stays; None if it is dropped."""
