@@ -18,7 +18,7 @@ import orjson
 from ingest.charsets import ONE_TO_ONE
 from projectors.derived import DerivedRows
 from projectors.derived.registry import derived_rows
-from projectors.function_columns import Reads, columns_read
+from projectors.function_columns import Reads, columns_read, merged
 from projectors.function_source import function_source
 from projectors.stores.registry import needed, store_of
 from projectors.views import BoundView, RowFunction, View
@@ -338,10 +338,10 @@ def named_columns(view: View) -> tuple[frozenset[str], bool]:
 def functions_read(view: View) -> Reads:
     """Return the columns that the functions of a declaration may ask for; `columns=[...]` says it in their place."""
     if view.columns:
-        return Reads(columns=frozenset(view.columns))
+        return Reads(uses=dict.fromkeys(view.columns))
     reads = [columns_read(function) for function in _functions(view)]
     why_all = "; ".join(read.why_all for read in reads if read.why_all)
-    return Reads(columns=frozenset().union(*(read.columns for read in reads)), why_all=why_all)
+    return Reads(uses=merged(read.uses for read in reads), why_all=why_all)
 
 
 def _bound(view: View, table: Table, derived: DerivedRows | None) -> BoundView:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
 
 from projectors.function_source import syntax_tree
 from projectors.views import BoundView
+
+# Names that are asked for, each with the names that are asked of its value; None: any.
+Uses: TypeAlias = Mapping[str, "Uses | None"]
 
 _LOOKS_AROUND = frozenset({"eval", "exec", "locals", "vars"})  # reach the row without its name
 
@@ -23,8 +26,22 @@ _LOOKS_AROUND = frozenset({"eval", "exec", "locals", "vars"})  # reach the row w
 class Reads:
     """The columns that a function may ask its row for."""
 
-    columns: frozenset[str] = frozenset()  # the names in its source; the table may lack some of them
+    uses: Uses = field(default_factory=dict)  # the names in its source; the table may lack some of them
     why_all: str = ""  # what in it may ask for any column; '': nothing does
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset(self.uses)
+
+
+def merged(uses: Iterable[Uses]) -> dict[str, Uses | None]:
+    """All that several functions ask for."""
+    together: dict[str, Uses | None] = {}
+    for of_function in uses:
+        for name, of_value in of_function.items():
+            before = together.get(name, {})
+            together[name] = None if before is None or of_value is None else merged((before, of_value))
+    return together
 
 
 def columns_read(function: Callable[..., Any]) -> Reads:
@@ -35,12 +52,12 @@ def columns_read(function: Callable[..., Any]) -> Reads:
     tree = syntax_tree(code)
     if tree is None or not code.co_argcount:
         return Reads(why_all=f"the source of {name} does not tell")
-    columns = set()
+    uses: dict[str, Uses | None] = {}
     for column, text in _uses(tree, code.co_varnames[0]):
         if column is None:
             return Reads(why_all=f"{name} has: {text[:60]}")
-        columns.add(column)
-    return Reads(columns=frozenset(columns))
+        uses[column] = None
+    return Reads(uses=uses)
 
 
 def _uses(tree: ast.AST, row: str) -> Iterator[tuple[str | None, str]]:

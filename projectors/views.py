@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from projectors.related import DEFAULT_MAX_BYTES, Related, Relations, related_particulars, relations
 from viewtail.changes.batches import Row
 from viewtail.changes.bodies import CODECS
 from viewtail.changes.copy_ids import copy_id, is_copy
@@ -46,6 +47,9 @@ class Entity:
         columns_by: of a table of cells, the column that names a cell: the view's row has the newest cell of each name
             that it asks for, None where there is none. It is read again at each change. Needs `key`, `newest`, `body`.
         newest: of the cells of a row and name the one with the largest value here counts.
+        related: by name, what its row has from other tables: One, Many, Count, Sum, Min, Max. The row is read again at
+            each change of any of them.
+        max_bytes: the most bytes of related rows that an entity has; one with more is parked with that reason.
     """
 
     table: str
@@ -58,6 +62,8 @@ class Entity:
     only: tuple[tuple[str, str | int], ...]
     columns_by: str | None
     newest: str | None
+    related: Relations
+    max_bytes: int
 
     def __init__(
         self,
@@ -73,6 +79,8 @@ class Entity:
         only: Mapping[str, str | int] | None = None,
         columns_by: str | None = None,
         newest: str | None = None,
+        related: Mapping[str, Related] | None = None,
+        max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
         where = f"Entity({table!r})" if name is None else f"Entity({table!r}, {name!r})"
         if body is not None:
@@ -89,6 +97,8 @@ class Entity:
             only=_only(only, where),
             columns_by=columns_by,
             newest=newest,
+            related=relations(related, where),
+            max_bytes=max_bytes,
         )
         for misfit in _misfits(self):
             raise DeclarationError(f"{where}: {misfit}")
@@ -101,11 +111,13 @@ class Entity:
     @property
     def tables(self) -> frozenset[tuple[str, str]]:
         """Schema and name of each table that its rows are made of."""
-        return frozenset({self.schema_and_table})
+        return frozenset({self.schema_and_table, *(name for _, of in self.related for name in of.tables)})
 
     @property
     def particulars(self) -> dict[str, Any]:
         """The arguments that make its rows of several; a part of the fingerprint of its views."""
+        if self.related:
+            return {"related": related_particulars(self.related)}
         return {} if self.columns_by is None else {"cells": [self.columns_by, self.newest, self.body]}
 
     @property
@@ -143,6 +155,13 @@ def _body_misfits(entity: Entity) -> Iterator[str]:
     if (entity.columns_by is None) is not (entity.newest is None):
         yield "columns_by names cells, and newest says which of them count: give both"
     is_own_order = entity.version is not None or entity.order is not None
+    if entity.related and (is_own_order or entity.columns_by is not None or entity.only):
+        yield (
+            "related goes with no version=, append_only=, order=, only= or columns_by=, since a row is read again at "
+            "each change of any of its tables"
+        )
+    if not isinstance(entity.max_bytes, int) or entity.max_bytes < 1:
+        yield f"max_bytes is a number of bytes, 1 or more, not {entity.max_bytes!r}"
     if entity.columns_by is not None and (not entity.key or entity.body is None or is_own_order):
         yield (
             "columns_by needs key=, the columns that name a row of cells, body= and codec=; it goes with no version=, "

@@ -18,19 +18,26 @@ if TYPE_CHECKING:
     from projectors.stores.index_tables.views import IndexTable
     from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisSortedSet
     from projectors.stores.topics.views import Topic
+    from projectors.related import Count, Many, Max, Min, One, Sum
     from projectors.views import Entity, View
     from viewtail.changes.errors import WaitedTooLongError
     from viewtail.operations.reading import Record, Rows
     from viewtail.settings import Settings
 
 __all__ = [
+    "Count",
     "Entity",
     "IndexTable",
+    "Many",
+    "Max",
+    "Min",
+    "One",
     "RedisHash",
     "RedisJson",
     "RedisSet",
     "RedisSortedSet",
     "SearchIndex",
+    "Sum",
     "Topic",
     "WaitedTooLongError",
     "find",
@@ -43,6 +50,7 @@ __all__ = [
 __getattr__ = late(
     __name__,
     {
+        **dict.fromkeys(("Count", "Many", "Max", "Min", "One", "Sum"), "projectors.related"),
         "Entity": "projectors.views",
         "IndexTable": "projectors.stores.index_tables.views",
         "RedisHash": "projectors.stores.redis.views",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from ingest.canonical.rows import ReadableRows
@@ -17,6 +18,8 @@ from viewtail.changes.writes import Key
 from viewtail.servers.sessions import Connection
 
 LookUp: TypeAlias = Callable[[Connection], Mapping[Key, int]]
+InSnapshot: TypeAlias = Callable[[LookUp], Mapping[Key, int]]  # calls it in a snapshot that shows the events
+KEYS_A_PAGE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,22 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Dependents:
+    """The rows that depend on some changed rows of another table, of which only the tables tell which they are."""
+
+    what: str  # names the changed rows; only the implementation reads more out of it
+    version: int  # of the last change of them
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPage:
+    """Some keys of dependent rows; some may be there twice."""
+
+    keys: Sequence[Key]
+    cursor: str | None  # where to go on; None: there are no more
+
+
+@dataclass(frozen=True, slots=True)
 class Touched:
     """The keys whose rows some events may have changed, and the version that each row gets.
 
@@ -36,17 +55,10 @@ class Touched:
     """
 
     versions: Mapping[Key, int]  # of the keys that the events themselves tell
-    look_up: LookUp | None = None  # reads the other keys from the tables; None: there are no others
+    dependents: Sequence[Dependents] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.versions) or self.look_up is not None
-
-    def keys(self, in_snapshot: Callable[[LookUp], Mapping[Key, int]]) -> Mapping[Key, int]:
-        """All of them; `in_snapshot` gives `look_up` a connection whose snapshot shows the events."""
-        if self.look_up is None:
-            return self.versions
-        others = in_snapshot(self.look_up)
-        return {**others, **{key: max(at, others.get(key, 0)) for key, at in self.versions.items()}}
+        return bool(self.versions) or bool(self.dependents)
 
 
 class DerivedRows(ReadableRows, Protocol):
@@ -71,3 +83,32 @@ class DerivedRows(ReadableRows, Protocol):
 
         `events` are those of a batch that concern a table of `parts`, in order.
         """
+
+    def dependents(self, connection: Connection, what: str, cursor: str | None, limit: int) -> KeyPage:
+        """About `limit` keys of the rows that depend on changed rows, from `cursor` on, None from the beginning.
+
+        A page may be empty and not the last. What comes and goes between two pages touches its keys by itself.
+        """
+
+    def described(self, what: str) -> str:
+        """Name changed rows to people, without their values but for their keys: 'shop.product 7'."""
+
+
+def touched_keys(rows: DerivedRows, touched: Touched, in_snapshot: InSnapshot) -> Mapping[Key, int]:
+    """All keys that were touched, those of dependents too, each with its version."""
+    if not touched.dependents:
+        return touched.versions
+    others = in_snapshot(partial(_dependent_keys, rows, touched.dependents))
+    return {**others, **{key: max(at, others.get(key, 0)) for key, at in touched.versions.items()}}
+
+
+def _dependent_keys(rows: DerivedRows, of: Sequence[Dependents], connection: Connection) -> dict[Key, int]:
+    versions: dict[Key, int] = {}
+    for dependents in of:
+        cursor, is_more = None, True
+        while is_more:
+            page = rows.dependents(connection, dependents.what, cursor, KEYS_A_PAGE)
+            for key in page.keys:
+                versions[key] = max(dependents.version, versions.get(key, 0))
+            cursor, is_more = page.cursor, page.cursor is not None
+    return versions

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from ingest.canonical.rows import fetch_rows, select_list
 from projectors.binding import Describe, unknown_column
-from projectors.derived import DerivedRows, Part, Touched
+from projectors.derived import DerivedRows, KeyPage, Part, Touched
 from projectors.views import View
 from viewtail.changes.batches import Refused, Row, RowChanges, unreadable_in
 from viewtail.changes.tables import Column, Kind, Table
@@ -114,6 +114,13 @@ class NewestCells(DerivedRows):
                     if unreadable_in(key) is None:
                         versions[key] = max(version, versions.get(key, 0))
         return Touched(versions)
+
+    def dependents(self, connection: Any, what: str, cursor: str | None, limit: int) -> KeyPage:
+        """None: each cell names its row."""
+        return KeyPage((), None)
+
+    def described(self, what: str) -> str:
+        return what
 
     def fetch(
         self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "", max_bytes: float = inf

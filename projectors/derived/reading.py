@@ -22,7 +22,7 @@ import structlog
 
 from ingest import Committed
 from ingest.canonical.rows import source_error
-from projectors.derived import DerivedRows, Touched
+from projectors.derived import DerivedRows, Touched, touched_keys
 from viewtail.changes.batches import Batch, Refused, Row, RowChanges
 from viewtail.changes.errors import SourceUnavailableError, StopRequested, ViewtailError
 from viewtail.changes.writes import Key
@@ -74,7 +74,7 @@ class DerivedReader:
         tell. What changed between two snapshots touches its keys again.
         Raises StopRequested, SourceError.
         """
-        versions = touched.keys(partial(self.in_snapshot, changes))
+        versions = touched_keys(derived, touched, partial(self.in_snapshot, changes))
         left, most_bytes = list(versions), float(SLICE_BYTES)
         while left:
             read = partial(_rows_by_key, derived=derived, keys=left, most_bytes=most_bytes)

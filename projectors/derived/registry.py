@@ -10,7 +10,7 @@ from projectors.views import View
 from viewtail.changes.tables import Table
 
 # By the argument of Entity that declares it. Imported when a declaration has it: most programs need none of them.
-IMPLEMENTATIONS = {"columns_by": "projectors.derived.cells"}
+IMPLEMENTATIONS = {"columns_by": "projectors.derived.cells", "related": "projectors.derived.documents"}
 
 
 def derived_rows(
@@ -24,7 +24,7 @@ def derived_rows(
         names: the columns that the declaration names; None: its functions may ask for any.
     """
     for argument, module in IMPLEMENTATIONS.items():
-        if getattr(view.entity, argument) is not None:
+        if getattr(view.entity, argument):
             rows: DerivedRows = import_module(module).rows_of(view, table, describe, names)
             return rows
     return None

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from ingest import History, Part, Source, TimedSource
-from projectors.derived import LookUp
+from projectors.derived import InSnapshot, touched_keys
 from projectors.projection import followed_tables
 from projectors.views import BoundView
 from viewtail.changes.batches import (
@@ -35,7 +35,6 @@ _OPS = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
 
 
 Event: TypeAlias = RowChanges | Refused
-InSnapshot: TypeAlias = Callable[[LookUp], Mapping[Key, int]]  # reads the tables as they are now; see `Touched.keys`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +238,7 @@ class LookBack:
         derived = self.view.derived
         if derived is None:
             return [event for event in events if self.key in _keys_of_rows(event, self.view)]
-        version = derived.touched(events).keys(self.in_snapshot).get(self.key)
+        version = touched_keys(derived, derived.touched(events), self.in_snapshot).get(self.key)
         return [event for event in events if event.version == version]
 
     def _note_change(self, change: Change, kind: int, looked: Looked) -> None:
@@ -294,7 +293,7 @@ def _require_whole(batch: Batch, wanted: StreamRange, of_batch: StreamRange, vie
 def _touched(events: Sequence[Event], view: BoundView, in_snapshot: InSnapshot) -> Iterable[Key]:
     """The keys of a view that these events changed; some twice."""
     if view.derived is not None:
-        return view.derived.touched(events).keys(in_snapshot)
+        return touched_keys(view.derived, view.derived.touched(events), in_snapshot)
     keys = chain.from_iterable(_keys_of_rows(event, view) for event in events)
     return (key for key in keys if unreadable_in(key) is None) if Unreadable.made else keys
 

@@ -20,6 +20,7 @@ from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from ingest.canonical.chunks import CanonicalRows
 from projectors.binding import bind
+from projectors.derived import touched_keys
 from projectors.derived.reading import DerivedReader, committed
 from projectors.derived.registry import IMPLEMENTATIONS
 from projectors.projection import Projections, followed_tables
@@ -239,7 +240,9 @@ def test_each_change_touches_its_keys_and_no_others_between_its_version_and_the_
         found: dict[Key, int] = {}
         for batch in made.batches():
             for touched in made.projections.of(batch).touched.values():
-                versions = touched.keys(partial(made.reader.in_snapshot, committed(batch)))
+                assert made.view.derived is not None
+                in_snapshot = partial(made.reader.in_snapshot, committed(batch))
+                versions = touched_keys(made.view.derived, touched, in_snapshot)
                 assert batch.end is not None
                 first = min(change.version for change in batch.changes)
                 assert all(first <= version <= batch.end.version for version in versions.values())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
 from typing import Any, ClassVar
 
@@ -16,7 +15,7 @@ import orjson
 
 from ingest.canonical.rows import fetch_rows, select_list
 from projectors.binding import Describe, unknown_column
-from projectors.derived import DerivedRows, Part, Touched
+from projectors.derived import Dependents, DerivedRows, KeyPage, Part, Touched
 from projectors.derived.registry import IMPLEMENTATIONS
 from projectors.views import Entity, View
 from viewtail.changes.batches import Refused, Row, RowChanges
@@ -115,14 +114,22 @@ class RelatedRows(DerivedRows):
             at = event.followed.columns.index(own or self.grandchild.primary_key[0])
             for row in event.rows:
                 into[(row[at],)] = event.version  # events come in order
-        return Touched(versions, partial(self._roots_of, grandchildren) if grandchildren else None)
+        if not grandchildren:
+            return Touched(versions)
+        what = orjson.dumps([*grandchildren]).decode()
+        return Touched(versions, [Dependents(what, max(grandchildren.values()))])
 
-    def _roots_of(self, grandchildren: Mapping[Key, int], connection: Connection) -> dict[Key, int]:
-        columns = [self._of_child(self.by), self._of_child(self.by_in_child)]
-        versions: dict[Key, int] = {}
-        for root, grandchild in self._having(connection, self.child, columns, columns[1], [*grandchildren]):
-            versions[(root,)] = max(grandchildren[(grandchild,)], versions.get((root,), 0))
-        return versions
+    def dependents(self, connection: Connection, what: str, cursor: str | None, limit: int) -> KeyPage:
+        """Pages of lines, in the order of their key; each names its order."""
+        key = self.child.primary_key[0]
+        columns = [self._of_child(name) for name in (self.by, self.by_in_child, key)]
+        children = self._having(connection, self.child, columns, columns[1], orjson.loads(what))
+        rest = sorted(row[2] for row in children if cursor is None or row[2] > int(cursor))
+        page = set(rest[:limit])
+        return KeyPage([(row[0],) for row in children if row[2] in page], str(max(page)) if len(rest) > limit else None)
+
+    def described(self, what: str) -> str:
+        return f"{self.grandchild.full_name} {what}"
 
     def fetch(
         self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "", max_bytes: float = inf

@@ -45,7 +45,7 @@ def test_keys_that_only_the_tables_tell_are_looked_up_and_the_later_version_coun
     moved = RowChanges(followed["made", "order_line"], UPDATE, 5, [(1, 7, 2), (1, 8, 2)])
     dearer = RowChanges(followed["made", "product"], UPDATE, 9, [(2, 10), (2, 11)])
     touched = projections.of(batch(moved)).touched["redis:order"]
-    assert touched.look_up is None and touched.versions == {(7,): 5, (8,): 5}
+    assert not touched.dependents and touched.versions == {(7,): 5, (8,): 5}
     touched = projections.of(batch(moved, dearer)).touched["redis:order"]
     assert touched.keys(lambda _: {(8,): 9, (6,): 9}) == {(6,): 9, (7,): 5, (8,): 9}
     assert touched.keys(lambda _: {}) == {(7,): 5, (8,): 5}, "nothing has the product now"

@@ -223,8 +223,37 @@ def _base64(raw: bytes) -> str:
 def row_value(column: Column) -> Convert | None:
     """The function that converts a value for a user's function; None if no conversion is needed.
 
-    JSON columns are parsed: dict, list, str, int, float, bool or None (a JSON null). Other values stay as they are."""
-    return orjson.loads if column.kind is Kind.JSON else None
+    JSON columns are parsed: dict, list, str, int, float, bool or None (a JSON null). Rows that a JSON text holds get the
+    values that their own columns have. Other values stay as they are."""
+    if column.kind is not Kind.JSON:
+        return None
+    restore = _restorer(column.fields)
+    if restore is None:
+        return orjson.loads
+    return lambda text: restore(orjson.loads(text))
+
+
+def _restorer(fields: Sequence[Column]) -> Callable[[Any], Any] | None:
+    """The function that gives parsed rows of these columns the values that JSON has no form for; None: it has all."""
+    each = [(field.name, restore) for field in fields if (restore := _restored(field)) is not None]
+    if not each:
+        return None
+
+    def restored(rows: Any) -> Any:
+        for row in rows if isinstance(rows, list) else (rows,):
+            for name, restore in each:
+                if row is not None and row[name] is not None:
+                    row[name] = restore(row[name])
+        return rows
+
+    return restored
+
+
+def _restored(field: Column) -> Convert | None:
+    """What makes a column's value of the one that `json_value` made."""
+    if field.kind is Kind.DECIMAL:
+        return Decimal
+    return _restorer(field.fields) if field.kind is Kind.JSON else base64.b64decode if field.kind in _RAW else None
 
 
 # --- Elasticsearch ---

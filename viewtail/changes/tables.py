@@ -48,6 +48,7 @@ class Column:
     precision: int = 0  # digits of DECIMAL
     scale: int = 0  # digits after the point: DECIMAL, or of the seconds of TIME/DATETIME/TIMESTAMP
     labels: tuple[str, ...] = ()  # of ENUM and SET, in order
+    fields: tuple[Column, ...] = ()  # of a JSON text that holds a row, or a list of rows: their columns
     is_generated: bool = False  # computed from other columns
     made_from: frozenset[str] | None = field(default=None, compare=False)  # which those are; None: it is not known
     # As information_schema prints it; None where there is none, or NULL. It says nothing about stored values.
