@@ -258,15 +258,16 @@ class GuardedPipeline(Pipeline):
         self.vitals.oldest_waiting_us = batch.oldest_commit_us
         self._make_ready(batch)
         projected = self._next.projected(batch)
-        self._add_derived(batch, projected)
-        failpoints.reach("before write")
-        self._write(projected, None if batch.table_changes else batch.end)
-        if not self._written(batch):
-            return
-        if batch.end is None:
-            self.offsets.save_rows()  # a piece of a transaction: the offset stays before it
-        else:
-            self._save(batch.end)
+        with self.life.gate.turns(projected.touched):
+            self._add_derived(batch, projected)
+            failpoints.reach("before write")
+            self._write(projected, None if batch.table_changes else batch.end)
+            if not self._written(batch):
+                return
+            if batch.end is None:
+                self.offsets.save_rows()  # a piece of a transaction: the offset stays before it
+            else:
+                self._save(batch.end)
         self._saved(batch)
         self.vitals.row_count += batch.row_count
         self.vitals.oldest_waiting_us = 0

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,11 +41,13 @@ class BackfillGate:
     A row's delete leaves a tombstone that such a write meets. A TRUNCATE or DROP PARTITION leaves some only for the
     keys that are shown, so a backfill reads a chunk again that it read before the statement. `outside` locks a view
     against commands.
+
+    Derived rows take turns by the same locks: see `turns`.
     """
 
     def __init__(self, outside: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()) -> None:
         self._outside = outside
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         self._closed_at: dict[str, float] = {}  # monotonic
         self._bound_at: dict[str, float] = {}  # monotonic
 
@@ -61,6 +63,19 @@ class BackfillGate:
         """While a view is bound to its changed table: `closed`, and backfills from before do not go on."""
         with self.closed(view):
             self._bound_at[view] = time.monotonic()
+            yield
+
+    @contextmanager
+    def turns(self, views: Iterable[str]) -> Iterator[None]:
+        """While derived rows of these views are read and written: until readers see them, nobody else writes any.
+
+        What a backfill or a command reads meanwhile is newer than what is read here, and its version is older: it would
+        be shown, and then be replaced by what was read before it.
+        """
+        with ExitStack() as turns:
+            for view in sorted(views):
+                turns.enter_context(self._locks[view])
+                turns.enter_context(self._outside(view))
             yield
 
     def is_bound_since(self, view: str, bound_at: float) -> bool:

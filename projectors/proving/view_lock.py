@@ -4,6 +4,9 @@ A statement that takes rows away without an event for each (TRUNCATE, DROP PARTI
 that the view shows by then. A row that a command read before and writes behind that would come back for good. So a
 command holds this lock from its reading to its writing, and the pipeline while it applies such a statement. The state
 and the fingerprint of the view cannot change meanwhile either, as far as its table is concerned.
+
+The pipeline reads derived rows, too, and holds the lock from that to their commit: of two readings of one row the later
+one must not be written first under the smaller version.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ class ViewLock:
         if not self._got(WAIT_S):
             raise StoreUnavailableError(
                 f"another command writes view {self._view}, or its pipeline applies a statement that took rows away "
-                f"from its table; {RETRIES}"
+                f"from its table, or waits for rows that it must read again; {RETRIES}"
             )
         try:
             yield self
