@@ -154,7 +154,7 @@ class Setting:
         if "elasticsearch" in self.servers:
             found += f", Elasticsearch {stack.elasticsearch.VERSION}"
         if "kafka" in self.servers:
-            found += f", Kafka {stack.kafka.VERSION} (one node; {' '.join(stack.kafka.AS_SHIPPED)})"
+            found += f", Kafka {stack.kafka.VERSION}"  # bench/README.md says how it is started
         return found
 
     @property

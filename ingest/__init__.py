@@ -112,7 +112,7 @@ class Source(Protocol):
         """
 
     def is_compacted(self) -> bool:
-        """Whether changes of a key may be missing that are followed by a newer one."""
+        """Return whether changes of a key may be missing that are followed by a newer one."""
 
     def read(self, after: Position) -> Iterator[Batch]:
         """Whole committed transactions after `after`, in order, until `interrupt`; reconnects by itself.
@@ -146,7 +146,7 @@ class ReadableBack(Protocol):
     """A source whose rows can be read again for a change, on the server that it reads."""
 
     def shows(self, cursor: Any, changes: Committed) -> bool:
-        """Whether the snapshot that the cursor's transaction has from now on shows these, and all before them.
+        """Return whether the snapshot that the cursor's transaction has from now on shows these, and all before them.
 
         Raises SourceError where nobody can tell.
         """
@@ -269,6 +269,7 @@ class SourceKind(ABC):
     has_watermarks: ClassVar[bool] = True  # they are written into it; else it reads them from viewtail's own tables
 
     can_read_back: ClassVar[bool] = False  # rows of the tables can be read again for a change
+    can_check_offsets: ClassVar[bool] = False  # a reader beside the pipelines can tell what is gone behind an offset
     has_patterns: ClassVar[bool] = False  # tables by a pattern are read as one
 
     @abstractmethod
@@ -314,7 +315,7 @@ class SourceKind(ABC):
         return None
 
     def is_filtered(self, access: SourceAccess) -> bool:
-        """Whether statements that put other rows into tables may be missing from what is read."""
+        """Return whether statements that put other rows into tables may be missing from what is read."""
         return False
 
     def sharers(self, access: SourceAccess, stores: Sequence[str]) -> Sequence[Sharer] | None:

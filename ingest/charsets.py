@@ -20,6 +20,7 @@ _PLAIN = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "ascii": "ascii", "utf16": "ut
           "utf32": "utf-32-be"}  # fmt: skip
 _MULTI_BYTE = frozenset(("big5", "cp932", "eucjpms", "euckr", "gb18030", "gb2312", "gbk", "sjis", "ujis"))
 _LONGEST_CODE = 4
+_LAST_OF_TWO_BYTES = "\uffff"
 _NO_CHARACTER = "\ufffe"  # what charmap_decode takes for a hole
 
 READABLE = frozenset((*_PLAIN, *DIFFERENCES, "ucs2"))  # character sets whose texts are read exactly
@@ -41,6 +42,28 @@ def decoder_of(charset: str) -> Decode:
         return _multi_byte(charset)
     table = single_byte_table(charset)
     return lambda raw: charmap_decode(raw, "strict", table)[0]
+
+
+def can_hold(charset: str, text: str) -> bool:
+    """Whether a text can be written in a character set: elsewhere the server refuses to compare it with one of that."""
+    if text.isascii():
+        return True
+    if (codec := _PLAIN.get(charset)) is not None or charset == "ucs2":
+        is_short = charset in ("utf8mb3", "ucs2")
+        return _can_encode(codec or "utf-16-be", text) and not (is_short and max(text) > _LAST_OF_TWO_BYTES)
+    if (table := single_byte_table(charset)) is not None:
+        return _NO_CHARACTER not in text and set(text) <= set(table)
+    codec, differences = DIFFERENCES[charset]
+    own = {*_patches(differences).values()}
+    return all(character in own or _can_encode(codec, character) for character in text)
+
+
+def _can_encode(codec: str, text: str) -> bool:
+    try:
+        text.encode(codec)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def unreadable_where_invalid(read: Callable[[Any], str], column: str) -> Callable[[Any], str | Unreadable]:

@@ -608,7 +608,7 @@ def list_in(words: Sequence[str]) -> str:
 
 
 def goes_on(list_of: str, words: Sequence[str]) -> bool:
-    """Whether these are one more of such a list: a partition, the last that is reorganized into others, or a column."""
+    """Return whether these are one more of such a list: a partition, the last one that is reorganized, or a column."""
     if list_of == "PARTITION":
         return list(words[1:2]) in ([], ["INTO"], ["TABLESPACE"])
     return bool(list_of) and (len(words) == 1 or list(words[1:]) in (["ASC"], ["DESC"]))

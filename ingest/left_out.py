@@ -48,7 +48,7 @@ class Filters:
         return Filters(self.kind, {rule: names for rule, names in self.rules.items() if rule in _BY_DATABASE})
 
     def keep(self, schema: str, table: str) -> bool:
-        """Whether rows of a table get through: by their database, then by the table's name, then by wildcards."""
+        """Return whether rows of a table get through: by database, then by the table's name, then by wildcards."""
         if not self._keep_database(schema):
             return False
         name = f"{schema}.{table}"
@@ -218,7 +218,7 @@ def left_out_checks(
     *,
     is_primary: bool,
 ) -> Iterator[Finding]:
-    """Whether the binlog has watermarks, which are in `database`, and the changes of these tables.
+    """Check that the binlog has watermarks, which are in `database`, and the changes of these tables.
 
     On the primary watermarks are committed, and so are the tables' rows, unless it is a replica of another server too.
     """
@@ -264,7 +264,7 @@ def _may_be_a_replica(left: LeftOut, address: MySQLAddress) -> Finding:
 
 
 def unasked_checks(connection: Connection, address: MySQLAddress) -> Iterator[Finding]:
-    """Whether the user may ask a server that is not the source, and so need not have the rights to read its binlog."""
+    """Check that the user may ask a server that is not the source, and needs no rights to read its binlog."""
     if left_out(connection) is None:
         lost = "a server that leaves databases out of its binlog leaves their changes out of every view, in silence"
         mend = f"GRANT REPLICATION CLIENT ON *.* TO {account(address)};"
@@ -313,13 +313,13 @@ def _mend_watermarks(
 
 
 def is_logged(connection: Connection, schema: str, table: str) -> bool:
-    """Whether rows of a table that are committed on that server are in its binlog. False where it does not say."""
+    """Return whether rows of a table that are committed on that server are in its binlog; False if it does not say."""
     left = left_out(connection)
     return left is not None and left.why(schema, table) is None
 
 
 def is_filtered(address: MySQLAddress) -> bool:
-    """Whether statements may be missing from a server's binlog. False where it does not say."""
+    """Return whether statements may be missing from a server's binlog. False where it does not say."""
     with suppress(ViewtailError), asking(address, role="source") as connection:
         left = left_out(connection)
         return left is not None and bool(left.of_statements)
@@ -374,7 +374,7 @@ def _said(address: MySQLAddress, database: str, why: str) -> str:
 
 
 def _is_there(connection: Connection, database: str, name: str) -> bool:
-    """Whether the watermark's row is there; True where it may not be asked."""
+    """Return whether the watermark's row is there; True where it may not be asked."""
     try:
         return watermarks.is_there(connection, database, name)
     except pymysql.err.MySQLError as error:

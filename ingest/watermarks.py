@@ -31,7 +31,7 @@ def select_check(address: MySQLAddress, schema: str, table: str, why: str, *, is
 def watermark_checks(
     connection: Connection, address: MySQLAddress, database: str, tables: Tables = ()
 ) -> Iterator[Finding]:
-    """Whether watermarks can be written on the source's primary, and are in its binlog with what these tables get."""
+    """Check that watermarks can be written on the source's primary, and are in its binlog with these tables' rows."""
     why = "a backfill begins with a watermark row, which must come through the stream of changes"
     if variable := value_of(connection, facts_of(connection).read_only):
         mend = (

@@ -27,7 +27,7 @@ NOTES = ("rebuild", "note", "view_name", MOST_NOTE)  # sentences that may name a
 
 
 class Stage(StrEnum):
-    """What is to be done with the copy beside a live one."""
+    """The work that is to be done with the copy beside a live one."""
 
     BUILDING = "building"  # it is filled and kept up to date; readers never saw it
     SWAPPING = "swapping"  # an operator asked for the swap
@@ -39,7 +39,7 @@ class Stage(StrEnum):
 
 
 class Event(Enum):
-    """What moves a copy to another stage."""
+    """An event that moves a copy to another stage."""
 
     # An operator asks for these; for a changed declaration, or a copy whose time is over, the pipeline's owner does.
     BEGUN = "a copy is asked for"
@@ -115,33 +115,33 @@ class Copy:
 
     @property
     def is_newest(self) -> bool:
-        """Whether the copy beside is newer than what readers have."""
+        """Return whether the copy beside is newer than what readers have."""
         return self.copy > self.live
 
     @property
     def is_expired(self) -> bool:
-        """Whether it was kept for as long as it was to be."""
+        """Return whether it was kept for as long as it was to be."""
         return self.stage is Stage.KEPT and self.kept_s is not None and self.kept_s <= 0
 
     def as_json(self) -> dict[str, Any]:
-        """What `viewtail status --json` shows of it."""
+        """Return what `viewtail status --json` shows of it."""
         return {name: value for name, value in asdict(self).items() if name not in ("state", "choice")}
 
 
 class Goal(Enum):
-    """What readers are to have of the two copies."""
+    """The one of two copies that readers are to have."""
 
     NEWEST = "the newer one: viewtail rebuild, or a changed declaration"
     FORMER = "the older one: viewtail rebuild --rollback"
     PRESENT = "what they have now"
 
     def is_reached(self, copy: Copy) -> bool:
-        """Whether readers have it."""
+        """Return whether readers have it."""
         return self is Goal.PRESENT or copy.is_newest == (self is Goal.FORMER)
 
 
 class Step(Enum):
-    """What comes next on the way to a goal."""
+    """The next step on the way to a goal."""
 
     WAIT = "the owner of the pipeline changes what readers have"
     DONE = "readers have what they are to have"
@@ -213,11 +213,11 @@ class Copies:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def read(self) -> dict[str, Copy]:
-        """By view, the copies beside live ones."""
+        """Return, by view, the copies beside live ones."""
         return {view: copy for view, copy in self.records().items() if copy.stage is not Stage.ENDED}
 
     def records(self) -> dict[str, Copy]:
-        """By view, the last copy that it had beside the live one, those that have ended too."""
+        """Return, by view, the last copy that it had beside the live one, those that have ended too."""
         number = self._id
         with reading(self._session, "reading rebuilds") as cursor:
             return {copy.view: copy for copy in _read(cursor, self._database, f"r.pipeline_id = {number}")}
@@ -285,7 +285,7 @@ class Copies:
             self._move(cursor, copy, Event.DROPPED, note, "ended_at = CURRENT_TIMESTAMP(6)")
 
     def pause(self, view: str, by: str, reason: str | None) -> bool | None:
-        """Whether the view was in a state to be paused, and is now; None: its copies change places, so it cannot be.
+        """Pause the view; return whether its state allowed that. None: its copies change places, so it cannot be.
 
         A swap would give the pause to the copy that readers leave. The lock keeps one from being asked for meanwhile.
         """
@@ -308,7 +308,7 @@ class Copies:
             self._set(cursor, copy.view, "compared = %s, note = %s", compared, _cut(difference), where=where)
 
     def note_moved(self, view: str, count: int) -> None:
-        """So many entities of two copies that change places were moved so far."""
+        """Note how many entities of two copies that change places were moved so far."""
         with self._transaction("noting how many entities were moved") as cursor:
             self._set(cursor, view, "moved_count = %s", count, where=f"stage = '{Stage.MOVING}'")
 
@@ -375,7 +375,7 @@ class Copies:
         return self._set(cursor, copy.view, now, _cut(note), *values, where=where) == 1
 
     def _set(self, cursor: Any, view: str, assignments: str, *values: object, where: str = "TRUE") -> int:
-        """How many rows were found."""
+        """Set values of a row; return how many rows were found."""
         count: int = cursor.execute(
             f"UPDATE {self._table} SET {assignments} WHERE view_name = %s AND pipeline_id = {self._id} AND {where}",
             (*values, view),

@@ -54,7 +54,7 @@ def held_values(database: str) -> dict[str, str]:
 
 
 def is_held(cursor: Any, database: str, pipeline: str) -> bool:
-    """Whether somebody owns a pipeline now."""
+    """Return whether somebody owns a pipeline now."""
     cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, pipeline),))
     return cursor.fetchone()[0] is not None
 

@@ -48,7 +48,7 @@ def columns(cursor: Any, database: str) -> dict[str, list[str]]:
 
 
 def are_there(cursor: Any, database: str) -> bool:
-    """Whether a viewtail ever ran with this database, so that its tables can be read.
+    """Return whether a viewtail ever ran with this database, so that its tables can be read.
 
     Raises StoreError where they have another form than this program knows, PyMySQL's error where the user may not see
     them.

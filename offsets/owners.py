@@ -37,7 +37,7 @@ class Owned:
 
     @property
     def is_fenced(self) -> bool:
-        """Whether somebody else has taken it, and this one did not notice, as far as is known."""
+        """Return whether somebody else has taken it, and this one did not notice, as far as is known."""
         return self.gave_up_s_ago is None and self.fence < self.present_fence
 
 

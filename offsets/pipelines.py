@@ -52,7 +52,7 @@ class PipelineRow:
 
     @property
     def is_run(self) -> bool:
-        """Whether a process holds its lease, or is between two attempts to begin, when it holds none."""
+        """Return whether a process holds its lease, or is between two attempts to begin, when it holds none."""
         is_trying = self.report is not None and self.report.state in (PipelineState.HALTED, PipelineState.RETRYING)
         return self.is_held or (is_trying and self.reported_s_ago is not None and self.reported_s_ago < TRYING_WITHIN_S)
 

@@ -166,7 +166,7 @@ def lock_marked(cursor: Any, database: str, view: str) -> list[int]:
 
 
 def is_under_way(cursor: Any, database: str, number: int) -> bool:
-    """Whether a process is at the run of this id now."""
+    """Return whether a process is at the run of this id now."""
     cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_of(database, number),))
     return cursor.fetchone()[0] is not None
 

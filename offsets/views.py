@@ -26,7 +26,7 @@ Place: TypeAlias = Mapping[str, Any]  # where a view is, as its store says; plai
 
 
 class State(StrEnum):
-    """What a view's content can be relied on for."""
+    """The state of a view: what its content can be relied on for."""
 
     NEW = "new"  # for nothing: it is to be backfilled from the beginning
     BACKFILLING = "filling"  # up to the last chunk's key
@@ -39,7 +39,7 @@ GETS_NOTHING = frozenset({State.HALTED, State.PAUSED})  # neither changes nor a 
 
 
 class Event(Enum):
-    """What moves a view to another state."""
+    """An event that moves a view to another state."""
 
     REDECLARED = "its declaration in views.py changed"
     RETYPED = "its table's key or columns changed"
@@ -98,7 +98,7 @@ BEING_DROPPED = (
 
 
 def move(cursor: Any, database: str, pipeline_id: int, event: Event, views: Iterable[str], **values: object) -> int:
-    """Those of the pipeline's views that the event moves from where they are, as a part of the caller's transaction.
+    """Move those of the pipeline's views that the event moves, as a part of the caller's transaction.
 
     Returns how many were moved.
 
@@ -154,7 +154,7 @@ def read(
     pipeline_id: int | None = None,
     lock: str = "",
 ) -> list[ViewRecord]:
-    """Those of these names and of this pipeline, by name; None: of all."""
+    """Return the views of these names and of this pipeline, by name; None: of all."""
     if names is not None and not names:
         return []
     conditions = ["TRUE" if names is None else "v.name IN %(names)s"]
@@ -318,7 +318,7 @@ class ViewStates:
                 )
 
     def _keep_columns(self, cursor: Any, views: Sequence[DeclaredView]) -> None:
-        """Until a view of all columns is filled with the present ones, changes may come that have earlier ones."""
+        """Keep earlier columns: until a view of all columns is filled with the present ones, changes may have them."""
         known = self._columns(cursor, [view.id for view in views])
         for view in views:
             is_filled, before = known[view.id]
@@ -329,14 +329,14 @@ class ViewStates:
                 cursor.execute(statement, (_columns_text(kept), view.id))
 
     def _columns(self, cursor: Any, views: Collection[str]) -> dict[str, tuple[bool, list[Column]]]:
-        """By view, whether it is filled, and the columns that were kept."""
+        """Return, by view, whether it is filled, and the columns that were kept."""
         if not views:
             return {}
         cursor.execute(f"SELECT name, state, columns FROM {self._table} {self._ours} AND name IN %s", (sorted(views),))
         return {name: (state == State.FILLED, _columns_from(text)) for name, state, text in cursor.fetchall()}
 
     def former(self, views: Collection[str]) -> dict[str, list[Column]]:
-        """By view, the columns of its table, and earlier ones that changes may have that are not read yet."""
+        """Return, by view, the columns of its table, and earlier ones that changes may have that are not read yet."""
         with self._transaction("reading the views' columns") as cursor:
             return {name: columns for name, (_, columns) in self._columns(cursor, views).items()}
 
@@ -345,12 +345,12 @@ class ViewStates:
         return {name: orjson.loads(text) for name, text in cursor.fetchall()}
 
     def last_places(self) -> dict[str, Place]:
-        """By id, where each view is."""
+        """Return, by id, where each view is."""
         with self._transaction("reading where views are") as cursor:
             return {name: places[-1] for name, places in self._places(cursor).items()}
 
     def declarations(self) -> dict[str, ViewRecord]:
-        """By id, each view and copy that has a row, as it was declared when it was bound last."""
+        """Return, by id, each view and copy that has a row, as it was declared when it was bound last."""
         with self._transaction("reading declarations") as cursor:
             return self._records(cursor)
 
@@ -365,7 +365,7 @@ class ViewStates:
         return self.read_all([view])[view]
 
     def read_all(self, views: Collection[str]) -> dict[str, ViewRecord]:
-        """By id, those of these views that have a row."""
+        """Return, by id, those of these views that have a row."""
         if not views:
             return {}
         _ = self.pipeline_id  # asked for by itself
@@ -416,7 +416,7 @@ class ViewStates:
     # -- dropping -----------------------------------------------------------------------------------------------
 
     def is_being_dropped(self, view: str) -> bool:
-        """Whether the view is halted as `BEING_DROPPED` still, with all of its copies that are known now."""
+        """Return whether the view is halted as `BEING_DROPPED` still, with all of its copies that are known now."""
         with self._transaction("asking whether a view is dropped") as cursor:
             return self.is_being_dropped_in(cursor, view)
 
@@ -451,7 +451,7 @@ def places_ours(session: Session, database: str) -> frozenset[str]:
 
 
 def known_places(session: Session, database: str) -> dict[str, list[Place]]:
-    """By id, the places of each view that viewtail's tables know."""
+    """Return, by id, the places of each view that viewtail's tables know."""
     with transaction(session, "reading where views are") as cursor:
         cursor.execute(f"SELECT name, places FROM {quote(database, 'view')}")
         found: dict[str, list[Place]] = {}
@@ -489,6 +489,6 @@ def _columns_text(columns: Sequence[Column]) -> str:
 
 
 def _columns_from(text: str | None) -> list[Column]:
-    """As `_columns_text` keeps them."""
+    """Return the columns that a text of `_columns_text` keeps."""
     found: list[dict[str, Any]] = [] if text is None else orjson.loads(text)
     return [Column(**{**one, "kind": Kind(one["kind"]), "labels": tuple(one["labels"])}) for one in found]

@@ -28,14 +28,14 @@ def write(cursor: Any, schema: str, name: str, token: str) -> None:
 
 
 def token_of(cursor: Any, schema: str, name: str) -> str | None:
-    """What the row of that name has in the cursor's snapshot; None where there is none."""
+    """Return the token of that name in the cursor's snapshot; None where there is none."""
     cursor.execute(f"SELECT token FROM {table_in(schema)} WHERE name = %s", (name,))
     row = cursor.fetchone()
     return None if row is None else str(row[0])
 
 
 def is_there(connection: Connection, schema: str, name: str) -> bool:
-    """Whether a row of that name is there."""
+    """Return whether a row of that name is there."""
     return bool(value_of(connection, f"SELECT COUNT(*) FROM {table_in(schema)} WHERE name = %s", name))
 
 

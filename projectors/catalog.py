@@ -21,7 +21,7 @@ from projectors.servers import Servers
 from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.stores.owners import NOBODY, Claimant
-from projectors.stores.registry import STORES, store_named
+from projectors.stores.registry import STORES, store_named, store_of
 from projectors.views import BoundView, View
 from projectors.watermark_rows import WatermarkPlace
 from viewtail.changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
@@ -229,9 +229,13 @@ _PATTERNS = (
     "set VIEWTAIL_SOURCE__MODE=poll, or declare an entity and a view for each table"
 )
 _READ_BACK = (
-    "its rows are made of several cells, which are read again at each change, and only a source that tails the "
+    "its rows are made of several rows, which are read again at each change, and only a source that tails the "
     "binlog says when a SELECT shows a change; "
-    "set VIEWTAIL_SOURCE__URL to the MySQL server, mode binlog; or declare a view for each column (only=)"
+    "set VIEWTAIL_SOURCE__URL to the MySQL server, mode binlog; or declare views of single rows"
+)
+_PUBLISHED = (
+    "it publishes every change in the order of the stream, in which rows that are polled have no place; "
+    "tail the binlog (VIEWTAIL_SOURCE__MODE=binlog), or take it out of views.py"
 )
 
 
@@ -241,8 +245,10 @@ def check_source(kind: SourceKind, views: Sequence[View]) -> None:
     for view in views:
         if view.entity.is_pattern and not kind.has_patterns:
             wrong.append(f"view {view.id}: {view.entity.table}: {_PATTERNS}")
-        if view.entity.columns_by is not None and not kind.can_read_back:
+        if view.entity.is_derived and not kind.can_read_back:
             wrong.append(f"view {view.id}: {_READ_BACK}")
+        if store_of(view).keeps_every_change and not kind.has_watermarks:
+            wrong.append(f"view {view.id}: {_PUBLISHED}")
     if wrong:
         raise DeclarationError("\n".join(wrong))
 
@@ -260,8 +266,9 @@ def bound_to_what_fits(servers: Servers, views: Sequence[View]) -> Catalog:
 
     Those are halted ones, and ones that were kept under the same declaration until their table was changed: they are
     halted here, for the stream has not come to that change yet. It may be all. Raises DeclarationError for any other
-    that cannot work.
+    that cannot work, and for those that this kind of source cannot keep: no table changed there.
     """
+    check_source(servers.kind, views)
     try:
         return bound_to_tables(servers, views)
     except DeclarationError as error:
@@ -319,6 +326,6 @@ def _reason_to_halt(servers: Servers, view: View, records: Mapping[str, ViewReco
 
 
 def _is_hidden(servers: Servers, view: View) -> bool:
-    """Whether rights are missing: they may come back, and no change is lost until then."""
+    """Return whether rights are missing: they may come back, and no change is lost until then."""
     with asking(servers.source().address(), role="source") as connection:
         return is_denied(connection, *view.entity.schema_and_table, sorted(named_columns(view)[0]))

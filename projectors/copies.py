@@ -72,7 +72,7 @@ class OwnedCopies:
 
     @property
     def is_beside(self) -> bool:
-        """Whether changed declarations are built beside what readers have."""
+        """Return whether changed declarations are built beside what readers have."""
         return self.catalog.servers.limits.on_change == "beside"
 
     def placed(self) -> Placed:

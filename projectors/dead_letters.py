@@ -92,7 +92,7 @@ class DeadLetters:
         return keys
 
     def _remember(self, keys: dict[str, set[str]], changes: int) -> bool:
-        """Whether nothing changed here since there had been so many changes."""
+        """Return whether nothing changed here since there had been so many changes."""
         with self._known.lock:
             if self._known.changes != changes:
                 return False

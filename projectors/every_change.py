@@ -195,7 +195,7 @@ class _Images(RowByRow):
         return version
 
     def _before(self, row: Row | None, version: int) -> tuple[bool, Image]:
-        """Whether the view showed the row, and as what; an image that cannot be made stops no change."""
+        """Return whether the view showed the row, and as what; an image that cannot be made stops no change."""
         try:
             image = None if row is None else self._image(row, version)
         except RowRefusedError:

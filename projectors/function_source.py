@@ -170,7 +170,7 @@ def _name(thing: Any) -> str:
 
 
 def _is_library(thing: Any) -> bool:
-    """Whether it comes from an installed package: only its name counts then."""
+    """Return whether it comes from an installed package: only its name counts then."""
     module = sys.modules.get(getattr(thing, "__module__", "") or "")
     file = getattr(module, "__file__", None)
     return module is not None and (

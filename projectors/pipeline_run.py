@@ -364,7 +364,7 @@ def _offset(source: Source, taken: _Taken, epoch: int, kept: _Kept) -> Position:
 
 
 def begins_at(saved: Position, epoch: int, states: Iterable[State]) -> bool:
-    """Whether a pipeline whose views have these states goes on at the saved offset under that epoch.
+    """Return whether a pipeline whose views have these states goes on at the saved offset under that epoch.
 
     One of an earlier epoch is left where every view is backfilled again, or gets nothing.
     """

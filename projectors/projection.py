@@ -116,7 +116,7 @@ class Projections:
         self._halted.add(view)
 
     def is_halted(self, view: str) -> bool:
-        """Whether `halt` was called for it: its changes since are lost to it, so only a new taking brings it back."""
+        """Return whether `halt` was called for the view: it lost changes since, so only a new run brings it back."""
         return view in self._halted
 
     @property
@@ -255,7 +255,7 @@ class Projection:
             alone[key] = Write(version, None)  # `where` leaves it out; whether it did before cannot be told
 
     def _may_belong(self, row: Row) -> bool:
-        """Whether the row is the entity's, or what decides that cannot be read."""
+        """Return whether the row is the entity's, or what decides that cannot be read."""
         if self._belongs is None or self._belongs(row):
             return True
         decides = [row[self.followed.columns.index(name)] for name, _ in self.view.view.entity.only]
@@ -391,7 +391,7 @@ class RowByRow:
             into[key] = (version, values)  # type: ignore[assignment]
 
     def _may_show(self, row: Row | None, version: int) -> bool:
-        """Whether the row was in the view; one that could not be projected left there what was before it."""
+        """Return whether the row was in the view; one that could not be projected left there what was before it."""
         try:
             return row is not None and self.values(row, version) is not None
         except RowRefusedError:
@@ -562,7 +562,7 @@ class RowRefusedError(Exception):
 
 
 def _asks_for_any(function: Callable[..., Any] | None, columns: Sequence[str]) -> bool:
-    """Whether a function may look at one of these columns, whatever its declaration says of others."""
+    """Return whether a function may look at one of these columns, whatever its declaration says of others."""
     if function is None or not columns:
         return False
     read = columns_read(function)

@@ -75,7 +75,7 @@ class PublishingPipeline(Pipeline):
         self.sink.newest = max([newest, *last])
 
     def _stays_open(self, batch: Batch) -> bool:
-        """Whether the batch that comes next goes into the same transaction.
+        """Return whether the batch that comes next goes into the same transaction.
 
         Only one that is sure to be applied: nothing else would end the transaction.
         """

@@ -44,23 +44,23 @@ class ViewCopies:
 
     @property
     def is_present(self) -> bool:
-        """Whether readers have what the present declaration made."""
+        """Return whether readers have what the present declaration made."""
         return self.maker(self.live) is self.declared
 
     @property
     def is_kept(self) -> bool:
-        """Whether readers have what a declaration of views.py keeps up to date: the present one or previous=."""
+        """Return whether readers have what a declaration of views.py keeps up to date: the present one or previous=."""
         return self.maker(self.live) is not None
 
     @property
     def is_redeclared(self) -> bool:
-        """Whether readers have what another declaration made than the present one."""
+        """Return whether readers have what another declaration made than the present one."""
         # A new view shows nothing that readers could rely on, unless its declaration is there to fill it.
         return self.live is not None and not self.is_present and (self.is_kept or self.live.state is not State.NEW)
 
     @property
     def is_changed(self) -> bool:
-        """Whether the present declaration is to be built beside what readers have."""
+        """Return whether the present declaration is to be built beside what readers have."""
         copy = self.copy
         # A view that was resumed is new, and readers have it all the same, until the copy that was begun comes.
         is_begun = copy is not None and copy.is_automatic and copy.stage is Stage.BUILDING and not self.is_kept
@@ -68,19 +68,19 @@ class ViewCopies:
 
     @property
     def is_declined(self) -> bool:
-        """Whether an operator went back from the present declaration to the one that made the live copy."""
+        """Return whether an operator went back from the present declaration to the one that made the live copy."""
         if self.live is None or not self.is_kept:
             return False
         return self.choice == Choice(self.live.declaration, declaration_hash(self.declared.view))
 
     @property
     def is_chosen_again(self) -> bool:
-        """Whether views.py is back at what readers have, so that nothing is declined any more."""
+        """Return whether views.py is back at what readers have, so that nothing is declined any more."""
         return self.choice is not None and self.live is not None and self.is_present
 
     @property
     def is_over(self) -> bool:
-        """Whether the copy beside is there for nothing any more."""
+        """Return whether the copy beside is there for nothing any more."""
         if self.copy is None or self.live is None or self.beside is None:
             return False
         if self.copy.stage is Stage.BUILDING:  # the change that it is for was taken back, and nothing was missed
@@ -88,7 +88,7 @@ class ViewCopies:
         return self.copy.stage is Stage.KEPT and not self._is_way_back(self.live, self.beside)
 
     def _is_way_back(self, live: ViewRecord, former: ViewRecord) -> bool:
-        """Whether an operator can still have readers get the former copy."""
+        """Return whether an operator can still have readers get the former copy."""
         maker = self.maker(former)
         if self.is_changed:  # it makes room for that of the changed declaration, unless it is that
             return maker is self.declared and self.is_declined

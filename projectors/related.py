@@ -1,6 +1,6 @@
 """Declarations of what an entity's row has from other tables: a row, rows, a number over rows.
 
-Pure data, checked as far as no table is needed; `projectors/derived/documents.py` decides whether they fit their tables.
+Pure data, checked as far as no table is needed; `projectors/derived/tree.py` decides whether they fit their tables.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Many(Related):
     columns: tuple[str, ...]
     related: Relations
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what users write, each argument by name
         self,
         table: str,
         *,

@@ -70,7 +70,7 @@ class Servers:
         return connection
 
     def is_filtered(self) -> bool:
-        """Whether statements that put other rows into tables may be missing from what the source tells."""
+        """Return whether statements that put other rows into tables may be missing from what the source tells."""
         return self.kind.is_filtered(self.source())
 
     def asking_own(self) -> AbstractContextManager[Connection]:

@@ -194,7 +194,7 @@ class TableChanges:
 
 
 def _is_emptied(view: BoundView, change: TableChange) -> bool:
-    """Whether the view has no rows any more."""
+    """Return whether the view has no rows any more."""
     table = change.followed.table
     is_own = (table.schema, table.name) == (view.canonical.schema, view.canonical.name)
     return is_own and change.kind is TableChangeKind.EMPTIED

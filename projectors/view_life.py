@@ -79,7 +79,7 @@ class BackfillGate:
             yield
 
     def is_bound_since(self, view: str, bound_at: float) -> bool:
-        """Whether the view was bound to a changed table after a time."""
+        """Return whether the view was bound to a changed table after a time."""
         return bound_at <= self._bound_at.get(view, float("-inf"))
 
     @contextmanager
@@ -183,7 +183,7 @@ class ViewLife:
         return running.difference(stopped)
 
     def _is_before_its_backfill(self, view: str) -> bool:
-        """Whether nothing of it was backfilled and its table fits it now, so that it can begin behind this.
+        """Return whether nothing of it was backfilled and its table fits it now, so that it can begin behind this.
 
         A store that keeps every change has those from before: no backfill brings back what it does not get.
         """
@@ -271,11 +271,11 @@ class ViewLife:
         return records
 
     def gets_changes(self, view: str) -> bool:
-        """Whether it gets changes now; a halted view gets them after the pipeline restarts."""
+        """Return whether it gets changes now; a halted view gets them after the pipeline restarts."""
         return view in self.projections.views and not self.projections.is_halted(view)
 
     def is_brought_back(self) -> bool:
-        """Whether a view that was left out is to be backfilled, and its table fits; where not it is halted again."""
+        """Return whether a view that was left out is to be backfilled and fits its table; else it is halted again."""
         records = self.states.read_all([view.id for view in self.left_out])
         is_any = False
         for view in self.left_out:

@@ -121,6 +121,11 @@ class Entity:
         return {} if self.columns_by is None else {"cells": [self.columns_by, self.newest, self.body]}
 
     @property
+    def is_derived(self) -> bool:
+        """Whether its rows are made of several rows, perhaps of several tables."""
+        return bool(self.particulars)
+
+    @property
     def schema_and_table(self) -> tuple[str, str]:
         """'shop.user' -> ('shop', 'user')"""
         names = names_of(self.table)

@@ -226,7 +226,7 @@ class Watermarks(Generic[W]):
         return self.writer.write(before)
 
     def is_visible(self, cursor: Any, version: int) -> bool:
-        """Whether the snapshot of this cursor's transaction has the watermark of that version, or a later one."""
+        """Return whether the snapshot of the cursor's transaction has the watermark of that version, or a later one."""
         return self.writer.is_visible(cursor, version, self.waiter.passed())
 
     def close(self) -> None:

@@ -13,12 +13,12 @@ import viewtail.own_packages  # noqa: F401  before all others of ours: it decide
 from viewtail.late_names import late
 
 if TYPE_CHECKING:
+    from projectors.related import Count, Many, Max, Min, One, Sum
     from projectors.stores import SearchPage
     from projectors.stores.elasticsearch.views import SearchIndex
     from projectors.stores.index_tables.views import IndexTable
     from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisSortedSet
     from projectors.stores.topics.views import Topic
-    from projectors.related import Count, Many, Max, Min, One, Sum
     from projectors.views import Entity, View
     from viewtail.changes.errors import WaitedTooLongError
     from viewtail.operations.reading import Record, Rows

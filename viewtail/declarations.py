@@ -32,7 +32,7 @@ class NoModuleError(DeclarationError):
 
 @runtime_checkable
 class Sharded(Protocol):
-    """What a views.py may name instead of a list of views: those of several deployments (viewtail/shards.py)."""
+    """A views.py may name this instead of a list of views: those of several deployments (viewtail/shards.py)."""
 
     def shards(self) -> Mapping[str, str]:
         """Return what each deployment is, in words, by its name."""
@@ -56,6 +56,14 @@ def configured(loaded: Settings) -> list[View]:
     if loaded.source_kind.is_shared_out:
         views = [view for view in views if not store_of(view).keeps_every_change]
     return views
+
+
+def declared_ids(loaded: Settings) -> set[str] | None:
+    """The ids of all declared views; None when views.py cannot be loaded: `status` shows the rest all the same."""
+    try:
+        return {view.id for view in load(loaded.views)}
+    except MisuseError:
+        return None
 
 
 def chosen(loaded: Settings, name: str) -> View:

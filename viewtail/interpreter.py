@@ -1,4 +1,4 @@
-"""How Python runs where many rows pass: rows make no cycles, and looking for garbage among them costs a third."""
+"""Sets how Python runs where many rows pass: rows make no cycles, and looking for garbage among them costs a third."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the probes /livez and /readyz answer, from what the pipelines' processes reported: no server is asked.
+"""Answers the probes /livez and /readyz from what the pipelines' processes reported: no server is asked.
 
 A process that stands by is ready: it can take over, and nothing else is its task. A view that is being backfilled does
 not make a process unready: a backfill may take hours, and a rollout would wait for it, and fail.
@@ -19,7 +19,7 @@ LIVE_WITHIN_S = 30.0  # the supervisor's loop turns twice a second
 
 
 class Watched(Protocol):
-    """What is asked of a supervisor."""
+    """The questions to a supervisor."""
 
     def reports(self) -> Mapping[str, Mapping[str, Any]]: ...
     def silent_s(self) -> float | None: ...

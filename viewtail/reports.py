@@ -1,6 +1,6 @@
-"""What a pipeline's process says of itself: a line a moment to the supervisor, and now and then a row in MySQL.
+"""Reports on a pipeline from its own process: a line a moment to the supervisor, and now and then a row in MySQL.
 
-Rarely into MySQL while nothing happens, so that viewtail's own writes do not feed themselves.
+While nothing happens rows are rare, so that viewtail's own writes do not feed themselves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which views a `viewtail run` keeps: all, the topics that it publishes, or those that are projected from topics."""
+"""Chooses the views that a `viewtail run` keeps: all, the topics that it publishes, or those projected from topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from viewtail.settings import Settings
 
 
 class Role(StrEnum):
-    """What a `run` does of a deployment; `all` where one machine is enough."""
+    """The part of a deployment that a `run` does; `all` where one machine is enough."""
 
     ALL = "all"
     TAIL = "tail"

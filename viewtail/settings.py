@@ -1,4 +1,4 @@
-"""Where the servers are and how to log in: read from the environment (`VIEWTAIL_*`) and viewtail.toml.
+"""Reads the settings from the environment (`VIEWTAIL_*`) and viewtail.toml: addresses, logins, limits.
 
 pydantic-settings reads both, and a directory of secrets; what wins, and what is said of mistakes, is decided here. One
 load reports everything that is wrong at once, each with the name under which it was given and what is allowed. Secrets

@@ -65,7 +65,7 @@ def _check(name: str, source: object) -> None:
 
 
 class Sources:
-    """What a views.py may name instead of a list of views: `views = "views:sources"`.
+    """A views.py may name this instead of a list of views: `views = "views:sources"`.
 
         sources = Sources(
             shop=Source("mysql://db1:3306", [IndexTable("user_by_email", user, value="email")]),

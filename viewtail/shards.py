@@ -1,4 +1,4 @@
-"""Which deployments a command is about: that of the settings, or those that a sharded declaration stands for.
+"""Finds the deployments that a command is about: that of the settings, or those of a sharded declaration.
 
 A sharded declaration (viewtail/datastore, viewtail/several.py) draws on several servers. Each pair of a server that is
 read and one that keeps its views is a deployment of its own: tables of its own, pipelines of its own, and no version of

@@ -16,12 +16,12 @@ from viewtail.servers.addresses import parse
 from viewtail.servers.login import Server
 from viewtail.servers.sessions import MySQLAddress
 
-__all__ = ["BINLOG", "KINDS", "POLL", "SourceSettings", "kind_of", "read_position"]
+__all__ = ["KINDS", "Mode", "SourceSettings", "kind_of", "read_position"]
 
-BINLOG, _KAFKA, POLL = BinlogKind(), KafkaKind(), PollKind()
-KINDS: tuple[SourceKind, ...] = (BINLOG, _KAFKA, POLL)
+_BINLOG, _KAFKA, _POLL = BinlogKind(), KafkaKind(), PollKind()
+KINDS: tuple[SourceKind, ...] = (_BINLOG, _KAFKA, _POLL)
 Mode = Literal["binlog", "poll"]
-_BY_ADDRESS: dict[Mode, tuple[SourceKind, ...]] = {"binlog": (BINLOG, _KAFKA), "poll": (POLL,)}
+_BY_ADDRESS: dict[Mode, tuple[SourceKind, ...]] = {"binlog": (_BINLOG, _KAFKA), "poll": (_POLL,)}
 
 
 def kind_of(url: SecretStr | None, mode: Mode = "binlog") -> SourceKind:
@@ -71,8 +71,8 @@ class SourceSettings(KafkaSourceSettings, PollSettings, BinlogSettings):
         for other in KINDS:
             if wrong := sorted((other.section.model_fields.keys() - ours.section.model_fields) & self.model_fields_set):
                 names = ", ".join(wrong)
-                if POLL in (ours, other):
-                    only = 'mode = "poll"' if other is POLL else "a source that is not polled"
+                if _POLL in (ours, other):
+                    only = 'mode = "poll"' if other is _POLL else "a source that is not polled"
                     raise ValueError(f"{names}: for {only} alone")
                 theirs, address = (f"{kind.address.schemes[0]}://" for kind in (other, ours))
                 raise ValueError(f"{names}: for a source at {theirs} alone, and the address is {address}")

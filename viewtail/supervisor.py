@@ -63,7 +63,7 @@ class _Child:
         self._reading.start()
 
     def ended(self, error: str) -> None:
-        """Its process did: whatever that said last is not so any more."""
+        """Note that its process ended: its last report does not hold any more."""
         if self._reading is not None:
             self._reading.join(READ_WITHIN_S)
         self.process = None

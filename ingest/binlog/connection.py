@@ -99,7 +99,7 @@ class DumpConnection:
         return received
 
     def has_data(self) -> bool:
-        """Whether `receive_into` would return at once: at the end of the stream it would not."""
+        """Return whether `receive_into` would return at once: at the end of the stream it would not."""
         pending = getattr(self.socket, "pending", None)
         if pending is not None and pending():
             return True

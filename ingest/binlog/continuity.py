@@ -1,7 +1,7 @@
-"""Whether a server's history continues what was read: the same server by its identity, another one by sets of GTIDs.
+"""Decides whether a server's history continues what was read: by its identity, or for another server by sets of GTIDs.
 
-Asked on the very connection that the changes will come from. Two ways in which it may not: the server lacks
-transactions that were read, and views show what it never had; or it purged some that were not read.
+The server is asked on the very connection that the changes will come from. Its history may not continue for two
+reasons: it lacks transactions that were read, and views show what it never had; or it purged some that were not read.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def binlog_sizes(connection: pymysql.Connection[Any]) -> dict[str, int]:
 
 
 def shows(cursor: Any, changes: Committed, facts: ServerFacts) -> bool:
-    """Whether the snapshot that the cursor's transaction has from now on shows these changes and all before them.
+    """Return whether the snapshot of the cursor's transaction, from now on, shows these changes and all before them.
 
     A change can be read from the binlog before any SELECT shows it: its commit goes on in the engine, and may wait for
     a replica. A position does not tell: while an XA transaction is prepared it stays before it.

@@ -58,11 +58,11 @@ class BinlogPosition(FieldsAsText):
 
     @property
     def is_by_set(self) -> bool:
-        """Whether only the set tells where reading goes on: nothing has been read from this server yet."""
+        """Return whether only the set tells where reading goes on: nothing has been read from this server yet."""
         return self.end == 0 and bool(self.gtid_base)
 
     def is_of_another_server(self, identity: str) -> bool:
-        """Whether it is known to be a place in another server's binlog than that one's; '' is not known."""
+        """Return whether it is known to be a place in another server's binlog than that one's; '' is not known."""
         return bool(self.server and identity and self.server != identity)
 
     def details(self) -> dict[str, str]:

@@ -50,7 +50,7 @@ class Delivery:
         return batch
 
     def _is_open_foreign(self) -> bool:
-        """Whether the open transaction touched anything that is not viewtail's own."""
+        """Return whether the open transaction touched anything that is not viewtail's own."""
         transaction = self._walk.transaction
         return transaction.foreign_gtid is transaction.gtid or any(
             reader is not OWN_TABLE for reader in self._walk.tables.by_id.values()

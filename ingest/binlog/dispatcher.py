@@ -93,12 +93,12 @@ class Dispatcher:
 
     @property
     def has_checksums(self) -> bool:
-        """Whether events end with a checksum, as the last format description said."""
+        """Return whether events end with a checksum, as the last format description said."""
         return self._place.checksum_bytes > 0
 
     @property
     def is_stopped(self) -> bool:
-        """Whether `consume` stopped behind a transaction above the memory bound, with more to walk after `batches`."""
+        """Return whether `consume` stopped behind a transaction above the memory bound, with more behind `batches`."""
         return self._transaction.spooled_end is not None or self._others.compressed.large is not None
 
     def consume(self, buffer: bytearray, start: int, filled: int) -> int:
@@ -252,7 +252,7 @@ class Dispatcher:
 
 
 def _is_malformed(buffer: bytearray, p: int, filled: int) -> bool:
-    """Whether a packet's length disagrees with its event's (packets of 16 MiB and more are joined by the source)."""
+    """Return whether a packet's length disagrees with its event's (the source joins packets of 16 MiB and more)."""
     if filled - p < PACKET_HEAD_BYTES:
         return False
     length, size = _U32(buffer, p)[0] & 0xFFFFFF, _U32(buffer, p + 14)[0]

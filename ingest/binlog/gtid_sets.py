@@ -108,7 +108,7 @@ class GtidSet:
 
 
 def contains(whole: str, part: str) -> bool:
-    """Whether all of one set is in another."""
+    """Return whether all of one set is in another."""
     if is_of_mariadb(whole) or is_of_mariadb(part):
         ends = domain_ends(whole)
         return all(ends.get(domain, (0, 0))[1] >= number for domain, (_, number) in domain_ends(part).items())
@@ -171,7 +171,7 @@ def grown(base: str, gtid: str) -> str:
 
 
 def is_of_mariadb(gtids: str) -> bool:
-    """Whether a GTID, or a set of some, is MariaDB's, not MySQL's."""
+    """Return whether a GTID, or a set of some, is MariaDB's, not MySQL's."""
     return _OF_MARIADB.fullmatch(gtids.partition(",")[0].strip()) is not None
 
 

@@ -91,9 +91,9 @@ def _no_gtid() -> SourceError:
 
 
 def _is_run(gtids: bytearray, count: int, begin: int) -> bool:
-    """Whether all are of one source without a tag, and their numbers follow each other.
+    """Return whether all are of one source without a tag, and their numbers follow each other.
 
-    Compared byte by byte over all of them: they lie next to each other at equal distances.
+    They are compared byte by byte, all at once: they lie next to each other at equal distances.
     """
     if len(gtids) == GTID_BYTES:
         return gtids[0] < HAS_TAG

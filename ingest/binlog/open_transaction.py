@@ -63,12 +63,12 @@ class OpenTransaction:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the open transaction began with BEGIN: a statement inside it does not end it."""
+        """Return whether the open transaction began with BEGIN: a statement inside it does not end it."""
         return self.begun_at == self.start
 
     @property
     def is_branch(self) -> bool:
-        """Whether it is an XA transaction, which is committed elsewhere."""
+        """Return whether it is an XA transaction, which is committed elsewhere."""
         return self._branch_at == self.start
 
     @property

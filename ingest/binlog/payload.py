@@ -70,7 +70,7 @@ class Payload:
         return content
 
     def is_prepared(self) -> bool:
-        """Whether it is an XA transaction that was prepared: its last event says so."""
+        """Return whether it is an XA transaction that was prepared: its last event says so."""
         if b"XA START" not in next(self.pieces(_FIRST_BYTES), b""):
             return False
         last = self._last_head()

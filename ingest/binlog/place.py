@@ -77,7 +77,7 @@ class Place:
         return True
 
     def check_start(self, file: str) -> bool:
-        """Whether the server names the file in which a read by GTID set begins. Raises HistoryGoneError."""
+        """Return whether the server names the file in which a read by GTID set begins. Raises HistoryGoneError."""
         is_start, self._is_by_set = self._is_by_set, False
         if is_start and file in self._large_files:
             raise HistoryGoneError(

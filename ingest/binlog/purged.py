@@ -1,8 +1,8 @@
-"""Whether anything was missed of binlogs that are gone, or whether all that they held is known.
+"""Decides whether changes were missed in binlogs that are gone, or all that they held is known.
 
-Known is what was read, and what viewtail itself committed behind it as it ended (quiet_end.py). That noted what it had
-read; of what is gone, only the note itself can be one transaction more. It cannot where the binlogs that are left hold
-it: then somebody else's came before it, and nobody knows what that was.
+The known transactions are those that were read, and those that viewtail itself committed behind them as it ended
+(quiet_end.py). That process noted what it had read, and the note is one transaction more. If the binlogs that are left
+hold the note, then somebody else's transaction is among those that are gone, and nobody knows what it was.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _is_before_all(connection: Connection, after: BinlogPosition) -> bool:
 
 
 def holds_note(batches: Iterator[Batch], after: BinlogPosition, upto: str) -> bool | None:
-    """Whether these, of the table of offsets, have the note that is in `after`; None: they ended before `upto`.
+    """Return whether these, of the table of offsets, have the note that is in `after`; None: they ended before `upto`.
 
     An UPDATE that leaves the position as it was is somebody's who took the pipeline.
     """

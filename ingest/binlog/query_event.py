@@ -60,7 +60,7 @@ def parse(buffer: Buffer, b: int, end: int, fixed_bytes: int) -> Query:
 
 
 def is_begin(buffer: Buffer, b: int, end: int) -> bool:
-    """Whether a query event's statement is BEGIN and nothing else; its lengths must add up."""
+    """Return whether a query event's statement is BEGIN and nothing else; its lengths must add up."""
     return (
         buffer[end - len(BEGIN_TAIL) : end] == BEGIN_TAIL
         and b + QUERY_FIXED_BYTES + (buffer[b + 11] | buffer[b + 12] << 8) + buffer[b + 8] + 6 == end

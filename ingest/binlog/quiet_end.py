@@ -92,7 +92,7 @@ def _hurried(address: MySQLAddress) -> MySQLAddress:
 
 @contextmanager
 def _alone(session: Connection, database: str) -> Iterator[bool]:
-    """Whether no process of the deployment lives; of several that end, one at a time looks."""
+    """Yield whether no process of the deployment lives; of several that end, one at a time looks."""
     lock = lock_name(database, "quiet end")
     if value_of(session, "SELECT GET_LOCK(%s, 1)", lock) != 1:
         yield False

@@ -48,7 +48,7 @@ def _read_again(
 
 
 def _is_behind(kept: BinlogPosition, offset: BinlogPosition) -> bool:
-    """Whether the store lacks what the offset says is durable."""
+    """Return whether the store lacks what the offset says is durable."""
     if kept.epoch < offset.epoch:
         return bool(offset.gtid)  # without a transaction it is a beginning: every view is backfilled there
     return kept.epoch == offset.epoch and kept.version < offset.version

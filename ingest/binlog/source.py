@@ -233,7 +233,7 @@ class BinlogSource:
         )
 
     def _needs_set(self, after: BinlogPosition) -> bool:
-        """Whether coordinates do not say where to go on: they are of another history, or there are none yet."""
+        """Return whether coordinates do not say where to go on: they are of another history, or there are none yet."""
         is_anothers = after.is_of_another_server(self._identity or "")
         return after.is_by_set or after.epoch != self._epoch or is_anothers
 

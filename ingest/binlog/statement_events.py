@@ -135,5 +135,5 @@ class StatementEvents:
 
 
 def _goes_on(verdict: statements.Verdict) -> bool:
-    """Whether rows from here on are read in whatever form they have: no more than columns changed."""
+    """Return whether rows from here on are read in whatever form they have: no more than columns changed."""
     return verdict.followed.forms is not None and verdict.columns is not None

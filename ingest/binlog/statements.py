@@ -106,7 +106,7 @@ _MEANINGS = {  # by the first word or two
 
 
 def is_change(text: str) -> bool:
-    """Whether a `plain` text is a change of rows in statement format: its tables are not all that it may change."""
+    """Return whether a `plain` text changes rows in statement format: its tables are not all that it may change."""
     return _CHANGE.match(text) is not None
 
 
@@ -189,7 +189,7 @@ def _reaches(folded: str, database: str, schema: str) -> bool:
 
 
 def _names(folded: str, identifier: str) -> bool:
-    """Whether an identifier may be meant somewhere in the text, quoted or not."""
+    """Return whether an identifier may be meant somewhere in the text, quoted or not."""
     wanted = identifier.casefold()
     if wanted not in folded and "`" not in wanted:
         return False

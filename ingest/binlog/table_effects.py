@@ -47,7 +47,7 @@ def meant(followed: Followed, effects: list[ddl.Effect], is_strict: bool, case_t
 
 
 def extends(followed: Followed, effects: list[ddl.Effect]) -> bool:
-    """Whether a table got a column that it had not yet when it was described."""
+    """Return whether a table got a column that it had not yet when it was described."""
     own, known = ddl.Name(followed.table.schema, followed.table.name), {item.name for item in followed.table.columns}
     altered = [effect for effect in effects if isinstance(effect, ddl.Altered) and effect.table == own]
     added = [item.name for effect in altered for item in effect.changes if isinstance(item, ddl.ColumnAdded)]
@@ -76,7 +76,7 @@ class _Near:
         return next((meaning for meaning in meanings if meaning is not None), None)
 
     def is_in(self, schema: str) -> bool:
-        """Whether its schema is that, or may be."""
+        """Return whether its schema is that, or may be."""
         return schema == self.own.schema or (not self.case_tells and schema.lower() == self.own.schema.lower())
 
 
@@ -186,7 +186,7 @@ def _is_other(before: ddl.ColumnType, now: ddl.ColumnType) -> bool:
 
 
 class _Losses:
-    """Whether an ALTER TABLE may change values of followed columns although the next table map looks as before.
+    """Finds whether an ALTER TABLE may change values of followed columns although the next table map looks as before.
 
     A column that goes counts, for one of that name may come back before the next row event. A conversion does unless
     the server was asked to convert nothing (ALGORITHM=INPLACE or INSTANT, which it refuses where it must), or refuses
@@ -276,7 +276,7 @@ def _relied_on(followed: Followed, index: str) -> tuple[str, ...] | None:
 
 
 def only_widens(column: Column, new: ddl.ColumnType) -> bool:
-    """Whether a type holds at least what the described one did.
+    """Return whether a type holds at least what the described one did.
 
     The character set is not asked for: a server that is strict converts to another exactly or not at all.
     """

@@ -1,6 +1,6 @@
-"""Whether a table of the binlog still fits its description: each followed column there, with the values it had.
+"""Checks that a table of the binlog still fits its description: each followed column is there, with the values it had.
 
-Source of the types and character sets: the table map (table_map.py, collations.py); of the description:
+Types and character sets are those of the table map (table_map.py, collations.py); the description is from
 information_schema (ingest/canonical/tables.py).
 """
 
@@ -60,7 +60,7 @@ def check_fits(table_map: TableMap, name: str, followed: Followed) -> None:
 
 
 def is_as_described(seen: MapColumn, described: Column) -> bool:
-    """Whether a column of the binlog is the described one to the last detail: a wider type is another one here."""
+    """Return whether a column of the binlog is the described one to the last detail; a wider type is another one."""
     kind = described.kind if is_text_in_binary(seen, described) else kind_of(seen)
     if kind is Kind.UNSUPPORTED or _difference(seen, kind, described) or seen.is_nullable > described.is_nullable:
         return False
@@ -72,7 +72,7 @@ def is_as_described(seen: MapColumn, described: Column) -> bool:
 
 
 def is_text_in_binary(seen: MapColumn, described: Column) -> bool:
-    """Whether it is one of MariaDB's types that the binlog shows as BINARY."""
+    """Return whether it is one of MariaDB's types that the binlog shows as BINARY."""
     return (
         seen.type == types.STRING
         and seen.collation == types.BINARY_COLLATION

@@ -168,7 +168,7 @@ class TableReaders:
                 self.by_id[identity] = None
 
     def _is_before_it_fits(self, followed: Followed, version: int) -> bool:
-        """Whether the table is not followed there. A branch of an XA transaction counts where it is committed."""
+        """Return whether the table is not followed there. An XA transaction's branch counts where it is committed."""
         if self._transaction.is_branch:
             return False
         return version <= self._fits_from.get((followed.table.schema, followed.table.name), 0)

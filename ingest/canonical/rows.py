@@ -65,10 +65,7 @@ def fetch_rows(
             last.send(session, sql)
             if last.is_again(session, sql):
                 return []
-        _check_count(session._read_packet().read_length_encoded_integer(), columns)
-        form = tuple(_form_of(session._read_packet().get_all_data()) for _ in columns)
-        session._read_packet()  # EOF
-        look(form)
+        look(_form_read(session, columns))
         result = _Result(session, tuple(columns), max_bytes, session._rfile.read1)
         rows = result.rows()
         if not rows and last is not None:
@@ -76,6 +73,22 @@ def fetch_rows(
         if not result.is_whole:
             session._force_close()
         return rows
+
+
+def fetch_bounded(
+    connection: pymysql.Connection[Any], sql: str, columns: Sequence[Column], max_bytes: float
+) -> tuple[list[Row], bool]:
+    """The first rows, as `fetch_rows` with `max_bytes` gives them, and whether there were more.
+
+    Those are read from the network and dropped, so that the connection can be used on: of a SELECT whose rows
+    are rarely beyond the bound, in a snapshot that the next SELECT needs.
+    """
+    session: Any = connection
+    with _reading(session):
+        session._execute_command(COMMAND.COM_QUERY, sql)
+        _form_read(session, columns)
+        result = _Result(session, tuple(columns), max_bytes, session._rfile.read1)
+        return result.rows(), not result.is_whole and result.drop_rest()
 
 
 class Fetch:
@@ -146,6 +159,14 @@ def _unreadable(error: BaseException) -> SourceError:
     )
 
 
+def _form_read(session: Any, columns: Sequence[Column]) -> Form:
+    """Take the head of an answer, up to its rows."""
+    _check_count(session._read_packet().read_length_encoded_integer(), columns)
+    form = tuple(_form_of(session._read_packet().get_all_data()) for _ in columns)
+    session._read_packet()  # EOF
+    return form
+
+
 def _check_count(count: int | None, columns: Sequence[Column]) -> None:
     if count != len(columns):
         raise SourceError(
@@ -199,6 +220,7 @@ def user_of(connection: pymysql.Connection[Any]) -> str:
 _READ_BYTES = 1 << 18
 _LARGEST_PACKET = 0xFFFFFF  # a packet of this length goes on in the next one
 _EOF, _ERROR = 0xFE, 0xFF
+_END_BYTES = 9  # of the packet behind the last row, its header included
 
 
 class _Result:
@@ -214,12 +236,17 @@ class _Result:
         self._parse = _compiled(columns, is_careful=False)
         self._read = read
         self._rows: list[Row] = []
+        self._behind = b""
+
+    @property
+    def _is_full(self) -> bool:
+        return self._left <= 0 and bool(self._rows)
 
     def rows(self) -> list[Row]:
         data = b""
         while True:
-            if self._left <= 0 and self._rows:
-                self.is_whole = False
+            if self._is_full:
+                self.is_whole, self._behind = False, data
                 return self._rows
             at = self._complete_rows(data)
             data = data[at:]
@@ -227,7 +254,7 @@ class _Result:
             if len(data) >= 4:
                 length = int.from_bytes(data[:3], "little")
                 if length == _LARGEST_PACKET:
-                    data = self._large_row(data)
+                    data = data if self._is_full else self._large_row(data)
                     continue
                 if len(data) >= 4 + length:
                     self._end(data, length)
@@ -236,6 +263,15 @@ class _Result:
                 data = _with_more(data, 4 + length - len(data), self._read)
             else:
                 data = _with_more(data, 4 - len(data), self._read)
+
+    def drop_rest(self) -> bool:
+        """Read to the end what `rows` left, and keep nothing; whether there was a row."""
+        dropped, last = 0, b""
+        for packets in _packets(self._behind, 1, self._read):
+            dropped, last = dropped + len(packets), packets or last
+        end = last[-_END_BYTES:]
+        self._end(end, _END_BYTES - 4)
+        return dropped > _END_BYTES
 
     def _complete_rows(self, data: bytes) -> int:
         before = len(self._rows)
@@ -279,11 +315,14 @@ class _Result:
 
 def _whole_answer(read: Callable[[int], bytes]) -> bytes:
     """All packets of the answer to a SELECT, up to the second end, behind the rows. Raises the error that it holds."""
-    pieces: list[bytes] = []
-    data, at, ends = b"", 0, 0
+    return b"".join(_packets(b"", 2, read))
+
+
+def _packets(data: bytes, ends: int, read: Callable[[int], bytes]) -> Iterator[bytes]:
+    """`data` and what comes behind it up to so many ends, whole packets a piece. Raises the error that it holds."""
     is_continued = False
     while True:
-        missing = 1
+        missing, at = 1, 0
         while len(data) > at + 4:
             stop = at + 4 + (data[at] | data[at + 1] << 8 | data[at + 2] << 16)
             if stop > len(data):
@@ -295,11 +334,12 @@ def _whole_answer(read: Callable[[int], bytes]) -> bytes:
                 pymysql.err.raise_mysql_exception(data[at + 4 : stop])
             at = stop
             if first == _EOF and length < 9 and not was_continued:
-                ends += 1
-                if ends == 2:
-                    return b"".join([*pieces, data])
-        pieces.append(data[:at])
-        data, at = _with_more(data[at:], missing, read), 0
+                ends -= 1
+                if ends == 0:
+                    yield data
+                    return
+        yield data[:at]
+        data = _with_more(data[at:], missing, read)
 
 
 def _with_more(data: bytes, missing: int, read: Callable[[int], bytes]) -> bytes:

@@ -268,7 +268,7 @@ def _labels(declared: str) -> tuple[str, ...]:
 
 
 def is_denied(connection: Connection, schema: str, name: str, columns: Iterable[str]) -> bool:
-    """Whether the user lacks rights on the table or the columns, so that information_schema hides what may be there."""
+    """Return whether the user lacks rights on the table or the columns, so that information_schema may hide some."""
     wanted = ", ".join(map(quote, columns)) or "1"
     try:
         with connection.cursor() as cursor:

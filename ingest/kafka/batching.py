@@ -106,7 +106,7 @@ class _Reading:
 
     @property
     def awaits_tombstone(self) -> bool:
-        """Whether the last message was another program's delete."""
+        """Return whether the last message was another program's delete."""
         return self._is_foreign and self._awaited is not None
 
     def changes(

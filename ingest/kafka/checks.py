@@ -1,4 +1,4 @@
-"""What the Kafka source needs of its topics, and of the server with the canonical rows: checks, and grants."""
+"""Checks, and grants, what the Kafka source needs of its topics, and of the server with the canonical rows."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Place:
             )
 
     def is_compacted(self) -> bool:
-        """Whether Kafka removes messages that are followed by a newer one of their key."""
+        """Return whether Kafka removes messages that are followed by a newer one of their key."""
         return "compact" in self._config().get(_POLICY, "")
 
     def _config(self) -> dict[str, str]:

@@ -106,7 +106,7 @@ class ProgressFeed:
             self._readers.discard(ahead)
 
     def _is_followed(self) -> bool:
-        """Whether there are readers. False ends the thread, and the next reader starts another one."""
+        """Return whether there are readers. False ends the thread, and the next reader starts another one."""
         with self._lock:
             if not self._readers:
                 self._thread = None

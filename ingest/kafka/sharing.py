@@ -36,7 +36,7 @@ def deployment_in(client_id: str) -> str:
 
 
 def is_of_another(deployment: str, member: GroupMember) -> bool:
-    """Whether a member says of itself that it is not of that deployment."""
+    """Return whether a member says of itself that it is not of that deployment."""
     of_member = deployment_in(member.client)
     return bool(deployment and of_member) and of_member != deployment[:_DIGITS]
 

@@ -270,7 +270,7 @@ class _Reading:
         return good, end
 
     def is_answered(self) -> bool:
-        """Whether the partition's broker answers."""
+        """Return whether the partition's broker answers."""
         try:
             self.consumer.get_watermark_offsets(self._of, timeout=ASK_AGAIN_S)
         except KafkaException:

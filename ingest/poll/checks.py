@@ -92,7 +92,7 @@ def _is_primary(connection: Connection) -> Finding:
 
 
 def is_replica(connection: Connection) -> bool | None:
-    """Whether the server's rows come from a primary or from group members; None if the user may not ask."""
+    """Return whether the server's rows come from a primary or from group members; None if the user may not ask."""
     is_mariadb = facts_of(connection).name == MARIADB
     try:
         with connection.cursor() as cursor:

@@ -16,7 +16,7 @@ from ingest import FollowedTables, Orders, SourceAccess, SourceKind, Tables, Ver
 from ingest.poll.position import BEFORE_ALL, PollPosition, own
 from offsets import watermarks
 from viewtail.changes.batches import Followed
-from viewtail.changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError
+from viewtail.changes.errors import DeclarationError, HistoryGoneError, SourceError
 from viewtail.changes.findings import Finding
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.positions import Position
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from ingest.poll.source import PollSource
     from ingest.poll.writers import Writers
 
-NO_STORES = ("kafka",)  # a fill of a topic comes in the stream's order, which has no watermarks in it here
 _log = structlog.get_logger("viewtail.source")
 
 _SETTLE_TICK_S = 0.05
@@ -202,11 +201,6 @@ class PollKind(SourceKind):
         return PollPosition.from_text(text)
 
     def history(self, access: SourceAccess, pipeline: PipelineId, number: int) -> PollHistory:
-        if pipeline.store in NO_STORES:
-            raise MisuseError(
-                "topics are not published from tables that are polled: take the Topic views out of views.py, or tail "
-                "the binlog"
-            )
         with asking(access.address(), role="source") as connection:
             return PollHistory(access, value_of(connection, facts_of(connection).identity))
 

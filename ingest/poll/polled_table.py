@@ -76,7 +76,7 @@ class PolledTable:
 
     @property
     def waits(self) -> bool:
-        """Whether rows may still come below ids that were delivered, or it has not begun."""
+        """Return whether rows may still come below ids that were delivered, or it has not begun."""
         return self.ids is None or self.ids.passed < self.ids.top
 
     def read(self, connection: Connection) -> tuple[list[Row], bool]:
@@ -156,7 +156,7 @@ class PolledTable:
                 self.ids = Ids(self._final)
 
     def begins_again(self, connection: Connection) -> bool:
-        """Whether its ids do: rows come under ids that were delivered, or passed, as others."""
+        """Return whether its ids do: rows come under ids that were delivered, or passed, as others."""
         table = self.table
         asks = "SELECT AUTO_INCREMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
         statement = connection.cursor().mogrify(asks, (table.schema, table.name))

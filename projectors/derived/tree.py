@@ -7,7 +7,7 @@ server joins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +86,7 @@ class Node:
     @property
     def read(self) -> Columns:
         """The columns of the last table that are read: shown, or needed to find further rows."""
-        further = (column for child in self.children for column in child.hops[0].near_on)
+        further = (column for child in self.children for column in group_columns(child.hops[0]))
         return tuple(dict.fromkeys((*self.columns, *further)))
 
 
@@ -98,6 +98,7 @@ class Numbers:
     hops: tuple[Hop, ...]
     condition: Condition | None
     numbers: tuple[tuple[str, Column], ...]  # SQL of each, with the column that the row above has
+    over: Columns  # of the table, that are counted, added or compared
 
     @property
     def shown(self) -> Columns:
@@ -106,6 +107,11 @@ class Numbers:
     @property
     def table(self) -> Table:
         return self.hops[-1].far
+
+
+def group_columns(hop: Hop) -> Columns:
+    """The columns of the rows above whose values find the rows of a hop: where texts are compared, their key."""
+    return hop.near_on if hop.is_by_value else primary_key(hop.near)
 
 
 def primary_key(table: Table) -> Columns:
@@ -128,6 +134,14 @@ class Growing:
     def __init__(self, describe: Describe) -> None:
         self._describe = describe
         self.problems: list[str] = []
+
+    def key(self, table: Table, names: Sequence[str]) -> Columns:
+        """The entity's key: by default the primary key."""
+        try:
+            return self._unique(table, names)
+        except DeclarationError as error:
+            self.problems.append(f"key: {error}")
+            return ()
 
     def children(
         self, table: Table, key: Columns, related: Relations, uses: Uses | None, path: str = ""
@@ -168,7 +182,8 @@ class Growing:
         if isinstance(of, One):
             on = self._columns(table, of.on)
             hops: tuple[Hop, ...] = (self._hop(table, on, far, self._unique(far, of.to)),)
-            order, limit = (), 1
+            order: tuple[tuple[Column, bool], ...] = ()
+            limit = 1
         else:
             assert isinstance(of, Many)
             hops = self._many(table, key, of, far)
@@ -201,6 +216,7 @@ class Growing:
             hops=(self._hop(table, key, far, self._columns(far, of.by)),),
             condition=condition_of(of.where, far) if of.where else None,
             numbers=tuple(number_of(name, aggregate, far) for name, aggregate in some),
+            over=self._columns(far, [aggregate.column for _, aggregate in some if aggregate.column is not None]),
         )
 
     def _table(self, name: tuple[str, str]) -> Table:
@@ -216,23 +232,29 @@ class Growing:
             if column is None:
                 raise DeclarationError(unknown_column(table, name, "column"))
             if column.kind is Kind.UNSUPPORTED:
-                raise DeclarationError(f"column {name} of {table.full_name} is {column.type_name}, which viewtail cannot read")
+                raise DeclarationError(
+                    f"column {name} of {table.full_name} is {column.type_name}, which viewtail cannot read"
+                )
             columns.append(column)
         return tuple(columns)
 
     def _unique(self, table: Table, names: Sequence[str]) -> Columns:
-        if names and set(names) != set(table.primary_key) and not any(set(names) == set(key) for key in table.unique_keys):
+        if (
+            names
+            and set(names) != set(table.primary_key)
+            and not any(set(names) == set(key) for key in table.unique_keys)
+        ):
             raise DeclarationError(
-                f"to ({', '.join(names)}) is no primary key and no unique key over NOT NULL columns of "
-                f"{table.full_name}, so it may name several rows; say Many where it does"
+                f"({', '.join(names)}) is no primary key and no unique key over NOT NULL columns of "
+                f"{table.full_name}, so two rows may share it"
             )
         return self._columns(table, names or table.primary_key)
 
     def _hop(self, near: Table, near_on: Columns, far: Table, far_on: Columns) -> Hop:
         if len(near_on) != len(far_on):
-            ours, theirs = (", ".join(column.name for column in on) for on in (near_on, far_on))
+            names = [", ".join(column.name for column in on) for on in (near_on, far_on)]
             raise DeclarationError(
-                f"({ours}) of {near.full_name} and ({theirs}) of {far.full_name} are not equally many columns"
+                f"({names[0]}) of {near.full_name} and ({names[1]}) of {far.full_name} are not equally many columns"
             )
         for ours, theirs in zip(near_on, far_on, strict=True):
             if (why := _unequal(ours, theirs)) is not None:
@@ -297,9 +319,7 @@ def number_of(name: str, of: Aggregate, table: Table) -> tuple[str, Column]:
     if of.kind == "Sum":
         scale = column.scale if column.kind is Kind.DECIMAL else 0
         declared = f"decimal(65,{scale})"
-        return sql, Column(
-            name=name, kind=Kind.DECIMAL, declared=declared, is_nullable=True, precision=65, scale=scale
-        )
+        return sql, Column(name=name, kind=Kind.DECIMAL, declared=declared, is_nullable=True, precision=65, scale=scale)
     return sql, Column(
         name=name,
         kind=column.kind,
@@ -310,8 +330,3 @@ def number_of(name: str, of: Aggregate, table: Table) -> tuple[str, Column]:
         precision=column.precision,
         scale=column.scale,
     )
-
-
-def used_of(uses: Mapping[str, Any] | None, names: Sequence[str]) -> bool:
-    """Whether any of these names is asked for."""
-    return uses is None or any(name in uses for name in names)

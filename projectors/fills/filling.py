@@ -177,7 +177,7 @@ class Filling:
                     following = self._read(self.last_key)
 
     def _write(self, chunk: Chunk, projected: Projected) -> bool:
-        """Whether it is durable; otherwise it is to be read again."""
+        """Return whether it is durable; otherwise it is to be read again."""
         if not self.strategy.write(self, chunk, projected):
             self.rest()
             return False

@@ -28,7 +28,7 @@ WAIT_S = 300.0
 
 
 def is_needed(source: Source) -> bool:
-    """Whether views of this source are filled so; also where what has been read by now is no longer all there."""
+    """Return whether views of this source are filled so, also where some of what has been read is no longer there."""
     try:
         return source.beginning() is not None
     except SourceError:

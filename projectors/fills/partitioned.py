@@ -48,7 +48,7 @@ class PartitionedFill:
 
     @staticmethod
     def _are_ready(life: ViewLife, view: str, names: Collection[str], records: Sequence[Keeper]) -> bool:
-        """Whether all get the view's changes, or will not: then it is halted, and new again after that."""
+        """Return whether all get the view's changes, or will not: then it is halted, and new again after that."""
         fingerprint = life.views[view].fingerprint
         ready = {
             row.name

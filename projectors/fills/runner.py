@@ -119,7 +119,7 @@ class FillRunner:
         return PartitionedFill(own.identity, own.catalog.database, own.catalog.partitions, now)
 
     def _must_change_copies(self, records: Copies) -> bool:
-        """Whether a copy came, is not to be written any more, or is to be swapped: the pipeline is taken again for it.
+        """Return whether a copy came, is to be left alone, or is to be swapped: the pipeline is taken again for that.
 
         What it does not write any more is dropped.
         """

@@ -142,7 +142,7 @@ class Windows:
             window.token = token
 
     def wait(self, window: Window, stop: threading.Event) -> bool:
-        """Whether the rows were written; False: they must be read again."""
+        """Return whether the rows were written; False: they must be read again."""
         deadline = time.monotonic() + WRITE_AGAIN_AFTER_S
         with self._changed:
             while not (window.is_written or window.is_void):

@@ -167,7 +167,7 @@ def _indexed(view: BoundView, held: Collection[str]) -> list[str]:
 
 
 def _is_exact(column: Column) -> bool:
-    """Whether equal values are the same: a child's text may differ from its parent's in case."""
+    """Return whether equal values are the same: a child's text may differ from its parent's in case."""
     return column.charset is None or column.declared in TEXTS_IN_BINARY
 
 
@@ -208,7 +208,7 @@ class Cascades(Observer):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no foreign key changes rows without a change in the stream."""
+        """Return whether no foreign key changes rows without a change in the stream."""
         return not self._keys
 
     def on_passed(self, batch: Batch) -> None:

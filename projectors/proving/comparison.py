@@ -116,7 +116,7 @@ class Comparison:
 
     @property
     def sees_strangers(self) -> bool:
-        """Whether `look` sees keys that the table does not have; otherwise `orphans` does."""
+        """Return whether `look` sees keys that the table does not have; otherwise `orphans` does."""
         return self.reader.has_order
 
     def orphans(self, version: int) -> Iterator[tuple[int, list[Key]]]:
@@ -157,7 +157,7 @@ class Comparison:
         settled.changing += [key for key in keys if not _is_newer(after.get(key), before.get(key))]
 
     def _is_settled(self, key: Key, look: _Look, settled: Settled) -> bool:
-        """Whether this look decides what becomes of a key."""
+        """Return whether this look decides what becomes of a key."""
         held, write = look.after.get(key, NOTHING_HELD), look.expected.writes.get(key)
         is_same = held == look.before.get(key, NOTHING_HELD)
         if self._is_parked(key, held, look.expected, look.parked):
@@ -175,7 +175,7 @@ class Comparison:
         return self.projected(self._having(keys, version), version)
 
     def _is_parked(self, key: Key, held: Held, expected: Expected, parked: Collection[str]) -> bool:
-        """Whether its row cannot be in the view; or it can by now, and waits among the dead letters.
+        """Return whether its row cannot be in the view; or it can by now, and waits among the dead letters.
 
         One that only what the store holds there keeps out is none of them.
         """
@@ -187,13 +187,13 @@ class Comparison:
         return name in expected.parked or (name in parked and not held.fault and held.content != form)
 
     def is_shown(self, key: Key, held: Held, expected: Expected) -> bool:
-        """Whether what the store holds is what is expected. Raises what `form_of` raises."""
+        """Return whether what the store holds is what is expected. Raises what `form_of` raises."""
         if held.fault:
             return False
         return self._is_archived(held, expected.writes.get(key)) or held.content == self._form(key, expected)
 
     def _is_archived(self, held: Held, write: Write | None) -> bool:
-        """Whether the row that the view shows may have been archived: it is in the view for good.
+        """Return whether the row that the view shows may have been archived: it is in the view for good.
 
         Not where the rows of a key are one history and an older one is there: old rows are archived first. The newer
         one was deleted, or versions began again.
@@ -204,7 +204,7 @@ class Comparison:
 
     @property
     def _is_one_history(self) -> bool:
-        """Whether the rows of a key are of one entity: there is one at most, or versions are counted by key.
+        """Return whether the rows of a key are of one entity: there is one at most, or versions are counted by key.
 
         That no two rows of the table have one version says nothing: they may be of many entities.
         """
@@ -217,7 +217,7 @@ class Comparison:
         )
 
     def _is_above(self, held: Held, write: Write | None, watermark: int) -> bool:
-        """Whether no history explains its version. Of a version column, only its row says what it may be."""
+        """Return whether no history explains its version. Of a version column, only its row says what it may be."""
         if held.version is None or self._is_archived(held, write):
             return False
         if self.view.view.entity.version is None:

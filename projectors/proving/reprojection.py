@@ -220,7 +220,7 @@ def _written(
 
 
 def _are_those_of(keys: Sequence[Key], writes: Sequence[ViewWrites]) -> bool:
-    """Whether these writes are of these keys, and of no others."""
+    """Return whether these writes are of these keys, and of no others."""
     if len(writes) != 1 or writes[0].count != len(keys):
         return False
     return all(map(writes[0].writes.__contains__, keys))

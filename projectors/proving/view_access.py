@@ -111,7 +111,7 @@ class ViewAccess:
         return [pipeline.id for pipeline, _ in self.keepers()]
 
     def is_run(self) -> bool:
-        """Whether a process has all of them, or tries to."""
+        """Return whether a process has all of them, or tries to."""
         return all(pipeline.is_run for pipeline, _ in self.keepers())
 
     def standstill(self) -> tuple[str, str] | None:

@@ -65,7 +65,7 @@ class ViewLock:
             self._release()
 
     def is_held(self) -> bool:
-        """Whether this session holds it still."""
+        """Return whether this session holds it still."""
         try:
             return bool(value_of(self._session(), "SELECT IS_USED_LOCK(%s) = CONNECTION_ID()", self._name) == 1)
         except pymysql.err.MySQLError:

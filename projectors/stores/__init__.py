@@ -130,7 +130,7 @@ class Publisher(Sink, Protocol):
         """Pages of (key, version) of rows that were appended and not deleted; any thread may ask."""
 
     def is_empty(self, view: str) -> bool:
-        """Whether consumers find nothing in it; changes of aborted transactions do not count."""
+        """Return whether consumers find nothing in it; changes of aborted transactions do not count."""
 
     def on_passed(self, watermarks: Sequence[Watermark]) -> None:
         """Note the watermarks in the batch whose position is written next; they become durable with it."""
@@ -198,7 +198,7 @@ class GuardedSink(Sink, Protocol):
         """
 
     def is_gone(self, view: str) -> bool:
-        """Whether the store holds nothing of the view. Makes nothing for it; its pipeline need not be the caller's."""
+        """Return whether the store holds nothing of the view, whichever pipeline keeps it. Nothing is made for it."""
         raise NotImplementedError
 
     def take_away(self, view: str, held: Mapping[Key, Held]) -> None:
@@ -237,7 +237,7 @@ class Swapping(Protocol):
         """
 
     def is_swapped(self, live: BoundView, beside: BoundView) -> bool:
-        """Whether readers have `beside` already, because a `swap` was cut off before it was recorded as done."""
+        """Return whether readers have `beside` already, because a `swap` was cut off before it was recorded as done."""
 
     def drop(self, live: BoundView, beside: BoundView) -> None:
         """Remove the copy `beside`, which readers do not see; they see `live`."""
@@ -368,7 +368,7 @@ class ViewReader(ABC):
 
     @property
     def has_order(self) -> bool:
-        """Whether the store keeps keys in the order in which the table is read, so that `between` can be asked."""
+        """Return whether the store keeps keys in the order in which the table is read, so that `between` works."""
         return False
 
     def between(self, after: Key | None, upto: Key | None, newest: int) -> tuple[dict[Key, Any], dict[Key, int]]:
@@ -384,7 +384,7 @@ class ViewReader(ABC):
         return [key for key, write in wanted.items() if self.is_unequal(key, write, held.get(key, NOTHING_HELD))]
 
     def is_unequal(self, key: Key, write: Write, there: Held) -> bool:
-        """Whether the store shows the key otherwise than the write would, or has a newer version."""
+        """Return whether the store shows the key otherwise than the write would, or has a newer version."""
         newest, values = write
         try:
             is_equal = there.content == (None if values is None else self.form_of(key, values))
@@ -556,7 +556,7 @@ class Store(ABC):
         return view.values
 
     def leads_to(self, view: BoundView, row: Mapping[str, Any], wanted: Sequence[Any]) -> bool:
-        """Whether a canonical row has these values of the first indexed columns."""
+        """Return whether a canonical row has these values of the first indexed columns."""
         return all(row[column.name] == value for column, value in zip(self.indexed(view), wanted, strict=False))
 
     def place(self, view: BoundView) -> Place:
@@ -598,7 +598,7 @@ def parked(view: BoundView, item: Item, reason: str) -> Parked:
 
 
 def takes_equal_versions(view: BoundView) -> bool:
-    """Whether a write of the stored version applies too, instead of changing nothing.
+    """Return whether a write of the stored version applies too, instead of changing nothing.
 
     With a version column a row has one version for good. A new backfill, after the declaration changed or the store was
     repaired, brings the stored version, and must replace what an earlier declaration made of the row. Equal versions

@@ -67,7 +67,7 @@ class Claimant:
         return [owner for owner in owners if not self.is_owner(owner)]
 
     def had(self, view: str) -> bool:
-        """Whether the view's place is its own where nobody noted an owner."""
+        """Return whether the view's place is its own where nobody noted an owner."""
         return view in self.ours or view_of(view) in self.ours
 
 

@@ -22,14 +22,12 @@ from ingest.canonical.chunks import CanonicalRows
 from projectors.binding import bind
 from projectors.derived import touched_keys
 from projectors.derived.reading import DerivedReader, committed
-from projectors.derived.registry import IMPLEMENTATIONS
 from projectors.projection import Projections, followed_tables
+from projectors.related import Many, One
 from projectors.stores.redis.views import RedisJson
 from projectors.views import Entity
 from stack import Server
-from tests.support import related_rows
 from tests.support.asking import ask
-from tests.support.related_rows import Many, One, RelatedEntity
 from tests.support.running import Run, addresses, running, wait_for
 from viewtail.changes.batches import Batch, Row
 from viewtail.changes.writes import Key
@@ -174,9 +172,11 @@ class OfOrders(World):
         "INSERT INTO made.product VALUES (10, 'pen'), (11, 'ink'), (12, 'unused')",
         "INSERT INTO made.order_line (id, order_id, product_id) VALUES (1, 1, 10), (2, 2, 10), (3, 2, 11), (4, 9, 11)",
     )
-    entity = RelatedEntity(
+    entity = Entity(
         "made.order",
-        related={"lines": Many("made.order_line", "order_id", {"product": One("made.product", "product_id")})},
+        related={
+            "lines": Many("made.order_line", by="order_id", related={"product": One("made.product", on="product_id")})
+        },
     )
     changes = (
         ("UPDATE made.product SET name = 'pencil' WHERE id = 10", {(1,), (2,)}),
@@ -219,8 +219,7 @@ class OfOrders(World):
 
 
 @pytest.fixture(params=[OfCells, OfOrders])
-def made(request: pytest.FixtureRequest, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setitem(IMPLEMENTATIONS, "related", related_rows.__name__)
+def made(request: pytest.FixtureRequest, server: Server) -> Iterator[World]:
     world: World = request.param(server)
     yield world
     world.reader.close()
@@ -290,21 +289,18 @@ def test_chunks_by_key_have_every_row_once_and_so_have_keys_that_are_asked_for(m
 
 
 VIEWS = """
-import sys
+from viewtail import Entity, Many, One, RedisJson
 
-sys.path.insert(0, {root!r})
-from tests.support.related_rows import Many, One, RelatedEntity, register
-from viewtail import RedisJson
-
-register()
-order = RelatedEntity(
+order = Entity(
     "made.order",
-    related={{"lines": Many("made.order_line", "order_id", {{"product": One("made.product", "product_id")}})}},
+    related={
+        "lines": Many("made.order_line", by="order_id", related={"product": One("made.product", on="product_id")})
+    },
 )
 
 
 def document(row):
-    return {{"customer": row["customer"], "lines": row["lines"]}}
+    return {"customer": row["customer"], "lines": row["lines"]}
 
 
 views = [RedisJson("order", order, document=document)]
@@ -313,10 +309,8 @@ views = [RedisJson("order", order, document=document)]
 
 @pytest.mark.redis
 def test_a_row_with_rows_of_other_tables_is_filled_kept_compared_and_mended(
-    server: Server, redis_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, redis_server: Server, tmp_path: Path
 ) -> None:
-    """Nothing but the registry knows the implementation, which is not viewtail's own."""
-    monkeypatch.setitem(IMPLEMENTATIONS, "related", related_rows.__name__)
     ask(server, "DROP DATABASE IF EXISTS viewtail")
     made = OfOrders(server)
     ask(server, "FLUSH BINARY LOGS")  # what is read back by time must not begin before the table was made
@@ -338,8 +332,7 @@ def test_a_row_with_rows_of_other_tables_is_filled_kept_compared_and_mended(
         succeeds(run, "wait", "redis:order")
         return is_equal()
 
-    views = VIEWS.format(root=str(Path(__file__).resolve().parents[2]))
-    with running(tmp_path, views, addresses(server, redis_server)) as run:
+    with running(tmp_path, VIEWS, addresses(server, redis_server)) as run:
         wait_for("it is filled", is_equal)
         wait_for("status says so", run.is_filled)
         for statement, _ in made.changes:

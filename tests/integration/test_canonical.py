@@ -4,7 +4,7 @@ half-way."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pymysql
@@ -12,7 +12,7 @@ import pytest
 
 from ingest.canonical import describe, fetch_rows, select_list
 from ingest.canonical.chunks import CanonicalRows
-from ingest.canonical.rows import Fetch, TableRows
+from ingest.canonical.rows import Fetch, TableRows, fetch_bounded
 from ingest.canonical.sampling import sampled
 from stack.server import Server
 from tests.support.statements import run
@@ -212,8 +212,9 @@ def test_an_error_before_or_amid_the_rows_leaves_the_connection_usable(
     assert is_usable(session)
 
 
+@pytest.mark.parametrize("fetch", [fetch_rows, lambda *given: fetch_bounded(*given, 1)])
 def test_a_connection_killed_amid_the_rows_is_closed_and_temporary(
-    session: pymysql.Connection[Any], mysql_server: Server
+    session: pymysql.Connection[Any], mysql_server: Server, fetch: Callable[..., Any]
 ) -> None:
     ((number,),) = run(session, "SELECT CONNECTION_ID()")
     started = threading.Event()
@@ -229,7 +230,7 @@ def test_a_connection_killed_amid_the_rows_is_closed_and_temporary(
     killer.start()
     started.set()
     with pytest.raises(SourceUnavailableError):
-        fetch_rows(session, "SELECT 1, REPEAT('x', 100000) UNION ALL SELECT 2, SLEEP(30)", [NUMBER, TEXT])
+        fetch(session, "SELECT 1, REPEAT('x', 100000) UNION ALL SELECT 2, SLEEP(30)", [NUMBER, TEXT])
     killer.join()
     assert not session.open
     with pytest.raises(SourceUnavailableError):
@@ -274,6 +275,53 @@ def test_a_row_above_the_bound_is_read_all_the_same_and_a_result_below_it_leaves
     assert is_usable(session)
     ((number, text),) = fetch_rows(session, sql, [NUMBER, TEXT], 1)
     assert (number, len(text)) == (1, 17_000_000)
+
+
+def test_what_comes_behind_the_bound_is_dropped_and_the_snapshot_stays(session: pymysql.Connection[Any]) -> None:
+    run(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    numbers = "WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 500)"
+    some, is_cut = fetch_bounded(session, f"{numbers} SELECT n, REPEAT('x', 100000) FROM t", [NUMBER, TEXT], 1 << 20)
+    assert is_cut and [n for n, _ in some] == list(range(1, len(some) + 1)) and 11 <= len(some) < 50
+    assert session.get_transaction_status() and is_usable(session)
+
+
+@pytest.mark.parametrize(
+    ("rows", "max_bytes", "count", "is_cut"),
+    [
+        ("SELECT 1, 'x' FROM DUAL WHERE FALSE", 1, 0, False),
+        ("SELECT 1, 'x' UNION ALL SELECT 2, 'y'", 1 << 30, 2, False),
+        ("SELECT 1, REPEAT('x', 300000)", 1, 1, False),  # the bound is reached, and nothing is behind it
+        ("SELECT 1, REPEAT('x', 300000) UNION ALL SELECT 2, REPEAT('x', 300000)", 300_000, 1, True),
+        ("SELECT 1, REPEAT('x', 300000) UNION ALL SELECT 2, REPEAT('x', 300000)", 300_001, 2, False),
+        # rows of several packets, whose later ones begin like an end, an error and a NULL
+        ("SELECT 1, REPEAT('x', 17000000) UNION ALL SELECT 2, REPEAT(X'FEFFFB', 12000000)", 1, 1, True),
+        (f"SELECT 1, REPEAT('x', 300000) UNION ALL SELECT 2, REPEAT('x', {0xFFFFFF - 6})", 1, 1, True),
+    ],
+)
+def test_it_is_told_whether_rows_were_dropped(
+    session: pymysql.Connection[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    rows: str,
+    max_bytes: int,
+    count: int,
+    is_cut: bool,
+) -> None:
+    for read_bytes in (1, 1 << 18):
+        monkeypatch.setattr("ingest.canonical.rows._READ_BYTES", read_bytes)
+        found, was_cut = fetch_bounded(session, rows, [NUMBER, RAW], max_bytes)
+        assert [row[0] for row in found] == list(range(1, count + 1))
+        assert was_cut == is_cut and is_usable(session)
+
+
+def test_an_error_behind_the_bound_is_raised_and_leaves_the_connection_usable(
+    session: pymysql.Connection[Any],
+) -> None:
+    numbers = "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r LIMIT 900) SELECT n FROM r"
+    run(session, "CREATE TABLE behind (n INT PRIMARY KEY)", f"INSERT INTO behind {numbers}")
+    sql = "SELECT EXP(IF(n = 800, n, 0)), REPEAT('x', 20000) FROM behind ORDER BY n"
+    with pytest.raises(SourceError, match="1690"):
+        fetch_bounded(session, sql, [NUMBER, TEXT], 1)
+    assert is_usable(session)
 
 
 # --- defaults ---

@@ -5,19 +5,17 @@ from __future__ import annotations
 import pytest
 
 from projectors.binding import bind
-from projectors.derived.registry import IMPLEMENTATIONS
+from projectors.derived import touched_keys
 from projectors.projection import Projections, followed_tables
+from projectors.related import Many, One
 from projectors.stores.redis.views import RedisJson
-from tests.support import related_rows
-from tests.support.related_rows import Many, One, RelatedEntity
+from projectors.views import Entity
 from viewtail.changes.batches import UPDATE, Batch, RowChanges
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind, Table
 
-ORDER = RelatedEntity(
-    "made.order",
-    related={"lines": Many("made.order_line", "order_id", {"product": One("made.product", "product_id")})},
-)
+PRODUCT = One("made.product", on="product_id")
+ORDER = Entity("made.order", related={"lines": Many("made.order_line", by="order_id", related={"product": PRODUCT})})
 NAMES = {"order": ("id", "customer"), "order_line": ("id", "order_id", "product_id"), "product": ("id", "price")}
 
 
@@ -26,11 +24,6 @@ def describe(schema: str, name: str) -> Table:
         raise DeclarationError(f"table {schema}.{name} does not exist")
     columns = (Column(name=of, kind=Kind.INTEGER, declared="bigint", is_nullable=False) for of in NAMES[name])
     return Table(schema=schema, name=name, columns=tuple(columns), primary_key=("id",))
-
-
-@pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(IMPLEMENTATIONS, "related", related_rows.__name__)
 
 
 def test_keys_that_only_the_tables_tell_are_looked_up_and_the_later_version_counts() -> None:
@@ -47,13 +40,13 @@ def test_keys_that_only_the_tables_tell_are_looked_up_and_the_later_version_coun
     touched = projections.of(batch(moved)).touched["redis:order"]
     assert not touched.dependents and touched.versions == {(7,): 5, (8,): 5}
     touched = projections.of(batch(moved, dearer)).touched["redis:order"]
-    assert touched.keys(lambda _: {(8,): 9, (6,): 9}) == {(6,): 9, (7,): 5, (8,): 9}
-    assert touched.keys(lambda _: {}) == {(7,): 5, (8,): 5}, "nothing has the product now"
+    assert view.derived is not None
+    assert touched_keys(view.derived, touched, lambda _: {(8,): 9, (6,): 9}) == {(6,): 9, (7,): 5, (8,): 9}
+    assert touched_keys(view.derived, touched, lambda _: {}) == {(7,): 5, (8,): 5}, "nothing has the product now"
     assert projections.of(batch()).touched == {}
 
 
 def test_a_table_of_a_part_that_is_missing_is_a_problem_of_the_view() -> None:
-    product = One("made.product", "id")
-    gone = RelatedEntity("made.order", related={"lines": Many("made.gone", "id", {"product": product})})
-    with pytest.raises(DeclarationError, match=r"view redis:order: table made\.gone does not exist"):
+    gone = Entity("made.order", related={"lines": Many("made.gone", by="id")})
+    with pytest.raises(DeclarationError, match=r"view redis:order: related 'lines': table made\.gone does not exist"):
         bind([RedisJson("order", gone, document=lambda row: row["lines"])], describe)

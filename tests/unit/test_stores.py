@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -52,11 +51,12 @@ views = [LogView("user", Entity("shop.user"), fields=["email"])]
 from viewtail.changes.errors import DeclarationError, SettingsError
 from viewtail.operations import check
 from projectors.binding import bind
+from projectors.catalog import Catalog
 from projectors.views import Entity
 from viewtail.servers.sessions import MySQLAddress
 from tests.unit.test_stores import TABLE
 from viewtail import declarations, settings
-from viewtail.commands import check as command, init
+from viewtail.commands import init
 
 assert settings.variable(("log", "url")) == "VIEWTAIL_LOG__URL"
 assert ("log", "password_file") in settings.known_names()
@@ -70,7 +70,7 @@ except SettingsError as error:
     assert "view log:user needs the log: the address of the log is not set; set VIEWTAIL_LOG__URL=" in str(error)
 else:
     raise AssertionError("an address is needed")
-servers = command._servers(loaded, views)
+servers = check.needed_servers(Catalog(servers=loaded.servers()), views)
 assert "-- On the log: nothing to grant" in check.grants(servers, views)
 log = next(store for store, access in servers.stores if store.name == "log")
 assert [finding.where for finding in log.checks(loaded.access(log), views)] == ["log"]
@@ -157,21 +157,3 @@ def test_names_that_viewtail_keeps_for_itself_in_elasticsearch_are_refused_at_on
 )
 def test_views_that_were_filled_before_stores_had_rooms_are_not_filled_again(view: View, fingerprint: str) -> None:
     assert bind([view], lambda *_: TABLE)[0].fingerprint[:16] == fingerprint
-
-
-def test_the_linter_knows_every_store_and_every_module_beside_them() -> None:
-    contracts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    independent = next(one for one in contracts if one["type"] == "independence")
-    folders = {f"projectors.stores.{place.parent.name}" for place in CHECKOUT.glob("projectors/stores/*/__init__.py")}
-    assert set(independent["modules"]) == folders
-    forbidden = next(one for one in contracts if one["type"] == "forbidden")
-    beside = {f"projectors.{place.stem}" for place in CHECKOUT.glob("projectors/*.py")} - {"projectors.__init__"}
-    assert set(forbidden["source_modules"]) >= beside
-    assert set(forbidden["forbidden_modules"]) == folders
-
-
-def test_the_linter_knows_every_source() -> None:
-    contracts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    (forbidden,) = (one for one in contracts if "sources" in one["name"])
-    folders = {f"ingest.{place.parent.name}" for place in CHECKOUT.glob("ingest/*/kind.py")}
-    assert set(forbidden["forbidden_modules"]) == folders

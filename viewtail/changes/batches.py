@@ -47,7 +47,7 @@ class Followed:
 
 
 class Origin(NamedTuple):
-    """Where a change comes from, as its source reports it, for people and other systems; no decision depends on it."""
+    """The place of a change, as its source reports it, for people and other systems; no decision depends on it."""
 
     committed_us: int = 0  # when its transaction was committed, microseconds since 1970; 0: not known
     gtid: str | None = None
@@ -123,7 +123,7 @@ class Halt(NamedTuple):
     columns: frozenset[str] | None = None  # None: the table as a whole
 
     def concerns(self, columns: Iterable[str]) -> bool:
-        """Whether a view that needs these columns halts."""
+        """Return whether a view that needs these columns halts."""
         return self.columns is None or not self.columns.isdisjoint(columns)
 
 
@@ -139,7 +139,7 @@ class TableChangeKind(Enum):
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the table has the rows that it had."""
+        """Return whether the table has the rows that it had."""
         return self in (TableChangeKind.WIDENED, TableChangeKind.EXTENDED, TableChangeKind.REDEFINED)
 
 
@@ -181,5 +181,5 @@ class Batch:
 
     @property
     def is_telling(self) -> bool:
-        """Whether anything in it concerns a view or a backfill."""
+        """Return whether anything in it concerns a view or a backfill."""
         return bool(self.changes or self.refused or self.halts or self.table_changes or self.watermarks)

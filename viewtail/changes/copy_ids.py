@@ -18,5 +18,5 @@ def view_of(copy: str) -> str:
 
 
 def is_copy(name: str) -> bool:
-    """Whether it is the id of a copy beside a live one."""
+    """Return whether it is the id of a copy beside a live one."""
     return _OF_COPY.search(name) is not None

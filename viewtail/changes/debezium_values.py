@@ -36,7 +36,7 @@ class LostValueError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """What is known about the connector that wrote a message, besides the payload."""
+    """The facts about the connector that wrote a message, besides the payload."""
 
     is_snapshot: bool = False  # the row was read with a SELECT
     # The row's field of each column, where the message carries its schema.
@@ -66,7 +66,7 @@ def debezium(column: Column, writer: Writer) -> Read:
 
 
 def is_alike(column: Column, writer: Writer) -> bool:
-    """Whether Debezium writes every value of the column, NULL too, as viewtail does, and loses none."""
+    """Return whether Debezium writes every value of the column, NULL too, as viewtail does, and loses none."""
     if _lost_values(column, own(column), None if writer.fields is None else writer.fields.get(column.name), writer):
         return False
     if column.kind is Kind.TEXT:

@@ -1,7 +1,8 @@
-"""Messages for a topic: a change as Debezium's envelope, its key beside it, a tombstone after each delete.
+"""Makes messages for a topic: a change as Debezium's envelope, its key beside it, a tombstone after each delete.
 
-Pure: the caller gives the time. What all rows of a row event share (most of the source block) is encoded once for them;
-the rest is source made for the table, since this runs for every row. `envelope_columns` has the forms of the values.
+It is pure: the caller gives the time. The text that all rows of a row event share (most of the source block) is encoded
+once for them. The rest is code made for the table, since this runs for every row. `envelope_columns` has the forms of
+the values.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ class Envelope:
             self._made_at = now_us
             times = now_us // 1000, now_us, now_us * 1000, self._closing
             self._ends = {op: _END % (letter, *times) for op, letter in _OPS.items()}
-        found, origin, row = self._made(changes, self._ends, *self._last)
+        messages, origin, row = self._made(changes, self._ends, *self._last)
         self._last = origin, row
-        return found
+        return messages
 
 
 # --- What is the same for all messages, or for those of one row event ---
@@ -99,7 +100,7 @@ def _source_of(table: Table, name: str, release: str) -> str:
 def _compiled(
     table: Table, key: Sequence[Column], columns: Sequence[Column], source: str, about_key: str, about_value: str
 ) -> _Made:
-    """Compiled: gives the messages of changes, and the arguments `last_origin` and `row` of the next call."""
+    """Compile the function that makes the messages of changes, and the next call's `last_origin` and `row`."""
     keys = [f"k{at}" for at in range(len(key))]
     key_template, key_parts = _object(key, keys)
     key_json = _formatted(_constant(about_key) + key_template + "}" * bool(about_key), key_parts)
@@ -164,5 +165,5 @@ def _formatted(template: str, parts: Sequence[str]) -> str:
 
 
 def _embedded(schema: Schema) -> str:
-    """What stands before a payload that carries its schema; behind it stands '}'."""
+    """Return the text before a payload that carries its schema; behind the payload stands '}'."""
     return f'{{"schema":{orjson.dumps(schema).decode()},"payload":'

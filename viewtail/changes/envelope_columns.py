@@ -1,4 +1,4 @@
-"""How a column's values stand in Debezium's envelope: the JSON of each value.
+"""Makes the JSON of a column's values in Debezium's envelope.
 
 The forms are those of Debezium's MySQL connector with decimal.handling.mode=string, binary.handling.mode=base64 and
 time.precision.mode=isostring. Where such a form has no place for a value (a zero date, a TIME beyond one day), the
@@ -44,7 +44,7 @@ def expression(column: Column, value: str) -> str:
 
 
 def is_bit(column: Column) -> bool:
-    """Whether it is BIT(n), one of the kind INTEGER."""
+    """Return whether the column is BIT(n), one of the kind INTEGER."""
     return column.declared.lower().startswith("bit(")
 
 
@@ -58,23 +58,23 @@ def integers_of(column: Column) -> tuple[int, int]:
 
 
 def characters_of(column: Column) -> int:
-    """The most characters of a column of texts. What the server says of TEXT is no bound in UTF-16."""
+    """Return how many characters a column of texts may have. The server's number for TEXT is no bound in UTF-16."""
     name = re.split("[( ]", column.declared.lower(), maxsplit=1)[0]
     return _TEXTS.get(name) or column.length or _TEXTS["longtext"]
 
 
 def is_year(column: Column) -> bool:
-    """Whether it is YEAR, one of the kind INTEGER: 0 or 1901 to 2155."""
+    """Return whether the column is YEAR, one of the kind INTEGER: 0 or 1901 to 2155."""
     return column.declared.lower().startswith("year")
 
 
 def is_point(column: Column) -> bool:
-    """Whether it is POINT: its values have x and y beside them."""
+    """Return whether the column is POINT: its values have x and y beside them."""
     return column.declared.lower().startswith("point")
 
 
 def is_single(column: Column) -> bool:
-    """Whether it is FLOAT without digits: Debezium widens those of FLOAT(M,D) to 8 bytes."""
+    """Return whether the column is FLOAT without digits: Debezium widens those of FLOAT(M,D) to 8 bytes."""
     return "," not in column.declared
 
 
@@ -90,7 +90,7 @@ def _moment(column: Column, value: str) -> str:
 
 
 class _Days(dict[str, str]):
-    """By date: itself, or '' for one that never was. Dates repeat, and a look at the calendar is slow."""
+    """Maps a date to itself, or to '' if it never was. Dates repeat, and a look at the calendar is slow."""
 
     def __missing__(self, day: str) -> str:
         if len(self) >= _DAYS_KEPT:
@@ -103,14 +103,14 @@ class _Days(dict[str, str]):
 
 
 class _Dates(_Days):
-    """By date: the JSON of a DATE."""
+    """Maps a date to the JSON of a DATE."""
 
     def made(self, day: str, is_known: bool) -> str:
         return f'"{day}Z"' if is_known else f'"{day}"'
 
 
 def is_day(text: str) -> bool:
-    """Whether a date is one of the calendar."""
+    """Return whether a date is one of the calendar."""
     try:
         date.fromisoformat(text)
     except ValueError:
@@ -124,14 +124,14 @@ def base64_of(raw: bytes) -> str:
 
 
 def _time(value: str) -> str:
-    """A time of day as Debezium has it; any other, 24:00:00 too, as MySQL shows it."""
+    """Return a time of day as Debezium writes it; any other time, 24:00:00 too, as MySQL shows it."""
     if value[2] == ":" and value < "24":  # with a sign, or three digits of hours, the colon is further back
         return f'"{value.rstrip("0").rstrip(".") if "." in value else value}Z"'
     return f'"{value}"'
 
 
 def shortest(value: float) -> str:
-    """The fewest digits that give the same 4-byte float."""
+    """Return the fewest digits that give the same 4-byte float."""
     packed = _SINGLE.pack(value)
     for digits in (6, 7, 8):
         short = float(f"{value:.{digits}g}")

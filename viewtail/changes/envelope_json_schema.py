@@ -1,4 +1,4 @@
-"""JSON Schemas (draft 2020-12) of a topic's messages, for people and other programs: what `envelope` writes."""
+"""Makes JSON Schemas (draft 2020-12) of the messages that `envelope` writes, for people and other programs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Changes from the messages of a topic: those that `envelope` wrote, and those of Debezium's MySQL connector.
+"""Reads changes from the messages of a topic: those that `envelope` wrote, and those of Debezium's MySQL connector.
 
-Pure. A message gives the change of one row, with exactly the values that the table has: a view fed so equals its
-table. What cannot be told exactly makes the row `Refused`, naming the column, so that its key parks. Anything that is
-no change of the table raises MalformedEnvelopeError; no text of it holds a row's values.
+It is pure. A message gives the change of one row, with exactly the values that the table has: a view fed so equals its
+table. A value that is not known exactly makes the row `Refused`, naming the column, so that its key parks. Anything
+that is no change of the table raises MalformedEnvelopeError; no text of it holds a row's values.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ class EnvelopeReader:
 
     @property
     def own_row(self) -> _ReadRow:
-        """Reads an image as viewtail writes it; raises one of NOT_TAKEN for what it does not write."""
+        """Read an image as viewtail writes it; raise one of NOT_TAKEN for any other."""
         return self._own_row
 
     def read(self, value: bytes, version: int | None = None) -> Change:
-        """The change that a message holds. `version` wins over what the message says of it.
+        """Return the change that a message holds. `version` wins over the message's own.
 
         The message's own version is `source.sequence`, as viewtail writes it; without one the place in the binlog.
         Raises MalformedEnvelopeError. A tombstone has no value to read.
@@ -100,7 +100,7 @@ class EnvelopeReader:
         return self._carefully(payload, schema, version)
 
     def _without_schema(self, value: bytes) -> tuple[bytes, bytes]:
-        """What names the schema, and the payload."""
+        """Return the bytes that name the schema, and the payload."""
         is_end = value.endswith(b"}")
         if is_end and value.startswith(self._last_start):  # the schema is long, and the same as before
             return self._last_schema, value[len(self._last_start) : -1]
@@ -140,8 +140,8 @@ class EnvelopeReader:
         return Refused(self._followed, kind, said, rows, bad.reason)
 
     def _of_debezium(self, schema: bytes, is_snapshot: bool) -> tuple[_Reads, _ReadRow]:
-        found = self._debezium.get((schema, is_snapshot))
-        if found is None:
+        ways = self._debezium.get((schema, is_snapshot))
+        if ways is None:
             writer = Writer(
                 is_snapshot=is_snapshot,
                 fields=self._schemas[schema] if schema else None,
@@ -149,8 +149,8 @@ class EnvelopeReader:
             )
             reads = {column.name: debezium(column, writer) for column in self._columns}
             plain = {column.name for column in self._columns if is_alike(column, writer)}
-            found = self._debezium[schema, is_snapshot] = reads, _row_of(self._columns, reads, plain)
-        return found
+            ways = self._debezium[schema, is_snapshot] = reads, _row_of(self._columns, reads, plain)
+        return ways
 
     def _row(self, image: Any, reads: _Reads) -> Row:
         if not isinstance(image, dict):
@@ -206,7 +206,7 @@ def _sequence(source: Mapping[str, Any]) -> int:
 
 
 def _place(source: Mapping[str, Any], op: str) -> int:
-    """A version from where the event begins; viewtail's own, from its end, is larger: views may move over.
+    """Return a version from where the event begins; viewtail's own, from its end, is larger: views may move over.
 
     One event deletes a key before it inserts it again, where keys move up. An event has more than 32 bytes, so the
     insert has the next version, and whatever comes behind the event has a larger one.
@@ -221,7 +221,7 @@ def _place(source: Mapping[str, Any], op: str) -> int:
 
 @lru_cache(maxsize=100)
 def _base(file: str) -> int | None:
-    """The version that a binlog file's begin with; None where it is not called as one."""
+    """Return the version that a binlog file's versions begin with; None if the name is not that of a binlog file."""
     number = re.fullmatch(r"[^\n]*\.([0-9]{1,10})", file)
     if number is None or int(number[1]) > MAX_FILE_NUMBER:
         return None
@@ -229,16 +229,16 @@ def _base(file: str) -> int | None:
 
 
 def _schema_in(start: bytes) -> Any:
-    """What the bytes before a payload say, if that is a schema and nothing else."""
+    """Return the schema in the bytes before a payload, if they hold that and nothing else."""
     try:
-        found = orjson.loads(start + b"}")
+        schema = orjson.loads(start + b"}")
     except ValueError:
         return None
-    return found["schema"] if found.keys() == {"schema"} else None
+    return schema["schema"] if schema.keys() == {"schema"} else None
 
 
 def _taken_apart(value: bytes) -> tuple[Any, bytes, bytes]:
-    """A message with a schema in another layout than Kafka Connect's: the schema, and it and the payload as bytes."""
+    """Return the schema of a message with another layout than Kafka Connect's, and it and the payload as bytes."""
     message = _loaded(value)
     try:
         schema, payload = message["schema"], message["payload"]
@@ -260,9 +260,9 @@ def _fields_of(schema: Any) -> _Fields:
 
 
 def _row_of(columns: Sequence[Column], reads: _Reads, plain: Collection[str]) -> _ReadRow:
-    """Source, compiled: a row from its image, or one of NOT_TAKEN, or LostValueError.
+    """Compile a function: it makes a row of its image, or raises one of NOT_TAKEN, or LostValueError.
 
-    Of the columns in `plain` the value's JSON is the value; the commonest kinds of those are read without a call.
+    For columns in `plain` the value's JSON is the value; the commonest kinds of the others are read without a call.
     """
     names = [f"c{at}" for at in range(len(columns))]
     values = [
@@ -305,10 +305,10 @@ def _inlined(column: Column, name: str, at: int) -> str:
 
 
 def _message_of(followed: Followed, row: _ReadRow) -> Callable[[bytes, int | None], RowChanges]:
-    """Reads a message, or raises one of NOT_TAKEN for what is not quite as viewtail writes it.
+    """Return a function that reads a message, or raises one of NOT_TAKEN if it is not quite as viewtail writes it.
 
-    What stands behind the images is most of a message, and the same for all rows of a row event but for the row's
-    number: it is compared with the last one, and read only where it differs.
+    Most of a message is behind its images, and is the same for all rows of a row event but for the row's number: it is
+    compared with that of the last message, and read only where it differs.
     """
     end_of, kinds, loads = _end_of(followed.table), {op.encode(): kind for op, kind in _KINDS.items()}, orjson.loads
     start = end = b"\n"
@@ -338,9 +338,9 @@ def _message_of(followed: Followed, row: _ReadRow) -> Callable[[bytes, int | Non
 
 
 def _end_of(table: Table) -> Callable[[bytes], re.Match[bytes] | None]:
-    """Matches what stands behind the images: what comes before the row's number, the version, what follows, the op.
+    """Return a function that matches the text behind the images: up to the row's number, the version, the rest, the op.
 
-    It is what `envelope.Envelope` writes. Parsing it as JSON takes longer than all the rest of a message.
+    `envelope.Envelope` writes it so. Parsing it as JSON takes longer than all the rest of a message.
     """
     schema, name = (re.escape(quoted(text)).encode() for text in (table.schema, table.name))
     text, number = rb'"[^"\\\x00-\x1f\x80-\xff]*"', b"(?:0|[1-9][0-9]*)"
@@ -369,11 +369,11 @@ def _no() -> Any:
 def _or_null(read: Read, column: Column) -> Read:
     if not column.is_nullable:
         return read
-    return lambda found: None if found is None else read(found)
+    return lambda value: None if value is None else read(value)
 
 
 def _images(kind: int, before: Any, after: Any) -> tuple[int, list[Any]]:
-    """Of one row, and the kind of change that they make of it. Raises KeyOnlyDeleteError."""
+    """Return the images of one row, and the kind of change that they make of it. Raises KeyOnlyDeleteError."""
     if kind == DELETE and before is None:
         raise KeyOnlyDeleteError(*_malformed("it lacks the row before the change").args)
     if kind == UPDATE and before is None:

@@ -1,7 +1,7 @@
-"""Reads many messages of viewtail's at once: of those of one row event only the images differ.
+"""Reads many of viewtail's messages at once: those of one row event differ in their images only.
 
-What stands around the images (most of the message) is read once for all messages that have it byte by byte. All images
-of a batch are parsed as one JSON array. Whatever is not of that shape is read message by message.
+The text around the images (most of the message) is read once for all messages that have the same bytes there. All
+images of a batch are parsed as one JSON array. A message of another shape is read by itself.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class RunReader:
 
 
 def joined(changes: Sequence[Any]) -> list[Any]:
-    """Neighbours of one kind and version as one; what is refused stays alone."""
+    """Join neighbours of one kind and version; a refused row stays alone."""
     joined_changes: list[Any] = []
     for (kind, version), run in groupby(changes, _kind_and_version):
         of_run = list(run)

@@ -1,7 +1,7 @@
-"""Schemas of an envelope: Kafka Connect's, which a message may carry, and JSON Schema, for people and other programs.
+"""Makes Kafka Connect's schemas of an envelope, which a message may carry.
 
-The former are what Debezium's MySQL connector and Kafka Connect's JSON converter write for the forms of
-`envelope_columns`, without the columns' defaults: a reader would put those in the place of NULL.
+Debezium's MySQL connector and Kafka Connect's JSON converter write the same for the forms of `envelope_columns`, but
+for the columns' defaults, which are left out here: a reader would put those in the place of NULL.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _labelled(name: str) -> Callable[[Column], Schema]:
 
 
 def escaped_label(label: str) -> str:
-    """A label as Debezium has it from a statement; so it also stands in the rows that it reads from the binlog."""
+    """Return a label as Debezium reads it in a statement; it writes rows of the binlog with that, too."""
     return label.translate(_ESCAPED)
 
 

@@ -1,6 +1,6 @@
-"""One value of an envelope, from the JSON that `envelope_columns` makes to the Python value of docs/types.md.
+"""Reads one value of an envelope: the JSON that `envelope_columns` makes becomes the Python value of docs/types.md.
 
-For each column a function; it refuses what the column cannot hold. `debezium_values` has those for Debezium's JSON.
+Each column has a function, which refuses what the column cannot hold. `debezium_values` has those for Debezium's JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOT_TAKEN = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError
 
 
 def own(column: Column) -> Read:
-    """Reads a value that is not None. Raises one of NOT_TAKEN for what is none of the column's."""
+    """Return a function that reads a value other than None. It raises one of NOT_TAKEN for none of the column's."""
     if column.kind is Kind.INTEGER:
         if not is_bit(column):
             return _integer(column)
@@ -34,16 +34,16 @@ def own(column: Column) -> Read:
 
 
 def key_reader(columns: Sequence[Column]) -> Callable[[bytes | None], tuple[Any, ...]]:
-    """Reads a message's key, whether or not its schema is beside it: the values of these columns.
+    """Return a function that reads a message's key, with or without its schema: the values of these columns.
 
-    What it makes raises one of NOT_TAKEN for a key that is none of them.
+    It raises one of NOT_TAKEN for any other key.
     """
     reads = [(column.name, own(column)) for column in columns]
 
     def read(text: bytes | None) -> tuple[Any, ...]:
-        found = orjson.loads(text or b"")
-        found = found.get("payload", found)
-        return tuple([read_one(found[name]) for name, read_one in reads])
+        key = orjson.loads(text or b"")
+        key = key.get("payload", key)
+        return tuple([read_one(key[name]) for name, read_one in reads])
 
     return read
 
@@ -52,23 +52,23 @@ def _integer(column: Column) -> Read:
     low, high = integers_of(column)
     gap = range(1, 1901) if is_year(column) else ()
 
-    def read(found: Any) -> int:
-        if found.__class__ is not int or not low <= found <= high or found in gap:
+    def read(parsed: Any) -> int:
+        if parsed.__class__ is not int or not low <= parsed <= high or parsed in gap:
             raise ValueError
-        return int(found)
+        return int(parsed)
 
     return read
 
 
-def _flag(found: Any) -> int:
-    return int(found) if found.__class__ is bool else refuse()
+def _flag(parsed: Any) -> int:
+    return int(parsed) if parsed.__class__ is bool else refuse()
 
 
 def _bits(column: Column) -> Read:
     size, above = -(-column.length // 8), 1 << column.length
 
-    def read(found: Any) -> int:
-        raw = bytes_of(found)
+    def read(text: Any) -> int:
+        raw = bytes_of(text)
         value = int.from_bytes(raw, "little")
         return value if len(raw) == size and value < above else refuse()
 
@@ -76,7 +76,7 @@ def _bits(column: Column) -> Read:
 
 
 def decimal_pattern(column: Column) -> re.Pattern[str]:
-    """Of the text of a column's values; neither server has a negative zero."""
+    """Return the pattern of a column's values as text; neither server has a negative zero."""
     whole = (column.precision or _MOST_DIGITS) - column.scale
     digits = f"(?:0|[1-9][0-9]{{0,{whole - 1}}})" if whole else "0"
     fraction = rf"\.[0-9]{{{column.scale}}}" if column.scale else ""
@@ -85,27 +85,27 @@ def decimal_pattern(column: Column) -> re.Pattern[str]:
 
 def _decimal(column: Column) -> Read:
     matches = decimal_pattern(column).fullmatch
-    return lambda found: Decimal(found) if matches(found) else refuse()
+    return lambda text: Decimal(text) if matches(text) else refuse()
 
 
 def _single(_: Column) -> Read:
     pack, unpack = SINGLE.pack, SINGLE.unpack
 
-    def read(found: Any) -> float:
-        if found.__class__ is not float and found.__class__ is not int:
+    def read(parsed: Any) -> float:
+        if parsed.__class__ is not float and parsed.__class__ is not int:
             raise TypeError
-        (value,) = unpack(pack(found))
+        (value,) = unpack(pack(parsed))
         return float(value)
 
     return read
 
 
 def _double(_: Column) -> Read:
-    def read(found: Any) -> float:
-        if found.__class__ is float:
-            return float(found)
-        if found.__class__ is int and float(found) == found:
-            return float(found)
+    def read(parsed: Any) -> float:
+        if parsed.__class__ is float:
+            return float(parsed)
+        if parsed.__class__ is int and float(parsed) == parsed:
+            return float(parsed)
         raise TypeError
 
     return read
@@ -114,10 +114,10 @@ def _double(_: Column) -> Read:
 def _text(column: Column) -> Read:
     longest = characters_of(column)
 
-    def read(found: Any) -> str:
-        if found.__class__ is not str or len(found) > longest:
+    def read(text: Any) -> str:
+        if text.__class__ is not str or len(text) > longest:
             raise ValueError
-        return str(found)
+        return str(text)
 
     return read
 
@@ -131,7 +131,7 @@ def _labels(column: Column) -> Read:
 
 
 class Labels(dict[str, str]):
-    """By the JSON of a value of ENUM or SET: the value. What is none of the column's raises ValueError.
+    """Maps the JSON of a value of ENUM or SET to the value. One that is none of the column's raises ValueError.
 
     Args:
         labels: as they stand in a message: as they are.
@@ -154,7 +154,7 @@ class Labels(dict[str, str]):
         return self.label(text, 0)[1]
 
     def label(self, text: str, first: int) -> tuple[int, str]:
-        """The place of the label and the label, among those from `first` on."""
+        """Return the place of the label and the label, among those from `first` on."""
         for at, (shown, label) in enumerate(self.labels.items()):
             if at >= first and self.patterns[at].fullmatch(text):
                 return at, label if shown == text else text
@@ -162,46 +162,46 @@ class Labels(dict[str, str]):
 
 
 class Sets(Labels):
-    """The same of a SET: labels in the column's order."""
+    """Maps the JSON of a value of SET to the value: labels in the column's order."""
 
     def made(self, text: str) -> str:
         """The value."""
-        found, at = [], -1
+        labels, at = [], -1
         for part in text.split(","):
             at, label = self.label(part, at + 1)
-            found.append(label)
-        return ",".join(found)
+            labels.append(label)
+        return ",".join(labels)
 
 
 def _json(_: Column) -> Read:
-    def read(found: Any) -> str:
-        if found.__class__ is not str:
+    def read(text: Any) -> str:
+        if text.__class__ is not str:
             raise TypeError
-        orjson.loads(found)
-        return str(found)
+        orjson.loads(text)
+        return str(text)
 
     return read
 
 
-def bytes_of(found: Any) -> bytes:
-    """Of base64."""
-    if found.__class__ is not str:
+def bytes_of(text: Any) -> bytes:
+    """Decode base64."""
+    if text.__class__ is not str:
         raise TypeError
-    return a2b_base64(found, strict_mode=True) if found else b""
+    return a2b_base64(text, strict_mode=True) if text else b""
 
 
 def _bytes(column: Column) -> Read:
     is_padded, length = column.declared.lower().startswith("binary"), column.length or _LONGEST
 
-    def read(found: Any) -> bytes:
-        raw = bytes_of(found)
+    def read(text: Any) -> bytes:
+        raw = bytes_of(text)
         return raw if len(raw) == length or (len(raw) < length and not is_padded) else refuse()
 
     return read
 
 
 class _DaysRead(dict[str, str]):
-    """By the text of a date: the value. Dates repeat, and a look at the calendar is slow."""
+    """Maps the text of a date to the value. Dates repeat, and a look at the calendar is slow."""
 
     def __missing__(self, text: str) -> str:
         value = self.made(text)
@@ -216,7 +216,7 @@ class _DaysRead(dict[str, str]):
 
 
 class _DatesRead(_DaysRead):
-    """By the JSON of a DATE: the value."""
+    """Maps the JSON of a DATE to the value."""
 
     def made(self, text: str) -> str:
         if text.endswith("Z"):
@@ -225,36 +225,36 @@ class _DatesRead(_DaysRead):
 
 
 class _ClocksRead(_DaysRead):
-    """By the text of a time of day: itself."""
+    """Maps the text of a time of day to itself."""
 
     def made(self, text: str) -> str:
         return text if _CLOCK(text) else refuse()
 
 
 def _is_no_day(text: str) -> bool:
-    """Whether it is a date that never was, as a column may hold it."""
+    """Return whether the text is a date that never was, as a column may hold it."""
     return bool(_DATE(text)) and text[5:7] <= "12" and text[8:] <= "31" and not is_day(text)
 
 
 def _moment(column: Column) -> Read:
     scale, end = column.scale, 20 + column.scale if column.scale else 19
 
-    def read(found: Any) -> str:
-        mark, rest = found[10], found[19:]
+    def read(text: Any) -> str:
+        mark, rest = text[10], text[19:]
         if mark == "T" and rest == "Z" and not scale:
-            return DAYS[found[:10]] + " " + CLOCKS[found[11:19]]
+            return DAYS[text[:10]] + " " + CLOCKS[text[11:19]]
         if mark == "T" and rest[-1] == "Z":
-            return f"{DAYS[found[:10]]} {CLOCKS[found[11:19]]}{fraction_of(rest[:-1], scale)}"
+            return f"{DAYS[text[:10]]} {CLOCKS[text[11:19]]}{fraction_of(rest[:-1], scale)}"
         # What never was stands there as MySQL has it.
-        if mark != " " or len(found) != end or not _is_no_day(found[:10]):
+        if mark != " " or len(text) != end or not _is_no_day(text[:10]):
             raise ValueError
-        return f"{found[:10]} {CLOCKS[found[11:19]]}{fraction_of(rest, scale)}"
+        return f"{text[:10]} {CLOCKS[text[11:19]]}{fraction_of(rest, scale)}"
 
     return read
 
 
 def fraction_of(text: str, scale: int) -> str:
-    """Of '' or '.5': all digits of the column, after the point."""
+    """Return all digits of the column behind the point, of '' or '.5'."""
     digits = text[1:]
     if text and not (text[0] == "." and digits.isascii() and digits.isdigit() and len(digits) <= scale):
         raise ValueError
@@ -264,8 +264,8 @@ def fraction_of(text: str, scale: int) -> str:
 def _time(column: Column) -> Read:
     scale, size = column.scale, column.scale + 1 if column.scale else 0
 
-    def read(found: Any) -> str:
-        parts = _TIME(found)
+    def read(text: Any) -> str:
+        parts = _TIME(text)
         if parts is None:
             raise ValueError
         sign, hours, rest, fraction, zone = parts.groups()
@@ -277,14 +277,14 @@ def _time(column: Column) -> Read:
         is_padded = len(hours) > 2 and hours[0] == "0"
         if is_padded or int(hours) > MOST_HOURS or len(fraction) != size:
             raise ValueError
-        return str(found)
+        return str(text)
 
     return read
 
 
 def _geometry(_: Column) -> Read:
-    def read(found: Any) -> bytes:
-        srid, wkb = found["srid"], b64decode(found["wkb"], validate=True)
+    def read(parsed: Any) -> bytes:
+        srid, wkb = parsed["srid"], b64decode(parsed["wkb"], validate=True)
         if len(wkb) < _SHORTEST_WKB or wkb[0] != 1 or not 1 <= int.from_bytes(wkb[1:5], "little") <= _SHAPES:
             raise ValueError
         if srid is not None and (srid.__class__ is not int or not -(1 << 31) <= srid < 1 << 32):
@@ -298,18 +298,18 @@ def _vector(column: Column) -> Read:
     found_size = re.search("[0-9]+", column.declared)
     most = int(found_size[0]) if found_size else _LONGEST
 
-    def read(found: Any) -> bytes:
-        if found.__class__ is not list or not 0 < len(found) <= most:
+    def read(parsed: Any) -> bytes:
+        if parsed.__class__ is not list or not 0 < len(parsed) <= most:
             raise ValueError
-        if any(value.__class__ is not float and value.__class__ is not int for value in found):
+        if any(value.__class__ is not float and value.__class__ is not int for value in parsed):
             raise TypeError
-        return struct.pack(f"<{len(found)}f", *found)
+        return struct.pack(f"<{len(parsed)}f", *parsed)
 
     return read
 
 
 def refuse() -> Any:
-    """Raises what says that a value is none of the column's."""
+    """Raise the error for a value that is none of the column's."""
     raise ValueError
 
 

@@ -12,7 +12,7 @@ _SOURCE = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class PipelineState(StrEnum):
-    """What a pipeline's process reports, or what the process that started it reports in its place."""
+    """The state that a pipeline's process reports, or the process that started it reports in its place."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -59,7 +59,7 @@ class PipelineId:
 
     @property
     def is_default(self) -> bool:
-        """Whether its names are those that users know: the store's."""
+        """Return whether its names are those that users know: the store's."""
         return self == PipelineId.of(self.store)
 
     @property

@@ -1,4 +1,4 @@
-"""Pickles that hold plain data, read without Python's unpickler: nothing in them is looked up, called or imported.
+"""Reads pickles of plain data without Python's unpickler: nothing in them is looked up, called or imported.
 
 A pickle is a program for a small stack machine. This one knows the steps that make None, numbers, texts, bytes, lists,
 tuples, dicts and sets, and a few makers of plain values (`set`, `Decimal`, moments) that it recognises by name and
@@ -28,11 +28,11 @@ _BUILTINS = ("builtins", "__builtin__")
 
 
 class HostilePickleError(Exception):
-    """It is no pickle of plain data; says why, without its values."""
+    """The bytes are no pickle of plain data; the text says why, without values."""
 
 
 def loads(data: bytes, max_size: int) -> Any:
-    """What a pickle of plain data holds.
+    """Return the value that a pickle of plain data holds.
 
     Args:
         data: the pickle, of any protocol.
@@ -42,13 +42,13 @@ def loads(data: bytes, max_size: int) -> Any:
     """
     machine = _Machine(data, max_size)
     try:
-        found = machine.run()
+        value = machine.run()
     except HostilePickleError:
         raise
     except (IndexError, KeyError, ValueError, TypeError, struct.error, InvalidOperation, OverflowError):
         raise HostilePickleError("it is no pickle") from None
-    _check(found, max_size)
-    return found
+    _check(value, max_size)
+    return value
 
 
 class _Machine:
@@ -143,8 +143,8 @@ class _Machine:
         self._stack = []
 
     def _to_mark(self) -> list[Any]:
-        found, self._stack = self._stack, self._below.pop()
-        return found
+        above, self._stack = self._stack, self._below.pop()
+        return above
 
     def list_(self) -> None:
         self._push(self._to_mark())
@@ -158,9 +158,9 @@ class _Machine:
         self._stack[-count:] = [tuple(self._stack[-count:])]
 
     def dict_(self) -> None:
-        found = self._to_mark()
+        items = self._to_mark()
         self._push({})
-        self._set(found)
+        self._set(items)
 
     def frozenset_(self) -> None:
         self._push(frozenset(_members(self._to_mark())))
@@ -170,8 +170,8 @@ class _Machine:
         self._of(list).append(value)
 
     def appends(self) -> None:
-        found = self._to_mark()
-        self._of(list).extend(found)
+        items = self._to_mark()
+        self._of(list).extend(items)
 
     def set_item(self) -> None:
         value = self._stack.pop()
@@ -181,14 +181,14 @@ class _Machine:
         self._set(self._to_mark())
 
     def add_items(self) -> None:
-        found = self._to_mark()
-        self._of(set).update(_members(found))
+        items = self._to_mark()
+        self._of(set).update(_members(items))
 
-    def _set(self, found: list[Any]) -> None:
-        self._of(dict).update(zip(_members(found[::2]), found[1::2], strict=True))
+    def _set(self, items: list[Any]) -> None:
+        self._of(dict).update(zip(_members(items[::2]), items[1::2], strict=True))
 
     def _of(self, kind: type) -> Any:
-        """The top of the stack, which must be of a kind."""
+        """Return the top of the stack, which must be of a kind."""
         if type(self._stack[-1]) is not kind:
             raise TypeError
         return self._stack[-1]
@@ -232,14 +232,14 @@ class _Machine:
         self._push(maker.make(*arguments))
 
     def _pay(self, size: int) -> None:
-        """For what a maker copies: a large value of the memo could be copied again with a few bytes of the pickle."""
+        """Count the bytes that a maker copies: a few bytes of the pickle could copy a large value of the memo again."""
         self._left -= size
         if self._left < 0:
             raise _too_large(self._max_size)
 
 
 class _Maker:
-    """What a name in a pickle stands for."""
+    """A maker of plain values, which a name in a pickle stands for."""
 
     __slots__ = ("make",)
 
@@ -248,10 +248,10 @@ class _Maker:
 
 
 def _maker(module: object, name: object) -> _Maker:
-    found = _MAKERS.get((module, name)) if type(module) is str and type(name) is str else None
-    if found is None:
+    maker = _MAKERS.get((module, name)) if type(module) is str and type(name) is str else None
+    if maker is None:
         raise HostilePickleError("it names a class or a function that makes no plain data")
-    return found
+    return maker
 
 
 def _integer(digits: bytes) -> int:
@@ -260,13 +260,13 @@ def _integer(digits: bytes) -> int:
     return int(digits)
 
 
-def _members(found: Iterable[Any]) -> Iterator[Any]:
-    """Keys of a dict, or members of a set: none whose hash could be chosen so that they all collide."""
-    for one in found:
-        kind = type(one)
-        if kind not in _KEYS and not (kind is int and -(1 << 63) <= one < 1 << 64):
+def _members(members: Iterable[Any]) -> Iterator[Any]:
+    """Yield keys of a dict, or members of a set; refuse kinds whose hashes could be chosen so that all collide."""
+    for member in members:
+        kind = type(member)
+        if kind not in _KEYS and not (kind is int and -(1 << 63) <= member < 1 << 64):
             raise HostilePickleError("a key of a dict, or a member of a set, is neither text, bytes nor a number")
-        yield one
+        yield member
 
 
 def _list(given: Any) -> list[Any]:
@@ -276,7 +276,7 @@ def _list(given: Any) -> list[Any]:
 
 
 def _encoded(text: str, charset: str) -> bytes:
-    """How bytes are written for Python 2."""
+    """Return bytes as they are written for Python 2."""
     if type(text) is not str or charset != "latin1":
         raise TypeError
     return text.encode("latin1")
@@ -394,31 +394,31 @@ _STEPS: dict[int, Callable[[_Machine], None]] = {  # by opcode; CPython, Lib/pic
 
 
 def _check(top: Any, max_size: int) -> None:
-    """Of all that is in it: plain, nested within bounds, never in itself, and not too large where it is repeated."""
+    """Check all parts: plain, nested within bounds, none in itself, and not too large where one is repeated."""
     measured: dict[int, tuple[int, int]] = {}  # by id of a container: size, and depth
     begun: set[int] = set()
     waiting = [top]
     while waiting:
-        one = waiting[-1]
-        if type(one) in _SCALARS or id(one) in measured:
+        value = waiting[-1]
+        if type(value) in _SCALARS or id(value) in measured:
             waiting.pop()
             continue
-        parts = _parts(one)
-        if id(one) not in begun:
-            begun.add(id(one))
-            if len(begun) - len(measured) > MAX_DEPTH:  # what is begun and not measured holds `one`
+        parts = _parts(value)
+        if id(value) not in begun:
+            begun.add(id(value))
+            if len(begun) - len(measured) > MAX_DEPTH:  # what is begun and not measured holds `value`
                 raise HostilePickleError(f"it is nested more than {MAX_DEPTH} deep")
             inner = [part for part in parts if type(part) not in _SCALARS and id(part) not in measured]
             if not begun.isdisjoint(map(id, inner)):
                 raise HostilePickleError("something in it holds itself")
             waiting += inner
             continue
-        measured[id(one)] = _measure_all(parts, measured, max_size)
+        measured[id(value)] = _measure_all(parts, measured, max_size)
         waiting.pop()
 
 
 def _measure_all(parts: list[Any], measured: dict[int, tuple[int, int]], max_size: int) -> tuple[int, int]:
-    """Size and depth of a container of these parts."""
+    """Return the size and depth of a container of these parts."""
     sizes = [_measure(part, measured) for part in parts]
     size, depth = 1 + sum(size for size, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
     if size > max_size:
@@ -432,15 +432,15 @@ def _too_large(max_size: int) -> HostilePickleError:
     return HostilePickleError(f"written out it would be larger than {max_size:,} bytes")
 
 
-def _parts(one: Any) -> list[Any]:
-    if type(one) is dict:
-        return [*one.keys(), *one.values()]
-    if type(one) in (list, tuple, set, frozenset):
-        return list(one)
+def _parts(value: Any) -> list[Any]:
+    if type(value) is dict:
+        return [*value.keys(), *value.values()]
+    if type(value) in (list, tuple, set, frozenset):
+        return list(value)
     raise HostilePickleError("it holds something that is no plain data")
 
 
-def _measure(one: Any, measured: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    if type(one) in (str, bytes):
-        return 1 + len(one), 0
-    return (_MEMBER, 0) if type(one) in _SCALARS else measured[id(one)]
+def _measure(value: Any, measured: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    if type(value) in (str, bytes):
+        return 1 + len(value), 0
+    return (_MEMBER, 0) if type(value) in _SCALARS else measured[id(value)]

@@ -46,7 +46,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What a record says."""
+    """The content of a record."""
 
     position: str
     newest: int = 0
@@ -57,44 +57,44 @@ class Published:
 
     def to_json(self) -> bytes:
         """Versions are texts: JavaScript's numbers end at 2^53."""
-        found: dict[str, Any] = {"position": self.position, "newest": str(self.newest)}
+        record: dict[str, Any] = {"position": self.position, "newest": str(self.newest)}
         if self.owner:
-            found["owner"] = self.owner
+            record["owner"] = self.owner
         if self.fills:
-            found["fills"] = dict(self.fills)
+            record["fills"] = dict(self.fills)
         if self.watermarks:
-            found["watermarks"] = _texts(self.watermarks)
+            record["watermarks"] = _texts(self.watermarks)
         if (progress := self.progress) is not None:
             watermarks = _texts(progress.watermarks)
-            found["progress"] = {"version": str(progress.version), "ends": progress.ends, "watermarks": watermarks}
+            record["progress"] = {"version": str(progress.version), "ends": progress.ends, "watermarks": watermarks}
             if progress.silent:
-                found["progress"]["silent"] = progress.silent
-        return orjson.dumps(found)
+                record["progress"]["silent"] = progress.silent
+        return orjson.dumps(record)
 
     @classmethod
     def from_json(cls, text: bytes) -> Published:
         """Raises ValueError for what viewtail did not write."""
         try:
-            found = orjson.loads(text)
-            progress = found.get("progress")
+            record = orjson.loads(text)
+            progress = record.get("progress")
             return cls(
-                position=str(found["position"]),
-                newest=int(found.get("newest", 0)),
-                fills={str(view): str(key) for view, key in found.get("fills", {}).items()},
+                position=str(record["position"]),
+                newest=int(record.get("newest", 0)),
+                fills={str(view): str(key) for view, key in record.get("fills", {}).items()},
                 progress=None if progress is None else _progress(progress),
-                watermarks=_numbers(found.get("watermarks", {})),
-                owner=str(found.get("owner", "")),
+                watermarks=_numbers(record.get("watermarks", {})),
+                owner=str(record.get("owner", "")),
             )
         except (KeyError, TypeError, AttributeError, orjson.JSONDecodeError) as error:
             raise ValueError(f"it is no record of viewtail's ({type(error).__name__})") from None
 
 
-def _progress(found: Any) -> Progress:
+def _progress(record: Any) -> Progress:
     return Progress(
-        version=int(found["version"]),
-        ends={str(topic): [int(end) for end in ends] for topic, ends in found["ends"].items()},
-        watermarks=_numbers(found["watermarks"]),
-        silent=tuple(map(str, found.get("silent", ()))),
+        version=int(record["version"]),
+        ends={str(topic): [int(end) for end in ends] for topic, ends in record["ends"].items()},
+        watermarks=_numbers(record["watermarks"]),
+        silent=tuple(map(str, record.get("silent", ()))),
     )
 
 
@@ -107,5 +107,5 @@ def _numbers(watermarks: Mapping[str, str]) -> dict[str, int]:
 
 
 def record_key(database: str, pipeline: str) -> bytes:
-    """Of a pipeline's record; deployments may share a cluster, so their database is in it."""
+    """Return the key of a pipeline's record; deployments may share a cluster, so their database is in it."""
     return f"{database}.{pipeline}".encode()

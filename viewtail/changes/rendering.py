@@ -223,8 +223,8 @@ def _base64(raw: bytes) -> str:
 def row_value(column: Column) -> Convert | None:
     """The function that converts a value for a user's function; None if no conversion is needed.
 
-    JSON columns are parsed: dict, list, str, int, float, bool or None (a JSON null). Rows that a JSON text holds get the
-    values that their own columns have. Other values stay as they are."""
+    JSON columns are parsed: dict, list, str, int, float, bool or None (a JSON null). Rows in a JSON text have
+    the values of their own columns. Other values stay as they are."""
     if column.kind is not Kind.JSON:
         return None
     restore = _restorer(column.fields)
@@ -250,7 +250,7 @@ def _restorer(fields: Sequence[Column]) -> Callable[[Any], Any] | None:
 
 
 def _restored(field: Column) -> Convert | None:
-    """What makes a column's value of the one that `json_value` made."""
+    """Return the function that restores a column's value from the one that `json_value` made."""
     if field.kind is Kind.DECIMAL:
         return Decimal
     return _restorer(field.fields) if field.kind is Kind.JSON else base64.b64decode if field.kind in _RAW else None

@@ -32,7 +32,7 @@ class Repeats:
     _said_at: float = field(default=0.0, init=False)
 
     def is_due(self, why: str | None) -> bool:
-        """Whether to say this now; asked at each look, with None where nothing keeps it waiting."""
+        """Return whether to say this now; asked at each look, with None where nothing keeps it waiting."""
         now = time.monotonic()
         if why == self._said and now - self._said_at < self.every_s:
             return False

@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """How a column's values look in viewtail; docs/types.md is this list with its renderings."""
+    """The form of a column's values in viewtail; docs/types.md is this list with its renderings."""
 
     INTEGER = "integer"  # TINYINT .. BIGINT, YEAR, BIT: int
     DECIMAL = "decimal"  # decimal.Decimal with the column's scale
@@ -128,12 +128,12 @@ _FULL_NAME = re.compile(rf"{_NAME}\.{_NAME}", re.DOTALL)
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a table's name stands for several tables: each # is a digit."""
+    """Return whether a table's name stands for several tables: each # is a digit."""
     return "#" in name
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a pattern stands for a table of that name, too."""
+    """Return whether a pattern stands for a table of that name, too."""
     return re.fullmatch(re.escape(pattern).replace(re.escape("#"), "[0-9]"), name) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a projection hands to a sink: per view and key one write, the newest, or every change."""
+"""The data that a projection hands to a sink: per view and key one write, the newest, or every change."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class KeptChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """What changes of a view look like that were made while its table was another."""
+    """The form of a view's changes that were made while its table was another."""
 
     table: Table
     values: tuple[Column, ...]  # of the images, in order

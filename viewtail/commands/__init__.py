@@ -1,1 +1,1 @@
-"""What each command asks for, and how it prints what it found; the work is in operations/."""
+"""Asks for what each command needs, and prints the result; the work is in operations/."""

@@ -61,16 +61,18 @@ def replay_since(loaded: Settings, name: str, moment: datetime, topic: str) -> i
 def moment_of(text: str, now: datetime) -> datetime:
     """A time as an operator writes it. Raises MisuseError."""
     try:
-        found = datetime.combine(now.date(), time_of_day.fromisoformat(text)) if _is_of_day(text) else None
-        found = datetime.fromisoformat(text) if found is None else found
+        moment = datetime.combine(now.date(), time_of_day.fromisoformat(text)) if _is_of_day(text) else None
+        moment = datetime.fromisoformat(text) if moment is None else moment
     except ValueError:
         raise MisuseError(f"--since {text}: is no time; write {_FORMS} otherwise") from None
-    found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-    if found > now and _is_of_day(text):
-        found -= timedelta(days=1)
-    if found > now:
-        raise MisuseError(f"--since {text}: that is {found:%Y-%m-%dT%H:%M:%SZ}, and it is {now:%Y-%m-%dT%H:%M:%SZ} now")
-    return found
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    if moment > now and _is_of_day(text):
+        moment -= timedelta(days=1)
+    if moment > now:
+        raise MisuseError(
+            f"--since {text}: that is {moment:%Y-%m-%dT%H:%M:%SZ}, and it is {now:%Y-%m-%dT%H:%M:%SZ} now"
+        )
+    return moment
 
 
 def _is_of_day(text: str) -> bool:
@@ -87,7 +89,7 @@ def _beside(loaded: Settings, view: View, topic: str) -> View:
 
 
 def _about(stretch: PublishedRange) -> int:
-    """How many changes there are in all, by how much of the time is read; 0 where nothing is known."""
+    """Estimate how many changes there are in all, by how much of the time is read; 0 where nothing is known."""
     read_us = (stretch.reached_us or stretch.since_us) - stretch.since_us
     return round(stretch.count * (time.time() * 1e6 - stretch.since_us) / read_us) if read_us > 0 else 0
 

@@ -29,22 +29,23 @@ def check(loaded: Settings, file: Path, *, database: str | None, is_offline: boo
     """
     views = declarations.configured(loaded)
     name = _shown(file)
-    found = statements(_text(file))
-    if not found:
+    to_check = statements(_text(file))
+    if not to_check:
         raise MisuseError(f"{name}: there is no statement in it")
     default = database or _only_schema(views)
     with nullcontext(Contract(views, None, default)) if is_offline else _of_source(loaded, views, default) as contract:
-        effects = list(contract.check(found))
-    is_read, is_well = not any(one.may_break for one in contract.unread), not any(effect.breaks for effect in effects)
+        effects = list(contract.check(to_check))
+    is_read = not any(unknown.may_break for unknown in contract.unread)
+    is_well = not any(effect.breaks for effect in effects)
     if as_json:
         print_json(
             {
-                "is_well": is_read and is_well, "file": name, "statements": len(found), "effects": effects,
+                "is_well": is_read and is_well, "file": name, "statements": len(to_check), "effects": effects,
                 "unread": contract.unread,
             }
         )  # fmt: skip
     else:
-        _print(name, found, effects, contract.unread)
+        _print(name, to_check, effects, contract.unread)
     if not is_read:
         return 2
     return 0 if is_well else 1
@@ -76,25 +77,25 @@ def _only_schema(views: Sequence[View]) -> str:
     return schemas.pop() if len(schemas) == 1 else ""
 
 
-def _print(name: str, found: Sequence[Statement], effects: Sequence[Effect], unread: Sequence[Unread]) -> None:
+def _print(name: str, to_check: Sequence[Statement], effects: Sequence[Effect], unread: Sequence[Unread]) -> None:
     of_lines: dict[tuple[int, str], list[str]] = {}
-    for one in unread:
-        said = "unread" if one.may_break else "note  "
-        more = "" if one.may_break else "; it names no table of a view"
-        of_lines.setdefault((one.line, one.statement), []).append(f"{said}  {one.why}{more}")
+    for unknown in unread:
+        said = "unread" if unknown.may_break else "note  "
+        more = "" if unknown.may_break else "; it names no table of a view"
+        of_lines.setdefault((unknown.line, unknown.statement), []).append(f"{said}  {unknown.why}{more}")
     for effect in effects:
         said = "breaks" if effect.breaks else "note  "
         of_lines.setdefault((effect.line, effect.statement), []).append(f"{said}  {effect.view}: {effect.why}")
-    for line, statement in sorted(of_lines, key=lambda one: one[0]):
+    for line, statement in sorted(of_lines, key=lambda of_line: of_line[0]):
         print(f"{name}:{line}: {statement}")
         for said in of_lines[line, statement]:
             print(f"  {said}")
-    _print_end(found, effects, sum(one.may_break for one in unread))
+    _print_end(to_check, effects, sum(unknown.may_break for unknown in unread))
 
 
-def _print_end(found: Sequence[Statement], effects: Sequence[Effect], unread: int) -> None:
+def _print_end(to_check: Sequence[Statement], effects: Sequence[Effect], unread: int) -> None:
     broken = sorted({effect.view for effect in effects if effect.breaks})
-    statements = counted(len(found), "statements")
+    statements = counted(len(to_check), "statements")
     if broken:
         print(f"\n{statements}, {counted(len(broken), 'views', 'break')}: {', '.join(broken)}")
         print(
@@ -105,7 +106,7 @@ def _print_end(found: Sequence[Statement], effects: Sequence[Effect], unread: in
         print(f"{statements}, no view breaks")
     if unread:
         print(
-            f"\n{counted(unread, 'statements')} of {len(found)} could not be read, so nothing is known of what would "
-            "become of the views. "
+            f"\n{counted(unread, 'statements')} of {len(to_check)} could not be read, so nothing is known of what "
+            "would become of the views. "
             "Correct what is misspelt; write out what a procedure, a prepared statement or another file runs."
         )

@@ -80,7 +80,7 @@ def drop(loaded: Settings, name: str, keys: Sequence[str], *, is_yes: bool) -> i
     """Forget letters; the exit code is 1 when a key that was named has none."""
     with _own_tables(loaded) as own:
         view = view_named(*own, name)
-        letters = dead_letters.of_keys(*own, view, [one for key in keys for one in key_spellings(key)])
+        letters = dead_letters.of_keys(*own, view, [spelling for key in keys for spelling in key_spellings(key)])
         missing = _without_letter(keys, letters)
         if letters and not _forget(own, view, letters, is_yes=is_yes):
             return 1
@@ -92,18 +92,18 @@ def drop(loaded: Settings, name: str, keys: Sequence[str], *, is_yes: bool) -> i
 def view_named(session: OwnSession, database: str, name: str) -> str:
     """The id of the view of that name, declared or not. Raises MisuseError."""
     known = views.names(session, database)
-    found = [view for view in known if name in (view, view.partition(":")[2])]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise MisuseError(f"{name!r} is the name of {len(found)} views; say which: {', '.join(found)}")
+    named = [view for view in known if name in (view, view.partition(":")[2])]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        raise MisuseError(f"{name!r} is the name of {len(named)} views; say which: {', '.join(named)}")
     near = nearest(name, [*known, *(view.partition(":")[2] for view in known)])
     raise UnknownNameError(f"no run has seen a view {name!r}{near or '; there are ' + (', '.join(known) or 'none')}")
 
 
 def _without_letter(keys: Sequence[str], letters: Sequence[Letter]) -> list[str]:
-    found = {letter.key for letter in letters}
-    return sorted(key for key in set(keys) if found.isdisjoint(key_spellings(key)))
+    lettered = {letter.key for letter in letters}
+    return sorted(key for key in set(keys) if lettered.isdisjoint(key_spellings(key)))
 
 
 def _forget(own: _Own, view: str, letters: Sequence[Letter], *, is_yes: bool) -> bool:

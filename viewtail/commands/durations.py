@@ -11,7 +11,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def seconds_of(option: str, text: str) -> int:
     """'24h' -> 86400. Raises MisuseError."""
-    found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
-    if found is None or (seconds := int(found[1]) * _UNITS[found[2]]) >= 1 << 31:
+    match = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
+    if match is None or (seconds := int(match[1]) * _UNITS[match[2]]) >= 1 << 31:
         raise MisuseError(f"{option} {text}: write a number and s, m, h or d, such as 24h")
     return seconds

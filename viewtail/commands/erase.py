@@ -54,19 +54,19 @@ def _print(proof: Proof) -> None:
     if proof.is_erased:
         print("Erased: nothing stays but what is named here")
     else:
-        left = sum(not one.is_clean for one in (*proof.looked, *proof.own))
+        left = sum(not place.is_clean for place in (*proof.looked, *proof.own))
         print(f"Not erased: see what is to do in {left} of these places, then run this command again")
 
 
 def _print_looked(looked: Sequence[Looked]) -> None:
-    for one in looked:
-        print(_line(one))
-        if one.stays:
-            print(f"    stays: {one.stays}; until {one.until}")
-        if one.run:
-            print(f"    to do: {one.run}")
+    for place in looked:
+        print(_line(place))
+        if place.stays:
+            print(f"    stays: {place.stays}; until {place.until}")
+        if place.run:
+            print(f"    to do: {place.run}")
 
 
-def _line(one: Looked) -> str:
-    erased = f"; it held {one.held}, which this command erased" if one.was_erased else ""
-    return f"  {'ok  ' if one.is_clean else 'LEFT'}  {one.view}, {one.place}: {one.found}{erased}"
+def _line(place: Looked) -> str:
+    erased = f"; it held {place.held}, which this command erased" if place.was_erased else ""
+    return f"  {'ok  ' if place.is_clean else 'LEFT'}  {place.view}, {place.place}: {place.found}{erased}"

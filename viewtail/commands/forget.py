@@ -24,7 +24,7 @@ from viewtail.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What the operator asked for."""
+    """The operator's options."""
 
     keeps_data: bool  # forget what viewtail's tables know, and nothing else
     drops_topic: bool
@@ -40,8 +40,8 @@ def forget(loaded: Settings, name: str, wishes: Wishes) -> int:
     if (why := _why_data_stays(chosen, declared, wishes)) is not None:
         return _forget_rows(catalog, chosen, why, wishes)
     with closing(operation.leftover(catalog, chosen)) as leaving:
-        found = leaving.look()
-        _say_what(chosen, found)
+        leftover = leaving.look()
+        _say_what(chosen, leftover)
         if not agreed("Drop that?", is_yes=wishes.is_sure):
             print_remark("nothing was dropped")
             return 1
@@ -49,8 +49,8 @@ def forget(loaded: Settings, name: str, wishes: Wishes) -> int:
         if (again.places, again.copies) != (chosen.places, chosen.copies):
             raise MisuseError(f"{chosen.id}: its copies changed meanwhile, and nothing was dropped. Repeat the command")
         with progress(chosen.id, "dropped") as say:
-            rest = operation.drop(catalog, chosen, leaving, lambda done: say(done, found.count))
-    _tell(chosen, found, rest, wishes)
+            rest = operation.drop(catalog, chosen, leaving, lambda done: say(done, leftover.count))
+    _tell(chosen, leftover, rest, wishes)
     return 0
 
 
@@ -76,22 +76,22 @@ def _forget_rows(catalog: Catalog, chosen: Chosen, why: str, wishes: Wishes) -> 
     return 0
 
 
-def _say_what(chosen: Chosen, found: Found) -> None:
+def _say_what(chosen: Chosen, leftover: Found) -> None:
     """Print on stderr what is dropped, before anything is."""
     print_remark(f"{chosen.id} is not declared any more. To drop:")
-    nothing = "nothing" if found.left else "nothing: its store holds nothing of it"
-    for line in found.dropped or (nothing,):
+    nothing = "nothing" if leftover.left else "nothing: its store holds nothing of it"
+    for line in leftover.dropped or (nothing,):
         print(f"  {line}", file=sys.stderr)
     print("  its dead letters, and what viewtail's own tables know of it, last", file=sys.stderr)
-    for line in found.left:
+    for line in leftover.left:
         print(f"  stays: {line}", file=sys.stderr)
 
 
-def _tell(chosen: Chosen, found: Found, rest: Found, wishes: Wishes) -> None:
+def _tell(chosen: Chosen, leftover: Found, rest: Found, wishes: Wishes) -> None:
     if wishes.as_json:
-        print_json({"view": chosen.id, "dropped": list(found.dropped), "left": list(rest.left), "why": ""})
+        print_json({"view": chosen.id, "dropped": list(leftover.dropped), "left": list(rest.left), "why": ""})
         return
-    for line in found.dropped:
+    for line in leftover.dropped:
         print(f"dropped: {line}")
     for line in rest.left:
         print(f"stays: {line}")

@@ -23,7 +23,7 @@ from viewtail.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the command line names: views, pipelines, or all pipelines."""
+    """The views, or pipelines, or all pipelines, that the command line names."""
 
     views: Sequence[str]
     pipelines: Sequence[str]
@@ -57,12 +57,12 @@ def pause(loaded: Settings, wanted: Wanted, reason: str | None) -> int:
         catalog = own_tables(loaded)
         chosen = operation.chosen_pipelines(catalog, wanted.names)
         operation.pause_pipelines(catalog, chosen, by=by, reason=reason)
-        for one in chosen:
-            print(f"pipeline {one.name}: {_paused_pipeline(one)}")
+        for pipeline in chosen:
+            print(f"pipeline {pipeline.name}: {_paused_pipeline(pipeline)}")
         return _none_ran(chosen)
     views = declarations.all_chosen(loaded, wanted.views)
-    found = operation.pause_views(own_tables(loaded), views, by=by, reason=reason)
-    return max(_say(done, _paused_view(done)) for done in found)
+    outcomes = operation.pause_views(own_tables(loaded), views, by=by, reason=reason)
+    return max(_say(done, _paused_view(done)) for done in outcomes)
 
 
 def resume(loaded: Settings, wanted: Wanted) -> int:
@@ -71,15 +71,15 @@ def resume(loaded: Settings, wanted: Wanted) -> int:
         catalog = own_tables(loaded)
         chosen = operation.chosen_pipelines(catalog, wanted.names)
         operation.resume_pipelines(catalog, chosen)
-        for one in chosen:
-            print(f"pipeline {one.name}: {_resumed_pipeline(one)}")
-        for view in sorted({view.name for one in chosen for view in one.views if view.state == State.PAUSED}):
+        for pipeline in chosen:
+            print(f"pipeline {pipeline.name}: {_resumed_pipeline(pipeline)}")
+        for view in sorted({view.name for pipeline in chosen for view in pipeline.views if view.state == State.PAUSED}):
             print(f"{view}: is paused by itself, and stays so. To go on: viewtail resume {view_of(view)}")
         return _none_ran(chosen)
     views = declarations.all_chosen(loaded, wanted.views)
-    found = operation.resume_views(own_tables(loaded), views)
+    outcomes = operation.resume_views(own_tables(loaded), views)
     by_id = {view.id: view for view in views}
-    return max(_say(done, _resumed_view(done, by_id[done.view])) for done in found)
+    return max(_say(done, _resumed_view(done, by_id[done.view])) for done in outcomes)
 
 
 def _none_ran(chosen: Sequence[PipelineStatus]) -> int:
@@ -94,23 +94,23 @@ def _say(done: PausedView, line: str) -> int:
     return 0 if is_done else 1
 
 
-def _paused_pipeline(one: PipelineStatus) -> str:
-    """Return what became of a pipeline; `one` is as it was before."""
-    if one.paused is not None:
-        return f"is paused already, {one.paused}"
-    when = "The next `viewtail run` leaves it alone" if one.state == "down" else "It stops within a few seconds"
+def _paused_pipeline(pipeline: PipelineStatus) -> str:
+    """Return what became of a pipeline, which is given as it was before."""
+    if pipeline.paused is not None:
+        return f"is paused already, {pipeline.paused}"
+    when = "The next `viewtail run` leaves it alone" if pipeline.state == "down" else "It stops within a few seconds"
     return (
         f"paused. {when}: it reads and writes nothing, and keeps its offset. To go on there: "
-        f"viewtail resume --pipeline {one.name}"
+        f"viewtail resume --pipeline {pipeline.name}"
     )
 
 
-def _resumed_pipeline(one: PipelineStatus) -> str:
-    """Return what became of a pipeline; `one` is as it was before."""
-    if one.paused is None:
-        return f"is not paused; it is {one.state}"
-    where = one.position or "its beginning"
-    if one.state == "down":
+def _resumed_pipeline(pipeline: PipelineStatus) -> str:
+    """Return what became of a pipeline, which is given as it was before."""
+    if pipeline.paused is None:
+        return f"is not paused; it is {pipeline.state}"
+    where = pipeline.position or "its beginning"
+    if pipeline.state == "down":
         return f"resumed. No viewtail runs it now: the next `viewtail run` goes on at {where}"
     return f"resumed. It goes on at {where} within a few seconds; watch it: viewtail status"
 
@@ -150,9 +150,9 @@ def _resumed_view(done: PausedView, view: View) -> str:
 
 
 def _begins(pipelines: Sequence[PipelineStatus]) -> str:
-    paused = [one.name for one in pipelines if one.paused is not None]
+    paused = [pipeline.name for pipeline in pipelines if pipeline.paused is not None]
     if paused:
         return f"Its pipeline is paused, too. For that to begin: viewtail resume --pipeline {paused[0]}"
-    if all(one.state == "down" for one in pipelines):
+    if all(pipeline.state == "down" for pipeline in pipelines):
         return "No viewtail runs its pipeline now: the next `viewtail run` does it"
     return "That begins within a few seconds; watch it: viewtail status"

@@ -21,21 +21,21 @@ def preview(loaded: Settings, name: str, *, sample: int, as_json: bool) -> int:
     """Print what views.py would change in a view; returns the exit code: 1 where rows could not be projected."""
     catalog = deployed_to_ask(loaded, [declarations.chosen(loaded, name)], COMMAND)
     (view,) = catalog.views
-    found = operation.preview(catalog, view, sample)
+    seen = operation.preview(catalog, view, sample)
     if as_json:
-        print_json(_as_json(view, found))
+        print_json(_as_json(view, seen))
     else:
-        print("\n".join(_lines(view, found)))
-    return 1 if found.refused else 0
+        print("\n".join(_lines(view, seen)))
+    return 1 if seen.refused else 0
 
 
-def _as_json(view: BoundView, found: Preview) -> dict[str, object]:
+def _as_json(view: BoundView, seen: Preview) -> dict[str, object]:
     return {
         "view": view.id,
-        "sampled": found.row_count,
-        "same": found.same_count,
-        "differences": [{"key": one.key, "before": one.before, "after": one.after} for one in found.differences],
-        "refused": [{"key": key, "reason": reason} for key, reason in found.refused.items()],
+        "sampled": seen.row_count,
+        "same": seen.same_count,
+        "differences": [{"key": each.key, "before": each.before, "after": each.after} for each in seen.differences],
+        "refused": [{"key": key, "reason": reason} for key, reason in seen.refused.items()],
     }
 
 
@@ -50,19 +50,19 @@ def _changed(before: Content, after: Content) -> Iterator[str]:
             yield f"+ {name}: {shown(after[name])}"
 
 
-def _lines(view: BoundView, found: Preview) -> Iterator[str]:
-    kinds = [_kind(one) for one in found.differences]
+def _lines(view: BoundView, seen: Preview) -> Iterator[str]:
+    kinds = [_kind(difference) for difference in seen.differences]
     yield (
-        f"{view.id}: of {counted(found.row_count, 'rows')} of {view.table.full_name}, "
+        f"{view.id}: of {counted(seen.row_count, 'rows')} of {view.table.full_name}, "
         f"{kinds.count('changes'):,} would change, {kinds.count('comes'):,} would come, {kinds.count('goes'):,} would "
-        f"go, {_staying(found.same_count)}"
+        f"go, {_staying(seen.same_count)}"
     )
-    for one in found.differences[:SHOWN]:
-        yield f"\n{one.key} {_kind(one)}"
-        yield from _changed(one.before or {}, one.after or {})
-    if len(found.differences) > SHOWN:
-        yield f"\nand {len(found.differences) - SHOWN:,} more: --json lists all"
-    for key, reason in list(found.refused.items())[:SHOWN]:
+    for difference in seen.differences[:SHOWN]:
+        yield f"\n{difference.key} {_kind(difference)}"
+        yield from _changed(difference.before or {}, difference.after or {})
+    if len(seen.differences) > SHOWN:
+        yield f"\nand {len(seen.differences) - SHOWN:,} more: --json lists all"
+    for key, reason in list(seen.refused.items())[:SHOWN]:
         yield f"\n{key} could not be projected, and would be parked: {reason}"
 
 
@@ -70,7 +70,7 @@ def _staying(count: int) -> str:
     return "1 stays as it is" if count == 1 else f"{count:,} stay as they are"
 
 
-def _kind(one: Difference) -> str:
-    if one.before is None:
+def _kind(difference: Difference) -> str:
+    if difference.before is None:
         return "comes"
-    return "goes" if one.after is None else "changes"
+    return "goes" if difference.after is None else "changes"

@@ -53,25 +53,25 @@ def search(
 ) -> int:
     """Print one page of hits; finding none is no error."""
     reader = _reader(loaded, view)
-    found = reader.search(query, fields=fields or None, page=page, size=size)
+    result = reader.search(query, fields=fields or None, page=page, size=size)
     if as_json:
         hits = [
             {"key": hit.id, "score": hit.score, "version": str(hit.version), "document": hit.document}
-            for hit in found.hits
+            for hit in result.hits
         ]
-        told = {"total": found.total, "page": page, "size": size, "took_ms": found.took_ms}
+        told = {"total": result.total, "page": page, "size": size, "took_ms": result.took_ms}
         print_json({"view": reader.view.id, **told, "hits": hits})
         return 0
-    where = f"no hits on page {page} of {found.total}"
-    if found.hits:
+    where = f"no hits on page {page} of {result.total}"
+    if result.hits:
         rows = [
             beside({"key": hit.id, "score": "" if hit.score is None else f"{hit.score:.2f}"}, hit.document)
-            for hit in found.hits
+            for hit in result.hits
         ]
         print_rows(rows)
         first = (page - 1) * size + 1
-        where = f"hits {first} to {first + len(found.hits) - 1} of {found.total}"
-    print(f"{where}, {found.took_ms} ms", file=sys.stderr)
+        where = f"hits {first} to {first + len(result.hits) - 1} of {result.total}"
+    print(f"{where}, {result.took_ms} ms", file=sys.stderr)
     return 0
 
 

@@ -50,7 +50,7 @@ def rebuild(  # noqa: PLR0913 - the options of the command
     with _operation(catalog, view, within_s) as (asked, ending):
         try:
             proof, by = partial(_prove, catalog, accepts_parked=accepts_parked), this_person()
-            one = asked.rebuild(proof, by, keep_s=keep_s, is_held=is_held, is_hurried=is_hurried)
+            copy = asked.rebuild(proof, by, keep_s=keep_s, is_held=is_held, is_hurried=is_hurried)
         except StopRequested:
             if ending.is_late:
                 return ending.late(
@@ -59,7 +59,7 @@ def rebuild(  # noqa: PLR0913 - the options of the command
                     f"command goes on; to drop the copy: viewtail rebuild {view.id} --abort"
                 )
             return _stopped(view, "the copy stays and is kept up to date. The same command goes on")
-    return _tell(one, as_json=as_json)
+    return _tell(copy, as_json=as_json)
 
 
 def roll_back(loaded: Settings, name: str, *, within_s: float | None, as_json: bool) -> int:
@@ -67,11 +67,11 @@ def roll_back(loaded: Settings, name: str, *, within_s: float | None, as_json: b
     catalog, view = _deployed(loaded, name)
     with _operation(catalog, view, within_s) as (asked, ending):
         try:
-            one = asked.roll_back()
+            copy = asked.roll_back()
         except StopRequested:
             what = "`viewtail status` says whether readers have it by now. The same command goes on"
             return ending.late(what) if ending.is_late else _stopped(view, what)
-    return _tell(one, as_json=as_json)
+    return _tell(copy, as_json=as_json)
 
 
 def abort(loaded: Settings, name: str, *, within_s: float | None, is_yes: bool) -> int:
@@ -116,7 +116,7 @@ def _prove(
 
 
 class _Ending:
-    """What ends an operation before it is done: somebody stops it, or its time is over."""
+    """Ends an operation before it is done: somebody stops it, or its time is over."""
 
     def __init__(self, view: BoundView, within_s: float | None) -> None:
         self.stop = threading.Event()
@@ -227,23 +227,29 @@ def _stopped(view: BoundView, what: str) -> int:
     return EXIT_STOPPED
 
 
-def _tell(one: Copy, *, as_json: bool) -> int:
+def _tell(copy: Copy, *, as_json: bool) -> int:
     if as_json:
-        kept_s = None if one.kept_s is None else max(0, round(one.kept_s))
-        told = {"view": one.view, "stage": one.stage, "live_copy": one.live, "copy_beside": one.copy, "kept_s": kept_s}
+        kept_s = None if copy.kept_s is None else max(0, round(copy.kept_s))
+        told = {
+            "view": copy.view,
+            "stage": copy.stage,
+            "live_copy": copy.live,
+            "copy_beside": copy.copy,
+            "kept_s": kept_s,
+        }
         print_json(told)
-    elif one.is_newest:
+    elif copy.is_newest:
         print(
-            f"{one.view}: copy {one.copy} is filled and kept up to date; readers have copy {one.live}. To swap: "
-            f"viewtail rebuild {one.view}. To drop copy {one.copy}: viewtail rebuild {one.view} --abort"
+            f"{copy.view}: copy {copy.copy} is filled and kept up to date; readers have copy {copy.live}. To swap: "
+            f"viewtail rebuild {copy.view}. To drop copy {copy.copy}: viewtail rebuild {copy.view} --abort"
         )
-    elif one.stage in (Stage.DROPPING, Stage.ENDED) or (one.kept_s is not None and one.kept_s <= 0):
-        print(f"{one.view}: readers have copy {one.live}. Copy {one.copy} is not kept, and is dropped")
+    elif copy.stage in (Stage.DROPPING, Stage.ENDED) or (copy.kept_s is not None and copy.kept_s <= 0):
+        print(f"{copy.view}: readers have copy {copy.live}. Copy {copy.copy} is not kept, and is dropped")
     else:
-        kept = "" if one.kept_s is None else f" for {max(0.0, one.kept_s) / 3600:.1f} h"
+        kept = "" if copy.kept_s is None else f" for {max(0.0, copy.kept_s) / 3600:.1f} h"
         print(
-            f"{one.view}: readers have copy {one.live}. Copy {one.copy} is kept up to date{kept}. To go back to it: "
-            f"viewtail rebuild {one.view} --rollback. To drop it now, or before another rebuild: viewtail rebuild "
-            f"{one.view} --abort"
+            f"{copy.view}: readers have copy {copy.live}. Copy {copy.copy} is kept up to date{kept}. To go back to it: "
+            f"viewtail rebuild {copy.view} --rollback. To drop it now, or before another rebuild: viewtail rebuild "
+            f"{copy.view} --abort"
         )
     return 0

@@ -88,12 +88,12 @@ def _take_over(catalog: Catalog, view: View, *, is_yes: bool, is_awaited: bool) 
 def would_replay(loaded: Settings, names: Sequence[str], *, all_views: bool) -> int:
     """Say how many entities would be written again; nothing is marked or recorded. Returns the exit code."""
     catalog, wanted = _chosen(loaded, names, all_views)
-    found = operation.would_replay(catalog, wanted)
-    marked = [view for view in wanted if view.id in found.marked]
+    replayed = operation.would_replay(catalog, wanted)
+    marked = [view for view in wanted if view.id in replayed.marked]
     for name, count in operation.entities_of(catalog, marked).items():
         print(f"{name}: about {counted(count, 'entities')} would be written again, in place")
-    _tell_left(found)
-    return 1 if found.left else 0
+    _tell_left(replayed)
+    return 1 if replayed.left else 0
 
 
 def _chosen(loaded: Settings, names: Sequence[str], all_views: bool) -> tuple[Catalog, list[View]]:
@@ -124,14 +124,14 @@ def replays(loaded: Settings, *, limit: int, as_json: bool) -> int:
     """Print what operators had done to views, the newest first."""
     catalog = own_tables(loaded)
     with closing(catalog.session()) as session:
-        found = past(session, catalog.database, KINDS, limit)
+        runs = past(session, catalog.database, KINDS, limit)
     if as_json:
-        print_json([asdict(one) for one in found])
-    elif found:
+        print_json([asdict(run) for run in runs])
+    elif runs:
         titles = ("started (UTC)", "kind", "view", "what", "who", "state", "result")
         rows = (
-            (one.started_at, one.kind, one.view, one.what, one.operator, one.state, one.result + words(one.progress))
-            for one in found
+            (run.started_at, run.kind, run.view, run.what, run.operator, run.state, run.result + words(run.progress))
+            for run in runs
         )
         print_rows([dict(zip(titles, row, strict=True)) for row in rows])
     else:
@@ -145,7 +145,7 @@ def _wait(catalog: Catalog, marked: Collection[str]) -> bool:
         try:
             while True:
                 pipelines = pipelines_now(catalog).values()
-                of_them = [view for one in pipelines for view in one.views if view.name in marked]
+                of_them = [view for pipeline in pipelines for view in pipeline.views if view.name in marked]
                 if will_not := _why_never(of_them, marked):
                     print(will_not, file=sys.stderr)
                     return False
@@ -183,12 +183,14 @@ def _why_never(views: Sequence[ViewStatus], marked: Collection[str]) -> str:
 
 def _trouble(pipelines: Iterable[PipelineStatus], marked: Collection[str]) -> str:
     """Return what keeps pipelines of these views, in words behind their progress; '' where nothing does."""
-    found = ""
-    for one in pipelines:
-        is_waited_for = any(view.name in marked and view.state != State.FILLED for view in one.views)
-        if is_waited_for and (one.state != PipelineState.RUNNING or one.error):
-            found += f"; pipeline {one.name} is {one.state}{f': {one.error}' if one.error else ''}"
-    return found
+    trouble = ""
+    for pipeline in pipelines:
+        is_waited_for = any(view.name in marked and view.state != State.FILLED for view in pipeline.views)
+        if is_waited_for and (pipeline.state != PipelineState.RUNNING or pipeline.error):
+            trouble += (
+                f"; pipeline {pipeline.name} is {pipeline.state}{f': {pipeline.error}' if pipeline.error else ''}"
+            )
+    return trouble
 
 
 def replay_new_history(loaded: Settings) -> int:

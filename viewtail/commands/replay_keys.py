@@ -193,8 +193,8 @@ def _tell_left(name: str, done: Outcome) -> None:
     """Print, on stderr, the keys that were parked, and those that differ still."""
     for letter in done.written.parked[:MOST_TOLD]:
         print(f"{name}\t{letter.key}\tparked\t{letter.reason}", file=sys.stderr)
-    for one in done.kept[:MOST_TOLD]:
-        print(f"{name}\t{one.name}\t{one.difference.value}\t{one.why}", file=sys.stderr)
+    for mismatch in done.kept[:MOST_TOLD]:
+        print(f"{name}\t{mismatch.name}\t{mismatch.difference.value}\t{mismatch.why}", file=sys.stderr)
 
 
 def _tell(name: str, done: Outcome, counts: Mapping[str, Any]) -> int:
@@ -255,20 +255,20 @@ def _selection(catalog: Catalog, beside: ViewAccess, selected: Selected, how: Ho
 
 
 def _keys_of(view: BoundView, file: Path) -> list[str]:
-    """Its lines that are not empty. Raises MisuseError with the first line that is no key of the view."""
+    """Return the lines that are not empty. Raises MisuseError with the first one that is no key of the view."""
     try:
         text = content_of(file).decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         raise MisuseError(f"--keys-from {file}: cannot be read: {error}") from None
-    found = []
+    lines = []
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
         if line:
             try:
                 key_of_text(line, view.key)
             except MisuseError as error:
                 raise MisuseError(f"--keys-from {file}, line {number}: {error}") from None
-            found.append(line)
-    return found
+            lines.append(line)
+    return lines
 
 
 def _count(catalog: Catalog, view: BoundView, condition: str) -> int | None:

@@ -109,12 +109,12 @@ def _table(reports: Sequence[Mapping[str, Any]]) -> RenderableType:
             str(report.get("parked", 0)),
             report.get("position") or "",
         )
-        for one in report.get("backfills", ()):
+        for backfill in report.get("backfills", ()):
             backfills.add_row(
-                one["view"],
-                one["state"],
-                ProgressBar(total=max(one["about"], one["rows"], 1), completed=one["rows"], width=30),
-                f"{one['rows']:,} of about {max(one['about'], one['rows']):,}",
+                backfill["view"],
+                backfill["state"],
+                ProgressBar(total=max(backfill["about"], backfill["rows"], 1), completed=backfill["rows"], width=30),
+                f"{backfill['rows']:,} of about {max(backfill['about'], backfill['rows']):,}",
             )
     errors = [f"{report['pipeline']}: {report['error']}" for report in reports if report.get("error")]
     return Group(table, backfills, *errors)
@@ -137,5 +137,5 @@ class _Lines:
             return
         self._backfills_at = time.monotonic()
         for report in reports:
-            for one in report.get("backfills", ()):
-                _log.info("backfilling", view=one["view"], state=one["state"], rows=one["rows"], about=one["about"])
+            for backfill in report.get("backfills", ()):
+                _log.info("backfilling", **{name: backfill[name] for name in ("view", "state", "rows", "about")})

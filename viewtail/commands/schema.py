@@ -15,8 +15,8 @@ def schema(loaded: Settings, view: str, *, of_key: bool) -> int:
     chosen = declarations.chosen(loaded, view)
     catalog = deployed_to_ask(loaded, [chosen])
     store = store_of(chosen)
-    found = store.schemas(catalog.access(store), catalog.views[0])
-    if not found:
+    schemas = store.schemas(catalog.access(store), catalog.views[0])
+    if not schemas:
         raise MisuseError(f"view {chosen.id} has no messages: only topics have a schema")
-    print_json(found["key" if of_key else "value"])
+    print_json(schemas["key" if of_key else "value"])
     return 0

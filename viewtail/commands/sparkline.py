@@ -16,7 +16,7 @@ class History:
 
     def with_one(self, now: float, value: float | None) -> History:
         """Return the history with one more value, and without those that are too old by then."""
-        return History((*(one for one in self.values if now - one[0] < KEPT_S), (now, value)))
+        return History((*(kept for kept in self.values if now - kept[0] < KEPT_S), (now, value)))
 
     def _parts(self, width: int, now: float) -> list[float | None]:
         largest: dict[int, float | None] = {}

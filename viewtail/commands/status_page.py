@@ -1,4 +1,4 @@
-"""What `viewtail status` prints for people: tables that fit a screen, and a line for everything that is not well.
+"""Prints `viewtail status` for people: tables that fit a screen, and a line for everything that is not well.
 
 A large fleet is folded: partitions of one topic and store are one line, and only those that are not well are listed.
 """
@@ -56,58 +56,58 @@ def _pipeline_rows(pipelines: Sequence[PipelineStatus]) -> Iterator[tuple[str, .
         yield from map(_pipeline_row, pipelines)
         return
     groups: dict[tuple[str, str], list[PipelineStatus]] = {}
-    for one in pipelines:
-        identity = PipelineId.parse(one.name)
-        groups.setdefault((identity.source, identity.store), []).append(one)
-    for (source, store), ones in groups.items():
-        if len(ones) == 1:
-            yield _pipeline_row(ones[0])
+    for pipeline in pipelines:
+        identity = PipelineId.parse(pipeline.name)
+        groups.setdefault((identity.source, identity.store), []).append(pipeline)
+    for (source, store), parts in groups.items():
+        if len(parts) == 1:
+            yield _pipeline_row(parts[0])
             continue
-        yield _folded(f"{source}.*.{store}", ones)
-        unwell = [one for one in ones if not one.keeps_up]
+        yield _folded(f"{source}.*.{store}", parts)
+        unwell = [pipeline for pipeline in parts if not pipeline.keeps_up]
         yield from map(_pipeline_row, unwell[:MOST_NAMES])
         if (left := len(unwell) - MOST_NAMES) > 0:
             yield (f"and {left} more that {agreeing(left, 'are')} not well", *[""] * 7)
 
 
-def _folded(name: str, ones: Sequence[PipelineStatus]) -> tuple[str, ...]:
-    states = [one.condition for one in ones]
-    waiting = [one.waiting for one in ones if one.waiting is not None]
-    owners = {_owner(one) for one in ones} - {None}
-    ages = [one.reported_s_ago for one in ones if one.reported_s_ago is not None]
+def _folded(name: str, pipelines: Sequence[PipelineStatus]) -> tuple[str, ...]:
+    states = [pipeline.condition for pipeline in pipelines]
+    waiting = [pipeline.waiting for pipeline in pipelines if pipeline.waiting is not None]
+    owners = {_owner(pipeline) for pipeline in pipelines} - {None}
+    ages = [pipeline.reported_s_ago for pipeline in pipelines if pipeline.reported_s_ago is not None]
     return (
         name,
         states[0] if len(set(states)) == 1 else _each_counted(states),
-        f"{max(one.lag_s for one in ones):.1f} s",
+        f"{max(pipeline.lag_s for pipeline in pipelines):.1f} s",
         f"{sum(waiting):,}" if waiting else "-",
-        f"{sum(map(shown_rate, ones)):,}",
+        f"{sum(map(shown_rate, pipelines)):,}",
         counted(len(owners), "processes"),
-        counted(len(ones), "partitions"),
+        counted(len(pipelines), "partitions"),
         shown_age(max(ages, default=None)),
     )
 
 
-def _pipeline_row(one: PipelineStatus) -> tuple[str, ...]:
+def _pipeline_row(pipeline: PipelineStatus) -> tuple[str, ...]:
     return (
-        one.name,
-        one.condition,
-        f"{one.lag_s:.1f} s",
-        "-" if one.waiting is None else f"{one.waiting:,}",
-        f"{shown_rate(one):,}",
-        _owner(one) or "-",
-        one.position or "-",
-        shown_age(one.reported_s_ago),
+        pipeline.name,
+        pipeline.condition,
+        f"{pipeline.lag_s:.1f} s",
+        "-" if pipeline.waiting is None else f"{pipeline.waiting:,}",
+        f"{shown_rate(pipeline):,}",
+        _owner(pipeline) or "-",
+        pipeline.position or "-",
+        shown_age(pipeline.reported_s_ago),
     )
 
 
-def _owner(one: PipelineStatus) -> str | None:
+def _owner(pipeline: PipelineStatus) -> str | None:
     """The process that has it; what is down belongs to nobody."""
-    return None if one.state == "down" else one.owner or None
+    return None if pipeline.state == "down" else pipeline.owner or None
 
 
-def shown_rate(one: PipelineStatus) -> int:
+def shown_rate(pipeline: PipelineStatus) -> int:
     """An idle pipeline reports rarely: what it said of a busy moment is not true of now."""
-    return one.rows_per_second if (one.reported_s_ago or 0) < _RATE_IS_FRESH_S else 0
+    return pipeline.rows_per_second if (pipeline.reported_s_ago or 0) < _RATE_IS_FRESH_S else 0
 
 
 def shown_age(seconds: float | None) -> str:
@@ -116,12 +116,12 @@ def shown_age(seconds: float | None) -> str:
 
 
 def _member_rows(members: Sequence[Member]) -> Iterator[tuple[str, ...]]:
-    for one in members[:MOST_MEMBERS]:
-        role = "tailer" if one.store in _TAILERS else "projector"
-        assigned = "-" if one.assigned is None else str(len(one.assigned))
-        yield one.name, one.state, one.store, role, str(len(one.pipelines)), assigned, one.since or "-"
+    for member in members[:MOST_MEMBERS]:
+        role = "tailer" if member.store in _TAILERS else "projector"
+        assigned = "-" if member.assigned is None else str(len(member.assigned))
+        yield member.name, member.state, member.store, role, str(len(member.pipelines)), assigned, member.since or "-"
     if len(members) > MOST_MEMBERS:
-        states = [one.state for one in members[MOST_MEMBERS:]]
+        states = [member.state for member in members[MOST_MEMBERS:]]
         yield f"and {len(states)} more", _each_counted(states), *[""] * 5
 
 

@@ -11,31 +11,31 @@ from viewtail.changes.pipelines import PipelineId
 from viewtail.composition import deploy, greeted
 from viewtail.operations import switch as operation
 from viewtail.operations.status import positions_now
-from viewtail.sources import BINLOG, POLL, Mode
+from viewtail.sources import Mode, kind_of
 
 
 def switch(loaded: settings.Settings, to: Mode, within_s: float) -> int:
     """Switch every pipeline; returns the exit code."""
     views = declarations.configured(loaded)
     loaded.check_stores(views)
-    if loaded.source_kind not in (BINLOG, POLL):
+    if not loaded.source_kind.has_rows:
         raise MisuseError("the source is Kafka: only a MySQL server can be polled")
     operation.check_views(views)
-    target = POLL if to == "poll" else BINLOG
+    target = kind_of(loaded.source.url, to)
     check_source(target, views)
     before = deploy(_in_mode(greeted(loaded), "binlog" if to == "poll" else "poll"), views)
     positions = positions_now(before)
-    known = [positions[one.name] for one in before.pipelines() if one.name in positions]
+    known = [positions[pipeline.name] for pipeline in before.pipelines() if pipeline.name in positions]
     if operation.is_there(known, target.before_all):
         operation.finish(before, _history(loaded, target))
         print(f"The offsets are of mode {to} already; every store knows it now. {_next(loaded, to)}")
         return 0
-    polled = _history(loaded, POLL)
+    polled = _history(loaded, kind_of(loaded.source.url, "poll"))
     if to == "poll":  # the binlog is not asked: it may be what is gone, or the right to read it
         is_whole = operation.to_polling(before, polled, within_s, say)
         print("Switched. All rows are read again, in the order of their ids." if is_whole else "Switched.", end=" ")
     else:
-        operation.to_binlog(before, _history(loaded, BINLOG), polled, within_s, say)
+        operation.to_binlog(before, _history(loaded, target), polled, within_s, say)
         print("Switched.", end=" ")
     print(_next(loaded, to))
     return 0

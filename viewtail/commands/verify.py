@@ -78,8 +78,8 @@ def verify(loaded: settings.Settings, names: Sequence[str], options: Options) ->
             failed[view.id] = once(error)
             _say_failed(options, view.id, failed[view.id])
     if options.as_json:
-        print_json({"views": [_as_json(one) for one in reports], "failed": failed})
-    return 0 if not failed and all(one.is_equal for one in reports) else 1
+        print_json({"views": [_as_json(report) for report in reports], "failed": failed})
+    return 0 if not failed and all(report.is_equal for report in reports) else 1
 
 
 def _deployed(loaded: settings.Settings, chosen: Sequence[View]) -> tuple[Catalog, dict[str, str]]:
@@ -200,12 +200,13 @@ class _Standing:
 
 def _print(report: Report, options: Options) -> None:
     counts = report.counts
-    repaired = {one.key for one in report.repaired}
-    for one in report.found:
-        done = "repaired" if one.key in repaired else ("would be written again" if options.is_repair else "")
-        if one.name in report.lowered:
-            done += f", its version was lowered: {report.lowered[one.name]}"
-        print("\t".join([report.view, in_a_line(one.name), one.difference.value, one.why, *([done] if done else [])]))
+    repaired = {mismatch.key for mismatch in report.repaired}
+    for mismatch in report.found:
+        done = "repaired" if mismatch.key in repaired else ("would be written again" if options.is_repair else "")
+        if mismatch.name in report.lowered:
+            done += f", its version was lowered: {report.lowered[mismatch.name]}"
+        said = (mismatch.difference.value, mismatch.why, done) if done else (mismatch.difference.value, mismatch.why)
+        print("\t".join([report.view, in_a_line(mismatch.name), *said]))
     for name in report.parked:
         print("\t".join([report.view, in_a_line(name), "parked", _of_parked(report, name)]))
     for name in report.foreign:
@@ -256,7 +257,7 @@ def _more(report: Report) -> str:
 
 def _as_json(report: Report) -> dict[str, Any]:
     counts = report.counts
-    repaired = {one.key for one in report.repaired}
+    repaired = {mismatch.key for mismatch in report.repaired}
     return {
         "view": report.view,
         "is_equal": report.is_equal,
@@ -274,18 +275,20 @@ def _as_json(report: Report) -> dict[str, Any]:
         "confidence": report.confidence or None,
         "took_s": round(report.took_s, 3),
         "lowered_count": report.lowered_count,
-        "entities": [_entity(one, one.key in repaired, report.lowered.get(one.name)) for one in report.found],
+        "entities": [
+            _entity(mismatch, mismatch.key in repaired, report.lowered.get(mismatch.name)) for mismatch in report.found
+        ],
         "parked_keys": list(report.parked),
     }
 
 
-def _entity(one: Found, is_repaired: bool, lowered: VersionReset | None) -> dict[str, Any]:
+def _entity(mismatch: Found, is_repaired: bool, lowered: VersionReset | None) -> dict[str, Any]:
     return {
-        "key": one.name,
-        "difference": one.difference.value,
-        "why": one.why,
-        "version": None if one.version is None else str(one.version),
-        "is_unexplained": one.is_unexplained,
+        "key": mismatch.name,
+        "difference": mismatch.difference.value,
+        "why": mismatch.why,
+        "version": None if mismatch.version is None else str(mismatch.version),
+        "is_unexplained": mismatch.is_unexplained,
         "is_repaired": is_repaired,
         "lowered_from": None if lowered is None else str(lowered.before),
         "lowered_to": None if lowered is None or lowered.after is None else str(lowered.after),

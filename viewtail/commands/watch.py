@@ -21,10 +21,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from viewtail import settings
+from viewtail import declarations, settings
 from viewtail.changes.errors import MisuseError, StoreUnavailableError, ViewtailError, once
 from viewtail.commands.sparkline import History
-from viewtail.commands.status import declared
 from viewtail.commands.status_page import STYLES, shown_age, shown_rate
 from viewtail.operations.findings import Findings, compared
 from viewtail.operations.fleet import Fleet
@@ -43,7 +42,7 @@ _OLD_S = 3.0  # beyond the time between two looks: then the screen says how old 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What the last look found, and what the newest attempt failed of."""
+    """The findings of the last look, and the error of the newest attempt."""
 
     found: Findings | None = None
     at: float = 0.0  # monotonic, of `found`
@@ -80,7 +79,7 @@ class _Looking:
         self.seen = Seen()
         self.failure: BaseException | None = None  # a fault of ours
         self._loaded, self._every_s, self._stop = loaded, every_s, stop
-        self._declared = declared(loaded)
+        self._declared = declarations.declared_ids(loaded)
         self._address = replace(loaded.asked_with(QUESTION).store_address(), database=None)
 
     @property
@@ -115,13 +114,15 @@ class _Looking:
             pipelines=pipelines, fleet=Fleet(owners={}), source_error=None, keeps_s=None, not_run=[], retired=[]
         )
         shared_out, database = self._loaded.source_kind.is_shared_out, self._loaded.store_database
-        found = compared(seen, self._declared, database, is_shared_out=shared_out)
+        findings = compared(seen, self._declared, database, is_shared_out=shared_out)
         now = time.monotonic()
         lags = {
-            one.name: self.seen.lags.get(one.name, History()).with_one(now, None if one.state == "down" else one.lag_s)
-            for one in found.pipelines
+            each.name: self.seen.lags.get(each.name, History()).with_one(
+                now, None if each.state == "down" else each.lag_s
+            )
+            for each in findings.pipelines
         }
-        self.seen = Seen(found=found, at=now, lags=lags)
+        self.seen = Seen(found=findings, at=now, lags=lags)
 
 
 def _close(connection: Connection | None) -> None:
@@ -143,13 +144,13 @@ class _Column:
 
 
 _PIPELINE_COLUMNS = (
-    _Column("pipeline", lambda one, _: one.name),
-    _Column("state", lambda one, _: one.condition),
-    _Column("lag", lambda one, _: "-" if one.state == "down" else f"{one.lag_s:.1f} s", is_right=True),
+    _Column("pipeline", lambda pipeline, _: pipeline.name),
+    _Column("state", lambda pipeline, _: pipeline.condition),
+    _Column("lag", lambda pipeline, _: "-" if pipeline.state == "down" else f"{pipeline.lag_s:.1f} s", is_right=True),
     _Column("lag lately", lambda _, drawn: drawn),
-    _Column("rows/s", lambda one, _: f"{shown_rate(one):,}", is_right=True),
-    _Column("parked", lambda one, _: str(sum(view.parked for view in one.views)), is_right=True),
-    _Column("reported", lambda one, _: shown_age(one.reported_s_ago), is_right=True),
+    _Column("rows/s", lambda pipeline, _: f"{shown_rate(pipeline):,}", is_right=True),
+    _Column("parked", lambda pipeline, _: str(sum(view.parked for view in pipeline.views)), is_right=True),
+    _Column("reported", lambda pipeline, _: shown_age(pipeline.reported_s_ago), is_right=True),
 )
 _VIEW_COLUMNS = (
     _Column("view", lambda where, view: f"{view.name} ({where})" if where else view.name),
@@ -195,7 +196,7 @@ class _Page:
         pipeline_room = max(2, min(len(pipelines), rest - min(len(views), rest // 2)))
         yield from _cut(lines, height)
         marks = _marks(console)
-        drawn = [(one, seen.lags[one.name].drawn(_LAG_WIDTH, time.monotonic(), marks)) for one in pipelines]
+        drawn = [(each, seen.lags[each.name].drawn(_LAG_WIDTH, time.monotonic(), marks)) for each in pipelines]
         if pipelines:
             yield from _table(_PIPELINE_COLUMNS, drawn, pipeline_room, "pipelines")
         if views:
@@ -218,14 +219,14 @@ class _Page:
         yield Text("")
 
 
-def _worst_first(found: Findings) -> tuple[list[PipelineStatus], list[tuple[str, ViewStatus]]]:
-    pipelines = sorted(found.pipelines, key=lambda one: (one.keeps_up, one.name))
-    views = sorted(each_view(found.pipelines), key=_rank)
+def _worst_first(findings: Findings) -> tuple[list[PipelineStatus], list[tuple[str, ViewStatus]]]:
+    pipelines = sorted(findings.pipelines, key=lambda pipeline: (pipeline.keeps_up, pipeline.name))
+    views = sorted(each_view(findings.pipelines), key=_rank)
     return pipelines, views
 
 
-def _rank(one: tuple[str, ViewStatus]) -> tuple[bool, bool, bool, str]:
-    view = one[1]
+def _rank(view_of_source: tuple[str, ViewStatus]) -> tuple[bool, bool, bool, str]:
+    view = view_of_source[1]
     return view.state != "halted", not view.parked, view.state == "filled", view.name
 
 

@@ -71,16 +71,17 @@ def _held(answer: Answer) -> str:
 
 
 def _pipeline(answer: Answer) -> str:
-    one = answer.pipeline
-    text = f"{one.name} is {one.state}, at {one.position}, {one.lag_s:.1f} s behind"
-    return f"{text}: {one.error}" if one.error else text
+    pipeline = answer.pipeline
+    text = f"{pipeline.name} is {pipeline.state}, at {pipeline.position}, {pipeline.lag_s:.1f} s behind"
+    return f"{text}: {pipeline.error}" if pipeline.error else text
 
 
 def _letter(answer: Answer) -> str:
-    one = answer.letter
-    if one is None:
+    letter = answer.letter
+    if letter is None:
         return "yes, without a dead letter: it was dropped" if answer.verdict is Verdict.PARKED else "no"
-    return f"since {_second(one.first_at)} UTC, {counted(one.count, 'times')}, last {_second(one.last_at)}: {one.cause}"
+    first, last = _second(letter.first_at), _second(letter.last_at)
+    return f"since {first} UTC, {counted(letter.count, 'times')}, last {last}: {letter.cause}"
 
 
 def _second(at: str) -> str:
@@ -88,11 +89,11 @@ def _second(at: str) -> str:
 
 
 def _change(answer: Answer) -> str:
-    one = answer.change
-    if one is None:
+    change = answer.change
+    if change is None:
         return answer.change_note
-    origin = one.origin
-    parts = [f"{one.op} at {origin.file}:{origin.start}" if origin.file else one.op]
+    origin = change.origin
+    parts = [f"{change.op} at {origin.file}:{origin.start}" if origin.file else change.op]
     parts += [f"committed {answer.change_at} UTC"] if answer.change_at else []
     parts += [f"GTID {origin.gtid}"] if origin.gtid else []
     parts += [answer.change_note] if answer.change_note else []
@@ -100,7 +101,7 @@ def _change(answer: Answer) -> str:
 
 
 def _as_json(answer: Answer) -> dict[str, Any]:
-    one = answer.pipeline
+    pipeline = answer.pipeline
     return {
         "view": answer.view,
         "key": answer.key,
@@ -115,11 +116,11 @@ def _as_json(answer: Answer) -> dict[str, Any]:
         },
         "shown": _shown_as_json(answer),
         "pipeline": {
-            "name": one.name,
-            "state": one.state,
-            "position": one.position,
-            "lag_s": one.lag_s,
-            "error": one.error,
+            "name": pipeline.name,
+            "state": pipeline.state,
+            "position": pipeline.position,
+            "lag_s": pipeline.lag_s,
+            "error": pipeline.error,
         },
         "parked": _letter_as_json(answer),
         "last_change": _change_as_json(answer),

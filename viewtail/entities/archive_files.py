@@ -1,7 +1,7 @@
-"""Files of archived events: a line of JSON an event, compressed with zstd.
+"""Writes and reads files of archived events: a line of JSON an event, compressed with zstd.
 
-A file is complete and durable before anybody records its checksum, and no event leaves its table before that. What
-does not have the recorded checksum is not read.
+A file is complete and durable before anybody records its checksum, and no event leaves its table before that. A file
+without the recorded checksum is not read.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class FiledEvent(NamedTuple):
 
 
 def write(path: Path, table: str, events: Sequence[FiledEvent], reached: Callable[[str], None]) -> str:
-    """A new file, durable when this returns; returns its SHA-256 in hexadecimal. Raises StoreError.
+    """Write a new file, durable when this returns; return its SHA-256 in hexadecimal. Raises StoreError.
 
     Args:
-        reached: told of the steps at which a test may have the process killed.
+        reached: called at the steps at which a test may have the process killed.
     """
     head = {"format": _FORMAT, "table": table, "columns": list(FiledEvent._fields)}
     lines = [orjson.dumps(head), *(orjson.dumps(list(event)) for event in events)]

@@ -124,7 +124,7 @@ class ArchiveSteps:
             )
 
     def described(self, table: EventTable) -> list[tuple[str, bool]]:
-        """Names of its columns, and whether each is stored as given, not generated."""
+        """Return the names of its columns, and whether each is stored as given, not generated."""
         rows = self.rows(
             "SELECT column_name, extra NOT LIKE '%GENERATED%' OR extra LIKE 'DEFAULT_GENERATED%' "
             "FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
@@ -178,7 +178,7 @@ class ArchiveSteps:
         raise AssertionError
 
     def paced(self, work: Callable[[], int]) -> int:
-        """A step that moves events: how many it moved. Raises StopRequested."""
+        """Run a step that moves events; return how many it moved. Raises StopRequested."""
         self.check_stop()
         self.throttle.begin()
         count = self.step(work)
@@ -194,7 +194,7 @@ class ArchiveSteps:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """An error of the server is one of viewtail's, and the transaction is rolled back."""
+        """Turn an error of the server into one of viewtail's; the transaction is rolled back."""
         try:
             yield
         except pymysql.err.MySQLError as error:
@@ -244,7 +244,7 @@ class ArchiveSteps:
 
     @contextmanager
     def naming_duplicates(self, table: EventTable, ids: Collection[int]) -> Iterator[None]:
-        """While these events are written into a table."""
+        """Name the duplicates in errors while these events are written into a table."""
         try:
             yield
         except pymysql.err.IntegrityError as error:
@@ -268,7 +268,7 @@ class ArchiveSteps:
 
 
 def first_of(events: Sequence[Listed], most: int, most_bytes: int) -> list[Listed]:
-    """The first of them: as many as one transaction may move, and at least one."""
+    """Return the first events: as many as one transaction may move, and at least one."""
     cut: list[Listed] = []
     size = 0
     for event in events[:most]:

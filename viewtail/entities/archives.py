@@ -33,7 +33,7 @@ def places_of(table: EventTable) -> str:
 
 
 def places_ddl(table: EventTable) -> str:
-    """Creates that table where it is missing."""
+    """Return the statement that creates that table where it is missing."""
     return (
         f"CREATE TABLE IF NOT EXISTS {places_of(table)} (\n"
         "  id INT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,\n"
@@ -68,21 +68,21 @@ class Archive:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is one, as far as was asked."""
+        """Return whether there is an archive, as far as was asked."""
         return self._events is not None
 
     @property
     def question(self) -> bytes:
-        """A statement without a result, for `has_none`."""
+        """Return a statement without a result, for `has_none`."""
         return f"SELECT 1 FROM {places_of(self.table)} LIMIT 1 INTO @viewtail_archived".encode()
 
     @staticmethod
     def has_none(error: pymysql.err.MySQLError | None) -> bool:
-        """Whether no event of the table was archived before the question met this error."""
+        """Return whether no event of the table was archived before the question met this error."""
         return error is not None and number_of(error) == NO_TABLE
 
     def may_have_some(self, connection: Connection) -> bool:
-        """Whether any event may be archived; True too for a user who may not ask."""
+        """Return whether any event may be archived; True too for a user who may not ask."""
         try:
             return self.events(connection) is not None
         except pymysql.err.MySQLError as error:
@@ -114,7 +114,7 @@ class Archive:
         return version, state.encode(), version
 
     def files(self, connection: Connection) -> list[str]:
-        """Paths of all that hold events, or held them before they were restored."""
+        """Return the paths of all files that hold events, or held them before they were restored."""
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT place FROM {places_of(self.table)} WHERE kind = '{FILE}' ORDER BY id")
             return [place for (place,) in cursor.fetchall()]
@@ -138,7 +138,7 @@ def file_of(connection: Connection, table: EventTable, number: int) -> tuple[Pat
 
 
 def archived_rows(primary: MySQLAddress, table: Table) -> Archived | None:
-    """Where a table's archived events are; None if it is no table of event-sourced entities, or has none."""
+    """Return where a table's archived events are; None if it has none, or is no table of event-sourced entities."""
     if not {"event_id", "entity_id", "command_id"} <= {column.name for column in table.columns}:
         return None
     archive = Archive(EventTable(table.full_name))

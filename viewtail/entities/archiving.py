@@ -1,10 +1,10 @@
 """Moves old events of an event table to its archive.
 
-Of an entity the oldest events go first and its newest never, so what is left has no gap: that is how a worker knows
-which entities have archived events (`batches.py`). Into a table, events are copied and deleted in one transaction. Into
-files, the file is durable and its checksum recorded first; then each transaction puts what answers commands into the
-archive table and deletes the events. A row of the archive table is what tells that an event is archived: what a file
-has beyond those was never taken out of the table.
+An entity's oldest events go first and its newest never, so the events that are left have no gap: that is how a worker
+knows which entities have archived events (`batches.py`). Into a table, events are copied and deleted in one
+transaction. Into files, the file is durable and its checksum recorded first; then each transaction puts what answers
+commands into the archive table and deletes the events. An event is archived if the archive table has a row of it: a
+file may have more events, which were never taken out of the table.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Archiving(ArchiveSteps):
     held: int = 0
 
     def cutoff(self, seconds: int) -> str:
-        """The time that is so long ago, as the server has it, in UTC."""
+        """Return the time that is so long ago, by the server's clock, in UTC."""
         with self.asking():
             moment = value_of(
                 self.connection, "SELECT CAST(CURRENT_TIMESTAMP(6) - INTERVAL %s SECOND AS CHAR)", seconds
@@ -91,7 +91,7 @@ class Archiving(ArchiveSteps):
             self.connection.commit()
 
     def _archive_for(self, into: str | None, known: EventTable | None) -> EventTable:
-        """The archive table that was asked for, else the `known` one, else TABLE_archive. Raises MisuseError."""
+        """Return the archive table that was asked for, else the `known` one, else TABLE_archive. Raises MisuseError."""
         schema, name = self.table.schema_and_table
         archive = EventTable(into or (known.name if known else full_name(schema, f"{name}_archive")))
         if known is not None and known != archive:
@@ -119,7 +119,7 @@ class Archiving(ArchiveSteps):
             )
 
     def about(self, cutoff: str) -> int:
-        """About how many events are older and not the newest of their entity. A few of them may have to stay."""
+        """Estimate how many events are older and not the newest of their entity. A few of them may have to stay."""
         count = 0
         for begin, end in self._id_ranges():
             with self.asking():
@@ -135,7 +135,7 @@ class Archiving(ArchiveSteps):
     # --- Into a table ---
 
     def into_table(self, cutoff: str) -> None:
-        """Move what is older."""
+        """Move older events into the archive table."""
         self._refuse_other_way(f"{IN_FILE} IS NOT NULL", "into files: go on with --into-files FOLDER")
         if self.files(WRITING, WRITTEN):
             raise MisuseError(
@@ -191,7 +191,7 @@ class Archiving(ArchiveSteps):
         return {entity: (first, newest) for entity, first, newest in rows}
 
     def _lock(self, ids: Sequence[int]) -> None:
-        """So that what is copied is what is deleted."""
+        """Lock the rows, so that the events that are copied are those that are deleted."""
         locked = self.rows(f"SELECT event_id FROM {self.table.quoted} WHERE event_id IN %s FOR UPDATE", ids)
         if len(locked) != len(ids):
             raise StoreUnavailableError(
@@ -199,7 +199,7 @@ class Archiving(ArchiveSteps):
             )
 
     def _id_ranges(self) -> Iterator[tuple[int, int]]:
-        """Ids of the whole table, a range at a time, each (after, upto]."""
+        """Yield the ids of the whole table, a range at a time, each (after, upto]."""
         after = 0
         while True:
             self.check_stop()
@@ -220,7 +220,7 @@ class Archiving(ArchiveSteps):
     # --- Into files ---
 
     def into_files(self, cutoff: str, folder: Path) -> None:
-        """Write what is older into files, and then move it. What a killed command left is finished first."""
+        """Write older events into files, and then move them. The work of a killed command is finished first."""
         if more := {*self.columns} - {*COLUMNS}:
             raise MisuseError(
                 f"{self.table.name} has columns of your own ({', '.join(sorted(more))}), which files do not hold. "
@@ -239,7 +239,7 @@ class Archiving(ArchiveSteps):
             self._move_file(self._written(folder, events), cutoff)
 
     def _has_taken(self, number: int) -> bool:
-        """Whether an event is in a file alone."""
+        """Return whether an event is in a file alone."""
         where = f"SELECT 1 FROM {self.archive.quoted} WHERE {IN_FILE} = %s LIMIT 1"
         return bool(self.step(partial(self.rows, where, number)))
 
@@ -247,7 +247,7 @@ class Archiving(ArchiveSteps):
         self.step(partial(self.execute, f"DELETE FROM {places_of(self.table)} WHERE id = %s", number))
 
     def _for_files(self, cutoff: str) -> Iterator[list[FiledEvent]]:
-        """The events of a file. Those of the one before were moved before the next ones are asked for."""
+        """Yield the events of each file. The caller moves those of a file before it asks for the next."""
         events: list[FiledEvent] = []
         coming: dict[str, int] = {}
         size = 0
@@ -274,14 +274,14 @@ class Archiving(ArchiveSteps):
         return [by_id[event.event_id] for event in listed if event.event_id in by_id]
 
     def _is_exact(self) -> str:
-        """A condition: text can hold the state. MySQL's JSON reads some numbers as their neighbours."""
+        """Return the condition that text can hold the state. MySQL's JSON reads some numbers as their neighbours."""
         if facts_of(self.connection).name != MYSQL:
             return "TRUE"
         text = "CAST(state AS CHAR CHARACTER SET utf8mb4)"
         return f"CAST(CAST({text} AS JSON) AS CHAR CHARACTER SET utf8mb4) = {text} COLLATE utf8mb4_0900_bin"
 
     def _written(self, folder: Path, events: Sequence[FiledEvent]) -> int:
-        """A new file of these events, durable and recorded; its id."""
+        """Write a new file of these events, durable and recorded; return its id."""
         path = folder.absolute() / f"{_NO_FILE_NAME.sub('_', self.table.name)}.{uuid4().hex}{archive_files.ENDING}"
 
         def announce() -> int:
@@ -311,7 +311,7 @@ class Archiving(ArchiveSteps):
         return number
 
     def _move_file(self, number: int, cutoff: str) -> None:
-        """Out of the table, those of a file's events that still are as the file has them."""
+        """Take a file's events out of the table, those that still are as the file has them."""
         for now in slices(archive_files.read(*file_of(self.connection, self.table, number))):
             self.paced(partial(self._move_filed, now, number, cutoff))
             failpoints.reach("after archive")
@@ -350,5 +350,5 @@ def _movable(chunk: _Range, coming: dict[str, int]) -> list[Listed]:
 
 
 def _stays(chunk: _Range) -> int:
-    """How many of the old events are not the newest of their entity."""
+    """Count the old events that are not the newest of their entity."""
     return sum(event.version < chunk.bounds[event.entity_id][1] for event, _ in chunk.old)

@@ -1,20 +1,20 @@
 """Commits commands by the batch, a transaction each, while the handlers of the next batch are called.
 
-What is assumed of an entity is read at the beginning of a batch, or remembered from the one before; the table's two
-unique keys, and a look before COMMIT at what these do not see, decide whether it was still so at its end. If not, or
-where nobody knows whether a COMMIT came through, the batch is rolled back and begins again: what of it is recorded by
-then is answered from the record. So several owners of an entity are slower, and wrong never. Events may be archived
+A batch assumes states of entities that it reads at its beginning, or that the batch before left. The table's two unique
+keys, and a look before COMMIT at what these do not see, decide whether the states were still so at its end. If not, or
+if nobody knows whether a COMMIT came through, the batch is rolled back and begins again; commands that are recorded by
+then are answered from the record. So several owners of an entity are slower, and never wrong. Events may be archived
 meanwhile: a batch reads the table and the archive as they were at one moment.
 
 While the server writes a batch, the handlers of the next are called, on the states that it is to leave, and their
 events are sent over another session as soon as that COMMIT was sent: earlier, each might wait for the other's locks.
-They are committed in turn; where the first came out otherwise, the next is rolled back, and its handlers are called
+They are committed in turn. If the first batch left other states, the next is rolled back, and its handlers are called
 again.
 
 Few commands come twice. So a batch assumes that its commands were never handled before, and the unique key of their ids
-tells it where one was: then it begins again, and that one and those of the next second are looked up first. Two kinds
-of commands are no matter for that key, and are always looked up before they are answered: those that write nothing, and
-those of entities with archived events.
+refuses it where one was: then it begins again, and that command and those of the next second are looked up first. That
+key does not see two kinds of commands, which are always looked up before they are answered: those that write nothing,
+and those of entities with archived events.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class GivenUpError(Exception):
 
 
 class _HandledBeforeError(Exception):
-    """A command of a batch that assumed that none was."""
+    """A command was handled before, in a batch that assumed that none was."""
 
 
 class _CameOutOtherwiseError(Exception):
-    """A batch on whose states another one was built: those are not so."""
+    """A batch left other states than the next one was built on."""
 
 
 _MET = (pymysql.err.MySQLError, ViewtailError, _HandledBeforeError)
@@ -92,7 +92,7 @@ class Batches:
         look: called before a handler, with the command's place, and with None before anything is written or waited
             for; may raise GivenUpError, or the ViewtailError that is the command's outcome.
         tell: gets the outcomes of commands that were given to `handle`, in order.
-        pushes: told around a COMMIT what it writes."""
+        pushes: called around a COMMIT with what it writes."""
 
     table: EventTable
     handlers: Mapping[str, Handler]
@@ -134,7 +134,7 @@ class Batches:
 
     @property
     def under_way_count(self) -> int:
-        """Commands whose events were sent, and whose outcomes were not told."""
+        """Count the commands whose events were sent, and whose outcomes `tell` did not get yet."""
         return sum(len(pending.batch.outcomes) for pending in self._under_way)
 
     def go_on(self) -> None:
@@ -143,21 +143,21 @@ class Batches:
             self._advance(waits=False)
 
     def has_answer(self) -> bool:
-        """Whether there is something to do for what is under way."""
+        """Return whether there is something to do for the batches that are under way."""
         return not self._under_way or self._under_way[0].flight.has_answer()
 
     def finish(self) -> None:
-        """Wait until all outcomes are told. Raises GivenUpError."""
+        """Wait until `tell` has all outcomes. Raises GivenUpError."""
         with suppress(_CameOutOtherwiseError):
             self._end_all_but(0)
 
     def commit(
         self, commands: Sequence[Command], until: float, first: int = 0, looks_up: bool = False
     ) -> list[Outcome]:
-        """An outcome for each command, in order, or for the first ones where their events come to BATCH_BYTES.
+        """Return an outcome for each command, in order, or for the first ones where their events come to BATCH_BYTES.
 
-        `first` is the place that `look` is told of the first command. `looks_up`: no handler is called for what was
-        handled before.
+        `first` is the place of the first command, for `look`. With `looks_up` no handler is called for a command that
+        was handled before.
 
         A server that does not answer is asked again until the monotonic clock says `until`; a TemporaryError is the
         outcome of all then. Raises GivenUpError; any other error is an outcome of all.
@@ -169,7 +169,7 @@ class Batches:
             return self._tried_again(error, commands, until, first, looks_up)
 
     def close(self) -> None:
-        """Whatever is under way is left alone."""
+        """Close the sessions; batches that are under way are left alone."""
         self._under_way.clear()
         self._remembered = Remembered()
         self._close_sessions()
@@ -183,7 +183,7 @@ class Batches:
         return batch.outcomes
 
     def _handled(self, commands: Sequence[Command], first: int, looks_up: bool) -> Batch:
-        """Raises _CameOutOtherwiseError where it was built on what is under way, and that failed."""
+        """Call the handlers of a batch. Raises _CameOutOtherwiseError if one that it is built on failed."""
         self.look(None)
         if self._under_way and not all(map(_is_open, self._sessions)):
             self._end_all_but(0)
@@ -199,7 +199,7 @@ class Batches:
         return batch
 
     def _read_and_handled(self, commands: Sequence[Command], first: int, entities: set[str], looks_up: bool) -> Batch:
-        """Read what is assumed where it is not remembered. Nothing is under way."""
+        """Read the states that are not remembered, and call the handlers. Nothing is under way."""
         connection = self._open_session(0)
         known = self._remembered.of(entities)
         assumed = known | self.table.newest(connection, entities - known.keys())
@@ -213,7 +213,7 @@ class Batches:
         return batch
 
     def _known(self, entities: set[str]) -> dict[str, Newest]:
-        """The newest events of these, as the last batches left them."""
+        """Return the newest events of these entities, as the last batches left them."""
         known = self._remembered.of(entities)
         for pending in self._under_way:
             left = pending.batch.states
@@ -221,7 +221,7 @@ class Batches:
         return known
 
     def _settled(self, batch: Batch, which: int, flight: Flight) -> Generator[bool]:
-        """Send, write and commit it; yields where it would wait for the flight's answers, whether COMMIT was sent."""
+        """Send, write and commit it. Where it would wait for answers, it yields whether COMMIT was sent."""
         connection = self._session(which)
         try:
             asked = self._sent(batch, flight)
@@ -248,8 +248,8 @@ class Batches:
     def _sent(self, batch: Batch, flight: Flight) -> bool:
         """Send the events; True if the question whether anything is archived goes with them.
 
-        So it does where nothing else is read. What is read must be read behind the COMMIT of the batch before, and all
-        that a transaction reads is of one moment: that of its first SELECT.
+        It does where nothing else is read. A read must come behind the COMMIT of the batch before, and all that a
+        transaction reads is of one moment: that of its first SELECT.
         """
         asks = self._has_no_archive and not (batch.in_vain or batch.not_told_by_keys)
         self.look(None)
@@ -261,7 +261,7 @@ class Batches:
         return asks
 
     def _check(self, connection: Connection, batch: Batch, *, asked: bool, is_none_archived: bool) -> None:
-        """Check what the table's keys do not see, before COMMIT. Raises what `handle` tries again."""
+        """Check what the table's keys do not see, before COMMIT. Raises errors after which `handle` tries again."""
         if self._recorded(connection, batch.in_vain, batch.states):  # taken once: that answer counts
             raise _HandledBeforeError
         if not is_none_archived:
@@ -279,7 +279,7 @@ class Batches:
         return recorded | self.archive.recorded(connection, of_archived(missing, states))
 
     def _land(self, flight: Flight, *, asked: bool, is_first_time: bool) -> bool:
-        """Whether it was asked and is known that nothing was archived before the events were written."""
+        """Return whether it was asked, and the answer says that nothing was archived before the events were written."""
         try:
             return self.archive.has_none(landed(flight, asked=asked))
         except pymysql.err.IntegrityError as error:
@@ -289,7 +289,7 @@ class Batches:
             raise
 
     def _session(self, which: int) -> Connection:
-        """Raises PyMySQL's error where it was lost."""
+        """Return one of the two sessions. Raises PyMySQL's error where it was lost."""
         session = self._sessions[which]
         if session is None or not session.open:
             raise pymysql.err.InterfaceError(0, "the session was lost")
@@ -315,13 +315,13 @@ class Batches:
                 session.close()
 
     def _check_was_first(self, connection: Connection, batch: Batch) -> None:
-        """Check that what was assumed of entities is so. Raises StoreUnavailableError.
+        """Check that the assumed states are those of the entities. Raises StoreUnavailableError.
 
-        The unique keys let one owner of an entity through. But where another one was first, and its events were
-        archived before this transaction wrote, they found nothing; nor do they find a command that was archived since
-        its entity was remembered. Both take an entity's oldest event away, for the oldest are archived first; neither
-        can be where nothing was ever archived. Of those that the keys tell nothing of, the newest event tells: that is
-        never archived.
+        The unique keys let one owner of an entity through. But they find nothing if another owner was first and its
+        events were archived before this transaction wrote; nor do they find a command that was archived since its
+        entity was remembered. Both take an entity's oldest event away, since the oldest are archived first; neither
+        is possible where nothing was ever archived. For entities that the keys say nothing about, the newest event
+        decides: it is never archived.
         """
         others = batch.not_told_by_keys
         last = self.table.last(connection, others)
@@ -335,7 +335,7 @@ class Batches:
     # -- what is under way ----------------------------------------------------------------------------------------
 
     def _send(self, batch: Batch, until: float) -> None:
-        """Have it under way, behind what is. Raises _CameOutOtherwiseError where that did."""
+        """Have the batch under way, behind the others. Raises _CameOutOtherwiseError if one of them failed."""
         self.look(None)
         while self._under_way and not self._under_way[0].is_committing:
             self._advance(waits=True)
@@ -348,7 +348,7 @@ class Batches:
             self._end_all_but(1)
 
     def _between(self) -> Callable[[], None]:
-        """The function to call between two handlers: it advances the other batches from time to time."""
+        """Return the function to call between two handlers: it advances the other batches from time to time."""
         last = time.monotonic()
 
         def look() -> None:
@@ -365,14 +365,15 @@ class Batches:
         return look
 
     def _end_all_but(self, count: int) -> None:
-        """The first ones, until so many are left. Raises _CameOutOtherwiseError."""
+        """End the first batches, until so many are left. Raises _CameOutOtherwiseError."""
         while len(self._under_way) > count:
             self._advance(waits=True)
 
     def _advance(self, *, waits: bool) -> None:
-        """Do what can be done of the first batch that is under way; if that `waits`, until COMMIT is sent or answered.
+        """Do what can be done of the first batch that is under way; with `waits`, until COMMIT is sent or answered.
 
-        Raises _CameOutOtherwiseError where its states are not what was assumed. All are ended and told then, too.
+        Raises _CameOutOtherwiseError if it left other states than were assumed. All are ended, with their outcomes,
+        then too.
         """
         count = len(self._under_way)
         if count:
@@ -393,7 +394,7 @@ class Batches:
                 raise _CameOutOtherwiseError from None
 
     def _try_all_again(self, error: Exception) -> None:
-        """The first met that; the other's events are numbered behind what it does not commit, and rolled back too."""
+        """Try all again after an error of the first: the other is numbered behind it, and rolled back too."""
         all_of_it = [*self._under_way]
         self._under_way.clear()
         self._roll_back_session(all_of_it[0].which)  # the other may wait for its locks
@@ -459,7 +460,7 @@ class Batches:
         looked_up: bool,
         error: pymysql.err.MySQLError,
     ) -> list[Outcome]:
-        """MySQL takes something of the batch never: one by one, so that the others are not kept up."""
+        """Commit commands one by one, since MySQL never takes something of the batch: so the others are not held up."""
         if lacks_rights(error):
             what = (
                 f"{self.table.name}: {number_of(error)} access denied. GRANT SELECT, INSERT on it, and SELECT on its "
@@ -483,7 +484,7 @@ class Batches:
         return [StoreError(f"{self.table.name}: MySQL refused what {commands[0].name} was to write: {said}")]
 
     def _roll_back(self, is_kept: bool = False) -> None:
-        """`is_kept`: it is no sign that others write the same entities."""
+        """Roll back; with `is_kept` that is no sign that others write the same entities."""
         if not is_kept:
             self._remembered.forget()
         for which in range(len(self._sessions)):
@@ -499,7 +500,7 @@ class Batches:
 
 
 def _may_pass(error: pymysql.err.MySQLError) -> bool:
-    """Whether the same may succeed; so where the connection went, and nothing is known of what was under way."""
+    """Return whether the same may succeed: also if the connection broke, with statements whose result is not known."""
     number = number_of(error)
     is_broken = isinstance(error, pymysql.err.InterfaceError) or number == 0
     return is_broken or number in (_DUPLICATE, _MADE_MEANWHILE, *TEMPORARY_NUMBERS)

@@ -15,7 +15,7 @@ import orjson
 from viewtail.changes.errors import MisuseError, TemporaryError, ViewtailError
 from viewtail.entities import declared_requests
 from viewtail.entities.declared_requests import InvalidRequestError
-from viewtail.stored_texts import NotJsonError, as_json, is_key
+from viewtail.entities.stored_texts import NotJsonError, as_json, is_key
 
 Handler: TypeAlias = Callable[[Any, Any], tuple[Any, Any]]
 
@@ -103,7 +103,7 @@ class Answer:
 
 
 def handled(handler: Handler, command: Command, state: bytes) -> tuple[bytes, bytes]:
-    """The response and the new state of one command, as JSON.
+    """Return the response and the new state of one command, as JSON.
 
     Raises RefusedError, HandlerFailedError, or InvalidRequestError for a request that is not as the handler declares.
     """

@@ -1,4 +1,4 @@
-"""Event-sourced entities: an entity is what its commands made of it, and each of them took effect once."""
+"""Keeps event-sourced entities: an entity is the result of its commands, each of which took effect once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class EventSourced:
         return self if self._settings is not None else EventSourced(self.table.name, self.handlers, settings=settings)
 
     def create(self) -> bool:
-        """Make the table where it is missing, and its database; whether it was missing."""
+        """Make the table where it is missing, and its database; return whether it was missing."""
         with asking(self._address, role="store") as connection:
             create_database(connection, self.table.schema_and_table[0])
             is_new = not self.table.exists(connection)
@@ -83,7 +83,7 @@ class EventSourced:
             return self.table.ddl(facts_of(connection))
 
     def check(self, patience: Patience = QUESTION) -> None:
-        """Whether the table can be read. Raises StoreUnavailableError, StoreError, SettingsError."""
+        """Check that the table can be read. Raises StoreUnavailableError, StoreError, SettingsError."""
         with closing(self._open(patience)()) as connection:
             try:
                 self.table.look(connection)
@@ -91,7 +91,7 @@ class EventSourced:
                 raise self._error(error) from None
 
     def worker(self, *, hangs_after_s: float = HANGS_AFTER_S, patience_s: float = PATIENCE_S) -> CommandWorker:
-        """Handles commands until it is closed. Any number of them, in any processes, may be at work on one table.
+        """Return a worker, which handles commands until it is closed. Workers of any processes may share a table.
 
         What it commits is pushed to the views of the table that ask for it, in the views module of the settings.
         """

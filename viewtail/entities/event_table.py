@@ -1,8 +1,8 @@
 """The table of event-sourced entities: one row an event, a version an entity, an id a command.
 
-Two unique keys carry all that is promised: (entity_id, version) lets one of two writers of an entity through, and
+Two unique keys keep all promises: (entity_id, version) lets one of two writers of an entity through, and
 (entity_id, command_id) lets a command take effect once. Nothing else has to be right for that: no lock, no owner.
-Of an entity the oldest events may be archived, and never the newest: its events in the table have no gap.
+An entity's oldest events may be archived, and its newest never: its events in the table have no gap.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class EventTable:
         return quote(*self.schema_and_table)
 
     def ddl(self, facts: ServerFacts) -> str:
-        """Creates it where it is missing."""
+        """Return the statement that creates the table where it is missing."""
         text = f"CHARACTER SET utf8mb4 COLLATE {facts.binary_collation} NOT NULL"  # 'a' and 'a ' are two entities
         return (
             f"CREATE TABLE IF NOT EXISTS {self.quoted} (\n"
@@ -112,17 +112,17 @@ class EventTable:
         )
 
     def exists(self, connection: Connection) -> bool:
-        """Whether there is a table of that name."""
+        """Return whether there is a table of that name."""
         named = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
         return bool(_rows(connection, named, self.schema_and_table))
 
     def look(self, connection: Connection) -> None:
-        """Raises PyMySQL's errors where the table is missing, lacks a column, or may not be read."""
+        """Raise PyMySQL's errors if the table is missing, lacks a column, or may not be read."""
         columns = "event_id, entity_id, version, command_id, command_name, request, response, state"
         _rows(connection, f"SELECT {columns} FROM {self.quoted} LIMIT 0", ())
 
     def newest(self, connection: Connection, entity_ids: Collection[str]) -> dict[str, Newest]:
-        """The newest event's version and state of each of these that has one."""
+        """Return the version and state of the newest event of each of these entities that has one."""
         if not entity_ids:
             return {}
         rows = _rows(
@@ -164,7 +164,7 @@ class EventTable:
         }
 
     def are_there(self, connection: Connection, versions: Mapping[str, int]) -> bool:
-        """Whether each of these entities has its event of this version."""
+        """Return whether each of these entities has its event of this version."""
         if not versions:
             return True
         counts = _rows(
@@ -178,7 +178,7 @@ class EventTable:
         return bool(counts == [(len(versions),)])
 
     def last(self, connection: Connection, entity_ids: Collection[str]) -> dict[str, int]:
-        """The version of the newest event of each of these that has one."""
+        """Return the version of the newest event of each of these entities that has one."""
         if not entity_ids:
             return {}
         return dict(
@@ -229,7 +229,7 @@ def landed(flight: Flight, *, asked: bool = False) -> pymysql.err.MySQLError | N
 
 
 def _literals(event: Event) -> bytes:
-    """A row's, for sessions as viewtail opens them. By the thousand, which PyMySQL's own take six times as long for.
+    """Return a row's literals, for sessions as viewtail opens them. PyMySQL's own take six times as long.
 
     No NUL is in an id, nor in JSON as it stands: so one text is escaped in place of six.
     """

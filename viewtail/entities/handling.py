@@ -1,6 +1,6 @@
 """Calls the handlers of a batch of commands, each on the state that the one before left. No server is asked for it.
 
-What is assumed of the entities, and what of the commands is known to be recorded already, is given.
+The caller gives the assumed states of the entities, and the commands that are known to be recorded already.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def of_archived(commands: Sequence[Command], states: Mapping[str, Newest]) -> li
 
 
 def _again(command: Command, known: Recorded | Event) -> Outcome:
-    """The first answer, to the same command; an error where another one has its id."""
+    """Return the first answer to the same command; an error where another command has its id."""
     request = orjson.dumps(orjson.loads(known.request), option=orjson.OPT_SORT_KEYS)
     if (known.name, request) != (command.name, command.request_text):
         what = "another command" if known.name != command.name else "another request"

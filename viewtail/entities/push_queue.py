@@ -43,7 +43,7 @@ class Ready:
 
 
 class Taken(NamedTuple):
-    """What the thread is to do next."""
+    """The next work of the thread."""
 
     handed: Versions
     sent: PreparedWrites | None  # of what was handed over, where that was sent already

@@ -50,8 +50,8 @@ class Pushes:
             pushing.hand(newest)
 
     def close(self) -> None:
-        for one in self._pushing:
-            one.close()
+        for pushing in self._pushing:
+            pushing.close()
 
 
 def pushes_of(table: EventTable, settings: Settings) -> Pushes:

@@ -68,7 +68,7 @@ CLOSED_WITHIN_S = 2.0  # what waits is pushed until then
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """The table that is written.
+    """The table whose rows were committed.
 
     Args:
         table: quoted, with its database.
@@ -83,7 +83,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Reading:
-    """Views that are made of the same rows, and how they are read."""
+    """Views that are made of the same rows, and the way to read these."""
 
     views: Sequence[BoundView]
     followed: Followed
@@ -96,7 +96,7 @@ class _Reading:
 
 @dataclass(eq=False)
 class _Opened:
-    """What pushing takes, for some views as they are kept now."""
+    """All that pushing needs, for some views as they are kept now."""
 
     marks: Sequence[object]  # of these views
     sink: GuardedSink
@@ -104,7 +104,7 @@ class _Opened:
 
 
 class Pusher:
-    """To some views of one table in one store. `hand` and `close` may be called from any thread.
+    """Pushes to some views of one table in one store. `hand` and `close` may be called from any thread.
 
     Args:
         deploy: describes the table as it is now and binds these views to it; raises ViewtailError.
@@ -174,7 +174,7 @@ class Pusher:
         self._give_up()
 
     def _taken(self) -> Taken | None:
-        """What is to be done; nothing where it is time to ask again; None at the end."""
+        """Return what is to be done: nothing when it is time to ask again, None at the end."""
         ready, self._next = self._next, None
         is_idle = time.monotonic() - self._handed_at > ASK_WITHIN_S
         taken = self._queue.take(ready, None if is_idle else ASK_EVERY_S)
@@ -183,7 +183,7 @@ class Pusher:
         return taken
 
     def _handle(self, taken: Taken) -> None:
-        """Asking comes behind a push, where it keeps nobody waiting, unless that was long ago."""
+        """Push, and ask again behind that, where it keeps nobody waiting; ask first if the last time was long ago."""
         if taken.handed:
             failpoints.reach(failpoints.PUSH_STEP)
         left = taken.handed if taken.sent is None else self._settled(taken.sent, taken.handed)
@@ -199,7 +199,7 @@ class Pusher:
         return time.monotonic() - self._asked_at > ago_s
 
     def _rests(self, error: ViewtailError, attempt: int) -> bool:
-        """What comes meanwhile is dropped. False: it is the end."""
+        """Rest, and drop what comes meanwhile. False: it is the end."""
         if not attempt:
             _log.warning("nothing is pushed for now, the pipeline brings it", store=self._store.name, why=str(error))
         return self._queue.rest(reaction_to(error).pause_s(attempt))
@@ -257,7 +257,7 @@ class Pusher:
         return self._catalog
 
     def _allowed(self, catalog: Catalog) -> list[tuple[BoundView, object]]:
-        """Those that are whole, as they are kept; each with what is another once it was filled again."""
+        """Return the views that are whole, as they are kept; each with a mark that changes once it was filled again."""
         assert self._session is not None
         kept_now, moving = _kept_now(self._session, catalog, self._pipelines)
         allowed: list[tuple[BoundView, object]] = []
@@ -274,7 +274,7 @@ class Pusher:
         return allowed
 
     def _why_none(self, view: BoundView, records: Sequence[ViewRecord]) -> str:
-        """'': it may be written."""
+        """Return why the view may not be written; '': it may."""
         if not records:
             return "it was never backfilled"
         state = next((record.state for record in records if record.state != State.FILLED), None)
@@ -325,7 +325,7 @@ class Pusher:
         return None if send is None else Ready(prepared, send, until)
 
     def _settled(self, sent: PreparedWrites, handed: Versions) -> Versions:
-        """What is left of `handed` once these have come to the store."""
+        """Return what is left of `handed` once these have come to the store."""
         assert self._opened is not None, "it is this thread that would have closed it"
         if sent in self._ahead:
             self._ahead.remove(sent)
@@ -380,7 +380,7 @@ class Pusher:
 
 
 def _kept_now(session: Session, catalog: Catalog, pipelines: Sequence[str]) -> tuple[dict[str, list[Keeper]], set[str]]:
-    """By view, the pipelines that keep it; and the views whose copies change places."""
+    """Return, by view, the pipelines that keep it; and the views whose copies change places."""
     kept: dict[str, list[Keeper]] = {}
     with transaction(session, "asking which views may be pushed to") as cursor:
         names = [view.id for view in catalog.views]
@@ -390,7 +390,7 @@ def _kept_now(session: Session, catalog: Catalog, pipelines: Sequence[str]) -> t
 
 
 def _readings(views: Sequence[BoundView]) -> list[_Reading]:
-    """One, or several where an entity is of that table and another of a pattern that it matches."""
+    """Return one reading, or several if one entity is of that table and another of a pattern that it matches."""
     by_table: dict[tuple[str, str], list[BoundView]] = {}
     for view in views:
         by_table.setdefault((view.table.schema, view.table.name), []).append(view)

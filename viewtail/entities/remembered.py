@@ -1,4 +1,4 @@
-"""The newest events that the last batches of a worker left, so that the next one does not read them again.
+"""Remembers the newest events that a worker's last batches left, so that the next one does not read them again.
 
 Nothing rests on it: the table's unique keys refuse an event that is not the next one of its entity, and what they do
 not see is compared with the table before a batch is committed.
@@ -28,11 +28,11 @@ class Remembered:
 
     @property
     def is_worth_it(self) -> bool:
-        """Whether nobody else wrote the same entities a moment ago."""
+        """Return whether nobody else wrote the same entities a moment ago."""
         return time.monotonic() >= self._from
 
     def of(self, entity_ids: Iterable[str]) -> dict[str, Newest]:
-        """What is remembered of these entities."""
+        """Return the events of these entities that are remembered."""
         if time.monotonic() > self._until:
             self._drop()
         known = self._newest

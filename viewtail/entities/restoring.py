@@ -1,4 +1,4 @@
-"""Brings archived events back into their table, the newest of an entity first: what is in the table never has a gap.
+"""Brings archived events back into their table, the newest of an entity first: the table never has a gap.
 
 An event that is in the table already is left there if it is the same; if not, nothing of its step is brought back.
 """
@@ -62,7 +62,7 @@ class Restoring(ArchiveSteps):
             )
 
     def restore_file(self, path: Path) -> None:
-        """Bring back what went into one file. Raises MisuseError while newer events of its entities are elsewhere."""
+        """Bring back the events of one file. Raises MisuseError while newer events of its entities are elsewhere."""
         number = self._number_of(path)
         later = self.step(
             partial(
@@ -166,5 +166,5 @@ class Restoring(ArchiveSteps):
 
 
 def _of(entity: str | None) -> tuple[str, tuple[str, ...]]:
-    """A condition, and its values."""
+    """Return a condition, and its values."""
     return ("TRUE", ()) if entity is None else ("entity_id = %s", (entity,))

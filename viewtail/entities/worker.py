@@ -1,10 +1,10 @@
 """Handles an entity's commands in the order in which they came, up to a thousand in one transaction.
 
 Two lanes share the entities, each a thread over a session of its own. While the server writes a lane's batch, the lane
-calls the handlers of the next one: each takes half of the commands that callers wait for, so that the more callers
-there are, the more a transaction takes. A handler that hangs holds up its own command only: the thread is left alone,
-and another one goes on. No caller waits longer than the worker's patience, whatever is slow: one more thread watches
-over that.
+calls the handlers of the next one. Each takes half of the commands that callers wait for, so transactions grow with the
+number of callers. A handler that hangs holds up its own command only: the thread is left alone,
+and another one goes on. No caller waits longer than the worker's patience, whatever is slow: one more thread sees to
+that.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _Lane:
     thread: threading.Thread = field(init=False)
 
     def next_count(self) -> int:
-        """Commands that the next batch takes: half of what there is, so that the other half is its next one."""
+        """Return how many commands the next batch takes: half of all, so that the other half is the batch behind it."""
         if self.waiting and self.waiting[0].is_hung:
             return 1  # it gets its outcome soon
         self.callers = max(len(self.waiting) + len(self.turn.taken), 0.9 * self.callers)
@@ -95,7 +95,7 @@ class _Lane:
         return min(len(self.waiting), self.most, max(part, FEW_COMMANDS))
 
     def take_late(self, now: float) -> list[_Asked]:
-        """Commands whose callers waited too long; those of them that were not begun are dropped."""
+        """Return the commands whose callers waited too long; those that were not begun are dropped."""
         late = [asked for asked in (*self.turn.taken, *self.waiting) if asked.until < now and not asked.is_told]
         if any(asked.until < now for asked in self.waiting):
             self.waiting = deque(asked for asked in self.waiting if now <= asked.until)
@@ -141,24 +141,27 @@ class CommandWorker:
 
     @property
     def waiting_count(self) -> int:
-        """Commands that wait for the batches that are under way."""
+        """Count the commands that wait for the batches that are under way."""
         return sum(len(lane.waiting) for lane in self._lanes)
 
     def submit(self, command: Command) -> Future[Answer]:
-        """The answer, once it is durable; or RefusedError, UsedCommandIdError, HandlerFailedError,
-        StoreUnavailableError or WorkerBusyError (send it again), WorkerEndedError."""
+        """Return a future of the answer, which is set once that is durable.
+
+        It may raise RefusedError, UsedCommandIdError, HandlerFailedError, StoreUnavailableError or WorkerBusyError
+        (send the command again), WorkerEndedError.
+        """
         future: Future[Answer] = Future()
         self._take(command, future)
         return future
 
     async def answer(self, command: Command) -> Answer:
-        """The same for coroutines; those that one batch answers are woken together."""
+        """Return the answer, for coroutines; those that one batch answers are woken together."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._take(command, future)
         return await future
 
     def _take(self, command: Command, future: Future[Answer] | asyncio.Future[Answer]) -> None:
-        """Settle the future one day. It is of this thread, or of its event loop."""
+        """Take a command, to settle the future one day; that is of this thread, or of its event loop."""
         size = len(command.request_text) + _BYTES_A_COMMAND
         asked = _Asked(command, future, time.monotonic() + self._patience_s, size)
         lane = self._lanes[hash(command.entity_id) % LANES]
@@ -276,7 +279,7 @@ class CommandWorker:
         return True
 
     def _taken(self, lane: _Lane, turn: _Turn, batches: Batches) -> list[_Asked]:
-        """The next batch. Where none is under way it waits for one, unless the worker was closed."""
+        """Take the next batch. Where none is under way, wait for one, unless the worker was closed."""
         with self._lock:
             turn.called = None
             while not lane.waiting and not self._is_closed:
@@ -300,7 +303,7 @@ class CommandWorker:
             lane.most = min(MOST_COMMANDS, 2 * (done if rest else lane.most))
 
     def _put_back(self, lane: _Lane, some: Sequence[_Asked]) -> None:
-        """Before all others."""
+        """Put commands back, before all others."""
         lane.waiting.extendleft(reversed(some))
         self._waiting_bytes += sum(asked.size for asked in some)
 

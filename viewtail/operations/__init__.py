@@ -1,1 +1,1 @@
-"""What operators do: each module reads like its runbook."""
+"""Does what operators ask for: each module reads like its runbook."""

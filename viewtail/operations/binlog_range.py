@@ -184,7 +184,7 @@ class Replay:
         if projected.writes:
             too_large = self._sink.write(projected.writes, None)
             self._is_open = True
-        count = sum(found.count for found in projected.writes) - len(too_large)
+        count = sum(writes.count for writes in projected.writes) - len(too_large)
         self._note(within, count, [*projected.parked, *too_large])
         if batch.end is None:  # a piece of a large transaction
             return
@@ -236,10 +236,10 @@ class Replay:
         """
         passed = self._stretch.reached
         if not passed:
-            for one in _events(batch):
-                if batch.origin_of(one).committed_us >= self.since_us:
+            for event in _events(batch):
+                if batch.origin_of(event).committed_us >= self.since_us:
                     break
-                passed = one.version
+                passed = event.version
         return passed
 
     def _note(self, within: Batch, count: int, letters: Sequence[Parked]) -> None:
@@ -295,7 +295,7 @@ def _events(batch: Batch) -> list[RowChanges | Refused]:
     """Yield the events of a batch, in order."""
     if not batch.refused:
         return list(batch.changes)
-    return sorted([*batch.changes, *batch.refused], key=lambda one: one.version)
+    return sorted([*batch.changes, *batch.refused], key=lambda event: event.version)
 
 
 def _version_of(token: str, batch: Batch) -> int | None:

@@ -1,6 +1,6 @@
-"""What the next `viewtail run` would do to views that another declaration made, or that are of a changed table.
+"""Finds what the next `viewtail run` would do to views of another declaration, or of a changed table.
 
-Asked by `viewtail check`, while the running viewtail still keeps them as they were; nothing is written.
+`viewtail check` asks while the running viewtail still keeps them as they were; nothing is written.
 """
 
 from __future__ import annotations

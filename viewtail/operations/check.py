@@ -18,13 +18,13 @@ from ingest.canonical import describe
 from ingest.canonical.rows import TableRows
 from offsets.mysql import OwnSession
 from projectors.binding import bind, functions_read
-from projectors.catalog import check_source, tables_of
+from projectors.catalog import Catalog, check_source, tables_of
 from projectors.copies import refusals
 from projectors.projection import Projected, Projections, followed_tables
 from projectors.stores import NoCopy, Store, Unfit
 from projectors.stores.access import Access
 from projectors.stores.owners import Places
-from projectors.stores.registry import store_of
+from projectors.stores.registry import STORES, needed, store_of
 from projectors.views import BoundView, View
 from viewtail.changes.batches import Row
 from viewtail.changes.counting import counted
@@ -47,23 +47,33 @@ class Checked:
     stores: Sequence[tuple[Store, Access]]  # those that have views, and that of viewtail's own tables
 
 
+def needed_servers(catalog: Catalog, views: Sequence[View]) -> Checked:
+    """Return what these views need; no server is asked."""
+    stores = [store for store in STORES if store.has_own_tables or store in needed(views)]
+    return Checked(
+        kind=catalog.servers.kind,
+        source=catalog.servers.source(),
+        stores=[(store, catalog.access(store)) for store in stores],
+    )
+
+
 def check(checked: Checked, views: Sequence[View]) -> list[Finding]:
     """Every finding, in the order of source, stores, views."""
     by_store: dict[str, list[View]] = {}
     for view in views:
         by_store.setdefault(view.store, []).append(view)
-    found = list(checked.kind.checks(checked.source, tables_of(views), _orders_of(views)))
+    findings = list(checked.kind.checks(checked.source, tables_of(views), _orders_of(views)))
     away: set[str] = set()
     for store, access in checked.stores:
         of_store = list(store.checks(access, by_store.get(store.name, [])))
         if any(finding.what == "reachable" and finding.level is Level.FAIL for finding in of_store):
             away.add(store.name)
-        found += of_store
+        findings += of_store
     of_stores = {name: tables_of(of_store) for name, of_store in by_store.items()}
-    found += sessions.findings(checked.kind, checked.source, of_stores)
-    found += _sharing(checked.kind, checked.source, sorted(of_stores))
-    found += _views(checked, views, away)
-    return list(dict.fromkeys(found))  # a server in two roles that does not answer is one finding
+    findings += sessions.findings(checked.kind, checked.source, of_stores)
+    findings += _sharing(checked.kind, checked.source, sorted(of_stores))
+    findings += _views(checked, views, away)
+    return list(dict.fromkeys(findings))  # a server in two roles that does not answer is one finding
 
 
 def _orders_of(views: Sequence[View]) -> Orders:
@@ -86,7 +96,7 @@ def _views(checked: Checked, views: Sequence[View], away: Set[str]) -> list[Find
         with closing(open_session(checked.source.address(), role="source")) as connection:
             bound = bind(views, partial(describe, connection))
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
-            fit += [one for view in bound for one in (*_remarks(view), *_tried(connection, view))]
+            fit += [finding for view in bound for finding in (*_remarks(view), *_tried(connection, view))]
         kept = _kept_by_others(checked, bound, away)
         return fit + kept + _beside(checked, bound) + _refilled(checked, bound, away)
     except DeclarationError as error:
@@ -100,9 +110,9 @@ def _sharing(kind: SourceKind, source: SourceAccess, stores: Sequence[str]) -> l
     """Others that the source would share its parts out to, and that are not of this deployment."""
     others: dict[str, list[str]] = {}
     with suppress(ViewtailError):  # a source that is away is a finding already
-        for one in kind.sharers(source, stores) or ():
-            if one.is_of_another:
-                others.setdefault(one.store, []).append(one.client)
+        for sharer in kind.sharers(source, stores) or ():
+            if sharer.is_of_another:
+                others.setdefault(sharer.store, []).append(sharer.client)
     why = "parts of the source are shared out among both, and each misses the changes that the other one reads"
     mend = "give one of the two a consumer group of its own: VIEWTAIL_SOURCE__GROUP=NAME"
     return [
@@ -117,12 +127,12 @@ def _kept_by_others(checked: Checked, views: Sequence[BoundView], away: Set[str]
     """Views whose place in their store is another deployment's. Nothing is claimed."""
     if any(store.has_own_tables and store.name in away for store, _ in checked.stores):
         return []  # they say who this deployment is
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for store, access in checked.stores:
         of_store = [view for view in views if view.view.store == store.name]
         if of_store and store.name not in away:
-            found += _places_of(store, access, of_store)
-    return found
+            findings += _places_of(store, access, of_store)
+    return findings
 
 
 def _places_of(store: Store, access: Access, views: Sequence[BoundView]) -> Iterator[Finding]:
@@ -166,21 +176,21 @@ def _beside(checked: Checked, views: Sequence[BoundView]) -> list[Finding]:
     if own is None or own.limits.on_change != "beside":
         return []
     mend = "give it a new name when you change it, or set VIEWTAIL_RUN__ON_CHANGE=in_place"
-    found = []
+    findings = []
     for view in views:
         if why := store_of(view.view).no_copies(view.view):
             seen = "VIEWTAIL_RUN__ON_CHANGE=beside has no effect on it: a changed declaration changes it in place"
-            found.append(warn("views", f"view {view.id}, on_change", seen, why, "nothing, or a new name"))
+            findings.append(warn("views", f"view {view.id}, on_change", seen, why, "nothing, or a new name"))
         elif checked.kind.is_shared_out:
             seen = "VIEWTAIL_RUN__ON_CHANGE=beside, and the view is kept from Kafka"
             why = "several pipelines keep it, so it has no second copy: `viewtail run` refuses to begin when it changes"
-            found.append(warn("views", f"view {view.id}, on_change", seen, why, mend))
+            findings.append(warn("views", f"view {view.id}, on_change", seen, why, mend))
     refused: dict[str, NoCopy] = {}
     with suppress(ViewtailError), closing(OwnSession(own.open_own)) as session:  # one that is away is a finding already
         refused = refusals(session, own.database, views, is_default=not checked.kind.is_shared_out)
     why = "`viewtail run` does not begin with such a change: readers would see it half done"
-    found += [fail("views", f"view {name}, on_change", one.why, why, one.mend) for name, one in refused.items()]
-    return found
+    findings += [fail("views", f"view {name}, on_change", no.why, why, no.mend) for name, no in refused.items()]
+    return findings
 
 
 def _refilled(checked: Checked, views: Sequence[BoundView], away: Set[str]) -> list[Finding]:
@@ -268,7 +278,7 @@ def _of_rows(what: str, row_count: int, refused: Sequence[str], mend: str) -> Fi
 
 def _refused_by_store(view: BoundView, projected: Projected) -> list[str]:
     """Return why, for each document that the view's function made and its store would not take."""
-    made = [values for one in projected.writes for _, values in one.writes.values()]
+    made = [values for of in projected.writes for _, values in of.writes.values()]
     reasons = [view.view.refuses(orjson.loads(document)) for document in made if isinstance(document, bytes)]
     return [reason for reason in reasons if reason is not None]
 
@@ -276,7 +286,7 @@ def _refused_by_store(view: BoundView, projected: Projected) -> list[str]:
 def _unfit(view: BoundView, projected: Projected) -> Iterator[str]:
     """Yield why, for each row whose values do not do for the view."""
     store = store_of(view.view)
-    for key, (_, values) in (one for of in projected.writes for one in of.writes.items()):
+    for key, (_, values) in (written for of in projected.writes for written in of.writes.items()):
         try:
             if values is not None:
                 store.content(view, key, values)

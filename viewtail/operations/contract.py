@@ -1,4 +1,4 @@
-"""Which views the statements of a migration would break, before it runs.
+"""Finds, before a migration runs, the views that its statements would break.
 
 The judgement is that of the running viewtail (ingest/binlog/statements.py), a view at a time: what would halt a
 view breaks it. A table that takes another's name is followed through the file: made LIKE it, altered, and swapped in.
@@ -113,7 +113,8 @@ class Contract:
         for view in self.views:
             self._followed[view.id] = self._of(view)
         if self.folds_names:
-            self._naming = ddl.folding((one.table.schema, one.table.name) for one in self._followed.values())
+            tables = [followed.table for followed in self._followed.values()]
+            self._naming = ddl.folding((table.schema, table.name) for table in tables)
         for followed in self._followed.values():
             if followed.table.columns and self.describe is not None:
                 self._shapes[_name(followed)] = _shape(followed.table)
@@ -143,9 +144,11 @@ class Contract:
         known = [
             Followed(Table(schema=name.schema, name=name.name, columns=(), primary_key=()), ()) for name in self._shapes
         ]
-        for one in concerned(text, self.database, known):
-            self._shapes[_name(one)] = None
-        is_concerned = any(concerned(text, self.database or one.table.schema, [one]) for one in self._followed.values())
+        for followed in concerned(text, self.database, known):
+            self._shapes[_name(followed)] = None
+        is_concerned = any(
+            concerned(text, self.database or followed.table.schema, [followed]) for followed in self._followed.values()
+        )
         may_break = not is_definition(text) or is_concerned
         self.unread.append(Unread(line=statement.line, statement=shown(text), why=why, may_break=may_break))
         return True
@@ -155,9 +158,9 @@ class Contract:
         if self.database or not is_definition(text):
             return ""
         of_views = sorted({
-            one.table.schema
-            for one in self._followed.values()
-            if concerned(text, one.table.schema, [one]) and not concerned(text, "", [one])
+            followed.table.schema
+            for followed in self._followed.values()
+            if concerned(text, followed.table.schema, [followed]) and not concerned(text, "", [followed])
         })  # fmt: skip
         if not of_views:
             return ""
@@ -169,12 +172,12 @@ class Contract:
     def _on_all(self, text: str) -> Iterator[tuple[View, bool, str]]:
         """Halt each view of one store with the table: what concerns it as a whole for one view does for each."""
         whole: dict[tuple[str, str], str] = {}  # by store and table: the first such view
-        found = {view.id: list(self._on(self._followed[view.id], view, text, whole)) for view in self.views}
+        effects = {view.id: list(self._on(self._followed[view.id], view, text, whole)) for view in self.views}
         for view in self.views:
-            for breaks, why in found[view.id]:
+            for breaks, why in effects[view.id]:
                 yield view, breaks, why
             first = whole.get((view.store, view.entity.table))
-            if first is not None and not any(breaks for breaks, _ in found[view.id]):
+            if first is not None and not any(breaks for breaks, _ in effects[view.id]):
                 yield view, True, f"it halts with {first}, which shows the same table in the same store"
 
     def _set(self, text: str) -> None:
@@ -375,7 +378,7 @@ def _change(shape: _Shape, changes: Sequence[ddl.Change]) -> None:
                 shape.define(change)
             case ddl.PrimaryKeyAdded(columns):
                 shape.key = columns
-            case ddl.PrimaryKeyDropped() if not any(isinstance(one, ddl.PrimaryKeyAdded) for one in changes):
+            case ddl.PrimaryKeyDropped() if not any(isinstance(other, ddl.PrimaryKeyAdded) for other in changes):
                 shape.key = ()
             case ddl.IndexGone(name, new_name):
                 shape.rename_index(name, new_name)
@@ -386,7 +389,7 @@ def _misfit(followed: Followed, shape: _Shape) -> str:
     key = followed.table.primary_key
     if key != _UNKNOWN_KEY and _lower(key) != _lower(shape.key):
         return f"and its primary key is ({', '.join(shape.key)})" if shape.key else "and it has no primary key"
-    keys = [set(_lower(one)) for one in (shape.key, *shape.unique.values())]
+    keys = [set(_lower(each)) for each in (shape.key, *shape.unique.values())]
     for wanted in followed.keys:
         if set(_lower(wanted)) not in keys:
             return f"and it has no unique key ({', '.join(wanted)})"

@@ -76,7 +76,7 @@ class Rest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What was found of an entity after its row was gone."""
+    """The traces of an entity after its row was gone."""
 
     entity: str
     key: str
@@ -89,7 +89,7 @@ class Proof:
     @property
     def is_erased(self) -> bool:
         """Return whether nothing but what is named stays."""
-        return all(one.is_clean for one in (*self.looked, *self.own))
+        return all(place.is_clean for place in (*self.looked, *self.own))
 
 
 # --- Which views are meant ---
@@ -164,7 +164,7 @@ def erase(
     waits()
     version = passed_now(catalog, sorted({name for of in keepers.values() for name in of}), timeout_s)
     _require_gone(catalog, views[0], parsed, archived())
-    looked = [one for view in views for one in _look(catalog, view, keepers[view.id], parsed, version)]
+    looked = [place for view in views for place in _look(catalog, view, keepers[view.id], parsed, version)]
     looked += _beyond(catalog, views, {*declared, *(view.id for view in views)})
     rendered = render_key(parsed, views[0].key)
     return Proof(
@@ -233,14 +233,14 @@ def _look(catalog: Catalog, view: BoundView, pipelines: Sequence[str], key: Key,
     """Look at what the view holds now; what it should not hold was erased, where the guard let it."""
     store = store_of(view.view)
     with closing(store.traces(catalog.access(store), view)) as traces:
-        found = traces.of(key)
-        held = next((one for one in found if one.holds is Holds.VALUES), None)
+        present = traces.of(key)
+        held = next((trace for trace in present if trace.holds is Holds.VALUES), None)
         tombstone = None if held is None else _tombstone_version(view, held, version)
         if held is None or tombstone is None or not pipelines:
-            return [_looked(view, one) for one in found]
+            return [_looked(view, trace) for trace in present]
         _write_tombstone(catalog, view, pipelines[0], key, tombstone)
-        after = {one.place: one for one in traces.of(key)}
-    return [_looked(view, after.get(one.place, one), before=one) for one in found]
+        after = {trace.place: trace for trace in traces.of(key)}
+    return [_looked(view, after.get(trace.place, trace), before=trace) for trace in present]
 
 
 def _tombstone_version(view: BoundView, held: Trace, passed: int) -> int | None:
@@ -335,10 +335,10 @@ def _own(catalog: Catalog, views: Sequence[BoundView], declared: Collection[str]
                 database=catalog.database,
                 key=key,
                 columns=views[0].key,
-                views={view_of(one) for one in (*left, *(view.id for view in views))},
-                known={view_of(one) for one in places},
+                views={view_of(name) for name in (*left, *(view.id for view in views))},
+                known={view_of(name) for name in places},
             ).erase()
-    return [_looked_own(catalog.database, one) for one in traces]
+    return [_looked_own(catalog.database, trace) for trace in traces]
 
 
 def _looked_own(database: str, trace: OwnTrace) -> Looked:

@@ -1,13 +1,14 @@
-"""What `status` finds: the pipelines and views of a deployment, which of them are well, and which nobody keeps.
+"""Has the findings of `status`: the pipelines and views of a deployment, which are well, and which nobody keeps.
 
-Judged from what viewtail's own tables, the source and the declarations say; whoever shows it says the same. What to do
-where something is not well: operations/remarks.py.
+They are judged from viewtail's own tables, the source and the declarations; whoever shows them says the same. What to
+do where something is not well: operations/remarks.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from offsets.copies import Copy
 from projectors.stores.registry import STORES
@@ -23,7 +24,7 @@ _SAID_IS_FRESH_S = 10.0  # what a pipeline that is idle says of its lag may be a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What the tables say, and what the declarations add to it."""
+    """The findings from the tables and the source, and what the declarations add to them."""
 
     pipelines: Sequence[PipelineStatus]
     fleet: Fleet
@@ -43,25 +44,49 @@ class Findings:
         """Paused pipelines whose next changes the source may soon keep no more."""
         if self.keeps_s is None:
             return []
-        return [one for one in self.pipelines if one.paused and one.lag_s > self.keeps_s * _NEARLY_GONE]
+        return [each for each in self.pipelines if each.paused and each.lag_s > self.keeps_s * _NEARLY_GONE]
 
     @property
     def is_well(self) -> bool:
-        return bool(self.pipelines) and not self.not_run and all(one.is_well for one in self.pipelines)
+        return bool(self.pipelines) and not self.not_run and all(pipeline.is_well for pipeline in self.pipelines)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `status --json` prints."""
+        fleet = self.fleet
+        return {
+            "is_well": self.is_well,
+            "pipelines": [{**asdict(pipeline), "is_well": pipeline.is_well} for pipeline in self.pipelines],
+            "members": [asdict(member) for member in fleet.members],
+            "fenced": [asdict(takeover) for takeover in fleet.fenced],
+            "last_takeover": None if fleet.last_takeover is None else asdict(fleet.last_takeover),
+            "source_error": self.source_error,
+            "risk": self.risk,
+            "nearly_gone": [pipeline.name for pipeline in self.nearly_gone],
+            "not_run": self.not_run,
+            "retired": self.retired,
+            "kept_by_another": dict(self.kept),
+            "other_app": None if self.other_app is None else str(self.other_app),
+            "gone_back": self.gone_back,
+            "rebuilds": [
+                {**copy.as_json(), "is_being_compared": copy.copy_id in self.comparing} for copy in self.rebuilds
+            ],
+        }
 
 
-def as_owned(one: PipelineStatus, noted: Noted) -> PipelineStatus:
+def as_owned(pipeline: PipelineStatus, noted: Noted) -> PipelineStatus:
     """Return it as starting where another process took it since its last report, which counts no more.
 
     One that holds its lease, and whose reporter is silent, is another process's that has not noted itself yet.
     """
-    owner = noted.owners.get(one.name)
-    is_of_another = owner is not None and owner.process != one.owner and owner.taken_s_ago < (one.reported_s_ago or 0.0)
-    if one.state in ("down", PipelineState.PAUSED) or not (
-        is_of_another or (one.state == PipelineState.RUNNING and one.owner in noted.silent)
+    owner = noted.owners.get(pipeline.name)
+    is_of_another = (
+        owner is not None and owner.process != pipeline.owner and owner.taken_s_ago < (pipeline.reported_s_ago or 0.0)
+    )
+    if pipeline.state in ("down", PipelineState.PAUSED) or not (
+        is_of_another or (pipeline.state == PipelineState.RUNNING and pipeline.owner in noted.silent)
     ):
-        return one
-    return replace(one, state=PipelineState.STARTING, rows_per_second=0, error=None, reported_s_ago=None)
+        return pipeline
+    return replace(pipeline, state=PipelineState.STARTING, rows_per_second=0, error=None, reported_s_ago=None)
 
 
 def known(
@@ -70,43 +95,47 @@ def known(
     """Add who owns each, and what the source says by its name: how many changes wait, and for how long."""
     return [
         replace(
-            one,
-            waiting=waiting.get(one.name),
-            lag_s=_lag_s(one, waiting.get(one.name), ages.get(one.name)),
-            owner=fleet.owners[one.name].process if one.name in fleet.owners else one.owner,
-            owned_since=fleet.owners[one.name].taken_at if one.name in fleet.owners else None,
+            pipeline,
+            waiting=waiting.get(pipeline.name),
+            lag_s=_lag_s(pipeline, waiting.get(pipeline.name), ages.get(pipeline.name)),
+            owner=fleet.owners[pipeline.name].process if pipeline.name in fleet.owners else pipeline.owner,
+            owned_since=fleet.owners[pipeline.name].taken_at if pipeline.name in fleet.owners else None,
         )
-        for one in pipelines
+        for pipeline in pipelines
     ]
 
 
-def _lag_s(one: PipelineStatus, waiting: int | None, age_s: float | None) -> float:
+def _lag_s(pipeline: PipelineStatus, waiting: int | None, age_s: float | None) -> float:
     """Return the lag as the source says; else as the pipeline does."""
     if age_s is not None:
         return age_s
-    return 0.0 if one.state in (PipelineState.PAUSED, "down") and waiting == 0 else one.lag_s
+    return 0.0 if pipeline.state in (PipelineState.PAUSED, "down") and waiting == 0 else pipeline.lag_s
 
 
-def says_its_lag(one: PipelineStatus) -> bool:
+def says_its_lag(pipeline: PipelineStatus) -> bool:
     """Return whether what it last said of its lag is true of now."""
     return (
-        one.state == PipelineState.RUNNING and one.reported_s_ago is not None and one.reported_s_ago < _SAID_IS_FRESH_S
+        pipeline.state == PipelineState.RUNNING
+        and pipeline.reported_s_ago is not None
+        and pipeline.reported_s_ago < _SAID_IS_FRESH_S
     )
 
 
-def compared(found: Findings, declared: set[str] | None, database: str, *, is_shared_out: bool) -> Findings:
+def compared(findings: Findings, declared: set[str] | None, database: str, *, is_shared_out: bool) -> Findings:
     """Add what the declarations, where they are known, and the source make of it: whether others read it too."""
-    other = None if declared is None else other_app(found.pipelines, database, declared)
-    with_declared = found if declared is None else _compared(found, declared)
+    other = None if declared is None else other_app(findings.pipelines, database, declared)
+    with_declared = findings if declared is None else _compared(findings, declared)
     return _of_this_source(replace(with_declared, other_app=other), is_shared_out)
 
 
-def _compared(found: Findings, declared: set[str]) -> Findings:
-    known = {view.name for one in found.pipelines for view in one.views if not is_copy(view.name)}
-    retired, alive = sorted(known - declared), kept_now(found.pipelines)
+def _compared(findings: Findings, declared: set[str]) -> Findings:
+    known = {view.name for pipeline in findings.pipelines for view in pipeline.views if not is_copy(view.name)}
+    retired, alive = sorted(known - declared), kept_now(findings.pipelines)
     return replace(
-        found,
-        pipelines=[_of_declared(one, declared) for one in found.pipelines if _is_shown(one, declared)],
+        findings,
+        pipelines=[
+            _of_declared(pipeline, declared) for pipeline in findings.pipelines if _is_shown(pipeline, declared)
+        ],
         not_run=sorted(declared - known),
         retired=retired,
         kept={view: alive[view] for view in retired if view in alive},
@@ -117,12 +146,12 @@ def _of_declared(pipeline: PipelineStatus, declared: set[str]) -> PipelineStatus
     return replace(pipeline, views=tuple(view for view in pipeline.views if view_of(view.name) in declared))
 
 
-def _of_this_source(found: Findings, is_shared_out: bool) -> Findings:
+def _of_this_source(findings: Findings, is_shared_out: bool) -> Findings:
     """Leave out pipelines whose views another source keeps by now. Where that is Kafka, others publish the topics."""
-    kept = [one for one in found.pipelines if not is_replaced(one, found.pipelines)]
+    kept = [pipeline for pipeline in findings.pipelines if not is_replaced(pipeline, findings.pipelines)]
     published = {store.name for store in STORES if store.keeps_every_change and is_shared_out}
     return replace(
-        found, pipelines=kept, not_run=[view for view in found.not_run if view.partition(":")[0] not in published]
+        findings, pipelines=kept, not_run=[view for view in findings.not_run if view.partition(":")[0] not in published]
     )
 
 

@@ -77,28 +77,30 @@ def choose(
         named: tables of the schema; none: the one on which examples are best shown, a filled one before an empty one.
     """
     wanted = _wanted(connection, schema, named)
-    found = _possible(connection, schema, wanted)
-    if not found:
+    choices = _possible(connection, schema, wanted)
+    if not choices:
         raise MisuseError(
             f"no table of {schema} can have a view: each needs a primary key and a column that viewtail reads; "
             "say another --schema, or write views.py by hand"
         )
-    filled = {name for name, choice in found.items() if _has_rows(connection, choice.table)}
-    names = wanted or [max(found, key=lambda name: (name in filled, _shows(found[name])))]
-    others = sorted((name not in filled, choice.table.full_name) for name, choice in found.items() if name not in names)
-    return [found[name] for name in names], [name for _, name in others]
+    filled = {name for name, choice in choices.items() if _has_rows(connection, choice.table)}
+    names = wanted or [max(choices, key=lambda name: (name in filled, _shows(choices[name])))]
+    others = sorted(
+        (name not in filled, choice.table.full_name) for name, choice in choices.items() if name not in names
+    )
+    return [choices[name] for name in names], [name for _, name in others]
 
 
 def _possible(connection: pymysql.Connection[Any], schema: str, wanted: Sequence[str]) -> dict[str, Choice]:
     """Return the tables that can have views, in order. Raises MisuseError for one that is wanted and cannot."""
-    found = {}
+    choices = {}
     for name in _table_names(connection, schema, wanted):
         try:
-            found[name] = _choice_of(connection, schema, name)
+            choices[name] = _choice_of(connection, schema, name)
         except DeclarationError as error:
             if name in wanted:
                 raise MisuseError(f"--table {name}: {error}") from None
-    return found
+    return choices
 
 
 def _shows(choice: Choice) -> int:
@@ -110,15 +112,15 @@ def _wanted(connection: pymysql.Connection[Any], schema: str, named: Sequence[st
     """Return the named tables, with or without their schema. Raises MisuseError for one that is not there."""
     query = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_type = 'BASE TABLE'"
     known = _names(connection, query, schema) if named else []
-    found = []
+    tables = []
     for given in named:
         names = names_of(given)
         name = names[1] if given not in known and names is not None and names[0] == schema else given
         if name not in known:
             near = nearest(name, known)
             raise MisuseError(f"--table {given}: {schema} has no such table that this user can see{near}")
-        found.append(name)
-    return list(dict.fromkeys(found))
+        tables.append(name)
+    return list(dict.fromkeys(tables))
 
 
 def _choice_of(connection: pymysql.Connection[Any], schema: str, name: str) -> Choice:
@@ -189,8 +191,8 @@ def _is_short_text(column: Column) -> bool:
 
 def examples(choice: Choice) -> list[Example]:
     """One view of each store that the table has columns for."""
-    found = [store.example(choice) for store in STORES]
-    return [example for example in found if example is not None and _can_be_bound(example, choice.table)]
+    by_store = [store.example(choice) for store in STORES]
+    return [example for example in by_store if example is not None and _can_be_bound(example, choice.table)]
 
 
 def _can_be_bound(example: Example, table: Table) -> bool:
@@ -244,11 +246,11 @@ def _variables(choices: Sequence[Choice]) -> list[str]:
     """Return what each entity is called in views.py."""
     if len(choices) == 1:
         return ["entity"]
-    found: list[str] = []
+    variables: list[str] = []
     for choice in choices:
         name = "entity_" + re.sub(r"\W", "_", choice.table.name)
-        found.append(name if name not in found else f"{name}_{len(found)}")
-    return found
+        variables.append(name if name not in variables else f"{name}_{len(variables)}")
+    return variables
 
 
 def _comment_on(others: Sequence[str]) -> list[str]:

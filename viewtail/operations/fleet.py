@@ -60,20 +60,21 @@ class Fleet:
 
 @dataclass(frozen=True, kw_only=True)
 class Noted:
-    """What viewtail's own tables say."""
+    """The members and owners in viewtail's own tables."""
 
     members: Sequence[members.Member] = ()
     owned: Sequence[Owned] = ()
 
     @cached_property
     def owners(self) -> Mapping[str, Owned]:
-        """By pipeline, the present one."""
-        return {one.pipeline: one for one in self.owned if one.fence == one.present_fence and one.gave_up_s_ago is None}
+        """The present owner of each pipeline."""
+        present = (owned for owned in self.owned if owned.fence == owned.present_fence and owned.gave_up_s_ago is None)
+        return {owned.pipeline: owned for owned in present}
 
     @cached_property
     def silent(self) -> frozenset[str]:
         """The names of those that died, hang or are cut off."""
-        return frozenset(one.name for one in self.members if one.is_silent)
+        return frozenset(member.name for member in self.members if member.is_silent)
 
 
 def read(connection: pymysql.Connection[Any], database: str) -> Noted:
@@ -81,14 +82,14 @@ def read(connection: pymysql.Connection[Any], database: str) -> Noted:
     with connection.cursor() as cursor:
         if not migrations.are_there(cursor, database):
             return Noted()
-        found = Noted(members=members.read(cursor, database), owned=owners.read(cursor, database))
+        noted = Noted(members=members.read(cursor, database), owned=owners.read(cursor, database))
     connection.commit()
-    return found
+    return noted
 
 
 def fleet(noted: Noted, shared: Sequence[Sharer] | None) -> Fleet:
     """`shared` is what the source says of its group; None where it was not asked, or did not answer."""
-    noted_members = [_member(one, noted.owners.values(), shared) for one in noted.members]
+    noted_members = [_member(member, noted.owners.values(), shared) for member in noted.members]
     known = {member.name for member in noted.members}
     unknown = [_unknown(sharer) for sharer in shared or () if sharer.process not in known]
     takeovers = _takeovers(noted.owned, known - noted.silent)
@@ -110,18 +111,23 @@ def _unknown(sharer: Sharer) -> Member:
     return Member(name=name, store=sharer.store, state="unknown", since=None, pipelines=(), assigned=assigned)
 
 
-def _member(one: members.Member, present: Iterable[Owned], shared: Sequence[Sharer] | None) -> Member:
-    pipelines = tuple(sorted(owned.pipeline for owned in present if owned.process == one.name))
+def _member(member: members.Member, present: Iterable[Owned], shared: Sequence[Sharer] | None) -> Member:
+    pipelines = tuple(sorted(owned.pipeline for owned in present if owned.process == member.name))
     in_group = {sharer.process: _assigned(sharer) for sharer in shared or ()}
-    assigned = in_group.get(one.name)
-    if one.is_silent:
+    assigned = in_group.get(member.name)
+    if member.is_silent:
         state = "silent"
-    elif one.is_in_group and shared is not None and assigned is None:
+    elif member.is_in_group and shared is not None and assigned is None:
         state = "not in group"
     else:
         state = PipelineState.RUNNING if pipelines else PipelineState.STANDBY
     return Member(
-        name=one.name, store=one.store, state=state, since=one.started_at, pipelines=pipelines, assigned=assigned
+        name=member.name,
+        store=member.store,
+        state=state,
+        since=member.started_at,
+        pipelines=pipelines,
+        assigned=assigned,
     )
 
 
@@ -136,14 +142,14 @@ def _takeovers(owned: Sequence[Owned], alive: Collection[str]) -> list[Takeover]
         for before, after in pairwise(owned)
         if before.pipeline == after.pipeline and before.process != after.process and _is_taken_over(before, after)
     ]
-    found: list[Takeover] = []
+    takeovers: list[Takeover] = []
     for before, after in sorted(steps, key=lambda step: step[1].taken_s_ago):
-        last = found[-1] if found else None
+        last = takeovers[-1] if takeovers else None
         if last is not None and _is_one(last, before, after):
-            found[-1] = _made(before, after, alive, (*last.pipelines, after.pipeline))
+            takeovers[-1] = _made(before, after, alive, (*last.pipelines, after.pipeline))
         else:
-            found.append(_made(before, after, alive, (after.pipeline,)))
-    return found
+            takeovers.append(_made(before, after, alive, (after.pipeline,)))
+    return takeovers
 
 
 def _is_taken_over(before: Owned, after: Owned) -> bool:

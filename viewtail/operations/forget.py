@@ -95,7 +95,7 @@ def _require_not_kept(chosen: str, kept: Sequence[tuple[ViewStatus, PipelineStat
 
     A `run` that was started without it has marked them new, whatever they were before, but for halted ones.
     """
-    if any(one.state != "down" and view.state in (State.BACKFILLING, State.FILLED) for view, one in kept):
+    if any(pipeline.state != "down" and view.state in (State.BACKFILLING, State.FILLED) for view, pipeline in kept):
         raise MisuseError(
             f"the running viewtail still keeps view {chosen}: it was started when views.py declared it. Restart "
             "`viewtail run`, then repeat this command"
@@ -226,7 +226,7 @@ def _declared_again(view: str) -> MisuseError:
 
 def _chosen(name: str, known: list[str], declared: Collection[str]) -> str:
     """The id of the view that is meant. Raises MisuseError where it is none, several or declared."""
-    meant = {one for one in known if name in (one, one.partition(":")[2])}
+    meant = {view for view in known if name in (view, view.partition(":")[2])}
     retired = sorted(meant.difference(declared))
     if len(retired) == 1:
         return retired[0]

@@ -80,8 +80,8 @@ def plain_key_of_text(text: str, columns: Sequence[Column]) -> Key:
     key = key_of_text(text, columns)
     parts = text.split(":")
     if two_ways := _in_two_ways(parts, columns):
-        as_bytes = ":".join(f"0x{one.lower()}" if at in two_ways else one for at, one in enumerate(parts))
-        as_text = ":".join(f"0x{one.encode().hex()}" if at in two_ways else one for at, one in enumerate(parts))
+        as_bytes = ":".join(f"0x{part.lower()}" if at in two_ways else part for at, part in enumerate(parts))
+        as_text = ":".join(f"0x{part.encode().hex()}" if at in two_ways else part for at, part in enumerate(parts))
         names = ", ".join(columns[at].name for at in two_ways)
         raise MisuseError(
             f"the key {text!r} may be meant in two ways: hexadecimal digits of column {names} are written "
@@ -113,7 +113,7 @@ def _in_two_ways(parts: Sequence[str], columns: Sequence[Column]) -> list[int]:
 def key_spellings(text: str) -> list[str]:
     """A rendered key, and what it may be where nobody knows the columns: bytes may have 0x before them."""
     written = out_of_a_line(text)
-    return list(dict.fromkeys([text, written, _MARKED.sub(lambda found: found[1].lower(), written)]))
+    return list(dict.fromkeys([text, written, _MARKED.sub(lambda match: match[1].lower(), written)]))
 
 
 # --- Values ---

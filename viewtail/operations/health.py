@@ -1,6 +1,6 @@
-"""Whether a pipeline and its views are well: decided here alone, for `status`, the metrics, the probes and any page.
+"""Decides, alone, whether a pipeline and its views are well: for `status`, the metrics, the probes and any page.
 
-What is known of a pipeline is from viewtail's own tables (`PipelineStatus`), or is what its process reported to its
+A pipeline's state is from viewtail's own tables (`PipelineStatus`), or from what its process reported to its
 supervisor (`Reported`). Both are judged by the same properties.
 """
 
@@ -48,7 +48,7 @@ class Judged:
 
     @property
     def condition(self) -> str:
-        """Its state, or that it is behind."""
+        """Return its state, or that it is behind."""
         return "behind" if self.is_behind else self.state
 
     @property

@@ -1,4 +1,4 @@
-"""In words: what a look back at the binlog found of an entity, and what was not looked at."""
+"""Says in words what a look back at the binlog found of an entity, and what was not looked at."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ KEPT_RUNS = 5  # passes of one copy that stay in the record
 
 @dataclass(eq=False, kw_only=True)
 class NewDeclarations:
-    """Of one ownership. `run` returns when that ends.
+    """Compares the copies of one ownership. `run` returns when that ends.
 
     Args:
         is_busy: whether the pipeline lags, or does not run.
@@ -92,7 +92,7 @@ class NewDeclarations:
         _log.warning("the copy of the new declaration is not swapped", view=copy.copy_id, reason=difference)
 
     def _pass(self, copy: Copy) -> tuple[int, str | None]:
-        """How often the copy had lost something when it began, and what differs."""
+        """Return how often the copy had lost something when it began, and what differs."""
         view, stop = self.own.life.views[copy.copy_id], self.own.stop
         with ViewAccess(self.catalog, view, stop, chunk_rows=ROWS_AT_ONCE, passed_within_s=PASSED_WITHIN_S) as beside:
             losses = beside.first[0].view.loss_count

@@ -1,4 +1,4 @@
-"""Whether another app, with views of its own, keeps them with the same database of viewtail's own tables.
+"""Finds another app that keeps views of its own with the same database of viewtail's own tables.
 
 Two processes with one views.py are one deployment: the second stands by. So are they while a changed views.py is rolled
 out, which shares most of its views with the one before. An app with views of its own needs a database of its own: with
@@ -39,10 +39,10 @@ class OtherApp:
 def kept_now(pipelines: Iterable[PipelineStatus]) -> dict[str, str | None]:
     """Return the views that running pipelines keep, by id, and the process that does."""
     return {
-        view_of(view.name): one.owner
-        for one in pipelines
-        if one.state != "down"
-        for view in one.views
+        view_of(view.name): pipeline.owner
+        for pipeline in pipelines
+        if pipeline.state != "down"
+        for view in pipeline.views
         if view.state in (State.BACKFILLING, State.FILLED)
     }
 

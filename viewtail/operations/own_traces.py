@@ -1,8 +1,8 @@
-"""What viewtail's own tables hold of one entity beside its dead letters: its key, where somebody named it. Erases it.
+"""Finds and erases one entity in viewtail's own tables, beside its dead letters: its key, where somebody named it.
 
-The tables that can: `operator_run` (keys that were named, conditions, how far a run came, what it lowered), `view` (the
-last row of a backfill), and the sentences that say why something is halted, paused, or could not be done. All others
-hold no key of an entity.
+The tables that can hold it: `operator_run` (keys that were named, conditions, how far a run came, what it lowered),
+`view` (the last row of a backfill), and the sentences that say why something is halted, paused, or could not be done.
+All others hold no key of an entity.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COMMON = re.compile(r"[\d.-]+|[^\W\d_]{1,8}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnTrace:
-    """What one of viewtail's own tables held."""
+    """The content that one of viewtail's own tables held."""
 
     table: str
     erased: int = 0  # rows that named the key
@@ -125,8 +125,8 @@ class OwnTraces:
         if kept == tokens:
             # A key with a comma in it was taken apart.
             either = "|".join(map(re.escape, forms))
-            found = re.sub(rf"(?:^|(?<=, ))(?:{either})(?=, | and | \(|$)", lambda _: ERASED, named)
-            return head + (named if found == named else _DIGEST.sub("", found))
+            without = re.sub(rf"(?:^|(?<=, ))(?:{either})(?=, | and | \(|$)", lambda _: ERASED, named)
+            return head + (named if without == named else _DIGEST.sub("", without))
         return head + ", ".join(kept) + (more[0] if more else "")
 
     def _is_named(self, token: str) -> bool:
@@ -156,7 +156,7 @@ class OwnTraces:
         if "parked" in new and isinstance(new["parked"], list):  # of other kinds it is a count
             new["parked"] = [without(name) for name in new["parked"]]
         if "lowered" in new:
-            new["lowered"] = [{**one, "key": without(one["key"])} for one in new["lowered"]]
+            new["lowered"] = [{**reset, "key": without(reset["key"])} for reset in new["lowered"]]
         return new
 
     def _is_place(self, text: Any) -> bool:
@@ -197,7 +197,7 @@ class OwnTraces:
         if text is None or not self._rendered:
             return text
         # A list is one match up to the key, which may be in that part too.
-        while (new := self._named.sub(lambda found: f"{found['before'] or ''}{ERASED}", text)) != text:
+        while (new := self._named.sub(lambda match: f"{match['before'] or ''}{ERASED}", text)) != text:
             text = new
         return text[:length]
 
@@ -210,12 +210,12 @@ def _named(rendered: str) -> re.Pattern[str]:
     name, erased = re.escape(rendered), re.escape(ERASED)
     if not _COMMON.fullmatch(rendered):
         return re.compile(rf"{erased}|(?P<before>)(?<!\w){name}(?!\w)")
-    one = rf"(?:\bkeys? ['\"]?(?:[^\s'\"]*[:{{])?|/_doc/)(?={name}(?!\w|\.\d))"
+    behind_word = rf"(?:\bkeys? ['\"]?(?:[^\s'\"]*[:{{])?|/_doc/)(?={name}(?!\w|\.\d))"
     # Keys that are texts may hold all that stands between keys.
     heads = r"(?:\bsuch as (?:keys? )?(?:.*?, )?|\bkeys:? (?:[^;]*?, )?)"
     listed = rf"{heads}(?={name}(?:[,;)]|\.?$|\. | and ))"
     alone = rf"(?<=['\"])(?={name}['\"])|^(?={name}$)"
-    return re.compile(rf"{erased}|(?P<before>{one}|{listed}|{alone}){name}", re.DOTALL)
+    return re.compile(rf"{erased}|(?P<before>{behind_word}|{listed}|{alone}){name}", re.DOTALL)
 
 
 def _whole(text: str) -> re.Pattern[str]:

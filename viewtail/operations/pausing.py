@@ -26,7 +26,7 @@ from viewtail.operations.status import PipelineStatus, ViewStatus, as_one, pipel
 
 
 class Outcome(Enum):
-    """What became of a wish for a view."""
+    """The result of a wish for a view."""
 
     DONE = "done"
     NOT_NEEDED = "it is so already"
@@ -65,15 +65,15 @@ def resume_views(catalog: Catalog, views: Sequence[View]) -> list[PausedView]:
     resumed = [_moved(catalog, view, known, resume) for view, known in _kept(catalog, views)]
     by_id = {view.id: view for view in views}
     return [
-        replace(one, row_estimate=_row_estimate(catalog, by_id[one.view])) if one.outcome is Outcome.DONE else one
-        for one in resumed
+        replace(view, row_estimate=_row_estimate(catalog, by_id[view.view])) if view.outcome is Outcome.DONE else view
+        for view in resumed
     ]
 
 
 def _kept(catalog: Catalog, views: Sequence[View]) -> list[tuple[View, Sequence[PipelineStatus]]]:
     """Each view with the pipelines that keep it."""
     pipelines = pipelines_now(catalog).values()
-    return [(view, [one for one in pipelines if any(kept.name == view.id for kept in one.views)]) for view in views]
+    return [(view, [each for each in pipelines if any(kept.name == view.id for kept in each.views)]) for view in views]
 
 
 def _moved(
@@ -84,9 +84,9 @@ def _moved(
 ) -> PausedView:
     if not pipelines:
         return PausedView(view=view.id, outcome=Outcome.UNKNOWN, before=None)
-    before = as_one([kept for one in pipelines for kept in one.views if kept.name == view.id])
+    before = as_one([kept for pipeline in pipelines for kept in pipeline.views if kept.name == view.id])
     with closing(catalog.session()) as session:
-        moved = [move(session, one, view) for one in pipelines]
+        moved = [move(session, pipeline, view) for pipeline in pipelines]
     outcome = Outcome.HALTED if before.state == State.HALTED else Outcome.NOT_NEEDED
     if any(moved):
         outcome = Outcome.DONE
@@ -106,14 +106,14 @@ def pause_pipelines(catalog: Catalog, chosen: Sequence[PipelineStatus], *, by: s
     """Let these pipelines end between two batches, and not begin again until they are resumed."""
     if chosen:
         with closing(catalog.session()) as session:
-            pauses.pause(session, catalog.database, [one.name for one in chosen], by, reason)
+            pauses.pause(session, catalog.database, [pipeline.name for pipeline in chosen], by, reason)
 
 
 def resume_pipelines(catalog: Catalog, chosen: Sequence[PipelineStatus]) -> None:
     """Let these pipelines go on at their offsets."""
     if chosen:
         with closing(catalog.session()) as session:
-            pauses.resume(session, catalog.database, [one.name for one in chosen])
+            pauses.resume(session, catalog.database, [pipeline.name for pipeline in chosen])
 
 
 def chosen_pipelines(catalog: Catalog, names: Sequence[str] | None) -> list[PipelineStatus]:
@@ -121,14 +121,14 @@ def chosen_pipelines(catalog: Catalog, names: Sequence[str] | None) -> list[Pipe
     pipelines = pipelines_now(catalog)
     if names is None:
         return list(pipelines.values())
-    found: dict[str, PipelineStatus] = {}
+    chosen: dict[str, PipelineStatus] = {}
     for name in names:
-        meant = {one: of for one, of in pipelines.items() if name in (one, PipelineId.parse(one).store)}
+        meant = {each: of for each, of in pipelines.items() if name in (each, PipelineId.parse(each).store)}
         if not meant:
             near = nearest(name, pipelines)
             known = ", ".join(pipelines) or "none has run yet"
             raise UnknownNameError(
                 f"no pipeline is called {name!r}, and none has a store of that name{near or f': {known}'}"
             )
-        found |= meant
-    return list(found.values())
+        chosen |= meant
+    return list(chosen.values())

@@ -1,4 +1,4 @@
-"""What a declaration would change: a sample of real rows, projected as views.py says now, beside what readers find.
+"""Shows what a declaration would change: a sample of rows, projected as views.py says now, beside what readers find.
 
 Nothing is written. A row that changed a moment ago may differ because its pipeline has not come to it yet.
 """
@@ -41,7 +41,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """Of a sample."""
+    """The preview of a sample."""
 
     row_count: int
     differences: list[Difference]
@@ -53,7 +53,7 @@ class Preview:
 
 
 def preview(catalog: Catalog, view: BoundView, count: int) -> Preview:
-    """Of `count` rows at most. Raises MisuseError for a view of a store that keeps every change."""
+    """Preview `count` rows at most. Raises MisuseError for a view of a store that keeps every change."""
     store = store_of(view.view)
     if store.keeps_every_change:
         raise MisuseError(f"view {view.id} is a topic: it shows changes, and its earlier ones stay as they are")
@@ -65,11 +65,11 @@ def preview(catalog: Catalog, view: BoundView, count: int) -> Preview:
     with closing(catalog.servers.open_source()) as connection:
         rows = _sample(connection, view, count)
     wanted, refused = _wanted(store, view, rows)
-    found = _found(store, catalog.access(store), view, list(wanted))
+    shown = _found(store, catalog.access(store), view, list(wanted))
     differences = [
-        Difference(key=name, before=found.get(key), after=after)
+        Difference(key=name, before=shown.get(key), after=after)
         for key, after in wanted.items()
-        if (name := render_key(key, view.key)) not in refused and found.get(key) != after
+        if (name := render_key(key, view.key)) not in refused and shown.get(key) != after
     ]
     return Preview(row_count=len(wanted), differences=differences, refused=refused)
 
@@ -83,7 +83,7 @@ def _sample(connection: Connection, view: BoundView, count: int) -> list[Row]:
 
 
 def _found(store: Store, access: Access, view: BoundView, keys: list[Key]) -> dict[Key, Content]:
-    """What readers find, whatever the declaration that made it."""
+    """Return what readers find, whatever the declaration that made it."""
     present = store.as_stored(access, view)
     if present is None:
         return {}
@@ -92,7 +92,7 @@ def _found(store: Store, access: Access, view: BoundView, keys: list[Key]) -> di
 
 
 def _wanted(store: Store, view: BoundView, rows: list[Row]) -> tuple[dict[Key, Content | None], dict[str, str]]:
-    """What the view is to show of these rows, by key, and the rendered keys that it cannot, each with the reason."""
+    """Return what the view is to show of these rows, by key, and the rendered keys that it cannot, with the reasons."""
     projected = projections_for(store, [view], followed_tables([view])).of_rows(view.id, rows, 0)
     wanted: dict[Key, Content | None] = dict.fromkeys(_keys(view, rows))
     refused = {letter.key: letter.reason for letter in projected.parked}

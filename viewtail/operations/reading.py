@@ -106,9 +106,9 @@ class Reader:
             kinds = _kinds([kind for store in STORES if store.has_search for kind in store.view_classes])
             raise MisuseError(f"view {self.view.id} cannot be searched; search reads {kinds} views, get reads by key")
         with closing(self.open_reader()) as reader:
-            found = reader.search(query, fields=fields, page=page, size=size)
-        hits = [replace(hit, version=of_entity(hit.version, self.view.view)) for hit in found.hits]
-        return replace(found, hits=hits)
+            result = reader.search(query, fields=fields, page=page, size=size)
+        hits = [replace(hit, version=of_entity(hit.version, self.view.view)) for hit in result.hits]
+        return replace(result, hits=hits)
 
 
 def of_entity(version: int, view: View) -> int:
@@ -127,12 +127,12 @@ def named(views: Iterable[View], name: str) -> list[View]:
 
 def choose(views: Sequence[View], name: str) -> View:
     """The view of that name, or of that 'store:name'. Raises UnknownNameError with the nearest one."""
-    found = named(views, name)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        which = ", ".join(view.id for view in found)
-        raise MisuseError(f"{name!r} is the name of {len(found)} views; say which: {which}")
+    meant = named(views, name)
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        which = ", ".join(view.id for view in meant)
+        raise MisuseError(f"{name!r} is the name of {len(meant)} views; say which: {which}")
     near = nearest(name, [view.name for view in views] + [view.id for view in views])
     raise UnknownNameError(f"no view is called {name!r}{near or '; there are ' + ', '.join(view.id for view in views)}")
 

@@ -41,7 +41,7 @@ SHOWN = 5  # entities in a sentence
 
 
 def compared(beside: ViewAccess, throttle: Throttle, what: str, *, accepts_parked: bool = False) -> list[str]:
-    """What keeps readers from a copy, a sentence each: a whole pass over it, which writes nothing.
+    """Compare a copy in a whole pass, which writes nothing; return what keeps readers from it, a sentence each.
 
     Raises ViewtailError, StopRequested; it goes on where it was. `what`: for the record. Two of one kind do not run at
     once.
@@ -54,7 +54,7 @@ def compared(beside: ViewAccess, throttle: Throttle, what: str, *, accepts_parke
 
 
 def parked_alone(beside: ViewAccess) -> list[str]:
-    """What keeps readers from the copy, a sentence: keys that are parked in it, and not in what they have."""
+    """Return what keeps readers from the copy, a sentence: keys that are parked in it, and not in what they have."""
     copy, live = beside.view.id, beside.view.view.id
     count, keys = dead_letters.parked_alone(beside.session, beside.catalog.database, copy, live, SHOWN)
     if not count:
@@ -66,14 +66,14 @@ def parked_alone(beside: ViewAccess) -> list[str]:
 
 
 def differences(report: Report) -> list[str]:
-    """What keeps readers from the copy, a sentence each. What is parked is told by `parked_alone`."""
-    found = [f"{counted(count, 'entities', 'are')} {kind}" for kind, count in sorted(report.counts.differing.items())]
+    """Return what keeps readers from the copy, a sentence each; `parked_alone` reports parked keys."""
+    lines = [f"{counted(count, 'entities', 'are')} {kind}" for kind, count in sorted(report.counts.differing.items())]
     if report.found:
-        found.append(_such_as([one.name for one in report.found[:SHOWN]]))
+        lines.append(_such_as([mismatch.name for mismatch in report.found[:SHOWN]]))
     if report.foreign:
         foreign = counted(report.counts.foreign, "keys")
-        found.append(f"{foreign} that viewtail did not write {agreeing(report.counts.foreign, 'are')} in its place")
-    return found
+        lines.append(f"{foreign} that viewtail did not write {agreeing(report.counts.foreign, 'are')} in its place")
+    return lines
 
 
 def _such_as(keys: Sequence[str]) -> str:
@@ -89,7 +89,7 @@ class Proof(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a rebuild is."""
+    """The progress of a rebuild."""
 
     stage: str  # building, verifying, swapping, dropping
     copy: ViewStatus | None  # that is filled, or moved into place; None: the pipeline's process has not begun it
@@ -170,7 +170,7 @@ class Operation:
 
     @contextmanager
     def _records(self) -> Iterator[Copies]:
-        """Those of the view's pipeline. Raises MisuseError where the store keeps no second copy."""
+        """Return the records of the view's pipeline. Raises MisuseError where the store keeps no second copy."""
         if why := store_of(self.view.view).no_copies(self.view.view):
             raise MisuseError(f"view {self.view.id} cannot be rebuilt: {why}")
         with closing(self.catalog.session()) as session:
@@ -212,7 +212,7 @@ class Operation:
             copy = self._now(records, copy)
 
     def _cannot_go_on(self, records: Copies, copy: Copy | None, step: Step) -> ViewtailError:
-        """What the operator is told whose next step is not viewtail's."""
+        """Return the message for an operator whose next step is not viewtail's."""
         view = self.view.id
         if step is Step.RESUME:
             return ViewtailError(
@@ -310,7 +310,7 @@ def _next_step(copy: Copy, goal: Goal, *, is_proven: bool) -> Step:
 
 def _view_of(pipeline: PipelineStatus | None, name: str) -> ViewStatus | None:
     views: Sequence[ViewStatus] = () if pipeline is None else pipeline.views
-    return next((one for one in views if one.name == name), None)
+    return next((view for view in views if view.name == name), None)
 
 
 def _trouble(pipeline: str, now: PipelineStatus | None) -> str | None:
@@ -345,7 +345,8 @@ def check_is_kept(view: View, copies: Sequence[ViewRecord], choice: Choice | Non
     It did where a copy is of it, or where an operator went back from it (`choice`).
     """
     declared = declaration_hash(view)
-    if all(one.declaration not in ("", declared) for one in copies) and (choice is None or choice.declined != declared):
+    is_known = any(copy.declaration in ("", declared) for copy in copies)
+    if not is_known and (choice is None or choice.declined != declared):
         raise MisuseError(
             f"views.py declares view {view.id} otherwise than the viewtail that ran last, which does not read views.py "
             "again. Start `viewtail run` again: it backfills the view first"

@@ -1,4 +1,4 @@
-"""What to do where something is not well: lines about pipelines, views, processes, copies and the source."""
+"""Says what to do where something is not well: lines about pipelines, views, processes, copies and the source."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def told(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
 
 def _of_pipelines(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
     named: dict[str, list[str]] = {}
-    for one in pipelines:
-        if one.error:
-            named.setdefault(one.error, []).append(one.name)
-        elif one.is_behind:
+    for pipeline in pipelines:
+        if pipeline.error:
+            named.setdefault(pipeline.error, []).append(pipeline.name)
+        elif pipeline.is_behind:
             yield (
-                f"pipeline {one.name}: {one.lag_s:.0f} s behind. While lag falls it is catching up; when it rises, the "
-                "store is slower than the changes come: docs/operations.md, Behind"
+                f"pipeline {pipeline.name}: {pipeline.lag_s:.0f} s behind. While lag falls it is catching up; when it "
+                "rises, the store is slower than the changes come: docs/operations.md, Behind"
             )
     for error, names in named.items():
         yield f"{_listed('pipeline', names)}: {error}"
@@ -39,9 +39,9 @@ def _of_pipelines(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
 
 def _of_paused(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
     paused: dict[str, list[str]] = {}
-    for one in pipelines:
-        if one.paused is not None:
-            paused.setdefault(str(one.paused), []).append(one.name)
+    for pipeline in pipelines:
+        if pipeline.paused is not None:
+            paused.setdefault(str(pipeline.paused), []).append(pipeline.name)
     for since, names in paused.items():
         wanted = names if len(names) == 1 else sorted({PipelineId.parse(name).store for name in names})
         meant = f"--pipeline {wanted[0]}" if len(wanted) == 1 else "--all"
@@ -73,15 +73,15 @@ def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
 
 def of_fleet(fleet: Fleet) -> Iterator[str]:
     """Say which processes were fenced, or are known to nobody."""
-    for one in fleet.fenced[:MOST_NAMES]:
-        what = "is silent" if one.is_silent else "is fenced"
-        yield f"{one.taken_from} {what}: {_taken(one)} {_believes(one)}"
+    for takeover in fleet.fenced[:MOST_NAMES]:
+        what = "is silent" if takeover.is_silent else "is fenced"
+        yield f"{takeover.taken_from} {what}: {_taken(takeover)} {_believes(takeover)}"
     if (left := len(fleet.fenced) - MOST_NAMES) > 0:
         yield f"{left} more {agreeing(left, 'are')} fenced: viewtail status --json"
     last = fleet.last_takeover
     if last is not None and last not in fleet.fenced:
         yield f"last takeover: {_taken(last)}"
-    unknown = [one.name for one in fleet.members if one.state == "unknown"]
+    unknown = [member.name for member in fleet.members if member.state == "unknown"]
     if unknown:
         yield (
             f"{_listed('member', unknown)}: in the consumer group, but not noted in MySQL. Where that is no viewtail "
@@ -89,15 +89,13 @@ def of_fleet(fleet: Fleet) -> Iterator[str]:
         )
 
 
-def _taken(one: Takeover) -> str:
-    return (
-        f"{one.process} took {_listed('pipeline', one.pipelines)} from {one.taken_from} at {one.at} UTC, "
-        f"{one.s_ago:.0f} s ago."
-    )
+def _taken(takeover: Takeover) -> str:
+    what, when = _listed("pipeline", takeover.pipelines), f"at {takeover.at} UTC, {takeover.s_ago:.0f} s ago"
+    return f"{takeover.process} took {what} from {takeover.taken_from} {when}."
 
 
-def _believes(one: Takeover) -> str:
-    if one.is_silent:
+def _believes(takeover: Takeover) -> str:
+    if takeover.is_silent:
         return "It died, or hangs. It is fenced: if it wakes up, its writes are refused and it stands by"
     return "It lives, and may believe that it owns them still: its next write is refused, and then it stands by"
 
@@ -109,74 +107,74 @@ def _listed(what: str, names: Sequence[str]) -> str:
     return f"{what}s {', '.join(names[:MOST_NAMES])}{rest}"
 
 
-def remarks(found: Findings) -> list[str]:
+def remarks(findings: Findings) -> list[str]:
     """Say what is to know of the declarations and the source."""
-    lines = [] if found.risk is None else [found.risk]
-    lines += [_soon_gone(one, found.keeps_s) for one in found.nearly_gone]
-    lines += _of_this_app(found) if found.other_app is None else _beside_another(found, found.other_app)
+    lines = [] if findings.risk is None else [findings.risk]
+    lines += [_soon_gone(pipeline, findings.keeps_s) for pipeline in findings.nearly_gone]
+    lines += _of_this_app(findings) if findings.other_app is None else _beside_another(findings, findings.other_app)
     lines += [
         f"view {name} is not declared any more. The next `viewtail run` leaves it, and what it shows, as it is. To get "
         f"it back, declare it again: viewtail backfills it. Or forget it: viewtail forget {name}"
-        for name in found.retired
-        if name not in found.kept
+        for name in findings.retired
+        if name not in findings.kept
     ]
-    lines += [_of_rebuild(one, found) for one in found.rebuilds if one.view not in found.retired]
+    lines += [_of_rebuild(copy, findings) for copy in findings.rebuilds if copy.view not in findings.retired]
     lines += [
         f"view {name} is as it was declared before (previous=), as an operator wants it. To have what views.py "
         f"declares now built beside it: viewtail rebuild {name}"
-        for name in found.gone_back
+        for name in findings.gone_back
     ]
-    if found.source_error is not None:
+    if findings.source_error is not None:
         lines.append(
-            f"the source does not say what waits in it, nor who is in its group ({found.source_error}). What "
+            f"the source does not say what waits in it, nor who is in its group ({findings.source_error}). What "
             "stands above is from MySQL alone"
         )
     return lines
 
 
-def _beside_another(found: Findings, other: OtherApp) -> list[str]:
+def _beside_another(findings: Findings, other: OtherApp) -> list[str]:
     """Say that another app's viewtail keeps this one's from running."""
-    return [f"{other}. {MEND}", *_not_seen(found, "One that is started stands by for the other one")]
+    return [f"{other}. {MEND}", *_not_seen(findings, "One that is started stands by for the other one")]
 
 
-def _of_this_app(found: Findings) -> list[str]:
+def _of_this_app(findings: Findings) -> list[str]:
     """Say which views no run has seen, and which one keeps that are not in this views.py."""
     kept = [
         f"view {name} is not declared in this views.py, and the viewtail that runs ({process}) keeps it: it was "
         "started with another one. Where that is this app's, it leaves the view when it is restarted"
-        for name, process in found.kept.items()
+        for name, process in findings.kept.items()
     ]
-    return [*_not_seen(found, "Start one: viewtail run"), *kept]
+    return [*_not_seen(findings, "Start one: viewtail run"), *kept]
 
 
-def _not_seen(found: Findings, start: str) -> Iterator[str]:
-    return (f"view {name} is declared, but no run has seen it yet. {start}" for name in found.not_run)
+def _not_seen(findings: Findings, start: str) -> Iterator[str]:
+    return (f"view {name} is declared, but no run has seen it yet. {start}" for name in findings.not_run)
 
 
-def _of_rebuild(one: Copy, found: Findings) -> str:
-    note = "" if one.note is None else f" It could not be swapped: {one.note}."
-    kept = "" if one.kept_s is None else f" It is kept for {max(0.0, one.kept_s) / 3600:.1f} h more."
-    stage = f"{one.stage}, and being compared with its table" if one.copy_id in found.comparing else one.stage
-    what = f"{one.copy_id} is the copy beside view {one.view}, {stage}, asked for by {one.started_by}.{note}{kept}"
-    if one.stage is Stage.MOVING:
-        return f"{what} Readers get the other copy entity by entity, {one.moved_count:,} so far; both are up to date"
-    if one.is_paused and one.stage is not Stage.DROPPING:
-        return f"{what} The view is paused, so nothing is swapped. First: viewtail resume {one.view}"
-    if one.stage is Stage.DROPPING:
+def _of_rebuild(copy: Copy, findings: Findings) -> str:
+    note = "" if copy.note is None else f" It could not be swapped: {copy.note}."
+    kept = "" if copy.kept_s is None else f" It is kept for {max(0.0, copy.kept_s) / 3600:.1f} h more."
+    stage = f"{copy.stage}, and being compared with its table" if copy.copy_id in findings.comparing else copy.stage
+    what = f"{copy.copy_id} is the copy beside view {copy.view}, {stage}, asked for by {copy.started_by}.{note}{kept}"
+    if copy.stage is Stage.MOVING:
+        return f"{what} Readers get the other copy entity by entity, {copy.moved_count:,} so far; both are up to date"
+    if copy.is_paused and copy.stage is not Stage.DROPPING:
+        return f"{what} The view is paused, so nothing is swapped. First: viewtail resume {copy.view}"
+    if copy.stage is Stage.DROPPING:
         return f"{what} It is being dropped, by the next `viewtail run` if none runs"
-    if (why := _why_not_swapped(one, found)) is not None:
-        return f"{what} {why}. To have it compared and swapped all the same: viewtail rebuild {one.view}"
-    if one.live > one.copy:
-        return f"{what} To give it to readers again: viewtail rebuild {one.view} --rollback"
-    return f"{what} To go on: viewtail rebuild {one.view}. To drop it: viewtail rebuild {one.view} --abort"
+    if (why := _why_not_swapped(copy, findings)) is not None:
+        return f"{what} {why}. To have it compared and swapped all the same: viewtail rebuild {copy.view}"
+    if copy.live > copy.copy:
+        return f"{what} To give it to readers again: viewtail rebuild {copy.view} --rollback"
+    return f"{what} To go on: viewtail rebuild {copy.view}. To drop it: viewtail rebuild {copy.view} --abort"
 
 
-def _why_not_swapped(one: Copy, found: Findings) -> str | None:
+def _why_not_swapped(copy: Copy, findings: Findings) -> str | None:
     """Return why the filled copy of a changed declaration is not compared now; None of others."""
-    if not one.is_automatic or one.stage is not Stage.BUILDING or one.is_compared:
+    if not copy.is_automatic or copy.stage is not Stage.BUILDING or copy.is_compared:
         return None
-    for pipeline in found.pipelines:
-        is_filled = any(view.name == one.copy_id and view.state == "filled" for view in pipeline.views)
+    for pipeline in findings.pipelines:
+        is_filled = any(view.name == copy.copy_id and view.state == "filled" for view in pipeline.views)
         if is_filled and pipeline.state != "down" and pipeline.lag_s > BUSY_ABOVE_S:
             return (
                 f"viewtail compares it with its table, and then swaps it, only while pipeline {pipeline.name} is less "
@@ -185,11 +183,11 @@ def _why_not_swapped(one: Copy, found: Findings) -> str | None:
     return None
 
 
-def _soon_gone(one: PipelineStatus, keeps_s: float | None) -> str:
+def _soon_gone(pipeline: PipelineStatus, keeps_s: float | None) -> str:
     return (
-        f"pipeline {one.name}: it stands where the source was {_hours(one.lag_s)} ago, and the source keeps "
+        f"pipeline {pipeline.name}: it stands where the source was {_hours(pipeline.lag_s)} ago, and the source keeps "
         f"changes for {_hours(keeps_s or 0.0)}. Let the source keep them longer, or go on before they are gone "
-        f"(viewtail resume --pipeline {one.name}): else every view of it must be backfilled again"
+        f"(viewtail resume --pipeline {pipeline.name}): else every view of it must be backfilled again"
     )
 
 

@@ -37,7 +37,7 @@ LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What became of the views that an operator named."""
+    """The result for the views that an operator named."""
 
     marked: Mapping[str, status.PipelineStatus]  # by id, their pipeline
     unknown: Sequence[str]  # ids: never backfilled, so there is nothing to mark
@@ -55,10 +55,10 @@ class Replayed:
 def replay(catalog: Catalog, views: Sequence[View], rows_a_second: int = 0) -> Replayed:
     """Have these views backfilled again, by at most so many rows a second; 0: no limit. Each is recorded."""
     with closing(catalog.session()) as session:
-        found = _replayable(catalog, session, views)
-        for view in found.marked:
+        replayed = _replayable(catalog, session, views)
+        for view in replayed.marked:
             _mark(session, catalog.database, view, rows_a_second)
-    return found
+    return replayed
 
 
 def would_replay(catalog: Catalog, views: Sequence[View]) -> Replayed:
@@ -112,7 +112,7 @@ def place_of(catalog: Catalog, view: View) -> Iterator[tuple[Places, BoundView] 
         yield None
         return
     with closing(places):
-        bound = next((one for one in catalog.views_of(view.store) if one.view.id == view.id), None)
+        bound = next((kept for kept in catalog.views_of(view.store) if kept.view.id == view.id), None)
         if bound is None:
             raise DeclarationError(f"view {view.id} does not fit its table: {catalog.misfit(view)}")
         with closing(catalog.session()) as session:
@@ -133,7 +133,7 @@ def _mark(session: OwnSession, database: str, view: str, rows_a_second: int) -> 
     """The view, with a copy beside it, in the transaction that records it."""
     kept = known_views(session, database)
     states = {name: ViewStates(session, database, name) for name, of in kept if of == view}
-    known = [name for name, one in states.items() if one.pipeline_id >= 0]  # asked for before the transaction
+    known = [name for name, state in states.items() if state.pipeline_id >= 0]  # asked for before the transaction
     with transaction(session, "marking a view for a backfill") as cursor:
         whole_replays.begin(cursor, database, view, WHOLE)
         for name in known:
@@ -163,27 +163,27 @@ def about(catalog: Catalog, views: Sequence[View]) -> int:
 
 
 def _last_filled(catalog: Catalog) -> Counter[str]:
-    found = Counter[str]()
-    for view in (view for one in pipelines_now(catalog).values() for view in one.views):
-        found[view.name] += max(view.row_count, view.row_estimate if view.state != State.FILLED else 0)
-    return found
+    counts = Counter[str]()
+    for view in (view for pipeline in pipelines_now(catalog).values() for view in pipeline.views):
+        counts[view.name] += max(view.row_count, view.row_estimate if view.state != State.FILLED else 0)
+    return counts
 
 
 def _declarations(view: View) -> set[str]:
     """Hashes of those that the process which keeps the view knows."""
-    return {declaration_hash(one) for one in (view, view.previous) if one is not None}
+    return {declaration_hash(each) for each in (view, view.previous) if each is not None}
 
 
 def has_copy_of(view: View, kept: Mapping[tuple[str, str], ViewRecord]) -> bool:
     """Return whether a copy beside the live one is of what views.py declares."""
-    copies = (one for (_, name), one in kept.items() if view_of(name) == view.id != name)
-    return any(one.declaration in _declarations(view) for one in copies)
+    copies = (record for (_, name), record in kept.items() if view_of(name) == view.id != name)
+    return any(record.declaration in _declarations(view) for record in copies)
 
 
 def _running(known: Iterable[str], pipelines: Mapping[str, status.PipelineStatus]) -> status.PipelineStatus:
     """Return one that runs of the pipelines that keep a view, if any does."""
     of_view = [pipelines[name] for name in known]
-    return next((one for one in of_view if one.state != "down"), of_view[0])
+    return next((pipeline for pipeline in of_view if pipeline.state != "down"), of_view[0])
 
 
 def begin_new_history(catalog: Catalog) -> int:
@@ -215,7 +215,7 @@ def begin_new_history(catalog: Catalog) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """What is marked for a backfill in one pipeline that has run before."""
+    """The views that are marked for a backfill in one pipeline that has run before."""
 
     states: ViewStates
     views: Sequence[str]
@@ -248,7 +248,7 @@ def _leases_of(catalog: Catalog, pipelines: Collection[PipelineId]) -> Iterator[
     """Own every one of them for a moment, so that none goes on in the old epoch. Refused while one is running."""
     held: list[Lease] = []
     try:
-        for name in sorted(one.name for one in pipelines):
+        for name in sorted(pipeline.name for pipeline in pipelines):
             lease = Lease(catalog.servers.open_own, catalog.database, name)
             held.append(lease)
             if not lease.acquire(LEASE_WAIT_S):

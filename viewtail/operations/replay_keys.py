@@ -94,10 +94,10 @@ class Where:
         names = [column.name for column in beside.view.table.columns if column in beside.view.key]
         rows = beside.rows_where(self.condition, names, KEYS_AT_ONCE)
         order, place = row_order(beside.view.table), self._place(beside, after)
-        while (found := self._after(rows, place, version)) is not None:
-            place = found.last_key
-            yield _keys(beside.view, names, found), key_text(place, order, 0)
-            if found.is_last:
+        while (piece := self._after(rows, place, version)) is not None:
+            place = piece.last_key
+            yield _keys(beside.view, names, piece), key_text(place, order, 0)
+            if piece.is_last:
                 return
 
     def written(self, beside: ViewAccess, version: int, after: Any) -> Iterator[tuple[int, Written, Any]]:
@@ -114,15 +114,15 @@ class Where:
         order, place = row_order(view.table), self._place(beside, after)
 
         def read(behind: Any) -> Piece | None:
-            found = self._after(rows, behind, version)
-            if found is None:
+            piece = self._after(rows, behind, version)
+            if piece is None:
                 return None
             return Piece(
-                keys=_keys(view, names, found),
-                projected=beside.projections.of_rows(view.id, found.rows, version),
-                rows=len(found.rows),
-                place=found.last_key,
-                is_last=found.is_last,
+                keys=_keys(view, names, piece),
+                projected=beside.projections.of_rows(view.id, piece.rows, version),
+                rows=len(piece.rows),
+                place=piece.last_key,
+                is_last=piece.is_last,
             )
 
         is_end = False
@@ -249,16 +249,16 @@ class ReplayKeys:
             return (), f"they are more than {COMPARED_UPTO:,}"
         try:
             keys = [key for some, _ in self.selection.batches(beside, version, None) for key in some]
-            found = beside.comparison().settle(keys).found
-            if found:
+            mismatches = beside.comparison().settle(keys).found
+            if mismatches:
                 beside.require_place()
                 beside.check()
-            parked = beside.parked() if found else ()  # these are told as such
+            parked = beside.parked() if mismatches else ()  # these are told as such
         except StopRequested:
             return (), "the command was stopped"
         except ViewtailError as error:
             return (), str(error)
-        return tuple(one for one in found if one.name not in parked), ""
+        return tuple(mismatch for mismatch in mismatches if mismatch.name not in parked), ""
 
     def _written(self, version: int, after: Any) -> Iterator[tuple[int, Written, Any]]:
         try:

@@ -99,6 +99,6 @@ def past(session: Session, database: str, kinds: Sequence[str], limit: int) -> l
 
 
 def _as_far_as_its_view(cursor: Any, database: str, run: Past) -> Past:
-    found = whole_replays.how_far(cursor, database, run.view)
-    counts = {**run.progress, "entities": found.rows, "estimate": found.estimate}
-    return replace(run, state=found.state, result=found.words, progress=counts)
+    whole = whole_replays.how_far(cursor, database, run.view)
+    counts = {**run.progress, "entities": whole.rows, "estimate": whole.estimate}
+    return replace(run, state=whole.state, result=whole.words, progress=counts)

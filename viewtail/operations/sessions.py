@@ -1,4 +1,4 @@
-"""How many sessions a deployment has on its MySQL servers, and whether they allow so many.
+"""Counts the sessions that a deployment has on its MySQL servers, and checks that they allow so many.
 
 The numbers are the same for one view and for hundreds: tests/acceptance/test_sessions.py counts them.
 """

@@ -41,15 +41,15 @@ class _ClientLine:
 
 def statements(text: str) -> list[Statement]:
     """Split at each delimiter that is in no quotes and no comment; DELIMITER lines change what it is."""
-    found: list[Statement] = []
+    done: list[Statement] = []
     delimiter, at, begin = ";", 0, -1  # begin: of the open statement, -1 before its first word
     while at < len(text):
         if begin < 0 and (line := _client_line(text, at, delimiter)):
             if line.statement:
-                found.append(Statement(line.statement, _line_of(text, at)))
+                done.append(Statement(line.statement, _line_of(text, at)))
             delimiter, at = line.delimiter, line.end
         elif ended := _ended_by(text, at, delimiter):
-            found += _open_statement(text, begin, at)
+            done += _open_statement(text, begin, at)
             at, begin = at + len(ended), -1
         else:
             piece = _PIECE.match(text, at)
@@ -57,7 +57,7 @@ def statements(text: str) -> list[Statement]:
             if begin < 0 and _begins_one(piece):
                 begin = at
             at = piece.end()
-    return found + _open_statement(text, begin, len(text))
+    return done + _open_statement(text, begin, len(text))
 
 
 def _line_of(text: str, at: int) -> int:
@@ -66,7 +66,7 @@ def _line_of(text: str, at: int) -> int:
 
 def _ended_by(text: str, at: int, delimiter: str) -> str:
     """Return what ends a statement here; '' where nothing does."""
-    return next((one for one in (delimiter, *_SENT) if text.startswith(one, at)), "")
+    return next((mark for mark in (delimiter, *_SENT) if text.startswith(mark, at)), "")
 
 
 def _open_statement(text: str, begin: int, end: int) -> list[Statement]:

@@ -1,4 +1,4 @@
-"""How each pipeline and view is doing, from viewtail's own tables.
+"""Reads the state of each pipeline and view from viewtail's own tables.
 
 A pipeline reports into `pipeline_status` while it works, and rarely while nothing happens, so that viewtail's own
 writes do not feed themselves. Whether anybody runs it is asked of its lease, not of a clock.
@@ -98,7 +98,8 @@ def read(connection: Connection, database: str, read_position: ReadPosition) -> 
 def pipelines_now(catalog: Catalog) -> dict[str, PipelineStatus]:
     """Return every pipeline that ever ran with the catalog's database, by name."""
     with catalog.servers.asking_own() as connection:
-        return {one.name: one for one in read(connection, catalog.database, catalog.servers.read_position)}
+        pipelines = read(connection, catalog.database, catalog.servers.read_position)
+    return {pipeline.name: pipeline for pipeline in pipelines}
 
 
 def positions_now(catalog: Catalog) -> dict[str, Position]:
@@ -107,23 +108,24 @@ def positions_now(catalog: Catalog) -> dict[str, Position]:
         return pipelines.positions(cursor, catalog.database, catalog.servers.read_position)
 
 
-def is_replaced(one: PipelineStatus, others: Sequence[PipelineStatus]) -> bool:
+def is_replaced(pipeline: PipelineStatus, others: Sequence[PipelineStatus]) -> bool:
     """Return whether it is down, and one of the other kind of source that reported since keeps each of its views."""
-    since = [other for other in others if _is_newer(other, one) and _is_of_default(other) != _is_of_default(one)]
+    others = [other for other in others if _is_of_default(other) != _is_of_default(pipeline)]
+    since = [other for other in others if _is_newer(other, pipeline)]
     kept = {view.name for other in since for view in other.views if view.state in KEPT}
-    return one.state == "down" and bool(one.views) and kept.issuperset(view.name for view in one.views)
+    return pipeline.state == "down" and bool(pipeline.views) and kept.issuperset(view.name for view in pipeline.views)
 
 
-def _is_newer(one: PipelineStatus, other: PipelineStatus) -> bool:
-    return one.state != "down" or _age_s(one) < _age_s(other)
+def _is_newer(pipeline: PipelineStatus, other: PipelineStatus) -> bool:
+    return pipeline.state != "down" or _age_s(pipeline) < _age_s(other)
 
 
-def _is_of_default(one: PipelineStatus) -> bool:
-    return PipelineId.parse(one.name).source == DEFAULT_SOURCE
+def _is_of_default(pipeline: PipelineStatus) -> bool:
+    return PipelineId.parse(pipeline.name).source == DEFAULT_SOURCE
 
 
-def _age_s(one: PipelineStatus) -> float:
-    return inf if one.reported_s_ago is None else one.reported_s_ago
+def _age_s(pipeline: PipelineStatus) -> float:
+    return inf if pipeline.reported_s_ago is None else pipeline.reported_s_ago
 
 
 def as_one(views: Sequence[ViewStatus]) -> ViewStatus:
@@ -223,10 +225,10 @@ def _view(row: ViewRecord, parked: int) -> ViewStatus:
 
 def each_view(pipelines: Sequence[PipelineStatus]) -> list[tuple[str, ViewStatus]]:
     """Each view once a source, and that source where it is not the default one."""
-    found: dict[tuple[str, str], list[ViewStatus]] = {}
-    for one in pipelines:
-        identity = PipelineId.parse(one.name)
-        where = "" if identity.is_default else one.name if identity.source == DEFAULT_SOURCE else identity.source
-        for view in one.views:
-            found.setdefault((where, view.name), []).append(view)
-    return [(where, as_one(views)) for (where, _), views in found.items()]
+    of_view: dict[tuple[str, str], list[ViewStatus]] = {}
+    for pipeline in pipelines:
+        identity = PipelineId.parse(pipeline.name)
+        where = "" if identity.is_default else pipeline.name if identity.source == DEFAULT_SOURCE else identity.source
+        for view in pipeline.views:
+            of_view.setdefault((where, view.name), []).append(view)
+    return [(where, as_one(views)) for (where, _), views in of_view.items()]

@@ -95,7 +95,7 @@ def to_binlog(catalog: Catalog, tailed: History, polled: History, within_s: floa
 
 
 class _Switch:
-    """Of all pipelines of a deployment.
+    """Switches all pipelines of a deployment.
 
     Args:
         target: the history that is read from then on.
@@ -113,13 +113,13 @@ class _Switch:
         unfinished = sorted(
             name
             for (pipeline, name), record in known.items()
-            if record.state not in {State.FILLED, *GETS_NOTHING} and pipeline in {one.name for one in self._pipelines}
+            if record.state not in {State.FILLED, *GETS_NOTHING} and pipeline in {each.name for each in self._pipelines}
         )
         if unfinished:
             raise MisuseError(
                 f"{', '.join(unfinished)}: not filled yet. Repeat the command when `viewtail status` says so"
             )
-        missing = {one.name for one in self._pipelines} - positions_now(self._catalog).keys()
+        missing = {pipeline.name for pipeline in self._pipelines} - positions_now(self._catalog).keys()
         if missing:
             raise MisuseError(
                 f"{', '.join(sorted(missing))} never ran: there is nothing to switch. Set the mode, and run"
@@ -138,7 +138,8 @@ class _Switch:
             self._check_is_run()
             left_s = deadline - time.monotonic()
             try:
-                passed_now(self._catalog, [one.name for one in self._pipelines], max(0.1, min(step_s, left_s)))
+                names = [pipeline.name for pipeline in self._pipelines]
+                passed_now(self._catalog, names, max(0.1, min(step_s, left_s)))
                 break
             except ViewtailError:
                 if left_s < step_s:
@@ -155,33 +156,33 @@ class _Switch:
                 )
 
     def _is_any_held(self, cursor: Any) -> bool:
-        return any(is_held(cursor, self._catalog.database, one.name) for one in self._pipelines)
+        return any(is_held(cursor, self._catalog.database, pipeline.name) for pipeline in self._pipelines)
 
     def write(self, begin: Position) -> None:
         """Have every pipeline go on behind a place of the target, under a new epoch, once nobody runs it."""
         catalog = self._catalog
         with self.leases():
-            above = max(replay.kept_epoch(catalog, one) for one in self._pipelines)
+            above = max(replay.kept_epoch(catalog, pipeline) for pipeline in self._pipelines)
             with transaction(self._session, "switching the way in") as cursor:
                 positions = {}
-                for source in sorted({one.source for one in self._pipelines}):
-                    of_source = [one for one in self._pipelines if one.source == source]
+                for source in sorted({pipeline.source for pipeline in self._pipelines}):
+                    of_source = [pipeline for pipeline in self._pipelines if pipeline.source == source]
                     epoch = epochs.begin_new_history(cursor, catalog.database, source, str(self._target), above)
-                    for one in of_source:
-                        positions[one] = replace(cast(Any, begin), epoch=epoch)
-                        replace_position(cursor, catalog.database, one.name, positions[one])
-            for one, position in positions.items():
-                _tell_store(catalog, one, position)
+                    for pipeline in of_source:
+                        positions[pipeline] = replace(cast(Any, begin), epoch=epoch)
+                        replace_position(cursor, catalog.database, pipeline.name, positions[pipeline])
+            for pipeline, position in positions.items():
+                _tell_store(catalog, pipeline, position)
 
     @contextmanager
     def leases(self, still: str = _STILL_RUNS) -> Iterator[None]:
         held: list[Lease] = []
         try:
-            for one in self._pipelines:
-                lease = Lease(self._catalog.servers.open_own, self._catalog.database, one.name)
+            for pipeline in self._pipelines:
+                lease = Lease(self._catalog.servers.open_own, self._catalog.database, pipeline.name)
                 held.append(lease)
                 if not lease.acquire(max(1, int(self._within_s))):
-                    raise ViewtailError(still.format(name=one.name, s=self._within_s))
+                    raise ViewtailError(still.format(name=pipeline.name, s=self._within_s))
             yield
         finally:
             for lease in held:
@@ -210,5 +211,5 @@ def _tell_store(catalog: Catalog, pipeline: PipelineId, position: Position) -> N
 
 
 def is_there(positions: Sequence[Position], before_all: Position) -> bool:
-    """Whether all offsets are of the kind of source that this position is of."""
-    return bool(positions) and all(isinstance(one, type(before_all)) for one in positions)
+    """Return whether all offsets are of the kind of source that this position is of."""
+    return bool(positions) and all(isinstance(position, type(before_all)) for position in positions)

@@ -1,7 +1,7 @@
-"""What may stand in the definition of a table: in a CREATE TABLE, an ALTER TABLE or a CREATE INDEX.
+"""Knows the forms of a table's definition: in a CREATE TABLE, an ALTER TABLE or a CREATE INDEX.
 
-Its parts are outlines (ingest/ddl.py): words in capitals, '?' for what is quoted, '()' for parentheses. Known are the
-forms of MySQL and MariaDB; a part that has none of them is misspelt. Whether names exist and expressions hold is the
+Its parts are outlines (ingest/ddl.py): words in capitals, '?' for what is quoted, '()' for parentheses. The forms are
+those of MySQL and MariaDB; a part that has none of them is misspelt. Whether names exist and expressions hold is the
 server's business. An option that only a plugin of MariaDB knows (X=Y) is taken for a misspelt one.
 """
 
@@ -139,9 +139,9 @@ def _without_lists(specifications: tuple[str, ...]) -> Iterator[str]:
 
 def _why_no_rest(rest: str) -> str:
     """Return why what comes behind the name in a CREATE TABLE has no form of it."""
-    if _LIKE.match(rest) or (found := _REST.match(rest)) is None:
+    if _LIKE.match(rest) or (match := _REST.match(rest)) is None:
         return ""
-    other = found["other"]
+    other = match["other"]
     return "" if other and (other.startswith("PARTITION BY ") or _QUERY.match(other)) else _no_option(other)
 
 
@@ -149,8 +149,8 @@ def _why_unlisted(outline: str) -> str:
     """Return why one of the things in parentheses in a CREATE TABLE, or behind ADD, is none."""
     if _BEGINS_KEY.match(outline):
         return _why_no_key(outline)
-    found = _LISTED.match(outline)
-    return _why_odd(found) if found is not None else ""
+    column = _LISTED.match(outline)
+    return _why_odd(column) if column is not None else ""
 
 
 def _why_no_key(outline: str) -> str:
@@ -197,11 +197,11 @@ def _meant(word: str) -> str:
 def _why_not_added(outline: str, behind: str) -> str:
     if _BEGINS_KEY.match(behind):
         return _why_no_key(behind)
-    if found := _ADDS_LIST.match(outline):
-        other = found["other"].strip()
+    if match := _ADDS_LIST.match(outline):
+        other = match["other"].strip()
         return f"{other.partition(' ')[0]} behind the list of columns that are added" if other else ""
-    found = _ADDED.match(outline)
-    return _why_odd(found) if found is not None else "nothing behind ADD"
+    match = _ADDED.match(outline)
+    return _why_odd(match) if match is not None else "nothing behind ADD"
 
 
 def _why_odd(column: re.Match[str]) -> str:

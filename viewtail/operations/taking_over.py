@@ -51,7 +51,7 @@ NOBODY_KNOWN = "one that noted no owner"
 def _former(places: Places, view: BoundView) -> str | None:
     """Return who had the place; None where nobody else had it."""
     if others := places.others(view):
-        return "; ".join(sorted({one.title for one in others}))
+        return "; ".join(sorted({other.title for other in others}))
     own = places.own(view)
     if own is not None and own.taken.startswith(_BEGUN):  # a take-over that was cut off
         return own.taken.removeprefix(_BEGUN).rpartition(" by ")[0].strip()

@@ -422,8 +422,8 @@ def _counts(kept: dict[str, Any]) -> Counts:
 
 def _words(counts: Counts) -> str:
     """Return the counts in words, for the record."""
-    found = [f"{count:,} {name}" for name, count in sorted(counts.differing.items())]
-    kinds = ", ".join(found + ([f"{counts.foreign:,} foreign"] if counts.foreign else [])) or "none differs"
+    differing = [f"{count:,} {name}" for name, count in sorted(counts.differing.items())]
+    kinds = ", ".join(differing + ([f"{counts.foreign:,} foreign"] if counts.foreign else [])) or "none differs"
     more = f", {counts.repaired:,} repaired" if counts.repaired else ""
     parked = f", {counts.parked:,} parked" if counts.parked else ""
     return f"{counted(counts.rows, 'rows')} compared: {kinds}{more}{parked}"

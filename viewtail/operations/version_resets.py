@@ -29,25 +29,25 @@ class VersionReset:
         return f"{self.name} from {self.before} to {'none' if self.after is None else self.after}"
 
 
-def lowered_by(view: BoundView, found: Sequence[Found], version: int) -> list[VersionReset]:
+def lowered_by(view: BoundView, mismatches: Sequence[Found], version: int) -> list[VersionReset]:
     """Return the entities whose version goes down when they are written under a watermark of this version."""
     lowered = []
-    for one in found:
-        after = version if view.view.entity.version is None else one.row_version
-        if one.is_unexplained and one.version is not None and (after is None or after < one.version):
-            lowered.append(VersionReset(one.name, one.version, after))
+    for mismatch in mismatches:
+        after = version if view.view.entity.version is None else mismatch.row_version
+        if mismatch.is_unexplained and mismatch.version is not None and (after is None or after < mismatch.version):
+            lowered.append(VersionReset(mismatch.name, mismatch.version, after))
     return lowered
 
 
 def note(progress: dict[str, Any], lowered: Sequence[VersionReset]) -> None:
     """Note them in the progress of a run. An entity that another attempt lowers again is named once."""
     named = progress.setdefault("lowered", [])
-    known = {one["key"] for one in named}
-    new = [one for one in lowered if one.name not in known]
+    known = {reset["key"] for reset in named}
+    new = [reset for reset in lowered if reset.name not in known]
     progress["lowered_count"] = progress.get("lowered_count", 0) + len(new)
     named += [
-        {"key": one.name, "from": str(one.before), "to": None if one.after is None else str(one.after)}
-        for one in new[: MOST_NAMED - len(named)]
+        {"key": reset.name, "from": str(reset.before), "to": None if reset.after is None else str(reset.after)}
+        for reset in new[: MOST_NAMED - len(named)]
     ]
 
 
@@ -56,6 +56,8 @@ def words(progress: Mapping[str, Any]) -> str:
     count = progress.get("lowered_count", 0)
     if not count:
         return ""
-    said = [f"{one['key']} from {one['from']} to {one['to'] or 'none'}" for one in progress["lowered"][:MOST_SAID]]
+    said = [
+        f"{reset['key']} from {reset['from']} to {reset['to'] or 'none'}" for reset in progress["lowered"][:MOST_SAID]
+    ]
     said += [f"{count - len(said):,} more"] if count > len(said) else []
     return f"; {counted(count, 'versions')} lowered: {', '.join(said)}"

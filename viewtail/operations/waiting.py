@@ -42,7 +42,7 @@ _SEE = "See: viewtail status"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the view must have; nothing: all that is committed by now."""
+    """The change that the view must have; nothing: all that is committed by now."""
 
     version: int | None = None  # of the version column, or as `get` shows it where there is none
     position: str | None = None  # as `status` shows it
@@ -72,7 +72,7 @@ def wait_until_passed(
 
 
 def passed_now(catalog: Catalog, pipelines: Collection[str], within_s: float) -> int:
-    """As `wait_until_passed`; 0 where there are no pipelines.
+    """Wait as `wait_until_passed` does; return 0 where there are no pipelines.
 
     Raises ViewtailError, with what keeps them from it, where one has not passed it in time.
     """
@@ -138,17 +138,17 @@ def wait(
 
 
 def wait_until_whole(beside: ViewAccess, deadline: float) -> None:
-    """Until no row is missing, for want of a backfill. Raises as `wait` does."""
+    """Wait until no row is missing for want of a backfill. Raises as `wait` does."""
     unfilled = f"view {beside.view.id} is not backfilled yet"
     _wait_until(lambda: _is_whole(beside), lambda: f"{unfilled}: {_trouble(beside, _SEE)}", beside.stop, deadline)
 
 
 def _check(beside: ViewAccess, keepers: Sequence[Keeper]) -> None:
     """Raises ViewtailError where waiting does not help."""
-    for _, one in keepers:
-        if one.state == State.HALTED:
-            raise ViewtailError(f"view {beside.view.id} is halted and gets no more changes: {one.reason}")
-        if one.state == State.PAUSED:
+    for _, record in keepers:
+        if record.state == State.HALTED:
+            raise ViewtailError(f"view {beside.view.id} is halted and gets no more changes: {record.reason}")
+        if record.state == State.PAUSED:
             raise ViewtailError(f"view {beside.view.id} is paused. To go on: viewtail resume {beside.view.id}")
 
 
@@ -167,7 +167,7 @@ def _wait_for_now(beside: ViewAccess, deadline: float) -> None:
 
 
 def _trouble(beside: ViewAccess, otherwise: str) -> str:
-    """Of its pipelines."""
+    """Return the trouble of its pipelines."""
     return next((row.trouble_and_mend for row, _ in beside.keepers() if row.trouble_and_mend is not None), otherwise)
 
 
@@ -218,7 +218,7 @@ def _has_gtid(beside: ViewAccess, gtid: str) -> bool:
 def _is_in_mariadb(executed: str, gtid: str) -> bool:
     try:
         domain, _, number = (int(part) for part in gtid.split("-"))
-        newest = {int(one.split("-")[0]): int(one.split("-")[2]) for one in executed.split(",") if one}
+        newest = {int(each.split("-")[0]): int(each.split("-")[2]) for each in executed.split(",") if each}
     except ValueError:
         raise MisuseError(f"{gtid!r} is no GTID; MariaDB writes DOMAIN-SERVER-NUMBER") from None
     return newest.get(domain, -1) >= number

@@ -191,10 +191,10 @@ class Why:
     def _judgement(self, comparison: Comparison, facts: _Facts) -> Judgement:
         besides = _ELSEWHERE if comparison.reader.has_orphans else ""
         well = _well(facts.key, facts.expected, has_row=facts.has_row, besides=besides)
-        found = well if _is_equal(comparison, facts) else self._what_is_wrong(comparison, facts) or well
-        if found.verdict.is_well and (problem := comparison.reader.pointer_problem()):
+        judgement = well if _is_equal(comparison, facts) else self._what_is_wrong(comparison, facts) or well
+        if judgement.verdict.is_well and (problem := comparison.reader.pointer_problem()):
             return Judgement(Verdict.WRONG, problem, f"viewtail verify {self.beside.view.id} --repair")
-        return found
+        return judgement
 
     def _what_is_wrong(self, comparison: Comparison, facts: _Facts) -> Judgement | None:
         """Return why the view does not show the row; None where it will once the pipeline has come to it."""
@@ -245,8 +245,8 @@ class Why:
     def _expected(self, comparison: Comparison, key: Key) -> tuple[Expected, bool]:
         """Project the row as it is now, whatever the pipeline has passed; also return whether there is a row."""
         rows = self.beside.rows_now
-        found = [row for row in rows.having(self.beside.view.key, [key], 1) if self._key_of(row) == key]
-        return comparison.projected(found, 1), bool(found)
+        matching = [row for row in rows.having(self.beside.view.key, [key], 1) if self._key_of(row) == key]
+        return comparison.projected(matching, 1), bool(matching)
 
     def _key_of(self, row: tuple[Any, ...]) -> Key:
         view = self.beside.view

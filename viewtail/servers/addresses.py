@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressForm:
-    """How the address of one kind of server is written."""
+    """The form of the address of one kind of server."""
 
     form: str  # as messages show it
     example: str

@@ -27,7 +27,7 @@ class LastAnswer:
         self._rows: Sequence[Any] = ()
 
     def ask(self, session: Any, statement: str) -> Sequence[Any]:
-        """Its rows, as PyMySQL reads them. Raises PyMySQL's errors."""
+        """Return the rows of a statement, as PyMySQL reads them. Raises PyMySQL's errors."""
         self.send(session, statement)
         if not self.is_again(session, statement):
             session._read_query_result()
@@ -52,7 +52,7 @@ class LastAnswer:
             raise _lost(session, error) from None
 
     def is_again(self, session: Any, statement: str) -> bool:
-        """Whether the server answers as it did to the same statement before; then the answer has been read past.
+        """Return whether the server answers as it did to the same statement before; then the answer has been read past.
 
         To be called behind `send`, before anything of its answer is read, with the timeout that sending it left. False
         leaves the answer to the caller, who says `keep` once it was read. The session's status stays as it was before.
@@ -76,18 +76,18 @@ class LastAnswer:
 
 
 def _lost(session: Any, error: OSError) -> pymysql.err.MySQLError:
-    """As PyMySQL tells it."""
+    """Close the session; return the error that PyMySQL raises for a lost connection."""
     session._force_close()
     return pymysql.err.OperationalError(2013, f"lost while waiting ({type(error).__name__})")
 
 
 def _packet(statement: bytes) -> bytes:
-    """Of a statement below 16 MiB, which no caller comes near."""
+    """Return the packet of a statement below 16 MiB, which no caller comes near."""
     return (len(statement) + 1).to_bytes(3, "little") + bytes((0, COMMAND.COM_QUERY)) + statement
 
 
 def _is_whole(answer: bytes) -> bool:
-    """Whether these bytes are all of an answer that has columns, and nothing more."""
+    """Return whether these bytes are all of an answer that has columns, and nothing more."""
     at = last = count = 0
     while len(answer) >= at + 5:
         last, count = at + 4, count + 1

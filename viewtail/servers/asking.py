@@ -13,7 +13,7 @@ from viewtail.servers.sessions import Connection, MySQLAddress, asking
 def findings(
     where: str, address: MySQLAddress, role: str, variable: str, ask: Callable[[Connection], Iterator[Finding]]
 ) -> list[Finding]:
-    """What `ask` finds on a session of its own; a server that does not answer is a finding.
+    """Return the findings of `ask` on a session of its own; a server that does not answer is a finding.
 
     `variable` is the setting that says where it is.
     """

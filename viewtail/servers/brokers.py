@@ -66,7 +66,7 @@ _IS_IT = "is the broker up, is it Kafka that listens there, and VIEWTAIL_{group}
 def failed(
     error: Exception, doing: str, side: Side = STORE, heard: str = "", certificate: Path | None = None
 ) -> ViewtailError:
-    """What an error of the client means; its text holds no message's content. `heard`: why no broker answers."""
+    """Return viewtail's error for the client's; no text of a message is in it. `heard`: why no broker answers."""
     found = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
     if found is None:
         why = (heard or "no answer in time") if isinstance(error, TimeoutError) else error
@@ -79,7 +79,7 @@ def failed(
 
 
 def _mend(found: KafkaError, side: Side, heard: str, certificate: Path | None) -> str:
-    """What to do about an error that may pass; '' where that is only to wait."""
+    """Return what to do about an error that may pass; '' where that is only to wait."""
     mend = why_refused(heard or found.str(), certificate) or why_ended(heard, certificate)
     if not mend and found.code() in _NO_ANSWER:
         return _IS_IT.format(group=side.group)
@@ -96,7 +96,7 @@ class GroupMember:
 
 
 class _Told:
-    """What a client told last of brokers that do not answer. No part of its user: both would live until collected."""
+    """A client's last words about silent brokers. No part of its user: both would live until they are collected."""
 
     def __init__(self) -> None:
         self.why = ""
@@ -107,7 +107,7 @@ class _Told:
 
 
 class Broker:
-    """What is asked about topics and groups. Raises the errors of its side, after `within_s` where none answers."""
+    """Asks about topics and groups. Raises the errors of its side, after `within_s` where none answers."""
 
     def __init__(self, client: Mapping[str, Any], side: Side = STORE, within_s: float = ASK_WITHIN_S) -> None:
         self._told = _Told()
@@ -120,17 +120,17 @@ class Broker:
         self._certificate = None if own is None else Path(own)
 
     def partitions(self) -> dict[str, int]:
-        """By topic, of all that the user may see: how many partitions it has."""
+        """Return how many partitions each topic has that the user may see."""
         listed = self._ask("listing topics", lambda: self._client.list_topics(timeout=self._within_s)).topics
         self._forget_troubles()
         return {name: len(topic.partitions) for name, topic in listed.items() if not topic.error}
 
     def id_of(self, name: str) -> str:
-        """Which topic of that name it is: one that is deleted and made again has another."""
+        """Return the id of the topic of that name: one that is deleted and made again has another."""
         return self.ids_of([name])[name]
 
     def ids_of(self, names: Sequence[str]) -> dict[str, str]:
-        """As `id_of`, of several topics at once."""
+        """Return what `id_of` does, for several topics at once."""
         asked = TopicCollection(list(names))
         futures = self._ask("describing topics", lambda: self._client.describe_topics(asked))
         found = {name: self._of(future, "describing topics").topic_id for name, future in futures.items()}
@@ -154,7 +154,7 @@ class Broker:
         return [found[topic, number] for number in range(partitions)]
 
     def first_offsets(self, topic: str) -> dict[int, int]:
-        """By partition: the offset of the first message that is kept."""
+        """Return, by partition, the offset of the first message that is kept."""
         found = self._offsets([(topic, number) for number in range(self.partitions().get(topic, 0))], _FIRST)
         return {partition: offset for (_, partition), offset in self._known(found).items()}
 
@@ -177,7 +177,7 @@ class Broker:
         return offsets
 
     def members_of(self, groups: Sequence[str]) -> dict[str, list[GroupMember]]:
-        """By group; none of one that nobody has joined yet."""
+        """Return the members by group; none for one that nobody has joined yet."""
         doing = "describing consumer groups"
         futures = self._ask(doing, lambda: self._client.describe_consumer_groups(list(groups)))
         return {name: self._members(future, doing) for name, future in futures.items()}
@@ -217,7 +217,7 @@ class Broker:
             raise failed(error, doing, self._side, self._heard(), self._certificate) from None
 
     def _heard(self) -> str:
-        """Where the brokers are, and what the client heard of them last."""
+        """Return where the brokers are, and what the client heard of them last."""
         why = self._told.why or f"nothing came within {self._within_s:g} s"
         return why if any(place in why for place in self._place.split(",")) else f"{self._place}: {why}"
 

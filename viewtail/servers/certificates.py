@@ -1,4 +1,4 @@
-"""What is wrong with TLS between viewtail and a server, from the words of OpenSSL, and what to do about it.
+"""Says what is wrong with TLS between viewtail and a server, from the words of OpenSSL, and what to do about it.
 
 One table for every kind of server: MySQL, Redis, Elasticsearch and Kafka are all spoken to over OpenSSL.
 """
@@ -69,7 +69,7 @@ def why_refused(said: str, certificate: Path | None) -> str:
 
 
 def why_ended(said: str, certificate: Path | None) -> str:
-    """What may be why a server ended TLS without a word; '' where it did not."""
+    """Return why a server may have ended TLS without a word; '' where it did not."""
     if not any(end in said.lower() for end in _ENDED):
         return ""
     if certificate is None:

@@ -1,4 +1,4 @@
-"""What every consumer of Kafka is made with, and taking what waits without waiting for more."""
+"""Makes consumers of Kafka, and takes what waits without waiting for more."""
 
 from __future__ import annotations
 

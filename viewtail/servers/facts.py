@@ -1,4 +1,4 @@
-"""What differs between the servers viewtail works with: one table; an unknown server stops."""
+"""Has one table of what differs between the servers viewtail works with; an unknown server stops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARIADB = "MariaDB"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """How one kind of server names its identity and its binlog's end, what it logs, and how it writes an upsert."""
+    """One kind of server: the names of its identity and its binlog's end, what it logs, how it writes upserts."""
 
     name: str
     version: tuple[int, int, int]
@@ -42,7 +42,7 @@ class ServerFacts:
 
 
 def folds_names(connection: pymysql.Connection[Any]) -> bool | None:
-    """Whether names of tables and databases that differ in case alone are the same to the server.
+    """Return whether names of tables and databases that differ in case alone are the same to the server.
 
     None: they may be, in a binlog that it has. A MySQL keeps the setting for life; a MariaDB that tells names apart by
     case may have been started with another one before.

@@ -36,7 +36,7 @@ _OURS = frozenset({
 
 
 def _refusal_of(options: dict[str, Any]) -> str:
-    """What librdkafka has against these settings, or ''. Only who gives some needs its client for that."""
+    """Return what librdkafka has against these settings, or ''. Only who gives some needs its client for that."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -48,7 +48,7 @@ def _refusal_of(options: dict[str, Any]) -> str:
 
 
 class KafkaServer(Server):
-    """How to reach a Kafka cluster."""
+    """The way to reach a Kafka cluster."""
 
     url: KafkaUrl | None = Field(default=None, description=KAFKA.form)
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
@@ -81,7 +81,7 @@ class KafkaServer(Server):
         return options
 
     def client(self) -> dict[str, Any]:
-        """What every client of librdkafka is made with: where the brokers are, and how to log in."""
+        """Return the settings of every client of librdkafka: where the brokers are, and how to log in."""
         assert self.url is not None
         parsed = self.parsed(self.url, KAFKA)
         host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host

@@ -116,7 +116,7 @@ def rows_with(columns: Sequence[Column], keys: Sequence[Sequence[Any]]) -> str:
 
 
 def _is_listed(columns: Sequence[Column]) -> bool:
-    """Whether the key is one column of its literals' own type, so that IN compares as `=` does; not so a YEAR."""
+    """Return whether the key is one column of its literals' own type, where IN compares as `=` does; a YEAR is not."""
     if len(columns) != 1:
         return False
     kind = columns[0].kind

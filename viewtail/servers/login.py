@@ -42,7 +42,7 @@ class Group(BaseModel):
 
 
 class Server(Group):
-    """How to log in to a server, and over which TLS."""
+    """The login to a server, and its TLS."""
 
     user: str | None = Field(None, description="user, when it is not part of the address")
     password: SecretStr | None = Field(None, description="password, when it is not part of the address")
@@ -56,7 +56,7 @@ class Server(Group):
 
     @property
     def patience(self) -> Patience:
-        """How long its answers are waited for."""
+        """Return how long its answers are waited for."""
         return self._patience
 
     def asked_with(self, patience: Patience) -> Self:
@@ -111,7 +111,7 @@ class Server(Group):
             ) from None
 
     def mysql_address(self, url: SecretStr, database: str | None) -> MySQLAddress:
-        """Of a MySQL server at `url`."""
+        """Return the address of a MySQL server at `url`."""
         parsed = self.parsed(url, MYSQL)
         return MySQLAddress(
             host=parsed.host,

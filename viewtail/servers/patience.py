@@ -1,4 +1,4 @@
-"""How long is waited for a server's answer: one table of it, by who waits.
+"""Has one table of how long a server's answer is waited for, by who waits.
 
 A worker waits long, since a server that is busy will answer. A person, a request and a probe are told soon, and why.
 """
@@ -12,7 +12,7 @@ _LEAST_S = 1.0  # a server that is well answers in that time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Of one who asks servers."""
+    """The patience of one who asks servers."""
 
     connect_s: float  # for a connection
     login_s: float  # for each answer of a login, which every server gives at once
@@ -21,7 +21,7 @@ class Patience:
     silent: dict[str, str] | None = None
 
     def within(self, seconds: float) -> Patience:
-        """For one who waits no longer than so many seconds in all."""
+        """Return the patience of one who waits no longer than so many seconds in all."""
         most_s = max(seconds, _LEAST_S)
         return replace(
             self,
@@ -31,7 +31,7 @@ class Patience:
         )
 
     def once(self) -> Patience:
-        """For a command that ends soon: a server that let nobody in is not waited for a second time."""
+        """Return that of a command that ends soon: a server that let nobody in is not waited for a second time."""
         return replace(self, silent={})
 
 

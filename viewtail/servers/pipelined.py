@@ -110,11 +110,11 @@ class Flight:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether an answer was not taken."""
+        """Return whether an answer was not taken."""
         return bool(self._sent or self._packets)
 
     def has_answer(self) -> bool:
-        """Whether the server began to answer, where none of the answers was taken; True too where none is to come."""
+        """Return whether the server began to answer, while no answer was taken; True too where none is to come."""
         socket = self._connection._sock
         if socket is None or not self._sent:
             return True
@@ -136,7 +136,7 @@ class Prepared:
                 inside._read_packet()
 
     def packed(self, values: Sequence[Value]) -> bytes:
-        """What COM_STMT_EXECUTE sends for these values, each of the type that its Python type says."""
+        """Return what COM_STMT_EXECUTE sends for these values, each of the type that its Python type says."""
         assert len(values) == self._parameters
         nulls, types, packed = 0, [], []
         for at, value in enumerate(values):
@@ -163,7 +163,7 @@ class Prepared:
         return self.execution(bitmap, b"".join(types), packed)
 
     def execution(self, nulls: bytes, types: bytes, packed: Sequence[bytes]) -> bytes:
-        """What COM_STMT_EXECUTE sends: a bit for each NULL, two bytes of type for each value, values but the NULLs."""
+        """Return COM_STMT_EXECUTE's parts: a bit for each NULL, two bytes of type for each value, the other values."""
         return b"".join((_PACK_HEAD(self._id, 0, 1), nulls, b"\1", types, *packed))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the user of a session may do, read from SHOW GRANTS: nothing is tried, nothing is changed."""
+"""Reads from SHOW GRANTS what the user of a session may do: nothing is tried, nothing is changed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Privileges:
             return cls(line for (line,) in cursor.fetchall())
 
     def missing(self, wanted: Iterable[str], schema: str | None = None, table: str | None = None) -> list[str]:
-        """Those of the wanted privileges that are not held: globally, on a schema, or on a table."""
+        """Return the wanted privileges that are not held: globally, on a schema, or on a table."""
         return [name for name in wanted if not self._has(name, schema, table)]
 
     def _has(self, name: str, schema: str | None, table: str | None) -> bool:
@@ -52,7 +52,7 @@ class Privileges:
 
 
 def _covers(pattern: str, schema: str) -> bool:
-    """Whether the schema of a grant, where % and _ are wildcards and a backslash takes that away, holds a schema."""
+    """Return whether a grant's schema, with % and _ as wildcards unless behind a backslash, holds a schema."""
     parts = re.findall(r"\\.|.", pattern.replace("``", "`"))
     wildcards = {"%": ".*", "_": "."}
     text = "".join(wildcards.get(part) or re.escape(part[-1]) for part in parts)

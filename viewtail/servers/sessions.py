@@ -78,7 +78,7 @@ def _doubled(query: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MySQLAddress:
-    """Where a MySQL server is and how to log in."""
+    """The place of a MySQL server, and the login."""
 
     host: str
     port: int = 3306
@@ -100,12 +100,12 @@ class MySQLAddress:
 
     @property
     def speaks_tls(self) -> bool:
-        """Whether TLS is tried. Without a wish: plain inside this machine, where it costs a third of the throughput."""
+        """Return whether TLS is tried: by default not inside this machine, where it costs a third of the throughput."""
         return self.tls is not None or not self.is_local
 
     @property
     def is_local(self) -> bool:
-        """Whether the connection does not leave this machine."""
+        """Return whether the connection does not leave this machine."""
         return self.unix_socket is not None or self.host in ("127.0.0.1", "::1", "localhost")
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]
 
 @contextmanager
 def logging_in(address: MySQLAddress, *, role: str) -> Iterator[None]:
-    """What goes wrong in it, before the session is there, is raised as `open_session` does."""
+    """Raise errors in it, before the session is there, as `open_session` does."""
     try:
         yield
     except pymysql.err.MySQLError as error:
@@ -173,7 +173,7 @@ def logging_in(address: MySQLAddress, *, role: str) -> Iterator[None]:
 
 
 def _check_is_heard(address: MySQLAddress, silent: Mapping[str, str], role: str) -> None:
-    """For a command of a person: raises for a server that was silent before, and for a resolver that is."""
+    """Raise, for a person's command, if the server was silent before, or the resolver is now."""
     if (known := silent.get(address.place)) is not None:
         raise _silence(role)(known)
     if not (address.is_local or is_looked_up(address.host, address.connect_timeout_s)):
@@ -211,7 +211,7 @@ def open_checked(
 
 
 def login_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: str) -> ViewtailError:
-    """As `session_error`, of an error before the session was there: that of TLS is one."""
+    """Return what `session_error` does, for an error before the session was there: that of TLS is one."""
     if address.speaks_tls and (refused := _tls_error(error, address)) is not None:
         return refused
     why = why_no_login(error, _said(error), address.connect_timeout_s, address.login_timeout_s)
@@ -244,14 +244,14 @@ def _error(
 
 
 def _refusal(number: int, said: str) -> str | None:
-    """What a server says that is up and does not do what it is asked; None where it may be on its way up or down."""
+    """Return what a server says that is up and refuses; None where it may be on its way up or down."""
     if (option := forbidding_option(number, said)) is not None:
         return f"{number} {said}. Start that server without {option}"
     return None if _is_of_the_client(number) or number in TEMPORARY_NUMBERS else f"{number} {said}"
 
 
 def _tls_error(error: pymysql.err.MySQLError, address: MySQLAddress) -> StoreError | None:
-    """Of a login that broke off: where TLS is why. What a server says of a login or a statement is no word of TLS."""
+    """Return the error of a login that TLS broke off. A server's words on a login or a statement are none of TLS."""
     number, said, where = number_of(error), _said(error), _where(address)
     why = why_refused(said, address.certificate) if number in _BROKEN_OFF else ""
     if not why:
@@ -294,7 +294,7 @@ def _where(address: MySQLAddress) -> str:
 
 
 def read_only_error(error: pymysql.err.MySQLError, where: str) -> ReadOnlyError | None:
-    """For a server that takes no writes at all; None where that is not why it refused a statement."""
+    """Return the error for a server that takes no writes at all; None where that is not why it refused a statement."""
     variable = read_only_variable(number_of(error), _said(error))
     if variable is None:
         return None
@@ -320,14 +320,14 @@ def _silence(role: str) -> type[SourceUnavailableError | StoreUnavailableError]:
 
 
 def lacks_rights(error: pymysql.err.MySQLError) -> bool:
-    """Whether the server refused a statement since the user's grants do not cover it."""
+    """Return whether the server refused a statement since the user's grants do not cover it."""
     return number_of(error) in NO_RIGHTS
 
 
 def mend_of_denial(error: pymysql.err.MySQLError) -> str | None:
-    """What to do where the server refused for want of rights, a sentence; None where that is not why.
+    """Return what to do where the server refused for want of rights, a sentence; None where that is not why.
 
-    What the server says of it names the right and holds no values.
+    The server's words name the right and hold no values.
     """
     return _DENIALS.get(number_of(error))
 
@@ -375,7 +375,7 @@ def number_of(error: pymysql.err.MySQLError) -> int:
 
 
 def may_pass(error: pymysql.err.MySQLError) -> bool:
-    """Whether the same statement may succeed later: the server is away, or what is in its way ends by itself."""
+    """Return whether the same statement may succeed later: the server is away, or what is in its way ends by itself."""
     number = number_of(error)
     return number in TEMPORARY_NUMBERS or _is_of_the_client(number)
 
@@ -385,7 +385,7 @@ def _is_of_the_client(number: int) -> bool:
 
 
 def took_too_long(error: pymysql.err.MySQLError) -> bool:
-    """Whether the server ended a statement that took longer than its session allows."""
+    """Return whether the server ended a statement that took longer than its session allows."""
     return number_of(error) in _TOOK_TOO_LONG
 
 

@@ -35,7 +35,7 @@ _OPTION = re.compile(r"--[a-z][a-z_-]*[a-z]")
 
 
 def why_no_login(error: pymysql.err.MySQLError, said: str, connect_s: float, answer_s: float) -> str:
-    """Of an error before the session was there; '' where nothing more is known than the client says."""
+    """Explain an error before the session was there; '' where nothing more is known than the client says."""
     number = error.args[0] if error.args else 0
     cause = getattr(error, "original_exception", None)
     for kind, why in _NO_CONNECTION:
@@ -54,12 +54,12 @@ def why_no_login(error: pymysql.err.MySQLError, said: str, connect_s: float, ans
 
 
 def is_of_another_protocol(error: BaseException) -> bool:
-    """Of one of NO_PROTOCOL: whether bytes of the server led to it, and not an argument of ours or a statement."""
+    """Return whether the server's bytes led to one of NO_PROTOCOL, and not an argument of ours or a statement."""
     return any(frame.f_code.co_name in _LOGGING_IN for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def is_looked_up(host: str, within_s: float) -> bool:
-    """Whether the resolver says anything of a host name in time, be it that there is none. It takes no time-out."""
+    """Return whether the resolver answers in time, be it that there is no such host. It takes no time-out itself."""
 
     def look_up() -> None:
         try:
@@ -74,7 +74,7 @@ def is_looked_up(host: str, within_s: float) -> bool:
 
 
 def why_no_answer(said: str, answer_s: float) -> str:
-    """Of an error in a session that was there; '' where nothing more is known than the client says."""
+    """Explain an error in a session that was there; '' where nothing more is known than the client says."""
     return (
         f"it stopped answering: nothing came within {answer_s:g} s: it hangs, or this takes longer"
         if "timed out" in said

@@ -132,7 +132,7 @@ _FIXED = ("type", "analyzer", "index", "doc_values", "store", "normalizer", "for
 
 
 def _is_fixed(present: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Whether mappings of a field differ in what Elasticsearch cannot change in an index (its manual, "Mapping")."""
+    """Return whether mappings of a field differ in what an index cannot change (Elasticsearch's manual, "Mapping")."""
     if "properties" in present or "properties" in wanted:
         own, new = present.get("properties", {}), wanted.get("properties", {})
         return any(name in own and _is_fixed(own[name], mapping) for name, mapping in new.items())
@@ -169,7 +169,7 @@ class _Index:
                 raise
 
     def _is_there(self) -> bool:
-        """Whether the view's index exists; adapts it if so."""
+        """Return whether the view's index exists; adapts it if so."""
         index = self.names.index
         wanted = ",".join(path(name)[1:] for name in (index, *self._aliases))
         try:

@@ -185,7 +185,7 @@ class ElasticsearchSink(GuardedSink):
         return letters
 
     def is_gone(self, view: str) -> bool:
-        """Whether it has no index, or one without a witness. Unlike `prepare`, it makes no index."""
+        """Return whether it has no index, or one without a witness. Unlike `prepare`, it makes no index."""
         if self._client is None:
             self._client = self._open()
         target = f"{path(IndexNames(self._views[view]).index)}/_doc/{quote(self._witness_id, safe='')}"
@@ -435,7 +435,7 @@ def _moved(answer: dict[str, Any], upto: Position) -> _Mark:
 
 
 def _has_no_shard(doc: dict[str, Any]) -> bool:
-    """Whether the index was made a moment ago, or its node has just started."""
+    """Return whether the index was made a moment ago, or its node has just started."""
     return str(doc.get("error", {}).get("type", "")) == "no_shard_available_action_exception"
 
 

@@ -45,7 +45,7 @@ def second_name(view: BoundView, *, is_beside: bool | None = None) -> str:
 
 
 def is_of_entities(present: PresentTable) -> bool:
-    """Whether a table is one of versions and lists."""
+    """Return whether a table is one of versions and lists."""
     return present.comment.startswith(MARK) and present.has_version and INDEX not in present.indexes
 
 

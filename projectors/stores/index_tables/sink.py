@@ -126,7 +126,7 @@ class MySQLSink(GuardedSink):
         return self._connection
 
     def is_gone(self, view: str) -> bool:
-        """Whether its index table does not exist, or lacks columns that it had."""
+        """Return whether its index table does not exist, or lacks columns that it had."""
         with self._committed("looking at the index tables") as connection:
             shapes, _ = self._shapes(connection, facts_of(connection))
         return any(shape.view.id == view and not shape.is_whole for shape in shapes)
@@ -328,7 +328,7 @@ class MySQLSink(GuardedSink):
             connection.close()
 
     def _went_ahead(self, connection: Connection, writes: Sequence[ViewWrites], upto: Position) -> bool:
-        """Whether the writes were one row of each of a few views, and are durable now."""
+        """Return whether the writes were one row of each of a few views, and are durable now."""
         if self._offset is None or not 0 < len(writes) <= MOST_VIEWS or _is_in_transaction(connection):
             return False
         rows = [(self._upserts[of_view.view], item) for of_view in writes for item in of_view.writes.items()]

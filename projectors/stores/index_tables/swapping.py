@@ -145,6 +145,6 @@ class TableSwapping(Swapping):
 
 
 def _is_swapped(names: tuple[str, str, str], present: Collection[str]) -> bool:
-    """Whether the former copy has the name of a copy beside the live one, and the new copy's such name is gone."""
+    """Return whether the former copy has the name of one beside the live copy, and the new copy's such name is gone."""
     _, former, new = names
     return former in present and new not in present

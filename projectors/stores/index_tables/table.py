@@ -94,7 +94,7 @@ class PresentTable:
 
     @property
     def has_version(self) -> bool:
-        """Whether the table has versions."""
+        """Return whether the table has versions."""
         version = self.columns.get(VERSION)
         return version is not None and version.type == "bigint unsigned"
 
@@ -147,12 +147,12 @@ class IndexTableShape:
 
     @property
     def is_there(self) -> bool:
-        """Whether the table exists."""
+        """Return whether the table exists."""
         return self._present is not None
 
     @property
     def is_whole(self) -> bool:
-        """Whether the table exists with all its columns, so that its rows can be trusted."""
+        """Return whether the table exists with all its columns, so that its rows can be trusted."""
         wanted = {definition.name: definition.shape for definition in self.columns}
         present = self._present
         return present is not None and present.indexes.get("PRIMARY") == self.primary and present.columns == wanted
@@ -379,7 +379,7 @@ def present_tables(
 
 
 def _takes_all(wanted: Shape, present: Shape | None) -> bool:
-    """Whether a key column can be changed to the wanted shape in place, since only its size differs and does not
+    """Return whether a key column can be changed to the wanted shape in place, since only its size differs and does not
     shrink."""
     if present is None or wanted[1:] != present[1:]:
         return False

@@ -17,7 +17,7 @@ KEYS_A_STEP = 500
 
 
 def holds_keys(ask: Ask, view: BoundView) -> bool | None:
-    """Whether keys of the view's shape lie there that some viewtail wrote; None: not as far as the sample shows."""
+    """Return whether some viewtail wrote keys of the view's shape there; None: not as far as the sample shows."""
     keys, cursor = RedisKeys(view), b"0"
     for _ in range(STEPS_OF_A_SAMPLE):
         scan = (cursor, keys.scan_match, KEYS_A_STEP)

@@ -84,12 +84,12 @@ class RedisKeys:
 
     @property
     def is_shadow(self) -> bool:
-        """Whether these keys belong to a copy that readers do not see."""
+        """Return whether these keys belong to a copy that readers do not see."""
         return bool(self._beside)
 
     @cached_property
     def is_ascii(self) -> bool:
-        """Whether all keys are ASCII, so that a key's length in bytes is that of its text."""
+        """Return whether all keys are ASCII, so that a key's length in bytes is that of its text."""
         has_ascii_values = all(column.kind in (Kind.INTEGER, Kind.BYTES, Kind.DECIMAL) for column in self._placed)
         return has_ascii_values and self.shape.isascii()
 
@@ -153,7 +153,7 @@ class RedisKeys:
         return key if self.redis_key(key) == redis_key else None  # readers never ask for a key such as 007
 
     def is_like_ours(self, redis_key: str) -> bool:
-        """Whether a name has the form of the view's keys, so that only `key_of` can tell them apart."""
+        """Return whether a name has the form of the view's keys, so that only `key_of` can tell them apart."""
         return self._found(redis_key) is not None
 
     def _found(self, redis_key: str) -> re.Match[str] | None:
@@ -185,7 +185,7 @@ class RedisKeys:
             )
 
     def could_meet(self, other: RedisKeys) -> bool:
-        """Whether some key could belong to both views, in any of their copies."""
+        """Return whether some key could belong to both views, in any of their copies."""
         return any(shapes_meet(mine, theirs) for mine in self.shapes for theirs in other.shapes)
 
     @property
@@ -314,7 +314,7 @@ def _numbered(parts: Sequence[Part], copy: int) -> list[Part]:
 
 
 def _keeps_apart(left: Column, text: str) -> bool:
-    """Whether this separator shows where the value before it ends."""
+    """Return whether this separator shows where the value before it ends."""
     clear = _CLEAR_SEPARATORS.get(left.kind)
     return ":" in text or (clear is not None and clear.match(text) is not None)
 
@@ -340,14 +340,14 @@ def pattern_of(shape: str) -> str:
 
 
 def shapes_meet(first: str, second: str) -> bool:
-    """Whether some key could have both shapes."""
+    """Return whether some key could have both shapes."""
     # No value contains a ':', so shapes with different numbers of them have no key in common.
     mine, theirs = first.split(":"), second.split(":")
     return len(mine) == len(theirs) and all(map(_could_meet, mine, theirs))
 
 
 def _could_meet(first: str, second: str) -> bool:
-    """Whether some text could match both segments; True if that cannot be excluded."""
+    """Return whether some text could match both segments; True if that cannot be excluded."""
     if "{" not in first + second:
         return first == second
     if "{" not in first or "{" not in second:

@@ -49,7 +49,7 @@ class Kept:
     is_released: bool = False  # its owner gave it up, and may have it again
 
     def meets(self, shapes: Iterable[str]) -> bool:
-        """Whether some key could be this view's and have one of these shapes."""
+        """Return whether some key could be this view's and have one of these shapes."""
         return any(shapes_meet(mine, theirs) for mine in self.shapes for theirs in shapes)
 
 

@@ -160,7 +160,7 @@ class RedisSink(GuardedSink):
         )
 
     def _holds_keys(self, view: str) -> bool:
-        """Whether keys lie in a new view's place that some viewtail wrote."""
+        """Return whether keys lie in a new view's place that some viewtail wrote."""
         return bool(holds_keys(self._ask, next(bound for bound in self._views.values() if bound.view.id == view)))
 
     @property
@@ -236,7 +236,7 @@ class RedisSink(GuardedSink):
                 self._again(writes)
 
     def is_gone(self, view: str) -> bool:
-        """Whether Redis has no witness. Unlike `prepare`, it claims no keys."""
+        """Return whether Redis has no witness. Unlike `prepare`, it claims no keys."""
         with self._mapped("looking for the witness"):
             if self._client is None:
                 self._connect()

@@ -64,7 +64,7 @@ class KeySwapping(GradualSwapping):
         return False
 
     def is_swapped(self, live: BoundView, beside: BoundView) -> bool:
-        """Whether the pointer leads to `beside`. False for copies that move: that is recorded first."""
+        """Return whether the pointer leads to `beside`. False for copies that move: that is recorded first."""
         leading_ = leading(beside)
         with _unavailable(self._client, "asking for a pointer"):
             return leading_ is not None and self._client.get(leading_.pointer) == str(beside.copy).encode()

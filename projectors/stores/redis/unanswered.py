@@ -28,7 +28,7 @@ CHECK_RIGHTS = (
 
 
 def is_denied(error: Exception) -> bool:
-    """Whether the user may not do it, or log in."""
+    """Return whether the user may not do it, or log in."""
     return isinstance(error, _DENIED) or _SAYS_DENIED.search(str(error)) is not None
 
 

@@ -145,7 +145,7 @@ class RedisSet(View):
 
     @property
     def has_generation(self) -> bool:
-        """Whether each copy of the view has sets of its own."""
+        """Return whether each copy of the view has sets of its own."""
         return GENERATION in _placeholders(self.key)
 
     @property

@@ -42,7 +42,7 @@ class TopicClaims:
         return plain
 
     def is_of_another(self, published: Published | None) -> bool:
-        """Whether another deployment wrote that record of a position."""
+        """Return whether another deployment wrote that record of a position."""
         if self.claimant is NOBODY or published is None:
             return False
         if published.owner:

@@ -85,6 +85,6 @@ def settled_ends(
 
 
 def _is_hidden(client: Mapping[str, Any], start: TopicPartition, is_wanted: Callable[[Message], bool]) -> bool:
-    """Whether a wanted message, committed or aborted, follows the start of an open transaction."""
+    """Return whether a wanted message, committed or aborted, follows the start of an open transaction."""
     with closing(consumer_of(client, **{"isolation.level": "read_uncommitted"})) as consumer:
         return any(map(is_wanted, to_the_end(consumer, start)))

@@ -62,11 +62,11 @@ class TopicReader(ViewReader):
         return moved
 
     def has_messages(self) -> bool:
-        """Whether any message is committed."""
+        """Return whether any message is committed."""
         return self._first() is not None
 
     def is_published(self) -> bool:
-        """Whether viewtail wrote the topic's first message."""
+        """Return whether viewtail wrote the topic's first message."""
         first = self._first()
         return first is not None and version_in(first.headers()) is not None
 

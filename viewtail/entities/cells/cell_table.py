@@ -1,7 +1,7 @@
 """The table of cells: one row a cell, which is written once and never changed.
 
-The unique key (row_key, column_name, ref_key) carries all that is promised: of two writers of a cell one comes through,
-and a column's newest cell is one step in the index away.
+The unique key (row_key, column_name, ref_key) keeps all promises: one of two writers of a cell comes through, and a
+column's newest cell is one step in the index away.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class CellTable:
         return quote(schema, f"{name}_trigger")
 
     def ddl(self, facts: ServerFacts) -> str:
-        """Creates it where it is missing."""
+        """Return the statement that creates the table where it is missing."""
         text = f"CHARACTER SET utf8mb4 COLLATE {facts.binary_collation} NOT NULL"  # 'a' and 'a ' are two rows
         return (
             f"CREATE TABLE IF NOT EXISTS {self.quoted} (\n"
@@ -84,7 +84,7 @@ class CellTable:
         )
 
     def trigger_ddl(self, facts: ServerFacts) -> str:
-        """Creates the table beside it where it is missing."""
+        """Return the statement that creates the table beside it where that is missing."""
         text = f"CHARACTER SET utf8mb4 COLLATE {facts.binary_collation} NOT NULL"
         return (
             f"CREATE TABLE IF NOT EXISTS {self.quoted_triggers} (\n"
@@ -95,7 +95,7 @@ class CellTable:
         )
 
     def insert(self, connection: Connection, row_key: str, column_name: str, ref_key: int, body: bytes) -> None:
-        """Raises PyMySQL's errors: 1062 where the cell is there."""
+        """Insert a cell. Raises PyMySQL's errors: 1062 where the cell is there."""
         with connection.cursor() as cursor:
             cursor.execute(
                 f"INSERT INTO {self.quoted} (row_key, column_name, ref_key, body) VALUES (%s, %s, %s, %s)",
@@ -131,7 +131,7 @@ class CellTable:
 
 
 def body_of(text: str, added_at: int) -> Any:
-    """The body of a cell from its text. Raises StoreError where another program wrote what is no JSON."""
+    """Return the body of a cell from its text. Raises StoreError where another program wrote what is no JSON."""
     try:
         return orjson.loads(text)
     except ValueError:

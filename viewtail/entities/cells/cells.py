@@ -13,6 +13,7 @@ import pymysql
 from viewtail.changes import bodies
 from viewtail.changes.errors import MisuseError, StoreError, ViewtailError
 from viewtail.entities.cells.cell_table import MOST_KEY, MOST_NAME, MOST_REF, Cell, CellTable
+from viewtail.entities.stored_texts import NotJsonError, as_json, is_key
 from viewtail.servers.facts import facts_of
 from viewtail.servers.sessions import (
     Connection,
@@ -23,7 +24,6 @@ from viewtail.servers.sessions import (
     open_session,
     session_error,
 )
-from viewtail.stored_texts import NotJsonError, as_json, is_key
 
 if TYPE_CHECKING:
     from viewtail.servers.sessions import MySQLAddress
@@ -46,8 +46,8 @@ class Cells:
         cells.put_cell("ada", "users", 1, {"email": "ada@example.org"})
         cells.get_cell_latest("ada", "users").body
 
-    Each method raises StoreUnavailableError where the server does not answer. Whether a `put_cell` came through is not
-    known then: put it again, which is harmless.
+    Each method raises StoreUnavailableError where the server does not answer. A `put_cell` may have come through then:
+    put it again, which is harmless.
 
     Args:
         table: with its database; on the source's primary, as the settings have it.
@@ -149,7 +149,7 @@ class Cells:
         return self._connection
 
     def mapped(self, error: pymysql.err.MySQLError) -> ViewtailError:
-        """The error of viewtail's tree for one of PyMySQL's."""
+        """Return the error of viewtail's tree for one of PyMySQL's."""
         mapped, number = session_error(error, self.address, "store"), number_of(error)
         if may_pass(error) or isinstance(mapped, StoreError):
             return mapped
@@ -173,7 +173,7 @@ class Cells:
 
 
 def _text(column: str, body: Any) -> bytes:
-    """The text of a body that views can read. Raises MisuseError."""
+    """Return the text of a body that views can read. Raises MisuseError."""
     try:
         text = as_json(body)
         _read(text)

@@ -1,7 +1,7 @@
-"""A function that is called for each cell of a table, at least once, and how far that has come.
+"""Calls a function for each cell of a table, at least once, and keeps how far that has come.
 
 Cells are read as a polled source reads its tables (ingest/poll): by `added_at`, none missed, however long a transaction
-takes. How far the calls have come is kept beside the cells; what was called behind that is called again after a crash.
+takes. The place of the last call is kept beside the cells; after a crash, calls behind that place are made again.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Trigger:
         return session
 
     def _is_ours(self, session: Connection) -> bool:
-        """Waits for a moment: who calls holds the lock as long as its session lives."""
+        """Return whether this process has the lock; wait for a moment. Its session holds it as long as that lives."""
         name = lock_name(self.cells.table.name, f"trigger {self.name}")
         return bool(value_of(session, "SELECT GET_LOCK(%s, 1)", name))
 
@@ -127,7 +127,7 @@ class Trigger:
         )
 
     def _take(self, batch: Batch, before: PollPosition, session: Connection, stop: threading.Event) -> PollPosition:
-        """Call for the cells of a batch; the place behind it."""
+        """Call the function for the cells of a batch; return the place behind it."""
         for halt in batch.halts:
             raise SourceError(
                 f"trigger {self.name}: {halt.reason.partition(' To read')[0]} To have all cells that are there now: "

@@ -59,14 +59,14 @@ class Index:
     def get_all(self, datastore: DataStore, *, limit: int | None = None, **values: Any) -> list[dict[str, Any]]:
         """Entities that have all these values now, by id; at most `limit`.
 
-        The first properties of the index must be among them; others, of the entity, may be. What the index says is
+        The first properties of the index must be among them; others, of the entity, may be. The answer of the index is
         compared with the entities: one that is behind never shows a wrong entity, though it may lack one for a moment.
         Raises StoreUnavailableError where a shard that must be asked does not answer, MisuseError.
         """
         return list(self.iterate(datastore, limit=limit, **values))
 
     def iterate(self, datastore: DataStore, *, limit: int | None = None, **values: Any) -> Iterator[dict[str, Any]]:
-        """`get_all`, page by page."""
+        """Yield the entities of `get_all`, page by page."""
         wanted = {name: plain(value) for name, value in values.items()}
         asked = self._asked(wanted)
         if asked is None or (limit is not None and limit <= 0):
@@ -81,7 +81,7 @@ class Index:
         yield from itertools.islice(entities, limit)
 
     def _shards_of(self, wanted: Mapping[str, Any], count: int) -> Sequence[int]:
-        """The shards that may have rows with these values."""
+        """Return the shards that may have rows with these values."""
         if self.shard_on is None:
             return range(count)
         value = indexed(wanted.get(self.shard_on), self.properties[self.shard_on])
@@ -90,7 +90,7 @@ class Index:
     def _pages(
         self, datastore: DataStore, shards: Sequence[int], asked: Mapping[str, str | int], rows: int
     ) -> Iterator[Sequence[bytes]]:
-        """Ids of entities that the index gives for these values, so many at once."""
+        """Yield ids of entities that the index gives for these values, so many at once."""
         after: bytes | None = None
         while True:
             # With one more it is known whether there are others.
@@ -101,7 +101,7 @@ class Index:
             after = ids[rows - 1]
 
     def _asked(self, wanted: Mapping[str, Any]) -> dict[str, str | int] | None:
-        """The index's columns that the question names, in order; None where nothing can have these values."""
+        """Return the index's columns that the question names, in order; None where nothing can have these values."""
         values: dict[str, str | int | None] = {}
         for name in self.properties.keys() & wanted.keys():
             try:

@@ -1,5 +1,4 @@
-"""How properties of entities are compared, and on which shard an entity is: pure functions for writers and readers
-alike."""
+"""Compares properties of entities, and says on which shard an entity is: pure functions for writers and readers."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from uuid import UUID
 import orjson
 
 from viewtail.changes.errors import MisuseError
-from viewtail.stored_texts import NotJsonError, as_json
+from viewtail.entities.stored_texts import NotJsonError, as_json
 
 LONGEST_TEXT = 255  # characters of a text in an index; of a longer one the first ones, and the entity decides
 _TEXT = f"VARCHAR({LONGEST_TEXT})"
@@ -91,12 +90,12 @@ def _json_kind(value: object) -> str:
 
 
 def text_of(value: object) -> str:
-    """Equal for equal values, and quick to compare: a text as it is, other values as JSON."""
+    """Return a text that is equal for equal values, and quick to compare: a text as it is, other values as JSON."""
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def is_same(value: object, other_value: object) -> bool:
-    """Whether two plain values are one, of one kind: 1, 1.0 and true are not."""
+    """Return whether two plain values are equal and of one kind: 1, 1.0 and true are not."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other_value, option=orjson.OPT_SORT_KEYS)
 
 

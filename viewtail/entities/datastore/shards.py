@@ -85,7 +85,7 @@ class Shards:
         return len(self._urls)
 
     def address(self, shard: int) -> MySQLAddress:
-        """Login: of the address, or of the settings' [source]."""
+        """Return a shard's address; the login is the address's own, or that of the settings' [source]."""
         return self._settings().source.mysql_address(self._urls[shard], None)
 
     def own_database(self, source: int, target: int) -> str:
@@ -117,18 +117,18 @@ class Shards:
     # -- sessions -----------------------------------------------------------------------------------------------
 
     def ask(self, shard: int, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run a statement that may be run twice, on the session of this thread; its rows.
+        """Run a statement that may be run twice, on the session of this thread; return its rows.
 
         Raises StoreUnavailableError, StoreError.
         """
         return self._on(shard, lambda connection: _rows(connection, statement, values))
 
     def change(self, shard: int, statement: str, values: Sequence[object] = ()) -> int:
-        """The number of rows that a statement changed; if the first answer was lost, those of the second attempt."""
+        """Run a statement; return how many rows it changed, or its second attempt did if the first answer was lost."""
         return self._on(shard, lambda connection: _changed(connection, statement, values))
 
     def _on(self, shard: int, work: Callable[[Connection], T]) -> T:
-        """An idle session may have been ended by the server since: then another is opened, once."""
+        """Call `work` with the session of this thread; once more, with another, if the server ended that since."""
         sessions: dict[int, Connection] = self._local.__dict__.setdefault("sessions", {})
         is_used = shard in sessions
         try:
@@ -165,7 +165,7 @@ class Shards:
         return connection
 
     def mark(self, shard: int) -> str:
-        """The table that says which shard it is, for statements."""
+        """Return the table that says which shard it is, for statements."""
         return quote(self.databases[shard], MARK)
 
     def check_place(self, shard: int, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -178,7 +178,7 @@ class Shards:
             )
 
     def close(self) -> None:
-        """The sessions of this thread."""
+        """Close the sessions of this thread."""
         for connection in self._local.__dict__.pop("sessions", {}).values():
             with suppress(pymysql.err.MySQLError):
                 connection.close()

@@ -1,4 +1,4 @@
-"""Entities without a schema, over several MySQL servers: put, get, delete. Their indexes are views of viewtail's."""
+"""Keeps entities without a schema on several MySQL servers: put, get, delete. Their indexes are viewtail's views."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class DataStore:
         return self.with_ids(dict.fromkeys(id_of(key).bytes for key in ids))
 
     def with_ids(self, ids: Collection[bytes]) -> list[dict[str, Any]]:
-        """`get_many` of ids as 16 bytes, each once."""
+        """Return what `get_many` does, of ids as 16 bytes, each once."""
         by_shard: dict[int, list[bytes]] = {}
         for key in ids:
             by_shard.setdefault(home_of_id(key, self.shard_count), []).append(key)
@@ -143,7 +143,7 @@ class DataStore:
         return [by_id[key] for key in ids if key in by_id]
 
     def delete(self, entity_id: object, *, wait: bool = False, within_s: float = 10.0) -> bool:
-        """Whether this call found it there and deleted it, one that cannot be read too.
+        """Delete an entity, also one that cannot be read; return whether this call found it.
 
         With `wait` it returns when the indexes do not have it any more. Errors are those of `put`; False may also mean
         that an answer was lost, and that it was deleted at the first attempt.
@@ -156,7 +156,7 @@ class DataStore:
         return deleted > 0
 
     def close(self) -> None:
-        """The sessions of this thread; the next call opens others."""
+        """Close the sessions of this thread; the next call opens others."""
         self._shards.close()
 
     # -- for an index's question ---------------------------------------------------------------------------------
@@ -282,15 +282,15 @@ def _values(properties: Mapping[str, str]) -> RowFunction:
     """The function from a row that `_is_there` to the view's values."""
 
     def values(row: Mapping[str, Any]) -> tuple[str | int, ...] | str | int:
-        found = values_of(properties, row["body"])
-        assert found is not None
-        return found if len(found) > 1 else found[0]
+        indexed = values_of(properties, row["body"])
+        assert indexed is not None
+        return indexed if len(indexed) > 1 else indexed[0]
 
     return values
 
 
 def _is_there(properties: Mapping[str, str], shard_on: str | None, source: int, target: int, count: int) -> RowFunction:
-    """Whether the index of a deployment has an entity."""
+    """Return whether the index of a deployment has an entity."""
     at = None if shard_on is None else list(properties).index(shard_on)
 
     def is_there(row: Mapping[str, Any]) -> bool:
@@ -298,12 +298,12 @@ def _is_there(properties: Mapping[str, str], shard_on: str | None, source: int, 
         if home != source:  # parks it
             raise ValueError(f"the entity is on shard {source}, and its id is one of shard {home}")
         try:
-            found = values_of(properties, row["body"])
+            indexed = values_of(properties, row["body"])
         except UnfitValueError:  # it was there before the index
             return False
-        if found is None or at is None:
-            return found is not None
-        return home_of_value(found[at], count) == target
+        if indexed is None or at is None:
+            return indexed is not None
+        return home_of_value(indexed[at], count) == target
 
     return is_there
 

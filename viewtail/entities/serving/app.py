@@ -1,10 +1,10 @@
-"""The ASGI application: which request asks what, and the answers.
+"""The ASGI application: it finds what a request asks for, and answers.
 
     POST /ENTITY/ID/COMMAND   handles a command, once for its Idempotency-Key
     GET  /ENTITY/ID           the state, or with ?version=N that of a version
     GET  /docs, /openapi.json, /livez, /readyz
 
-ENTITY is the table, as in bank.account. Nothing that a request holds is logged.
+ENTITY is the table, as in bank.account. No part of a request is logged.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class EntityServer:
 
 
 async def _is_answered(entity: EventSourced) -> bool:
-    """Whether its table can be read now."""
+    """Return whether the entity's table can be read now."""
     try:
         await _in_thread(partial(entity.check, PROBE), READY_WITHIN_S)
     except ViewtailError as error:
@@ -216,7 +216,7 @@ async def _state(request: Request, entity: EventSourced, entity_id: str) -> Resp
 
 
 def _allowed(request: Request, *methods: str) -> Response | None:
-    """The answer to OPTIONS; raises Problem for what is no method here."""
+    """Return the answer to OPTIONS; raise Problem for a method that is not one here."""
     allow = {"Allow": ", ".join((*methods, "OPTIONS"))}
     if request.method == "OPTIONS":
         return Response(status_code=204, headers=allow)

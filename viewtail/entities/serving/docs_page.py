@@ -1,4 +1,4 @@
-"""GET /docs: the OpenAPI document as a page for people. It loads nothing from anywhere, and runs no script."""
+"""Makes the page at /docs: the OpenAPI document for people. It loads nothing from anywhere, and runs no script."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STYLE = (
 
 
 def page(document: Mapping[str, Any]) -> bytes:
-    """HTML."""
+    """Return the page as HTML."""
     title = escape(document["info"]["title"])
     body = "".join(_operations(document))
     return (
@@ -70,7 +70,7 @@ def _answers(operation: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _with_parts(document: Mapping[str, Any], schema: Any) -> dict[str, Any]:
-    """A schema under '', and by their names those of components that it refers to."""
+    """Return a schema under '', and by their names those of the components that it refers to."""
     parts: dict[str, Any] = {"": schema}
     waiting = [schema]
     while waiting:

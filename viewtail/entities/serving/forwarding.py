@@ -44,7 +44,7 @@ class Forwarding:
         self._client = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
 
     async def answer(self, request: Request, body: bytes, table: str, entity_id: str) -> Response | None:
-        """The owner's; None where the command is to be handled here."""
+        """Return the owner's answer; None where the command is to be handled here."""
         owner = self._ring.owner(table, entity_id)
         is_ours = owner == self.member or FORWARDED_HEADER in request.headers
         if is_ours or self._away_until.get(owner, 0) > time.monotonic():

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the declared entities: what their handlers are called, and what their docstrings say."""
+"""Makes the OpenAPI 3.1 document of the declared entities, from the names and docstrings of their handlers."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _state(name: str) -> dict[str, Any]:
 
 
 def _command(name: str, command: str, handler: Handler, schemas: dict[str, Any]) -> dict[str, Any]:
-    """The schema of its request, and of that one's parts, join `schemas`."""
+    """Describe a command; the schemas of its request, and of the request's parts, join `schemas`."""
     text = inspect.getdoc(handler) if inspect.isroutine(handler) else None
     told = {"summary": text.partition("\n")[0], "description": text} if text else {"summary": command}
     return {
@@ -155,7 +155,7 @@ def _command(name: str, command: str, handler: Handler, schemas: dict[str, Any])
 
 
 def _request(name: str, command: str, handler: Handler, schemas: dict[str, Any]) -> str:
-    """The name of the schema."""
+    """Return the name of the request's schema."""
     known = declared(handler)
     if known is None:
         return "Request"

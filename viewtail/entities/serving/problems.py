@@ -69,7 +69,7 @@ class Problem(Exception):
             self._headers["Retry-After"] = str(RETRY_AFTER_S)
 
     def body(self) -> dict[str, Any]:
-        """RFC 9457's members."""
+        """Return the members of RFC 9457."""
         return {
             "type": self.kind.uri,
             "title": self.kind.title,
@@ -83,7 +83,7 @@ class Problem(Exception):
 
 
 def json_response(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """JSON that nobody keeps."""
+    """Return a response of JSON that nobody keeps."""
     return Response(
         orjson.dumps(body), status, {"Content-Type": "application/json", "Cache-Control": "no-store", **(headers or {})}
     )
@@ -121,7 +121,7 @@ def of_read(error: ViewtailError, what: str) -> Problem:
 
 
 def unavailable(error: TemporaryError, what: str, then: str) -> Problem:
-    """The store's own trouble; which server it is stands in the log alone. `then`: what the caller may do."""
+    """Return the problem for a store that fails; the log alone names the server. `then`: what the caller may do."""
     _log.warning("the store is not available", command=what, error=str(error))
     if isinstance(error, ReadOnlyError):
         return Problem(UNAVAILABLE, f"the store takes no writes now: {error.variable} is ON there. {then}")
@@ -137,5 +137,5 @@ def of_fault(error: Exception, what: str) -> Problem:
 
 
 def _handlers_own(error: ViewtailError) -> str:
-    """The line that raised."""
+    """Return the line of the handler that raised."""
     return place_of(error.__cause__).removeprefix(" at ") if error.__cause__ is not None else ""

@@ -1,4 +1,4 @@
-"""Reads requests strictly: what is not exactly right ends in a Problem that says why, before anything is done for it.
+"""Reads requests strictly: one that is not exactly right ends in a Problem that says why, before anything is done.
 
 Paths are read as they were sent: `%2F` in an id is a part of the id, and `..` has no meaning.
 """
@@ -30,7 +30,7 @@ _VERSION = re.compile(r"[1-9][0-9]{0,19}", re.ASCII)
 
 
 def segments_of(request: Request) -> list[str]:
-    """The path's, each decoded. Raises Problem."""
+    """Return the segments of the path, each decoded. Raises Problem."""
     raw: bytes = request.scope["raw_path"]
     if _ESCAPE.search(raw):
         raise Problem(BAD_REQUEST, "the path has a % that two hexadecimal digits do not follow")
@@ -44,7 +44,7 @@ def segments_of(request: Request) -> list[str]:
 
 
 def check_id(entity_id: str) -> None:
-    """Raises Problem where no entity can have it."""
+    """Raise Problem for an id that no entity can have."""
     if not 1 <= len(entity_id) <= MOST_ENTITY_ID:
         raise Problem(BAD_REQUEST, f"an entity's id has 1 to {MOST_ENTITY_ID} characters")
 
@@ -78,7 +78,7 @@ def key_of(request: Request) -> str:
 
 
 async def body_of(request: Request, most_bytes: int, take: Callable[[int], None]) -> bytes:
-    """The whole body. `take` is told of each piece before it is kept. Raises Problem; ClientDisconnect."""
+    """Return the whole body. `take` gets each piece's size before it is kept. Raises Problem; ClientDisconnect."""
     kind = request.headers.get("Content-Type", "application/json")
     if kind.partition(";")[0].strip().lower() != "application/json":
         raise Problem(MEDIA, "send the command's request as application/json")
@@ -144,7 +144,7 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole(digits: str) -> int | float:
-    """JavaScript writes 1e20 as digits."""
+    """Return the text of a whole number; JavaScript writes 1e20 as digits."""
     try:
         number = int(digits)
         if -(1 << 63) <= number < 1 << 64:

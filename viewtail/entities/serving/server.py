@@ -1,4 +1,4 @@
-"""Runs the application with uvicorn until a signal: what was accepted is answered, and new connections are refused."""
+"""Runs the application with uvicorn until a signal: accepted requests are answered, new connections are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FINISH_WITHIN_S = 45  # a command's caller waits 30 s, its handler 10 s more
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Raises SettingsError where nobody can listen there."""
+    """Listen at the address. Raises SettingsError where nobody can."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server((str(address[0]), port), family=family, backlog=2048)
@@ -31,7 +31,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def run(application: ASGIApp, listening: socket.socket) -> None:
-    """Returns when it was stopped. Nothing of a request is logged."""
+    """Serve until it is stopped. Nothing of a request is logged."""
     server = _Server(
         uvicorn.Config(
             application,
@@ -52,10 +52,10 @@ def run(application: ASGIApp, listening: socket.socket) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Signals are viewtail's: a stop that went well exits 0."""
+    """A server that leaves signals to viewtail: a stop that went well exits 0."""
 
     def stop(self) -> None:
-        """A second time: at once."""
+        """Stop, at a second call at once."""
         if self.should_exit:
             self.force_exit = True
         self.should_exit = True

@@ -1,4 +1,4 @@
-"""Commands from a Kafka topic, answers to another: the same commands as over HTTP, with the partitions as owners.
+"""Takes commands from a Kafka topic, and answers to another: the same commands as over HTTP, with partitions as owners.
 
 A message of the commands topic, keyed by the entity's id, is a JSON object of entity, id, command, idempotency_key and
 request. The offset is committed when the answers are in the replies topic, so a command may be consumed twice; it takes
@@ -101,11 +101,11 @@ class CommandsTopic:
     def _check_topics(self) -> None:
         for topic in (self._commands, self._replies):
             try:
-                found = self._consumer.list_topics(topic, timeout=10).topics[topic]
+                metadata = self._consumer.list_topics(topic, timeout=10).topics[topic]
             except KafkaException as error:
                 raise StoreUnavailableError(f"Kafka does not answer: {error.args[0].str()}. Is it up?") from None
-            if found.error is not None:
-                raise StoreError(f"the topic {topic} cannot be used: {found.error.str()}. Create it, or grant it")
+            if metadata.error is not None:
+                raise StoreError(f"the topic {topic} cannot be used: {metadata.error.str()}. Create it, or grant it")
 
     def _handle(self, consumed: Sequence[Message], stop: threading.Event) -> None:
         messages = [message for message in consumed if self._is_whole(message)]
@@ -166,17 +166,17 @@ class CommandsTopic:
                 raise StopRequested
 
     def _reply(self, replies: Sequence[_Reply], stop: threading.Event) -> None:
-        """Returns when all are in the topic. A broker that is away is waited for.
+        """Send the replies; return when all are in the topic. A broker that is away is waited for.
 
         Raises StoreError where the topic never takes one, StopRequested.
         """
         left = list(replies)
         while left:
             failed: list[tuple[_Reply, KafkaError]] = []
-            for one in left:
-                self._produce(one, failed)
+            for reply in left:
+                self._produce(reply, failed)
             self._producer.flush()
-            left = [self._again(*one) for one in failed]
+            left = [self._again(*refused) for refused in failed]
             if left:
                 reasons = sorted({error.str() for _, error in failed})
                 _log.warning("replies are sent again", count=len(left), errors=reasons)

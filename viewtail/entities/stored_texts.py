@@ -1,6 +1,6 @@
-"""Texts that go into a table as a program gives them: keys, and JSON that comes back as it was.
+"""Checks texts that go into a table as a program gives them: keys, and JSON that comes back as it was.
 
-What MySQL would refuse, cut or change is no such text, so a caller hears of it before anything is written.
+A text that MySQL would refuse, cut or change is refused here, before anything is written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def is_key(value: object, most: int) -> bool:
 
 
 def _is_text(value: str) -> bool:
-    return "\0" not in value and (value.isascii() or not any("\ud800" <= one <= "\udfff" for one in value))
+    return "\0" not in value and (value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value))
 
 
 def as_json(value: Any, option: int = orjson.OPT_SORT_KEYS) -> bytes:
@@ -45,5 +45,5 @@ def _is_finite(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_finite, value))
     if is_dataclass(value):  # which orjson takes for an object
-        return all(_is_finite(getattr(value, one.name, None)) for one in fields(value))
+        return all(_is_finite(getattr(value, field.name, None)) for field in fields(value))
     return True

@@ -1,0 +1,94 @@
+"""Collects what `status` shows: what viewtail's own tables say, and what the source adds to it, where it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ingest import Sharer
+from offsets.copies import Stage, all_records
+from offsets.pipelines import positions
+from offsets.runs import under_way
+from projectors.servers import Servers
+from projectors.stores.registry import STORES
+from viewtail.changes.errors import ViewtailError, once
+from viewtail.changes.pipelines import PipelineId
+from viewtail.changes.positions import Position
+from viewtail.operations import fleet
+from viewtail.operations.findings import Findings, as_owned, known, says_its_lag
+from viewtail.operations.runs import COMPARISON
+from viewtail.operations.status import PipelineStatus, read
+
+_KEEPS_EVERY_CHANGE = frozenset(store.name for store in STORES if store.keeps_every_change)
+
+
+def collected(servers: Servers) -> Findings:
+    """Return everything but what the declarations add: findings.py `compared`. Raises ViewtailError without MySQL."""
+    database, read_position = servers.database, servers.read_position
+    with servers.asking_own() as connection:
+        pipelines, noted = read(connection, database, read_position), fleet.read(connection, database)
+        with connection.cursor() as cursor:
+            in_use = {PipelineId.parse(pipeline.name).store for pipeline in pipelines}
+            in_use |= {member.store for member in noted.members}
+            pipelines = [as_owned(pipeline, noted) for pipeline in pipelines]
+            offsets = positions(cursor, database, read_position)
+            source = _SourceAnswers.of(servers, pipelines, in_use - _KEEPS_EVERY_CHANGE, offsets)
+            comparing = under_way(cursor, database, COMPARISON) if pipelines else {}
+            copies = all_records(cursor, database)
+    whole_fleet = fleet.fleet(noted, source.shared)
+    return Findings(
+        pipelines=known(pipelines, whole_fleet, source.waiting, source.ages),
+        fleet=whole_fleet,
+        source_error=source.error,
+        risk=source.risk,
+        keeps_s=source.keeps_s,
+        not_run=[],
+        retired=[],
+        rebuilds=[copy for copy in copies if copy.stage is not Stage.ENDED],
+        comparing=comparing,
+        gone_back=sorted(copy.view for copy in copies if copy.stage is Stage.ENDED and copy.choice is not None),
+    )
+
+
+@dataclass(slots=True)
+class _SourceAnswers:
+    """The answers of the source, as far as it gave them."""
+
+    risk: str | None = None
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    ages: Mapping[str, float] = field(default_factory=dict)
+    shared: Sequence[Sharer] | None = None
+    keeps_s: float | None = None
+    error: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        servers: Servers,
+        pipelines: Sequence[PipelineStatus],
+        stores: Collection[str],
+        offsets: Mapping[str, Position],
+    ) -> _SourceAnswers:
+        """`stores`: those in use whose pipelines members of a group share."""
+        answers = cls()
+        try:
+            answers._ask(servers, pipelines, stores, offsets)
+        except ViewtailError as error:
+            answers.error = once(error)
+        return answers
+
+    def _ask(
+        self,
+        servers: Servers,
+        pipelines: Sequence[PipelineStatus],
+        stores: Collection[str],
+        offsets: Mapping[str, Position],
+    ) -> None:
+        kind, access = servers.kind, servers.source()
+        self.risk = kind.risk(access)
+        self.waiting = kind.waiting(access, offsets)
+        unsaid = {each.name for each in pipelines if self.waiting.get(each.name) and not says_its_lag(each)}
+        self.ages = kind.ages(access, {name: offsets[name] for name in unsaid})
+        self.shared = kind.sharers(access, sorted(stores))
+        if any(pipeline.paused for pipeline in pipelines):
+            self.keeps_s = kind.keeps_s(access)
