@@ -1,25 +1,21 @@
 """Which columns of its row a user's function asks for: read from its source, and watched while it runs.
 
-`row["x"]`, `row.get("x")` and `"x" in row` name a column. Whatever else is done with the row (`dict(row)`, a helper, a
-name that is computed) may need any column. A function that asks for a column that was not read for it gets an error,
-never a wrong answer.
+`row["x"]`, `row.get("x")` and `"x" in row` name a column; of related rows that the function gets from its row, too.
+Whatever else is done with a row (`dict(row)`, a helper, a name that is computed) may need any column. A function that
+asks for a column that was not read for it gets an error, never a wrong answer.
 """
 
 from __future__ import annotations
 
-import ast
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
+from projectors.function_flow import Uses, follow
 from projectors.function_source import syntax_tree
+from projectors.related import Many, One, Relations
 from projectors.views import BoundView
-
-# Names that are asked for, each with the names that are asked of its value; None: any.
-Uses: TypeAlias = Mapping[str, "Uses | None"]
-
-_LOOKS_AROUND = frozenset({"eval", "exec", "locals", "vars"})  # reach the row without its name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,43 +40,37 @@ def merged(uses: Iterable[Uses]) -> dict[str, Uses | None]:
     return together
 
 
-def columns_read(function: Callable[..., Any]) -> Reads:
-    """The columns that a function of one argument, a row, may ask for."""
+def paths(uses: Uses, related: Relations) -> Iterator[str]:
+    """The names that are asked for, as people write them: `total`, `customer.name`, `lines.*` for any."""
+    rows = {name: of.related for name, of in related if isinstance(of, One | Many)}
+    for name in sorted(uses):
+        below = uses[name]
+        if name not in rows:
+            yield name
+        elif below is None:
+            yield f"{name}.*"
+        else:
+            yield from (f"{name}.{path}" for path in paths(below, rows[name])) if below else (name,)
+
+
+def columns_read(function: Callable[..., Any], related: Relations = ()) -> Reads:
+    """The columns that a function of one argument, a row, may ask for; `related`: what the row has from other tables."""
     if not isinstance(function, types.FunctionType):
         return Reads(why_all=f"viewtail does not look into {type(function).__name__} objects")
     code, name = function.__code__, function.__name__
     tree = syntax_tree(code)
     if tree is None or not code.co_argcount:
         return Reads(why_all=f"the source of {name} does not tell")
-    uses: dict[str, Uses | None] = {}
-    for column, text in _uses(tree, code.co_varnames[0]):
-        if column is None:
-            return Reads(why_all=f"{name} has: {text[:60]}")
-        uses[column] = None
-    return Reads(uses=uses)
+    defined = {*function.__globals__, *_variables(code)}
+    row = follow(tree, code.co_varnames[0], related, is_builtin=lambda builtin: builtin not in defined)
+    return Reads(why_all=f"{name} has: {row.lost_in}") if row.uses is None else Reads(uses=row.uses)
 
 
-def _uses(tree: ast.AST, row: str) -> Iterator[tuple[str | None, str]]:
-    """Each use of the row: the column that it names, None where it may be any; and its text."""
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    for node, parent in parents.items():
-        if getattr(node, "id", getattr(node, "attr", "")) in _LOOKS_AROUND:
-            yield None, ast.unparse(node)
-        # A variable of the same name in an inner function counts as the row, too.
-        elif isinstance(node, ast.Name) and node.id == row:
-            yield _column(parent, parents.get(parent)), ast.unparse(parent)
-
-
-def _column(use: ast.AST, around: ast.AST | None) -> str | None:
-    """The column that one use of the row names; None where it may be any."""
-    match use, around:
-        case ast.Subscript(value=ast.Name(), slice=ast.Constant(value=str(name)), ctx=ast.Load()), _:
-            return name
-        case ast.Attribute(attr="get"), ast.Call(func=get, args=[ast.Constant(value=str(name)), *_]) if get is use:
-            return name
-        case ast.Compare(left=ast.Constant(value=str(name)), ops=[ast.In() | ast.NotIn()]), _:
-            return name
-    return None
+def _variables(code: types.CodeType) -> Iterator[str]:
+    yield from (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _variables(constant)
 
 
 class UnforeseenColumn(BaseException):

@@ -277,12 +277,18 @@ def test_a_row_above_the_bound_is_read_all_the_same_and_a_result_below_it_leaves
     assert (number, len(text)) == (1, 17_000_000)
 
 
-def test_what_comes_behind_the_bound_is_dropped_and_the_snapshot_stays(session: pymysql.Connection[Any]) -> None:
+def test_what_comes_behind_the_bound_is_dropped_and_the_snapshot_stays(
+    session: pymysql.Connection[Any], mysql_server: Server
+) -> None:
+    run(session, "CREATE TABLE stays (n INT PRIMARY KEY)", "SET SESSION transaction_isolation = 'REPEATABLE-READ'")
     run(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
     numbers = "WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 500)"
     some, is_cut = fetch_bounded(session, f"{numbers} SELECT n, REPEAT('x', 100000) FROM t", [NUMBER, TEXT], 1 << 20)
     assert is_cut and [n for n, _ in some] == list(range(1, len(some) + 1)) and 11 <= len(some) < 50
-    assert session.get_transaction_status() and is_usable(session)
+    assert is_usable(session)
+    with open_session(address(mysql_server), role="source") as other:
+        run(other, f"INSERT INTO {SCHEMA}.stays VALUES (1)", "COMMIT")
+    assert fetch_rows(session, "SELECT n FROM stays", [NUMBER]) == []
 
 
 @pytest.mark.parametrize(
@@ -291,8 +297,8 @@ def test_what_comes_behind_the_bound_is_dropped_and_the_snapshot_stays(session: 
         ("SELECT 1, 'x' FROM DUAL WHERE FALSE", 1, 0, False),
         ("SELECT 1, 'x' UNION ALL SELECT 2, 'y'", 1 << 30, 2, False),
         ("SELECT 1, REPEAT('x', 300000)", 1, 1, False),  # the bound is reached, and nothing is behind it
-        ("SELECT 1, REPEAT('x', 300000) UNION ALL SELECT 2, REPEAT('x', 300000)", 300_000, 1, True),
-        ("SELECT 1, REPEAT('x', 300000) UNION ALL SELECT 2, REPEAT('x', 300000)", 300_001, 2, False),
+        ("SELECT 1, REPEAT('x', 300000) UNION ALL SELECT 2, REPEAT('x', 300000)", 300_010, 1, True),
+        ("SELECT 1, REPEAT('x', 300000) UNION ALL SELECT 2, REPEAT('x', 300000)", 300_011, 2, False),
         # rows of several packets, whose later ones begin like an end, an error and a NULL
         ("SELECT 1, REPEAT('x', 17000000) UNION ALL SELECT 2, REPEAT(X'FEFFFB', 12000000)", 1, 1, True),
         (f"SELECT 1, REPEAT('x', 300000) UNION ALL SELECT 2, REPEAT('x', {0xFFFFFF - 6})", 1, 1, True),
