@@ -131,6 +131,18 @@ class Run:
             return False
         return True
 
+    def pause_worker(self, store: str, for_s: float) -> None:
+        """Stop it, and let it go on."""
+        pid = self.workers().get(store)
+        if pid is None:
+            return
+        try:
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(for_s)
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            return
+
     def stop(self, timeout_s: float = 60.0) -> int:
         """SIGTERM; the exit code."""
         assert self.process is not None

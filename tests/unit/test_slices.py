@@ -11,6 +11,7 @@ def test_seeds_are_those_that_are_asked_for_or_a_few(monkeypatch: pytest.MonkeyP
     for name in ("VIEWTAIL_TEST_SEED", "VIEWTAIL_TEST_SEEDS"):
         monkeypatch.delenv(name, raising=False)
     assert slices.seeds(4, "VIEWTAIL_TEST_SEEDS") == [9, 10, 11, 12]
+    assert slices.seeds(20, "VIEWTAIL_TEST_SEEDS") == [*range(1, 21)]
     monkeypatch.setenv("VIEWTAIL_TEST_SEEDS", "12")
     assert slices.seeds(4, "VIEWTAIL_TEST_SEEDS") == [*range(1, 13)]
     monkeypatch.setenv("VIEWTAIL_TEST_SEED", "77")
