@@ -80,7 +80,7 @@ def _tried(view: View, describe: Describe) -> tuple[BoundView | None, list[str]]
         derived = derived_rows(view, canonical, describe, None if is_any else names)
     except DeclarationError as error:
         return None, [str(error)] if str(error) else []
-    problems = [] if derived is None else [*derived.problems(), *_topic_problems(view)]
+    problems = [] if derived is None else [*derived.problems()]
     if not problems:
         rows = canonical if derived is None else derived.table
         problems = [*_entity_problems(view, rows, derived), *_column_problems(view, rows)]
@@ -88,14 +88,6 @@ def _tried(view: View, describe: Describe) -> tuple[BoundView | None, list[str]]
         return None, problems
     bound = _bound(view, rows, derived)
     return bound, list(store_of(view).problems(bound))
-
-
-def _topic_problems(view: View) -> Iterator[str]:
-    if store_of(view).keeps_every_change:
-        yield (
-            "a topic has every change of a row, and rows that are made of several are read as they are then; publish "
-            "the rows that they are made of"
-        )
 
 
 # --- The entity ---

@@ -54,12 +54,20 @@ def with_forms(
     """
     formed = {}
     for name, table in followed.items():
-        of_table = [view for view in views if (view.table.schema, view.table.name) == name]
+        of_table = [view for view in views if view.derived is None and (view.table.schema, view.table.name) == name]
         kept = [column for view in of_table if shows_all(view.view) for column in former.get(view.id, ())]
-        fixed = frozenset(column for view in of_table for column in _fixed(view))
+        fixed = frozenset(column for view in of_table for column in _fixed(view)) | _read_again(views, name)
         forms = Forms(fixed=fixed, former=tuple(dict.fromkeys(kept)))
         formed[name] = replace(table, forms=forms)
     return formed
+
+
+def _read_again(views: Sequence[BoundView], name: tuple[str, str]) -> frozenset[str]:
+    """The columns of a table that rows of several tables are read by: there is no row in the form that it had."""
+    parts = [part for view in views if view.derived is not None for part in view.derived.parts]
+    return frozenset(
+        column for part in parts if (part.table.schema, part.table.name) == name for column in part.columns
+    )
 
 
 def _fixed(view: BoundView) -> Iterator[str]:
@@ -86,7 +94,7 @@ class EveryChange(Projections):
 
     def __init__(self, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed]) -> None:
         super().__init__(views, followed)
-        self._images = {view.id: _Images(view, followed[view.table.schema, view.table.name].columns) for view in views}
+        self._images = {view.id: _Images(view, self._by_view[view.id].followed.columns) for view in views}
         self._in_forms: dict[Followed, list[tuple[str, _Images, Form | None]]] = {}
 
     def _followers(self, followed: Followed) -> list[tuple[str, _Images, Form | None]]:
@@ -124,7 +132,16 @@ class EveryChange(Projections):
                     into = []
                     runs.append(ViewWrites(view, None, into, form))
                 images.changes(event, origin, into, parked)
-        return Projected([run for run in runs if run.changes], parked)
+        return Projected([run for run in runs if run.changes], parked, self._touched(batch))
+
+    def of_derived(self, view: str, versions: Mapping[Key, int], rows: Mapping[Key, Row], origin: Origin) -> Projected:
+        """One change of each key: what it is now. What it was before is not known."""
+        into: list[KeptChange] = []
+        parked: list[Parked] = []
+        images = self._images[view]
+        for key, version in sorted(versions.items(), key=lambda of: of[1]):
+            images.add_newest(key, rows.get(key), version, origin, into, parked)
+        return Projected([ViewWrites(view, None, into)] if into else [], parked)
 
     def of_rows(self, view: str, rows: list[Row], version: int) -> Projected:
         """Canonical rows that a backfill read under a watermark of `version`."""
@@ -181,6 +198,18 @@ class _Images(RowByRow):
             self._require_readable([row[at] for at in self._key_at], version)
             op = "delete" if new is None else _OP_WHERE_SHOWN[was_shown]
             into.append(KeptChange(self.key(row), self._version_of(before, after, version), op, old, new, origin))
+
+    def add_newest(
+        self, key: Key, row: Row | None, version: int, origin: Origin, into: list[KeptChange], parked: list[Parked]
+    ) -> None:
+        """The row that a key has now, or that it has none that the view shows."""
+        try:
+            image = None if row is None else self._image(row, version)
+        except RowRefusedError as refusal:
+            assert row is not None
+            parked.append(self.parked(None, row, version, refusal))
+            return
+        into.append(KeptChange(key, version, "delete" if image is None else "update", None, image, origin))
 
     def _version_of(self, before: Row | None, after: Row | None, version: int) -> int:
         """The event's, or with a version column the row's; a delete is one above it."""

@@ -8,7 +8,7 @@ asks for a column that was not read for it gets an error, never a wrong answer.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 

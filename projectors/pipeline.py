@@ -17,7 +17,7 @@ import contextlib
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -28,7 +28,7 @@ from ingest.read_ahead import TICK_S, ReadAhead
 from offsets import OffsetStore
 from projectors import failpoints, recovery
 from projectors.dead_letters import DeadLetters, Parking
-from projectors.derived.reading import DerivedReader, committed
+from projectors.derived.reading import DerivedReader, committed, last_event
 from projectors.look_ahead import LookAhead
 from projectors.observer import Observer
 from projectors.outcomes import DONE, Ended, Outcome
@@ -75,6 +75,7 @@ class Pipeline(ABC):
     dead_letters: DeadLetters
     watermarks: Watermarks[LocalWaiter]
     open_source: Callable[[], Connection]  # the server whose changes are read, and no other
+    derived: DerivedReader
     raise_epoch_above: Callable[[int], int]  # returns the epoch that the source is in then
     stop: threading.Event
     check_lease: Callable[[], None]  # raises FencedError when another owner may have taken over
@@ -98,7 +99,7 @@ class Pipeline(ABC):
     @property
     def trouble(self) -> str | None:
         """Why it waits for the source's tables, where that takes long."""
-        return None
+        return self.derived.trouble
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -207,6 +208,21 @@ class Pipeline(ABC):
         if batch.table_changes:
             self._table_changes.prepare(batch.table_changes)
 
+    def _derived(self, batch: Batch, projected: Projected) -> Iterator[tuple[Projected, bool]]:
+        """Read the derived rows that a batch touched, or a piece of one: its commit has been read.
+
+        Yields slices of each view, with whether it is the view's last.
+        """
+        for view, touched in projected.touched.items():
+            derived = self.life.views[view].derived
+            assert derived is not None
+            origin = batch.origin_of(last_event(batch))
+            try:
+                for rows in self.derived.slices(derived, touched, committed(batch)):
+                    yield self.life.projections.of_derived(view, rows.versions, rows.rows, origin), rows.is_last
+            except SourceError as error:  # its table is another one by now
+                self.life.halt(view, f"its rows cannot be read back: {error}")
+
     def _write(self, projected: Projected, upto: Position | None) -> None:
         refused = self.sink.write(projected.writes, upto, self._next.look)
         failpoints.reach("after write")
@@ -245,12 +261,6 @@ class Pipeline(ABC):
 class GuardedPipeline(Pipeline):
     """Its store takes a write only if it is newer: what is read twice is written twice, and changes nothing."""
 
-    derived: DerivedReader
-
-    @property
-    def trouble(self) -> str | None:
-        return self.derived.trouble
-
     def _begin_again(self) -> None:
         """Nothing to do: the guard leaves out what was written before."""
 
@@ -273,21 +283,10 @@ class GuardedPipeline(Pipeline):
         self.vitals.oldest_waiting_us = 0
 
     def _add_derived(self, batch: Batch, projected: Projected) -> None:
-        """Read the derived rows that a batch touched, or a piece of one: its commit has been read.
-
-        All slices of a view but the last are written at once.
-        """
-        for view, touched in projected.touched.items():
-            derived = self.life.views[view].derived
-            assert derived is not None
-            try:
-                for rows in self.derived.slices(derived, touched, committed(batch)):
-                    part = self.life.projections.of_derived(view, rows.versions, rows.rows)
-                    if rows.is_last:
-                        projected.writes += part.writes
-                        projected.parked += part.parked
-                    else:
-                        self._write(part, None)
-                        self.offsets.save_rows()  # no transaction of the store waits for the source
-            except SourceError as error:  # its table is another one by now
-                self.life.halt(view, f"its rows cannot be read back: {error}")
+        """All slices of a view but the last are written at once."""
+        for part, is_last in self._derived(batch, projected):
+            if is_last:
+                projected.add(part)
+            else:
+                self._write(part, None)
+                self.offsets.save_rows()  # no transaction of the store waits for the source

@@ -262,9 +262,8 @@ def _loop(
     sink: Sink, source: Source, history: History, views: Sequence[BoundView], stop: threading.Event
 ) -> Callable[..., Pipeline]:
     """The kind of loop that writes to this sink."""
-    if publisher(sink) is not None:
-        return PublishingPipeline
-    return partial(GuardedPipeline, derived=_derived(source, history.open_session, views, stop))
+    kind = GuardedPipeline if publisher(sink) is None else PublishingPipeline
+    return partial(kind, derived=_derived(source, history.open_session, views, stop))
 
 
 def _followed(store: Store, views: Sequence[BoundView], states: ViewStates) -> dict[tuple[str, str], Followed]:

@@ -26,6 +26,7 @@ from viewtail.changes.batches import (
     INSERT,
     Batch,
     Followed,
+    Origin,
     Refused,
     Row,
     RowChanges,
@@ -48,6 +49,11 @@ class Projected:
     writes: list[ViewWrites]
     parked: list[Parked] = field(default_factory=list)
     touched: dict[str, Touched] = field(default_factory=dict)  # by view, the derived rows that are to be read
+
+    def add(self, other: Projected) -> None:
+        """What else is to be written with it."""
+        self.writes += other.writes
+        self.parked += other.parked
 
 
 def writes_by_key(projected: Projected) -> dict[Key, Write]:
@@ -139,9 +145,11 @@ class Projections:
             for projection in self._of_table(refused.followed):
                 projection.refuse(refused, writes.setdefault(projection.view.id, {}), parked)
         made = [ViewWrites(view, of_view) for view, of_view in writes.items() if of_view]
-        return Projected(made, parked, self._touched(batch) if self._derived else {})
+        return Projected(made, parked, self._touched(batch))
 
     def _touched(self, batch: Batch) -> dict[str, Touched]:
+        if not self._derived:
+            return {}
         events: dict[str, list[RowChanges | Refused]] = {}
         all_events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
         for event in all_events:
@@ -155,8 +163,11 @@ class Projections:
             touched[name] = derived.touched(of_view)
         return {name: keys for name, keys in touched.items() if keys}
 
-    def of_derived(self, view: str, versions: Mapping[Key, int], rows: Mapping[Key, Row]) -> Projected:
-        """The writes of derived rows that were read, by key; a key without one has no row now."""
+    def of_derived(self, view: str, versions: Mapping[Key, int], rows: Mapping[Key, Row], origin: Origin) -> Projected:
+        """The writes of derived rows that were read, by key; a key without one has no row now.
+
+        `origin` is that of the change that had them read, for stores that keep every change.
+        """
         by_version: dict[int, list[Row]] = {}
         into: dict[Key, Write] = {key: Write(version, None) for key, version in versions.items()}
         for key, row in rows.items():

@@ -47,6 +47,12 @@ class PublishingPipeline(Pipeline):
         self._make_ready(batch)
         self._leave_out_published(batch)
         projected = self._next.projected(batch)
+        for part, is_last in self._derived(batch, projected):
+            if is_last:
+                projected.add(part)
+            else:
+                self.windows.note(part)
+                self._write(part, None)
         self.windows.take_part(batch, projected)
         failpoints.reach("before write")
         self._write(projected, None)  # a batch is read once: its dead letters are recorded before it is committed

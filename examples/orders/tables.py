@@ -97,7 +97,10 @@ def _tables(weeks: int) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
     yield "order", [*_orders(lines)]
     yield "order_line", [*_lines(lines)]
     campaigns = _read("campaign_descriptions")
-    yield "campaign", [(row["campaign_id"], f"{row['campaign_type']} since {row['start_date']:%B}") for row in campaigns]
+    yield (
+        "campaign",
+        [(row["campaign_id"], f"{row['campaign_type']} since {row['start_date']:%B}") for row in campaigns],
+    )
     yield "order_campaign", sorted(_order_campaigns(lines))
 
 

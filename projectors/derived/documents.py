@@ -20,7 +20,7 @@ from projectors.derived import Dependents, DerivedRows, KeyPage, Part, Touched
 from projectors.derived.climbing import Way, described, what_of, what_text
 from projectors.derived.joins import Groups, TooManyRowsError, child_rows, number_rows
 from projectors.derived.tree import Columns, Growing, Hop, Node, Numbers, below, group_columns
-from projectors.function_columns import Uses
+from projectors.function_flow import Uses
 from projectors.views import Entity, View
 from viewtail.changes.batches import Refused, Row, RowChanges, Unreadable, pairs, unreadable_in
 from viewtail.changes.rendering import json_value

@@ -176,4 +176,10 @@ def committed(batch: Batch) -> Committed:
     events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
     last_events = {bytes(event.transaction): event for event in events}
     gtids = frozenset(batch.origin_of(event).gtid for event in last_events.values())
-    return Committed(gtids=gtids, version=max(event.version for event in events))
+    return Committed(gtids=gtids, version=last_event(batch).version)
+
+
+def last_event(batch: Batch) -> RowChanges | Refused:
+    """The newest event of a batch, which has some."""
+    events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
+    return max(events, key=lambda event: event.version)

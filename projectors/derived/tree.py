@@ -13,7 +13,7 @@ from typing import Any
 
 from projectors.binding import Describe, unknown_column
 from projectors.derived.conditions import Condition, condition_of
-from projectors.function_columns import Uses
+from projectors.function_flow import Uses
 from projectors.related import Aggregate, Many, One, Related, Relations
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind, Table

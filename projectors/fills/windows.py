@@ -79,6 +79,12 @@ class Windows:
                 if window.token in tokens and batch.end is not None and not window.is_void:
                     self._add(window, tokens[window.token], batch.oldest_commit_us, projected)
 
+    def note(self, projected: Projected) -> None:
+        """Note which keys changed, of a part of a batch that is written ahead of it."""
+        with self._changed:
+            for window in self._windows.values():
+                self._note(window, projected)
+
     @staticmethod
     def _note(window: Window, projected: Projected) -> None:
         for writes in projected.writes:
