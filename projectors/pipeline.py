@@ -214,11 +214,10 @@ class Pipeline(ABC):
         Yields slices of each view, with whether it is the view's last.
         """
         for view, touched in projected.touched.items():
-            derived = self.life.views[view].derived
-            assert derived is not None
-            origin = batch.origin_of(last_event(batch))
+            bound, origin = self.life.views[view], batch.origin_of(last_event(batch))
+            assert bound.derived is not None
             try:
-                for rows in self.derived.slices(derived, touched, committed(batch)):
+                for rows in self.derived.slices(bound.derived, bound.needed, touched, committed(batch)):
                     yield self.life.projections.of_derived(view, rows.versions, rows.rows, origin), rows.is_last
             except SourceError as error:  # its table is another one by now
                 self.life.halt(view, f"its rows cannot be read back: {error}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import filterfalse
@@ -25,6 +25,7 @@ from ingest.canonical.rows import source_error
 from projectors.derived import DerivedRows, Touched, touched_keys
 from viewtail.changes.batches import Batch, Refused, Row, RowChanges
 from viewtail.changes.errors import SourceUnavailableError, StopRequested, ViewtailError
+from viewtail.changes.tables import Column
 from viewtail.changes.writes import Key
 from viewtail.servers.literals import rows_with, where_all
 from viewtail.servers.sessions import SNAPSHOT, Connection
@@ -67,17 +68,20 @@ class DerivedReader:
         self._connection: Connection | None = None
         self.trouble: str | None = None  # why it waits, where that takes long
 
-    def slices(self, derived: DerivedRows, touched: Touched, changes: Committed) -> Iterator[Slice]:
-        """The rows of all keys that were touched, some SLICE_BYTES of them at a time, with all columns.
+    def slices(
+        self, derived: DerivedRows, needed: Sequence[str], touched: Touched, changes: Committed
+    ) -> Iterator[Slice]:
+        """The rows of all keys that were touched, some SLICE_BYTES of them at a time, with the columns of these names.
 
         Each slice is read in a snapshot of its own that shows the changes, and so are the keys that only the tables
         tell. What changed between two snapshots touches its keys again.
         Raises StopRequested, SourceError.
         """
+        columns = [column for column in derived.table.columns if column.name in needed]
         versions = touched_keys(derived, touched, partial(self.in_snapshot, changes))
         left, most_bytes = list(versions), float(SLICE_BYTES)
         while left:
-            read = partial(_rows_by_key, derived=derived, keys=left, most_bytes=most_bytes)
+            read = partial(_rows_by_key, derived=derived, columns=columns, keys=left, most_bytes=most_bytes)
             rows, left_over = self.in_snapshot(changes, read)
             not_read = {*left_over}
             done = {key: versions[key] for key in left if key not in not_read}
@@ -147,18 +151,17 @@ class DerivedReader:
 
 
 def _rows_by_key(
-    connection: Connection, *, derived: DerivedRows, keys: list[Key], most_bytes: float
+    connection: Connection, *, derived: DerivedRows, columns: Sequence[Column], keys: list[Key], most_bytes: float
 ) -> tuple[dict[Key, Row], list[Key]]:
     """Rows by key, about `most_bytes` of them, and the keys that are left."""
-    table = derived.table
-    names = [column.name for column in table.columns]
-    key_at = [names.index(name) for name in table.primary_key]
-    key_columns = [table.columns[at] for at in key_at]
+    names = [column.name for column in columns]
+    key_at = [names.index(name) for name in derived.table.primary_key]
+    key_columns = [columns[at] for at in key_at]
     by_key: dict[Key, Row] = {}
     size, at = 0, 0
     while at < len(keys) and size < most_bytes:
         where = where_all(rows_with(key_columns, keys[at : at + KEYS_A_QUERY]))
-        rows = derived.fetch(connection, table.columns, where, max_bytes=most_bytes)
+        rows = derived.fetch(connection, columns, where, max_bytes=most_bytes)
         by_key.update((tuple([row[place] for place in key_at]), row) for row in rows)
         if not connection.open:  # there were more bytes, and which keys have no row is not known
             return by_key, list(filterfalse(by_key.__contains__, keys[at:]))

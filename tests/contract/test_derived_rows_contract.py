@@ -15,13 +15,14 @@ from typing import Any, ClassVar
 import pytest
 import redis
 
+from ingest import Committed
 from ingest.binlog.continuity import shows
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from ingest.canonical.chunks import CanonicalRows
 from projectors.binding import bind
-from projectors.derived import touched_keys
-from projectors.derived.reading import DerivedReader, committed
+from projectors.derived import Touched, touched_keys
+from projectors.derived.reading import DerivedReader, Slice, committed
 from projectors.projection import Projections, followed_tables
 from projectors.related import Many, One
 from projectors.stores.redis.views import RedisJson
@@ -65,6 +66,10 @@ class World(ABC):
 
     def open(self) -> Connection:
         return open_session(self.address, role="source")
+
+    def slices(self, touched: Touched, changes: Committed) -> Iterator[Slice]:
+        assert self.view.derived is not None
+        return self.reader.slices(self.view.derived, self.view.needed, touched, changes)
 
     def source(self) -> BinlogSource:
         own = frozenset({"viewtail"})
@@ -259,7 +264,7 @@ def test_what_is_written_under_the_changes_versions_ends_as_the_tables_are(made:
             ask(made.server, made.random_change(chance))
         for batch in made.batches():
             for touched in made.projections.of(batch).touched.values():
-                for part in made.reader.slices(made.view.rows, touched, committed(batch)):  # type: ignore[arg-type]
+                for part in made.slices(touched, committed(batch)):
                     rows = made.parsed([*part.rows.values()])
                     for key, version in part.versions.items():
                         assert version >= versions.get(key, 0)
