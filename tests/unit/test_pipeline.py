@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -109,9 +108,7 @@ class Loop:
         )
         self.source = FakeSource(at(0), batches)
         self.last = batches[-1].end
-        make: Any = PublishingPipeline
-        if publisher(self.sink) is None:
-            make = partial(GuardedPipeline, derived=SimpleNamespace(trouble=None))
+        make: Any = GuardedPipeline if publisher(self.sink) is None else PublishingPipeline
         self.pipeline: Pipeline = make(
             source=self.source,
             sink=self.sink,
@@ -120,6 +117,7 @@ class Loop:
             dead_letters=letters,
             watermarks=nothing,
             open_source=nothing,
+            derived=SimpleNamespace(trouble=None),
             raise_epoch_above=lambda epoch: epoch + 1,
             stop=self.stop,
             check_lease=lambda: None,
@@ -300,7 +298,7 @@ class Slices:
         self._loop = loop
         self.before: list[tuple[int, Any]] = []
 
-    def slices(self, derived: Any, touched: Touched, changes: Any) -> Iterator[Slice]:
+    def slices(self, derived: Any, needed: Any, touched: Touched, changes: Any) -> Iterator[Slice]:
         keys = list(touched.versions)
         for first in range(0, len(keys), 2):
             store, some = self._loop.sink.store, keys[first : first + 2]

@@ -15,7 +15,7 @@ from projectors.projection import NewestOnly, Projections, followed_tables
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisJson
 from projectors.views import BoundView, Entity, View
-from viewtail.changes.batches import DELETE, INSERT, UPDATE, Batch, Refused, RowChanges, Unreadable
+from viewtail.changes.batches import DELETE, INSERT, UNKNOWN, UPDATE, Batch, Refused, RowChanges, Unreadable
 from viewtail.changes.tables import Column, Kind, Table
 
 TABLE = Table(
@@ -250,7 +250,7 @@ def test_of_a_row_of_cells_the_keys_are_told_that_are_to_be_read_again() -> None
 def test_a_row_that_was_read_again_is_written_under_its_changes_version() -> None:
     _, projections, _ = person(where=lambda row: row["b"] is None)
     rows = {("r",): ("r", '{"n": 1}', None), ("s",): ("s", None, "{}"), ("t",): ("t", "[]", None)}
-    found = projections.of_derived("redis:person", {("r",): 5, ("s",): 6, ("t",): 6, ("gone",): 7}, rows)
+    found = projections.of_derived("redis:person", {("r",): 5, ("s",): 6, ("t",): 6, ("gone",): 7}, rows, UNKNOWN)
     assert [one.writes for one in found.writes] == [
         {("r",): (5, b'{"a":{"n":1},"b":null}'), ("s",): (6, None), ("gone",): (7, None)}
     ]
