@@ -150,6 +150,7 @@ def _misfits(entity: Entity) -> Iterator[str]:
             "would have no order with the other rows of its key"
         )
     yield from _body_misfits(entity)
+    yield from _related_misfits(entity)
 
 
 def _body_misfits(entity: Entity) -> Iterator[str]:
@@ -159,19 +160,26 @@ def _body_misfits(entity: Entity) -> Iterator[str]:
         yield f"codec is one of {', '.join(CODECS)}, not {entity.codec!r}"
     if (entity.columns_by is None) is not (entity.newest is None):
         yield "columns_by names cells, and newest says which of them count: give both"
-    is_own_order = entity.version is not None or entity.order is not None
-    if entity.related and (is_own_order or entity.columns_by is not None or entity.only):
+    if entity.columns_by is not None and (not entity.key or entity.body is None or _has_order(entity)):
+        yield (
+            "columns_by needs key=, the columns that name a row of cells, body= and codec=; it goes with no version=, "
+            "append_only= or order=, since a row is read again at each change"
+        )
+
+
+def _related_misfits(entity: Entity) -> Iterator[str]:
+    if entity.related and (_has_order(entity) or entity.columns_by is not None or entity.only):
         yield (
             "related goes with no version=, append_only=, order=, only= or columns_by=, since a row is read again at "
             "each change of any of its tables"
         )
     if not isinstance(entity.max_bytes, int) or entity.max_bytes < 1:
         yield f"max_bytes is a number of bytes, 1 or more, not {entity.max_bytes!r}"
-    if entity.columns_by is not None and (not entity.key or entity.body is None or is_own_order):
-        yield (
-            "columns_by needs key=, the columns that name a row of cells, body= and codec=; it goes with no version=, "
-            "append_only= or order=, since a row is read again at each change"
-        )
+
+
+def _has_order(entity: Entity) -> bool:
+    """Whether columns of its rows order their changes."""
+    return entity.version is not None or entity.order is not None
 
 
 def _freeze(declared: object, **values: Any) -> None:

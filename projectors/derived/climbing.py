@@ -62,29 +62,31 @@ class Way:
         self, connection: Connection, number: int, values: Sequence[Key], place: Any, limit: int
     ) -> tuple[list[Key], Any]:
         """Keys, and the place behind them; None where there are no more."""
-        level = self.levels[number]
-        is_last = number == len(self.levels) - 1
         after, upto, inner = (None, None, None) if place is None else place
         keys: list[Key] = []
         while True:
-            rows = _rows(connection, level, values, after, upto, limit)
+            rows = _rows(connection, self.levels[number], values, after, upto, limit)
             is_end = upto is None and len(rows) < limit
             if rows:
                 upto = upto or rows[-1][0]
-                if is_last:
-                    keys += [out for _, out in rows]
-                else:
-                    # A page of this level may be larger than `limit` only above it.
-                    outs = list(dict.fromkeys(out for _, out in rows))
-                    some, inner = self._climb(connection, number + 1, outs, inner, max(1, limit - len(keys)))
-                    keys += some
-                    if inner is not None:
-                        return keys, [after, upto, inner]
+                some, inner = self._above(connection, number, rows, inner, max(1, limit - len(keys)))
+                keys += some
+                if inner is not None:
+                    return keys, [after, upto, inner]
             if is_end:
                 return keys, None
-            after, upto, inner = upto, None, None
+            after, upto = upto, None
             if len(keys) >= limit:
                 return keys, [after, None, None]
+
+    def _above(
+        self, connection: Connection, number: int, rows: Sequence[tuple[Key, Key]], place: Any, limit: int
+    ) -> tuple[list[Key], Any]:
+        """What a level's rows lead to: as `_climb`."""
+        outs = [out for out in dict.fromkeys(out for _, out in rows) if None not in out]
+        if number == len(self.levels) - 1 or not outs:
+            return outs, None
+        return self._climb(connection, number + 1, outs, place, limit)
 
 
 def _rows(

@@ -8,7 +8,6 @@ upward (climbing.py).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, TypeAlias
 
@@ -16,13 +15,14 @@ import orjson
 
 from ingest.canonical.rows import TableRows
 from projectors.binding import Describe, functions_read
-from projectors.derived import Dependents, DerivedRows, KeyPage, Part, Touched
-from projectors.derived.climbing import Way, described, what_of, what_text
+from projectors.derived import DerivedRows, KeyPage, Part, Touched
+from projectors.derived.climbing import Way, described, what_of
 from projectors.derived.joins import Groups, TooManyRowsError, child_rows, number_rows
-from projectors.derived.tree import Columns, Growing, Hop, Node, Numbers, below, group_columns
+from projectors.derived.roles import Roles
+from projectors.derived.tree import Columns, Growing, Node, Numbers, below, group_columns
 from projectors.function_flow import Uses
 from projectors.views import Entity, View
-from viewtail.changes.batches import Refused, Row, RowChanges, Unreadable, pairs, unreadable_in
+from viewtail.changes.batches import Refused, Row, RowChanges, Unreadable, unreadable_in
 from viewtail.changes.rendering import json_value
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.changes.writes import Key
@@ -41,16 +41,6 @@ def rows_of(view: View, table: Table, describe: Describe, names: frozenset[str] 
     uses = None if names is None else {name: functions_read(view).uses.get(name) for name in names}
     children = growing.children(table, key, view.entity.related, uses)
     return DocumentRows(view.entity, table, key, uses, children, growing.problems)
-
-
-@dataclass(frozen=True, slots=True)
-class _Role:
-    """A table in one place of the tree."""
-
-    way: str  # names the way up from it; '': it is the entity's table
-    on: tuple[str, ...]  # the columns that others refer to
-    used: tuple[str, ...]  # those that the rows depend on
-    tells_key: bool  # `on` holds the entity's key
 
 
 class DocumentRows(DerivedRows):
@@ -76,22 +66,14 @@ class DocumentRows(DerivedRows):
     ) -> None:
         self._entity, self._root, self._key, self._children = entity, root, key, children
         self._problems = problems
-        further = {column for child in children for column in group_columns(child.hops[0])}
-        self._own = tuple(
-            column
-            for column in root.columns
-            if column in key
-            or column in further
-            or (column.kind is not Kind.UNSUPPORTED and (uses is None or column.name in uses))
-        )
+        self._own = _own_columns(root, key, uses, children)
         names = tuple(column.name for column in key)
         shown = (column for child in children for column in child.shown)
         self._table = Table(
             schema=root.schema, name=root.name, columns=(*root.columns, *shown), primary_key=names or root.primary_key
         )
-        self._ways: dict[str, Way] = {}
-        self._roles: dict[tuple[str, str], list[_Role]] = {}
-        self._parts = [] if problems else self._take_roles()
+        self._roles = Roles(root, key, self._own, children)
+        self._parts = self._roles.parts
 
     @property
     def table(self) -> Table:
@@ -122,58 +104,16 @@ class DocumentRows(DerivedRows):
 
     # -- which rows a change touches -----------------------------------------------------------------------------
 
-    def _take_roles(self) -> list[Part]:
-        own = tuple(column.name for column in self._own)
-        key = tuple(column.name for column in self._key)
-        self._roles[self._root.schema, self._root.name] = [_Role("", key, own, tells_key=True)]
-        tables = {(self._root.schema, self._root.name): self._root}
-        keys: dict[tuple[str, str], list[tuple[str, ...]]] = {}
-        if set(key) != set(self._root.primary_key):
-            keys[self._root.schema, self._root.name] = [key]
-        for above, child in below(self._children):
-            hops = tuple(hop for node in above for hop in node.hops)
-            for number, hop in enumerate(child.hops):
-                hops = (*hops, hop)
-                name = (hop.far.schema, hop.far.name)
-                tables[name] = hop.far
-                way = Way.along(hops, self._key)
-                self._ways[f"{child.path}#{number}"] = way
-                self._roles.setdefault(name, []).append(
-                    _Role(
-                        f"{child.path}#{number}",
-                        on=tuple(column.name for column in hop.far_on),
-                        used=_used(child, number),
-                        tells_key=not way.levels,
-                    )
-                )
-                if (relied := _relied_on(child, hop)) is not None:
-                    keys.setdefault(name, []).append(relied)
-        return [self._part(table, keys.get(name, [])) for name, table in tables.items()]
-
-    def _part(self, table: Table, keys: Sequence[tuple[str, ...]]) -> Part:
-        used = {name for role in self._roles[table.schema, table.name] for name in (*role.used, *role.on)}
-        columns = tuple(column.name for column in table.columns if column.name in used)
-        return Part(table, columns, tuple(dict.fromkeys(keys)))
-
     def touched(self, events: Sequence[RowChanges | Refused]) -> Touched:
-        """Keys that images hold; the others by the values of the changed rows that others refer to."""
-        versions: dict[Key, int] = {}
-        looked_up: dict[str, dict[Key, int]] = {}
-        for event in events:
-            table = event.followed.table
-            for role in self._roles[table.schema, table.name]:
-                into = versions if role.tells_key else looked_up.setdefault(role.way, {})
-                for value in _values_changed(event, role):
-                    into[value] = event.version  # events come in order
-        return Touched(versions, list(_dependents(looked_up)))
+        return self._roles.touched(events)
 
     def dependents(self, connection: Any, what: str, cursor: str | None, limit: int) -> KeyPage:
         name, values = what_of(what)
-        return self._ways[name].page(connection, values, cursor, limit)
+        return self._roles.ways[name].page(connection, values, cursor, limit)
 
     def described(self, what: str) -> str:
         name, values = what_of(what)
-        return described(self._ways[name], values)
+        return described(self._roles.ways[name], values)
 
     # -- what the rows are ---------------------------------------------------------------------------------------
 
@@ -229,46 +169,12 @@ class DocumentRows(DerivedRows):
             yield values
 
 
-def _used(child: Child, number: int) -> tuple[str, ...]:
-    """The columns of the table that a hop of a child leads to on which the rows depend."""
-    hop = child.hops[number]
-    if number < len(child.hops) - 1:
-        columns: Sequence[Column] = (*hop.far_on, *child.hops[number + 1].near_on)
-    elif isinstance(child, Node):
-        columns = (*hop.far_on, *child.read, *(column for column, _ in child.order))
-    else:
-        of_condition = () if child.condition is None else child.condition.columns
-        columns = (*hop.far_on, *child.over, *of_condition)
-    return tuple(dict.fromkeys(column.name for column in columns))
-
-
-def _relied_on(child: Child, hop: Hop) -> tuple[str, ...] | None:
-    """The unique key, beside the primary one, without which a One is of several rows."""
-    names = tuple(column.name for column in hop.far_on)
-    is_one = isinstance(child, Node) and not child.is_many
-    return names if is_one and set(names) != set(hop.far.primary_key) else None
-
-
-def _values_changed(event: RowChanges | Refused, role: _Role) -> Iterator[Key]:
-    """What others refer to changed rows by: of both images of each row that is another one in what is used."""
-    columns = event.followed.columns
-    used_at, on_at = [columns.index(name) for name in role.used], [columns.index(name) for name in role.on]
-    for before, after in pairs(event.kind, event.rows):
-        if before is not None and after is not None and all(before[at] == after[at] for at in used_at):
-            continue
-        for image in (before, after):
-            if image is not None:
-                value = tuple([image[at] for at in on_at])
-                if None not in value and unreadable_in(value) is None:
-                    yield value
-
-
-def _dependents(looked_up: Mapping[str, Mapping[Key, int]]) -> Iterator[Dependents]:
-    for way, of_way in looked_up.items():
-        values = list(of_way)
-        for at in range(0, len(values), VALUES_AT_ONCE):
-            some = values[at : at + VALUES_AT_ONCE]
-            yield Dependents(what_text(way, some), max(of_way[value] for value in some))
+def _own_columns(root: Table, key: Columns, uses: Uses | None, children: Sequence[Child]) -> Columns:
+    """The columns of the entity's table that are read: those that are asked for, and what finds related rows."""
+    needed = {*key, *(column for child in children for column in group_columns(child.hops[0]))}
+    asked = (column for column in root.columns if column.kind is not Kind.UNSUPPORTED)
+    needed.update(column for column in asked if uses is None or column.name in uses)
+    return tuple(column for column in root.columns if column in needed)
 
 
 def _made(connection: Any, children: Sequence[Child], columns: Columns, rows: Sequence[Row]) -> dict[str, list[Any]]:

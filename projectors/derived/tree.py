@@ -89,6 +89,11 @@ class Node:
         further = (column for child in self.children for column in group_columns(child.hops[0]))
         return tuple(dict.fromkeys((*self.columns, *further)))
 
+    @property
+    def depends_on(self) -> Columns:
+        """The columns of the last table on which the rows and their order depend."""
+        return (*self.read, *(column for column, _ in self.order))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
@@ -107,6 +112,11 @@ class Numbers:
     @property
     def table(self) -> Table:
         return self.hops[-1].far
+
+    @property
+    def depends_on(self) -> Columns:
+        """The columns of the table on which the numbers depend."""
+        return (*self.over, *(() if self.condition is None else self.condition.columns))
 
 
 def group_columns(hop: Hop) -> Columns:
@@ -285,16 +295,19 @@ def _unequal(ours: Column, theirs: Column) -> str | None:
         return ": values of these types are not looked for in each other; give both columns one type"
     if ours.kind in _MOMENTS and ours.scale != theirs.scale:
         return ": they keep other fractions of a second; give both columns one type"
-    if ours.kind is Kind.BYTES and ours.declared.startswith("binary(") is not theirs.declared.startswith("binary("):
-        return ": one of them pads its values with zeros; give both columns one type"
-    if ours.kind is Kind.BYTES and ours.declared.startswith("binary(") and ours.length != theirs.length:
-        return ": they pad their values to another length; give both columns one type"
+    if ours.kind is Kind.BYTES and _padded(ours) != _padded(theirs):
+        return ": zeros are added to the values of one of them; give both columns one type"
     if ours.kind is Kind.TEXT and ours.collation != theirs.collation:
         return (
             f": the collations {ours.collation} and {theirs.collation} differ in which texts are equal, and no index "
             "serves both; give both columns one collation"
         )
     return None
+
+
+def _padded(column: Column) -> int:
+    """To how many bytes zeros are added to a value."""
+    return column.length if column.declared.startswith("binary(") else 0
 
 
 def number_of(name: str, of: Aggregate, table: Table) -> tuple[str, Column]:

@@ -1,0 +1,134 @@
+"""Which entities a change of any table of a tree touches: its images tell it, or the tables are asked.
+
+A table has a role in each place of the tree that it is in. In each, some of its columns are used, and others refer to
+its rows by some columns: where these hold the entity's key, both images of a changed row name an entity. Else there is
+a way up to the entities (climbing.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from projectors.derived import Dependents, Part, Touched
+from projectors.derived.climbing import Way, what_text
+from projectors.derived.tree import Columns, Hop, Node, Numbers, below
+from viewtail.changes.batches import Refused, Row, RowChanges, pairs, unreadable_in
+from viewtail.changes.tables import Column, Table
+from viewtail.changes.writes import Key
+
+Names: TypeAlias = tuple[str, ...]
+
+VALUES_AT_ONCE = 1_000  # of changed rows whose dependents are looked up together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """A table in one place of the tree."""
+
+    name: str  # '': it is the entity's table, at the root
+    table: Table
+    way: Way
+    on: Names  # the columns by which others refer to its rows
+    used: Names  # those that entities depend on
+    relied_on: Names | None = None  # a unique key of it beside its primary key
+
+    def values_changed(self, event: RowChanges | Refused) -> Iterator[Key]:
+        """Values of `on` in both images of the rows that changed in what is used; none with NULL."""
+        columns = event.followed.columns
+        used_at, on_at = [columns.index(name) for name in self.used], [columns.index(name) for name in self.on]
+        for before, after in pairs(event.kind, event.rows):
+            if before is None or after is None or any(before[at] != after[at] for at in used_at):
+                yield from _values((before, after), on_at)
+
+
+def _values(images: Sequence[Row | None], on_at: Sequence[int]) -> Iterator[Key]:
+    for image in images:
+        value = () if image is None else tuple([image[at] for at in on_at])
+        if value and None not in value and unreadable_in(value) is None:
+            yield value
+
+
+class Roles:
+    """Those of all tables of a tree.
+
+    Args:
+        own: the columns of the entity's table that are used.
+    """
+
+    def __init__(self, root: Table, key: Columns, own: Columns, children: Sequence[Node | Numbers]) -> None:
+        names = _names(key)
+        relied_on = None if set(names) == set(root.primary_key) else names
+        of_root = Way(root, key, ())
+        roles = [Role(name="", table=root, way=of_root, on=names, used=_names(own), relied_on=relied_on)]
+        roles += [role for above, child in below(children) for role in _roles_of(above, child, key)]
+        self._by_table: dict[tuple[str, str], list[Role]] = {}
+        for role in roles:
+            self._by_table.setdefault((role.table.schema, role.table.name), []).append(role)
+        self.ways = {role.name: role.way for role in roles}
+
+    @property
+    def parts(self) -> list[Part]:
+        """Each table with all columns that are used of it in any place."""
+        return [_part(roles) for roles in self._by_table.values()]
+
+    def touched(self, events: Sequence[RowChanges | Refused]) -> Touched:
+        """Keys that images hold, and the changed rows on which others depend."""
+        versions: dict[Key, int] = {}
+        looked_up: dict[str, dict[Key, int]] = {}
+        for event in events:
+            table = event.followed.table
+            for role in self._by_table[table.schema, table.name]:
+                into = looked_up.setdefault(role.name, {}) if role.way.levels else versions
+                for value in role.values_changed(event):
+                    into[value] = event.version  # events come in order
+        return Touched(versions, list(_dependents(looked_up)))
+
+
+def _roles_of(above: Sequence[Node], child: Node | Numbers, key: Columns) -> Iterator[Role]:
+    hops = tuple(hop for node in above for hop in node.hops)
+    for number, hop in enumerate(child.hops):
+        hops = (*hops, hop)
+        yield Role(
+            name=f"{child.path}#{number}",
+            table=hop.far,
+            way=Way.along(hops, key),
+            on=_names(hop.far_on),
+            used=_used(child, number),
+            relied_on=_relied_on(child, hop),
+        )
+
+
+def _used(child: Node | Numbers, number: int) -> Names:
+    """The columns of the table that a hop of a child leads to on which entities depend."""
+    hop = child.hops[number]
+    if number < len(child.hops) - 1:
+        return _names((*hop.far_on, *child.hops[number + 1].near_on))
+    return _names((*hop.far_on, *child.depends_on))
+
+
+def _relied_on(child: Node | Numbers, hop: Hop) -> Names | None:
+    """The unique key, beside the primary one, without which a One is of several rows."""
+    names = _names(hop.far_on)
+    is_one = isinstance(child, Node) and not child.is_many
+    return names if is_one and set(names) != set(hop.far.primary_key) else None
+
+
+def _part(roles: Sequence[Role]) -> Part:
+    table = roles[0].table
+    used = {name for role in roles for name in (*role.used, *role.on)}
+    keys = dict.fromkeys(role.relied_on for role in roles if role.relied_on is not None)
+    return Part(table, tuple(column.name for column in table.columns if column.name in used), tuple(keys))
+
+
+def _dependents(looked_up: Mapping[str, Mapping[Key, int]]) -> Iterator[Dependents]:
+    for name, of_role in looked_up.items():
+        values = list(of_role)
+        for at in range(0, len(values), VALUES_AT_ONCE):
+            some = values[at : at + VALUES_AT_ONCE]
+            yield Dependents(what_text(name, some), max(of_role[value] for value in some))
+
+
+def _names(columns: Sequence[Column]) -> Names:
+    return tuple(dict.fromkeys(column.name for column in columns))
