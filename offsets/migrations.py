@@ -64,10 +64,10 @@ def are_there(cursor: Any, database: str) -> bool:
 
 def version_of(cursor: Any, database: str) -> int | None:
     """Read the tables' version; None where viewtail never ran. Raises StoreError for tables that cannot be migrated."""
-    # In this order: who makes the tables notes their version first.
-    has_tables = bool({"pipeline", "view"} & columns(cursor, database).keys())
     version = _noted(cursor, database)
-    if version is None and has_tables:
+    has_tables = version is None and {"pipeline", "view"} & columns(cursor, database).keys()
+    # Asked again behind a look at the tables: who makes them notes their version first.
+    if has_tables and (version := _noted(cursor, database)) is None:
         raise StoreError(
             f"the tables in {database} were made by a viewtail from before 0.2.0, which did not note their version: "
             f"they cannot be migrated. Let `viewtail run` fill every view anew: stop what runs with this database, "

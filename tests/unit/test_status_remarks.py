@@ -10,7 +10,7 @@ from offsets.copies import Copy, Stage
 from offsets.members import Member
 from offsets.owners import Owned
 from viewtail.operations.findings import Findings, as_owned
-from viewtail.operations.fleet import Fleet, Noted
+from viewtail.operations.fleet import Noted
 from viewtail.operations.remarks import remarks
 from viewtail.operations.status import PipelineStatus, ViewStatus, as_one
 
@@ -34,10 +34,7 @@ def found(lag_s: float, state: str = "filled", rebuild: Copy | None = COPY) -> F
         reconnect_count=0, error=None, owner="host:1", reported_s_ago=1.0,
         views=(view(VIEW, "filled"), view(f"{VIEW}~2", state)),
     )  # fmt: skip
-    return Findings(
-        pipelines=[pipeline], fleet=Fleet(owners={}), source_error=None, keeps_s=None, not_run=[], retired=[],
-        rebuilds=[] if rebuild is None else [rebuild],
-    )  # fmt: skip
+    return Findings(pipelines=[pipeline], rebuilds=[] if rebuild is None else [rebuild])
 
 
 def test_a_copy_that_is_not_swapped_since_the_pipeline_lags_says_so() -> None:

@@ -15,7 +15,6 @@ from rich.console import Console
 from viewtail.commands.sparkline import KEPT_S, History
 from viewtail.commands.watch import Seen, _Page
 from viewtail.operations.findings import Findings
-from viewtail.operations.fleet import Fleet
 from viewtail.operations.status import PipelineStatus, ViewStatus
 
 
@@ -57,9 +56,7 @@ class Looked:
 
     def __init__(self, pipelines: Sequence[PipelineStatus], error: str | None = None, age_s: float = 0.0) -> None:
         now = time.monotonic() - age_s
-        found = Findings(
-            pipelines=pipelines, fleet=Fleet(owners={}), source_error=None, keeps_s=None, not_run=[], retired=[]
-        )
+        found = Findings(pipelines=pipelines)
         lags = {one.name: History().with_one(now, one.lag_s) for one in pipelines}
         self.seen = Seen(found=found, at=now, error=error, lags=lags)
 

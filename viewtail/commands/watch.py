@@ -26,7 +26,6 @@ from viewtail.changes.errors import MisuseError, StoreUnavailableError, Viewtail
 from viewtail.commands.sparkline import History
 from viewtail.commands.status_page import STYLES, shown_age, shown_rate
 from viewtail.operations.findings import Findings, compared
-from viewtail.operations.fleet import Fleet
 from viewtail.operations.remarks import remarks, told
 from viewtail.operations.status import PipelineStatus, ViewStatus, each_view, read
 from viewtail.servers.patience import QUESTION
@@ -110,11 +109,8 @@ class _Looking:
             raise session_error(error, self._address, "store") from None
         except (OSError, ValueError) as error:  # of a session that was cut in the midst of an answer
             raise StoreUnavailableError(f"MySQL's answer was cut off: {type(error).__name__}") from None
-        seen = Findings(
-            pipelines=pipelines, fleet=Fleet(owners={}), source_error=None, keeps_s=None, not_run=[], retired=[]
-        )
         shared_out, database = self._loaded.source_kind.is_shared_out, self._loaded.store_database
-        findings = compared(seen, self._declared, database, is_shared_out=shared_out)
+        findings = compared(Findings(pipelines=pipelines), self._declared, database, is_shared_out=shared_out)
         now = time.monotonic()
         lags = {
             each.name: self.seen.lags.get(each.name, History()).with_one(

@@ -46,6 +46,10 @@ class Checked:
     source: SourceAccess
     stores: Sequence[tuple[Store, Access]]  # those that have views, and that of viewtail's own tables
 
+    @property
+    def own(self) -> Access | None:
+        return next((access for store, access in self.stores if store.has_own_tables), None)
+
 
 def needed_servers(catalog: Catalog, views: Sequence[View]) -> Checked:
     """Return what these views need; no server is asked."""
@@ -172,7 +176,7 @@ def _unknown_place(view: str, error: ViewtailError) -> Finding:
 
 def _beside(checked: Checked, views: Sequence[BoundView]) -> list[Finding]:
     """Find what `on_change = "beside"` does not do, and which changed views `run` refuses for that."""
-    own = next((access for store, access in checked.stores if store.has_own_tables), None)
+    own = checked.own
     if own is None or own.limits.on_change != "beside":
         return []
     mend = "give it a new name when you change it, or set VIEWTAIL_RUN__ON_CHANGE=in_place"
@@ -196,7 +200,7 @@ def _beside(checked: Checked, views: Sequence[BoundView]) -> list[Finding]:
 def _refilled(checked: Checked, views: Sequence[BoundView], away: Set[str]) -> list[Finding]:
     """Return what the next run would backfill in place."""
     views = [view for view in views if view.view.store not in away]
-    own = next((access for store, access in checked.stores if store.has_own_tables), None)
+    own = checked.own
     if own is None:
         return []
     accesses = {store.name: access for store, access in checked.stores}

@@ -42,8 +42,6 @@ def collected(servers: Servers) -> Findings:
         source_error=source.error,
         risk=source.risk,
         keeps_s=source.keeps_s,
-        not_run=[],
-        retired=[],
         rebuilds=[copy for copy in copies if copy.stage is not Stage.ENDED],
         comparing=comparing,
         gone_back=sorted(copy.view for copy in copies if copy.stage is Stage.ENDED and copy.choice is not None),

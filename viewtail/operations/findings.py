@@ -27,11 +27,11 @@ class Findings:
     """The findings from the tables and the source, and what the declarations add to them."""
 
     pipelines: Sequence[PipelineStatus]
-    fleet: Fleet
-    source_error: str | None  # why the source does not say what waits in it, and who is in its group
-    keeps_s: float | None  # how long the source keeps its changes; asked for where a pipeline is paused
-    not_run: Sequence[str]  # views that are declared, and that no `run` has seen yet
-    retired: Sequence[str]  # views that a `run` once kept, and that are not declared any more
+    fleet: Fleet = field(default_factory=Fleet)
+    source_error: str | None = None  # why the source does not say what waits in it, and who is in its group
+    keeps_s: float | None = None  # how long the source keeps its changes; asked for where a pipeline is paused
+    not_run: Sequence[str] = ()  # views that are declared, and that no `run` has seen yet
+    retired: Sequence[str] = ()  # views that a `run` once kept, and that are not declared any more
     rebuilds: Sequence[Copy] = ()  # of the views that have a second copy
     comparing: Collection[str] = ()  # copies that are compared with their table now
     risk: str | None = None  # what the source's settings accept that may be lost

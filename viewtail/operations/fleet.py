@@ -7,7 +7,7 @@ process lives is asked of its lock, as it is with leases.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -52,7 +52,7 @@ class Takeover:
 class Fleet:
     """All of it."""
 
-    owners: Mapping[str, Owned]  # by pipeline, the present one
+    owners: Mapping[str, Owned] = field(default_factory=dict)  # by pipeline, the present one
     members: tuple[Member, ...] = ()
     fenced: tuple[Takeover, ...] = ()  # who is fenced, and by whom
     last_takeover: Takeover | None = None

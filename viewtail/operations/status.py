@@ -110,14 +110,14 @@ def positions_now(catalog: Catalog) -> dict[str, Position]:
 
 def is_replaced(pipeline: PipelineStatus, others: Sequence[PipelineStatus]) -> bool:
     """Return whether it is down, and one of the other kind of source that reported since keeps each of its views."""
-    others = [other for other in others if _is_of_default(other) != _is_of_default(pipeline)]
-    since = [other for other in others if _is_newer(other, pipeline)]
+    since = [other for other in others if _may_replace(other, pipeline)]
     kept = {view.name for other in since for view in other.views if view.state in KEPT}
     return pipeline.state == "down" and bool(pipeline.views) and kept.issuperset(view.name for view in pipeline.views)
 
 
-def _is_newer(pipeline: PipelineStatus, other: PipelineStatus) -> bool:
-    return pipeline.state != "down" or _age_s(pipeline) < _age_s(other)
+def _may_replace(other: PipelineStatus, pipeline: PipelineStatus) -> bool:
+    is_newer = other.state != "down" or _age_s(other) < _age_s(pipeline)
+    return is_newer and _is_of_default(other) != _is_of_default(pipeline)
 
 
 def _is_of_default(pipeline: PipelineStatus) -> bool:
