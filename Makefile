@@ -1,6 +1,6 @@
 # `make test` checks a clean checkout, with a part of what is long (`make whole`: all of it); it needs Python 3.11 or
 # newer, make, and for the servers a Debian machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed whole bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live replays rebuilds polling commands matrix up down install clean
+.PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders whole bench bench-peers scale fuzz differential limits verdicts convergence documents topics verify-live replays rebuilds polling commands matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -62,6 +62,10 @@ demo-bank: venv
 demo-friendfeed: venv
 	$(BIN)/python -m examples.friendfeed
 
+# Real orders as documents of eight tables; README.md in its folder.
+demo-orders: venv
+	$(BIN)/python -m examples.orders
+
 bench: venv
 	$(BIN)/python -m bench
 
@@ -93,6 +97,11 @@ verdicts: venv
 # 20 schedules of kills, hangs and cut connections; each ends with every view equal to its table.
 convergence: venv
 	VIEWTAIL_TEST_SEEDS=20 $(BIN)/pytest -q tests/faults/test_convergence.py
+
+# 500 schedules over documents of several tables; each ends with every document equal to the joins, and no reader saw one
+# go back.
+documents: venv
+	VIEWTAIL_TEST_SEEDS=500 $(BIN)/pytest -q tests/faults/test_document_schedules.py
 
 # 200 such schedules over Kafka: 100 of a tailer, each ends with every change published once and in order; and 100 of a
 # fleet, which also end with every view equal to its table (every fourth keeps search documents too).

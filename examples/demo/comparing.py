@@ -52,7 +52,7 @@ def compare(stores: Stores) -> Iterator[tuple[str, int, list[str]]]:
         shown = _only(countries, "name", "capital", "continent")
         for index, documents in (("cities", towns), ("countries", shown)):
             wanted = {key: _without_nulls(document) for key, document in documents.items()}
-            found = _search(stores.elasticsearch, index)
+            found = search_documents(stores.elasticsearch, index)
             yield f"elasticsearch:{index}", len(wanted), differences(wanted, found)
 
 
@@ -129,7 +129,8 @@ def _without_version(document: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name != "_version"}
 
 
-def _search(client: Elasticsearch, index: str) -> Rows:
+def search_documents(client: Elasticsearch, index: str) -> Rows:
+    """All documents of an index, each without its nulls."""
     client.indices.refresh(index=index)
     hits = helpers.scan(client, index=index, query={"query": {"match_all": {}}}, size=5000)
     return {hit["_id"]: _without_nulls(hit["_source"]) for hit in hits}

@@ -1,1 +1,1 @@
-"""Real orders as documents of eight tables: a search document, a Redis value and index tables that are right at once."""
+"""Real orders, each with all that eight tables know of it, as a search document, a Redis value and an index table."""

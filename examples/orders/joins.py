@@ -67,6 +67,7 @@ def _orders(connection: pymysql.Connection[Any], keys: Sequence[int]) -> Iterato
     connection.commit()
     for key, ordered_at, status, name, city, country, iso, count, total in rows:
         document = {
+            "order_id": key,
             "ordered_at": ordered_at,
             "status": status,
             "who": None if name is None else {"name": name, "city": city, "country": country},

@@ -78,7 +78,7 @@ def create(connection: pymysql.Connection[Any]) -> None:
 
 
 def load(connection: pymysql.Connection[Any], weeks: int) -> Iterator[tuple[str, int, int]]:
-    """Fill all tables with the orders of some weeks; yields (table, rows so far, rows in all) after each transaction."""
+    """Fill all tables with the orders of some weeks; yields (table, rows so far, all) after each transaction."""
     for table, rows in _tables(weeks):
         yield from _insert(connection, table, rows)
     with connection.cursor() as cursor:

@@ -42,6 +42,7 @@ customer = Entity(
 def order_document(row: Mapping[str, Any]) -> dict[str, Any]:
     """An order as its page shows it, and as one looks for it."""
     return {
+        "order_id": row["id"],
         "ordered_at": row["ordered_at"],
         "status": row["status"],
         "who": row["customer"] and who(row["customer"]),
@@ -86,6 +87,7 @@ searches = [
         order,
         document=order_document,
         fields={
+            "order_id": "long",
             "ordered_at": "keyword",
             "status": "keyword",
             "who": {"properties": {"name": {"type": "text"}, "city": {"type": "text"}, "country": {"type": "keyword"}}},

@@ -13,7 +13,9 @@ from examples.demo.running import CHECKOUT
 pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.slow]
 
 
-@pytest.mark.parametrize(("name", "views"), [("bank", 2), ("friendfeed", 10)])
+@pytest.mark.parametrize(
+    ("name", "views"), [("bank", 2), ("friendfeed", 10), pytest.param("orders", 4, marks=pytest.mark.elasticsearch)]
+)
 def test_an_example_ends_with_every_view_equal_to_its_table(name: str, views: int) -> None:
     environment = {
         variable: value
@@ -23,10 +25,10 @@ def test_an_example_ends_with_every_view_equal_to_its_table(name: str, views: in
     done = subprocess.run(
         [sys.executable, "-m", f"examples.{name}"],
         cwd=CHECKOUT,
-        env={**environment, f"{name.upper()}_LIVE_S": "3"},
+        env={**environment, f"{name.upper()}_LIVE_S": "3", "ORDERS_WEEKS": "2"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.endswith(f"\n{name}: {views} views equal their tables\n")

@@ -68,6 +68,7 @@ def test_every_document_equals_the_joins_after_any_schedule_of_faults(
             writers.start()
             try:
                 faults = _faults(chance, seed, scene)
+                wait_for("enough is seen", lambda: watcher.changes > 100)
             finally:
                 writers.stop()
                 proxy.release()

@@ -90,7 +90,11 @@ views = [
     IndexTable("order_title", order, of=titles, value="title", each="VARCHAR(40)"),
 ]
 searches = [
-    SearchIndex("document", order, document=document, fields={"note": "keyword", "n": "long"}),
+    SearchIndex("document", order, document=document, fields={
+        "id": "integer", "note": "keyword", "n": "long", "customer": {"type": "object", "enabled": False},
+        "lines": {"type": "object", "enabled": False}, "tags": {"type": "object", "enabled": False},
+        "line_count": "long", "total": "double", "paid": "double", "least": "double", "newest": "long",
+    }),
 ]
 """
 WITH_SEARCH = VIEWS + "\nviews += searches\n"
