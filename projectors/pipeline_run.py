@@ -23,6 +23,7 @@ from projectors.catalog import Catalog
 from projectors.copies import OwnedCopies
 from projectors.dead_letters import DeadLetters
 from projectors.declared import all_declared
+from projectors.derived.look_ups import look_ups
 from projectors.derived.reading import DerivedReader
 from projectors.every_change import projections_for, with_forms
 from projectors.fills import from_topic
@@ -334,9 +335,17 @@ def _visible(connection: Connection, name: tuple[str, str]) -> Table | None:
 
 
 def _derived(
-    source: Source, open_source: Callable[[], Connection], views: Iterable[BoundView], stop: threading.Event
+    source: Source, open_source: Callable[[], Connection], views: Sequence[BoundView], stop: threading.Event
 ) -> DerivedReader:
     if isinstance(source, ReadableBack):
+        for missing in look_ups(views):
+            if missing.index is None:
+                _log.warning(
+                    "an index is missing: each change reads a whole table",
+                    views=", ".join(missing.views),
+                    table=missing.named,
+                    mend=missing.create_index,
+                )
         return DerivedReader(open_source, source.shows, stop)
     if any(view.derived is not None for view in views):
         raise DeclarationError("this source does not say when its changes can be read back")  # refused before

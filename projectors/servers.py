@@ -13,7 +13,7 @@ from ingest.limits import Limits
 from projectors.stores import Store
 from projectors.stores.access import Access
 from viewtail.changes.positions import ReadPosition
-from viewtail.servers.facts import facts_of
+from viewtail.servers.facts import limit_selects
 from viewtail.servers.sessions import Connection, MySQLAddress, asking, open_session, session_error
 
 
@@ -57,7 +57,7 @@ class Servers:
         address = self.source().address()
         connection = open_session(address, role="source")
         try:
-            connection.query(facts_of(connection).select_limit.format(ms=round(seconds * 1000)))
+            limit_selects(connection, seconds)
         except pymysql.err.MySQLError as error:
             connection.close()
             raise session_error(error, address, "source") from None

@@ -17,7 +17,7 @@ from ingest.canonical.rows import source_errors, user_of
 from ingest.charsets import READABLE
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind, Table, full_name, is_pattern, matches
-from viewtail.servers.facts import facts_of, folds_names
+from viewtail.servers.facts import ServerFacts, facts_of, folds_names
 from viewtail.servers.sessions import Connection, lacks_rights, quote
 
 _TYPES = {
@@ -55,10 +55,12 @@ class Descriptions:
             "numeric_precision, numeric_scale, datetime_precision, generation_expression, collation_name, "
             "column_default"
         )
-        keys, keys_order = "index_name, column_name, sub_part, non_unique", "index_name, seq_in_index"
-        self._tables = _by_table(connection, tables, "tables", "table_type", "table_name")
-        self._columns = _by_table(connection, tables, "columns", columns, "ordinal_position")
-        self._keys = _by_table(connection, tables, "statistics", keys, keys_order)
+        facts = facts_of(connection) if tables else None
+        keys = "index_name, column_name, sub_part, non_unique, index_type = 'BTREE' AND {index_is_used}"
+        keys_order = "index_name = 'PRIMARY' DESC, index_name, seq_in_index"
+        self._tables = _by_table(connection, facts, tables, "tables", "table_type", "table_name")
+        self._columns = _by_table(connection, facts, tables, "columns", columns, "ordinal_position")
+        self._keys = _by_table(connection, facts, tables, "statistics", keys, keys_order)
 
     def table(self, schema: str, name: str) -> Table:
         """Raises DeclarationError when there is no such table, when the user may not see it, and for a view."""
@@ -77,7 +79,8 @@ class Descriptions:
                 f"{whole} is no base table but a {str(kind).lower()}: its changes are not in the binlog. "
                 "Name the tables it draws on"
             )
-        primary, unique = _unique_keys(_of(self._keys, schema, name, self._asked), columns)
+        keys = _of(self._keys, schema, name, self._asked)
+        primary, unique = _unique_keys(keys, columns)
         row_end = _row_end(columns, whole) if kind == "SYSTEM VERSIONED" else None
         return Table(
             schema=schema,
@@ -87,6 +90,7 @@ class Descriptions:
             unique_keys=tuple(unique.values()),
             unique_names=tuple(unique),
             row_end=row_end,
+            indexes=_indexes(keys),
         )
 
     def _of_pattern(self, schema: str, pattern: str, parts: Sequence[str]) -> Table:
@@ -146,7 +150,7 @@ def _unique_keys(
     nullable = {row[2]: row[5] == "YES" for row in columns}
     keys: dict[str, tuple[str, ...]] = {}
     partial: set[str] = set()  # over an expression, a prefix, or what may be NULL
-    for _, _, index, column, prefix, is_not_unique in index_rows:
+    for _, _, index, column, prefix, is_not_unique, _ in index_rows:
         if not is_not_unique:
             keys[index] = (*keys.get(index, ()), str(column))
             if column is None or prefix is not None or nullable[column]:
@@ -155,20 +159,35 @@ def _unique_keys(
     return primary, {index: key for index, key in keys.items() if index not in partial}
 
 
+def _indexes(index_rows: Iterable[Any]) -> dict[str, tuple[str, ...]]:
+    indexes: dict[str, tuple[str, ...]] = {}
+    ended: set[str] = set()  # at an expression, or by the server
+    for _, _, index, column, _, _, is_used in index_rows:
+        if column is None or not is_used:
+            ended.add(index)
+        indexes[index] = (*indexes.get(index, ()), *(() if index in ended else (str(column),)))
+    return indexes
+
+
 _Names = Collection[tuple[str, str]]
 _ByTable = dict[tuple[str, str], list[Any]]
 
 
-def _by_table(connection: Connection, tables: _Names, of: str, columns: str, order: str) -> _ByTable:
-    """Rows of one of information_schema's tables, each with schema and table name first."""
+def _by_table(
+    connection: Connection, facts: ServerFacts | None, tables: _Names, of: str, columns: str, order: str
+) -> _ByTable:
+    """Rows of one of information_schema's tables, each with schema and table name first. No facts: of no table."""
     by_table: _ByTable = {}
+    if facts is None:
+        return by_table
+    columns = columns.format(index_is_used=facts.index_is_used)
     sql = (
         f"SELECT table_schema, table_name, {columns} FROM information_schema.{of} "
         f"WHERE table_schema IN %s AND table_name IN %s ORDER BY {order}"
     )
     # A plain cursor: the caller's session may give rows in another form.
     with source_errors(connection), connection.cursor(pymysql.cursors.Cursor) as cursor:
-        for group in facts_of(connection).lookups(tables) if tables else ():
+        for group in facts.lookups(tables):
             cursor.execute(sql, (sorted({schema for schema, _ in group}), sorted({name for _, name in group})))
             for row in cursor.fetchall():
                 by_table.setdefault((row[0], row[1]), []).append(row)
@@ -282,9 +301,10 @@ def row_estimates(connection: Connection, tables: Collection[tuple[str, str]]) -
     """The approximate number of rows by (schema, table), from the server's statistics."""
     patterns = {table: parts_of(connection, *table) for table in tables if is_pattern(table[1])}
     asked = {*tables, *((schema, part) for (schema, _), parts in patterns.items() for part in parts)}
+    facts = facts_of(connection) if asked else None
     counts = {
         table: int(rows[0][2] or 0)
-        for table, rows in _by_table(connection, asked, "tables", "table_rows", "table_name").items()
+        for table, rows in _by_table(connection, facts, asked, "tables", "table_rows", "table_name").items()
     }
     for (schema, pattern), parts in patterns.items():
         counts[schema, pattern] = sum(counts.get((schema, part), 0) for part in parts)

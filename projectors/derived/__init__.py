@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 from ingest.canonical.rows import ReadableRows
 from viewtail.changes.batches import Refused, RowChanges
-from viewtail.changes.tables import Table
+from viewtail.changes.tables import Column, Table
 from viewtail.changes.writes import Key
 from viewtail.servers.sessions import Connection
 
@@ -29,6 +29,16 @@ class Part:
     table: Table  # as it was described
     columns: tuple[str, ...]  # those that the rows depend on, in its order
     keys: tuple[tuple[str, ...], ...]  # the unique keys beside the primary one that they rely on
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """Rows that are found by values of some columns, at each change: they need an index over those."""
+
+    table: Table  # as it was described
+    columns: tuple[Column, ...]
+    is_upward: bool  # from changed rows to rows that depend on them, however many
+    limit: int | None = None  # the most rows of one value that may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,11 @@ class DerivedRows(ReadableRows, Protocol):
     @property
     def parts(self) -> Sequence[Part]:
         """The tables whose changes touch the rows; the first is the entity's."""
+
+    @property
+    def looked_up(self) -> Sequence[LookedUp]:
+        """By which columns the rows of `parts` are found, beside the entity's by its key."""
+        return ()
 
     @property
     def bodies(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import orjson
 
 from ingest.canonical.rows import TableRows
 from projectors.binding import Describe, functions_read
-from projectors.derived import DerivedRows, KeyPage, Part, Touched
+from projectors.derived import DerivedRows, KeyPage, LookedUp, Part, Touched
 from projectors.derived.climbing import Way, described, what_of
 from projectors.derived.joins import Groups, TooManyRowsError, child_rows, number_rows
 from projectors.derived.roles import Roles
@@ -92,15 +92,17 @@ class DocumentRows(DerivedRows):
         yield from self._problems
 
     @property
-    def looked_up(self) -> Iterator[tuple[Table, Columns]]:
-        """Tables with the columns by which their rows are found: each needs an index over them."""
+    def looked_up(self) -> Sequence[LookedUp]:
+        look_ups: list[LookedUp] = []
         for above, child in below(self._children):
+            limit = child.limit if isinstance(child, Node) and child.is_many else None
+            for hop in child.hops:
+                look_ups.append(LookedUp(hop.far, hop.far_on, is_upward=False, limit=limit))
+                limit = None  # the first of two hops has as many rows
             hops = (*(hop for node in above for hop in node.hops), *child.hops)
-            yield child.hops[-1].far, child.hops[-1].far_on
-            if len(child.hops) > 1:
-                yield child.hops[0].far, child.hops[0].far_on
-            for level in Way.along(hops, self._key).levels:
-                yield level.table, level.on
+            levels = Way.along(hops, self._key).levels
+            look_ups += [LookedUp(level.table, level.on, is_upward=True) for level in levels]
+        return list(dict.fromkeys(look_ups))
 
     # -- which rows a change touches -----------------------------------------------------------------------------
 

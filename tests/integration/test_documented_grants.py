@@ -22,6 +22,7 @@ from ingest.binlog.continuity import binlog_sizes, history_of, shows
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.kind import BinlogKind, BinlogSettings
 from ingest.canonical.foreign_keys import cascading_ancestry
+from ingest.canonical.group_sizes import group_sizes
 from ingest.canonical.tables import Descriptions, parts_of, row_estimates
 from ingest.left_out import left_out
 from ingest.limits import Limits
@@ -86,7 +87,12 @@ def _facts(connection: Connection) -> object:
 
 def _described(connection: Connection) -> object:
     found = Descriptions(connection, TABLES)
-    return [found.table(*name) for name in TABLES]
+    return [(table, table.indexes) for name in TABLES if (table := found.table(*name))]
+
+
+def _group_sizes(connection: Connection) -> object:
+    table = Descriptions(connection, TABLES).table(SCHEMA, "parent")
+    return group_sizes(connection, table, table.columns[:1], "PRIMARY")
 
 
 def _shown(connection: Connection) -> object:
@@ -122,6 +128,7 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
     ),
     "tables": (("ingest/canonical/tables.py",), _described),
     "tables of a pattern": ((), lambda asked: parts_of(asked, SCHEMA, "part_#")),
+    "how many rows have one value": (("ingest/canonical/group_sizes.py",), _group_sizes),
     "row estimates": ((), lambda asked: row_estimates(asked, TABLES)),
     "foreign keys": (("ingest/canonical/foreign_keys.py",), lambda asked: cascading_ancestry(asked, TABLES)),
     "a first views.py": (("viewtail/operations/first_views.py",), _first_view),

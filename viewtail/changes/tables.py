@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -75,6 +76,9 @@ class Table:
     unique_names: tuple[str, ...] = ()  # of these keys, in their order
     parts: tuple[str, ...] = ()  # of a pattern: the names of the tables that match it, in order
     row_end: str | None = None  # of a system-versioned table: the column, maybe hidden, that ends a row's validity
+    # All indexes by name, the primary key first, with the columns that rows can be found by: none behind an expression,
+    # and none at all where the optimizer does not use the index.
+    indexes: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
 
     @property
     def full_name(self) -> str:
@@ -89,6 +93,11 @@ class Table:
     def each(self) -> tuple[Table, ...]:
         """The tables that have its rows: itself, or those of a pattern."""
         return tuple(replace(self, name=name, parts=()) for name in self.parts) or (self,)
+
+    def index_of(self, columns: Iterable[str]) -> str | None:
+        """The index that finds rows by values of these columns: it begins with them, in any order."""
+        wanted = {*columns}
+        return next((name for name, parts in self.indexes.items() if {*parts[: len(wanted)]} == wanted), None)
 
     def column(self, name: str) -> Column | None:
         return next((column for column in self.columns if column.name == name), None)

@@ -32,6 +32,7 @@ from viewtail.changes.errors import DeclarationError, StoreError, ViewtailError,
 from viewtail.changes.findings import Finding, Level, fail, ok, warn
 from viewtail.operations import sessions
 from viewtail.operations.changed_views import refilled_in_place
+from viewtail.operations.looked_up import index_findings
 from viewtail.servers.literals import where_all
 from viewtail.servers.sessions import Connection, open_session, quote
 
@@ -101,8 +102,9 @@ def _views(checked: Checked, views: Sequence[View], away: Set[str]) -> list[Find
             bound = bind(views, partial(describe, connection))
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
             fit += [finding for view in bound for finding in (*_remarks(view), *_tried(connection, view))]
+        indexes = list(index_findings(checked.source, bound))
         kept = _kept_by_others(checked, bound, away)
-        return fit + kept + _beside(checked, bound) + _refilled(checked, bound, away)
+        return fit + indexes + kept + _beside(checked, bound) + _refilled(checked, bound, away)
     except DeclarationError as error:
         problems = (line.partition(": ") for line in str(error).splitlines())
         return [fail("views", what, seen, "the view cannot work", "change views.py") for what, _, seen in problems]

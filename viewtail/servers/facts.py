@@ -25,6 +25,7 @@ class ServerFacts:
     executed: str  # a SELECT of one value: all transactions that its binlog holds or held; '' where they have no GTIDs
     select_limit: str  # a statement after which the server ends a SELECT of the session that takes longer than {ms}
     setting: str  # a statement that sets a global variable for good, with {name} and {value}
+    index_is_used: str  # a condition on information_schema.statistics: the optimizer may use the index
     grants: str  # a statement for the user's own grants, roles that are active included: {roles}
     status_privilege: str  # what asking for the binlog's end takes, as the server lists it
     read_only: str  # a SELECT of the name of the variable that keeps everybody from writing; NULL where none does
@@ -53,6 +54,11 @@ def folds_names(connection: pymysql.Connection[Any]) -> bool | None:
     return True if setting else None if "mariadb" in version.lower() else False
 
 
+def limit_selects(connection: pymysql.Connection[Any], seconds: float) -> None:
+    """Let the server end each SELECT of a session that takes longer."""
+    connection.query(facts_of(connection).select_limit.format(ms=round(seconds * 1000)))
+
+
 def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
     """The facts of the server behind a connection; raises SourceError for one viewtail does not know."""
     with connection.cursor() as cursor:
@@ -72,6 +78,7 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
             executed="SELECT @@GLOBAL.gtid_binlog_pos",
             select_limit="SET SESSION max_statement_time = {ms} * 1e-3",
             setting="SET GLOBAL {name} = {value};  -- and in my.cnf, [mariadbd]: {name} = {value}",
+            index_is_used="ignored = 'NO'",
             grants="SHOW GRANTS",
             status_privilege="BINLOG MONITOR",
             # A number in old versions; in new ones a word, of which several keep people from writing.
@@ -90,6 +97,7 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
             executed="SELECT IF(@@GLOBAL.gtid_mode = 'ON', @@GLOBAL.gtid_executed, '')",
             select_limit="SET SESSION max_execution_time = {ms}",
             setting="SET PERSIST {name} = {value};",
+            index_is_used="is_visible = 'YES'",
             grants="SHOW GRANTS FOR CURRENT_USER() USING {roles}",
             status_privilege="REPLICATION CLIENT",
             read_only="SELECT IF(@@GLOBAL.super_read_only, 'super_read_only', "
