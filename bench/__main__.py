@@ -24,11 +24,12 @@ import stack.redis
 from bench import bare, decode, live, starts, through_kafka, topics
 from bench.cleaning import Cleaning
 from bench.commands import Commands
+from bench.documents import Documents
 from bench.lines import TURNS, Line, Told, by_turns
 from bench.live import Latency
 from bench.measured import peak_memory_mib
 from bench.operators import Operators, Rebuilds
-from bench.page import BINLOG, CLEANER, ENTITIES, OPERATORS, REBUILT, TOPICS, operated, page, section
+from bench.page import BINLOG, CLEANER, DOCUMENTS, ENTITIES, OPERATORS, REBUILT, TOPICS, operated, page, section
 from bench.polling import Polling
 from bench.pushing import Pushing
 from bench.setting import (
@@ -63,6 +64,7 @@ PARTS = {
     "commands": ("mysql",),
     "datastore": ("mysql",),
     "push": ("mysql", "redis", "elasticsearch"),
+    "documents": ("mysql", "redis", "elasticsearch"),
 }
 _START = {
     "mysql": stack.mysql.start,
@@ -83,6 +85,7 @@ SECTIONS = {
     "commands": ENTITIES,
     "datastore": ENTITIES,
     "push": ENTITIES,
+    "documents": DOCUMENTS,
 }
 
 
@@ -104,7 +107,7 @@ class Bench:
         self.decoded: list[decode.Workload] = []
         self.started: list[starts.Told] = []
         self.noted: dict[str, tuple[list[Line], list[Told]]] = {
-            name: ([], []) for name in (OPERATORS, REBUILT, CLEANER, ENTITIES)
+            name: ([], []) for name in (OPERATORS, REBUILT, CLEANER, ENTITIES, DOCUMENTS)
         }
 
     def line(self, work: str, unit: str, reference: str, goal: float) -> Line:
@@ -334,7 +337,13 @@ class Bench:
         """What a worker of event-sourced entities pushes."""
         self._note(ENTITIES, Pushing(self.setting, self.sizes, self.rounds))
 
-    def _note(self, name: str, work: Operators | Rebuilds | Cleaning | Polling | Commands | Storing | Pushing) -> None:
+    def documents(self) -> None:
+        """Documents of several tables."""
+        self._note(DOCUMENTS, Documents(self.setting, self.sizes, self.rounds))
+
+    def _note(
+        self, name: str, work: Documents | Operators | Rebuilds | Cleaning | Polling | Commands | Storing | Pushing
+    ) -> None:
         work.measure()
         lines, told = self.noted[name]
         lines += work.lines

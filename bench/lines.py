@@ -69,6 +69,19 @@ class Limit(Line):
         return f"≤ {self.goal:g} {self.unit}"
 
 
+@dataclass(slots=True)
+class AtLeast(Line):
+    """A line whose goal is the least that ours itself may be; the reference stands beside it."""
+
+    @property
+    def is_met(self) -> bool:
+        return statistics.median(self.ours) >= self.goal
+
+    @property
+    def goal_cell(self) -> str:
+        return f"≥ {self.goal:,g} {self.unit}"
+
+
 def rates_by_turns(*works: Callable[[], float]) -> list[float]:
     """One round: each work a few times in alternation, since the machine's speed changes within seconds.
 

@@ -64,10 +64,15 @@ def delays_of(
 
 
 def changes_of(
-    where: str, seconds: float, first_id: int, is_seen: Callable[[int], bool], write: Callable[[int], object]
+    where: str,
+    seconds: float,
+    first_id: int,
+    is_seen: Callable[[int], bool],
+    write: Callable[[int], object],
+    rate: int = RATE,
 ) -> list[Change]:
     """Of each row."""
-    count = int(seconds * RATE)
+    count = round(seconds * rate)
     committed: dict[int, float] = {}
     seen: dict[int, float] = {}
 
@@ -82,7 +87,7 @@ def changes_of(
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
-    on_a_clock(write, count, first_id, committed)
+    on_a_clock(write, count, first_id, committed, rate)
     watcher.join(SEEN_WITHIN_S)
     return _delays(where, committed, seen)
 
@@ -109,11 +114,13 @@ def committer(setting: Setting, statement: Callable[[int], str]) -> Callable[[in
     return lambda row: cursor.execute(statement(row))
 
 
-def on_a_clock(write: Callable[[int], object], count: int, first_id: int, committed: dict[int, float]) -> None:
+def on_a_clock(
+    write: Callable[[int], object], count: int, first_id: int, committed: dict[int, float], rate: int = RATE
+) -> None:
     """Single rows on a clock; notes when the COMMIT of each ended, by its id."""
     began = time.perf_counter()
     for at in range(count):
-        while (wait := began + at / RATE - time.perf_counter()) > 0:
+        while (wait := began + at / rate - time.perf_counter()) > 0:
             time.sleep(wait)
         write(first_id + at)
         committed[first_id + at] = time.perf_counter()

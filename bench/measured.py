@@ -64,7 +64,7 @@ def _drain(own: PipelineRun, rows: int, start: Position) -> float:
         own.stop.set()
         own.source.interrupt()
 
-    watcher = threading.Thread(target=watch)
+    watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     own.pipeline.run(start)
     watcher.join()

@@ -12,7 +12,7 @@ from bench.projecting import FAKE_BATCH_S
 MOST_MIB = 150
 # What each command measures stands between two comments with its name, and stays when another one is written again.
 BINLOG, TOPICS, OPERATORS, REBUILT, CLEANER = "binlog", "topics", "operators", "rebuilds", "cleaner"
-ENTITIES, PEERS = "entities", "peers"
+ENTITIES, DOCUMENTS, PEERS = "entities", "documents", "peers"
 
 TEXT = """# Performance
 
@@ -57,6 +57,10 @@ Where a line of these misses its goal:
   or its comparison.
 - A rebuild gives way to live changes, so it takes many times as long as a backfill; `--hurry` turns that round.
 
+## Documents of several tables
+
+{documents}
+
 ## Polling, commands, DataStore
 
 {entities}
@@ -96,7 +100,7 @@ def page(written: str, measured: Mapping[str, str]) -> str:
     """The page: what was measured now, and beside it the sections that are written already."""
     sections = {
         name: _between(name, measured.get(name) or _section(written, name))
-        for name in (BINLOG, TOPICS, OPERATORS, REBUILT, CLEANER, ENTITIES, PEERS)
+        for name in (BINLOG, TOPICS, OPERATORS, REBUILT, CLEANER, ENTITIES, DOCUMENTS, PEERS)
     }
     return TEXT.format(**sections, fake_ms=FAKE_BATCH_S * 1000, callers_of_many=CALLERS_OF_MANY)
 

@@ -65,6 +65,9 @@ class Sizes:
     put_s: float = 15.0  # of puts whose indexes are looked at, over all rounds
     stored: int = 10_000  # entities that get_all is asked for, of each kind of user
     gets: int = 2_000  # over all rounds
+    orders: int = 200_000  # documents of several tables
+    order_changes: int = 100_000  # of their lines, one of an order
+    order_s: float = 30.0  # of live changes of lines, over all rounds
 
 
 QUICK = Sizes(
@@ -90,6 +93,9 @@ QUICK = Sizes(
     put_s=2.0,
     stored=1_000,
     gets=200,
+    orders=5_000,
+    order_changes=2_000,
+    order_s=2.0,
 )
 
 
