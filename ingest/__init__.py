@@ -151,6 +151,9 @@ class ReadableBack(Protocol):
         Raises SourceError where nobody can tell.
         """
 
+    def committed_at(self, position: Position) -> Committed:
+        """All changes up to a position of this source."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:

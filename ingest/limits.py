@@ -23,6 +23,12 @@ class Limits(Group):
     )
     max_event_bytes: int = Field(256 << 20, ge=1 << 20, le=1 << 30, description="a larger row event halts its views")
     chunk_rows: int = Field(24_000, ge=1, le=100_000, description="rows of one chunk of a backfill, in 8 MiB at most")
+    fan_out_above: int = Field(
+        1_000,
+        ge=1,
+        le=100_000,
+        description="entities that are written at once for a changed row they depend on; more are written page by page",
+    )
     offset_interval_s: float = Field(
         1.0, ge=0.05, le=60, description="seconds between saved offsets of Redis and Elasticsearch"
     )

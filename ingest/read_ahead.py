@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 
 from ingest import Source
@@ -19,14 +19,21 @@ from viewtail.changes.positions import Position
 TICK_S = 0.5  # after so long without a batch, None is handed over, so that timers can be looked at
 
 
+def tick_s() -> float:
+    """The usual one."""
+    return TICK_S
+
+
 class ReadAhead:
     """Batches of a source, read in a thread; a context manager, so that the thread ends with the loop.
 
     The hand-over is a SimpleQueue, whose lock is held for no longer than an append: with a condition the woken thread
     would meet the lock of the one that woke it, which is a fifth of a lone row's way through the pipeline.
+
+    `tick_s` is asked each time that a batch is waited for; 0: there is something else to do.
     """
 
-    def __init__(self, source: Source, after: Position, limits: Limits, tick_s: float = TICK_S) -> None:
+    def __init__(self, source: Source, after: Position, limits: Limits, tick_s: Callable[[], float] = tick_s) -> None:
         self._source = source
         self._after = after
         self._limits = limits
@@ -82,7 +89,7 @@ class ReadAhead:
         """Batches in order, None for each tick without one; raises what ended the reading, behind all that was read."""
         while True:
             try:
-                batch = self._formed or self._form(self._tick_s)
+                batch = self._formed or self._form(self._tick_s())
             except Empty:
                 yield None
                 continue

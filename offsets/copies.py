@@ -7,13 +7,13 @@ owner of the pipeline take these steps; this module only reads and writes the ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
-from offsets import Owner, dead_letters, migrations, views
+from offsets import Owner, dead_letters, fan_outs, migrations, views
 from offsets.mysql import Session, check_fence, reading, transaction
 from offsets.views import GETS_NOTHING, State, ViewStates
 from viewtail.changes.copy_ids import copy_id, view_of
@@ -221,6 +221,18 @@ class Copies:
         number = self._id
         with reading(self._session, "reading rebuilds") as cursor:
             return {copy.view: copy for copy in _read(cursor, self._database, f"r.pipeline_id = {number}")}
+
+    def due(self, copies: Iterable[Copy]) -> list[Copy]:
+        """Return those of these copies whose stage was asked for, and can be done now.
+
+        While a fan-out is under way in a copy, readers must not get it: the live one may show more by now.
+        """
+        asked = [copy for copy in copies if copy.stage in ASKED]
+        if all(copy.stage is Stage.DROPPING for copy in asked):
+            return asked
+        with reading(self._session, "looking for fan-outs") as cursor:
+            behind = {fan_out.view for _, fan_out in fan_outs.under_way(cursor, self._database)}
+        return [copy for copy in asked if copy.stage is Stage.DROPPING or copy.copy_id not in behind]
 
     def live(self, view: str) -> tuple[int, str]:
         """The number of the copy that readers see, and the hash of the declaration that made it."""

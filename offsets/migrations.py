@@ -17,16 +17,43 @@ import pymysql
 
 from offsets.lease import lock_name
 from viewtail.changes.errors import RETRIES, StoreError, StoreUnavailableError
+from viewtail.servers.facts import facts_of
 from viewtail.servers.sessions import number_of, quote
 
 Step: TypeAlias = Callable[[Any, str], None]  # takes a cursor and the database
 
 FIRST = 1  # the version of viewtail 0.2.0
-STEPS: Sequence[Step] = ()  # the first one leads from FIRST to the version after it
 _INCOMPLETE = 0  # not all tables are made yet
 WAIT_S = 10  # for another process that migrates, and for statements that use a table
 
 _MISSING = (1049, 1146)  # a database, a table
+
+
+def _to_2(cursor: Any, database: str) -> None:
+    """Fan-outs are durable."""
+    cursor.execute(f"""
+CREATE TABLE IF NOT EXISTS {quote(database, "fan_out")} (
+  `view_id` SMALLINT UNSIGNED NOT NULL COMMENT 'view.id',
+  `what_hash` BINARY(16) NOT NULL COMMENT 'first half of the SHA-256 of `what`',
+  `what` MEDIUMTEXT NOT NULL COMMENT 'the changed rows of another table, as the view names them',
+  `changed_table` VARCHAR(160) NOT NULL COMMENT 'for people: that table',
+  `changed_key` VARCHAR(1000) NOT NULL COMMENT 'for people: the keys of these rows',
+  `version` BIGINT UNSIGNED NOT NULL COMMENT 'of the change that this pass brings to the entities',
+  `committed_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when that was committed',
+  `next_version` BIGINT UNSIGNED NULL COMMENT 'of a change since the pass began: another pass follows; NULL: none does',
+  `next_committed_at` TIMESTAMP(6) NULL COMMENT 'when that was committed',
+  `page_cursor` MEDIUMTEXT NULL COMMENT 'where the pass goes on; NULL: at its beginning',
+  `done_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'entities that the pass has written',
+  `estimate` BIGINT UNSIGNED NULL COMMENT 'about how many there are; NULL: not known',
+  `written_upto` BIGINT UNSIGNED NULL
+    COMMENT 'the pass is done, its last page has this version: kept until the store shows a later one',
+  `incarnation` VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'run of the store that the pass began in',
+  PRIMARY KEY (`view_id`, `what_hash`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={facts_of(cursor.connection).binary_collation}
+  COMMENT='viewtail: changed rows that many entities depend on, and how many of these are written'""")
+
+
+STEPS: Sequence[Step] = (_to_2,)  # the first one leads from FIRST to the version after it
 
 
 def newest() -> int:

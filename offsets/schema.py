@@ -137,6 +137,27 @@ CREATE TABLE IF NOT EXISTS {{database}}.`view` (
 ) {_OPTIONS} COMMENT='viewtail: the views and how far they are backfilled'
 """
 
+FAN_OUT = f"""
+CREATE TABLE IF NOT EXISTS {{database}}.`fan_out` (
+  `view_id` SMALLINT UNSIGNED NOT NULL COMMENT 'view.id',
+  `what_hash` BINARY(16) NOT NULL COMMENT 'first half of the SHA-256 of `what`',
+  `what` MEDIUMTEXT NOT NULL COMMENT 'the changed rows of another table, as the view names them',
+  `changed_table` VARCHAR(160) NOT NULL COMMENT 'for people: that table',
+  `changed_key` VARCHAR(1000) NOT NULL COMMENT 'for people: the keys of these rows',
+  `version` BIGINT UNSIGNED NOT NULL COMMENT 'of the change that this pass brings to the entities',
+  `committed_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when that was committed',
+  `next_version` BIGINT UNSIGNED NULL COMMENT 'of a change since the pass began: another pass follows; NULL: none does',
+  `next_committed_at` TIMESTAMP(6) NULL COMMENT 'when that was committed',
+  `page_cursor` MEDIUMTEXT NULL COMMENT 'where the pass goes on; NULL: at its beginning',
+  `done_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'entities that the pass has written',
+  `estimate` BIGINT UNSIGNED NULL COMMENT 'about how many there are; NULL: not known',
+  `written_upto` BIGINT UNSIGNED NULL
+    COMMENT 'the pass is done, its last page has this version: kept until the store shows a later one',
+  `incarnation` VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'run of the store that the pass began in',
+  PRIMARY KEY (`view_id`, `what_hash`)
+) {_OPTIONS} COMMENT='viewtail: changed rows that many entities depend on, and how many of these are written'
+"""
+
 DEAD_LETTER = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`dead_letter` (
   `view_id` SMALLINT UNSIGNED NOT NULL COMMENT 'view.id',
@@ -222,7 +243,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`operator_run` (
 
 STORE_TABLES = (
     *(SCHEMA_VERSION, DEPLOYMENT_IDENTITY, SOURCE, PIPELINE, PIPELINE_STATUS, PIPELINE_OWNER, PIPELINE_MEMBER),
-    *(VIEW, DEAD_LETTER, REBUILD, WATERMARK_PASSED, OPERATOR_RUN),
+    *(VIEW, FAN_OUT, DEAD_LETTER, REBUILD, WATERMARK_PASSED, OPERATOR_RUN),
 )
 SOURCE_TABLES = (WATERMARK,)
 

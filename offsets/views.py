@@ -13,13 +13,14 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from offsets import pipelines
+from offsets import fan_outs, pipelines
 from offsets.fill_keys import key_from_text
 from offsets.mysql import Session, reading, transaction
 from offsets.pauses import OF_VIEW, Pause, pause_of
 from viewtail.changes.copy_ids import view_of
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind
+from viewtail.changes.versions import MAX_VERSION
 from viewtail.servers.sessions import quote
 
 Place: TypeAlias = Mapping[str, Any]  # where a view is, as its store says; plain JSON
@@ -90,6 +91,10 @@ _ASSIGNMENTS = {
 # A backfill must not begin under a watermark from before its table's rows were replaced.
 _ONLY_IF = {Event.BEGUN: "COALESCE(watermark_version, 0) < %(watermark)s"}
 
+# What comes later has no use for the fan-outs from before. A view that is marked for a backfill while it gets changes
+# keeps them: the watermark may be known already, and older than some. Each is brought by its backfill: then they go.
+_ENDS_FAN_OUTS = frozenset({Event.REDECLARED, Event.RETYPED, Event.RETIRED, Event.HALTED, Event.PAUSED, Event.BEGUN})
+
 # Why a view is halted while `viewtail forget` drops it, also after that was cut off.
 BEING_DROPPED = (
     "viewtail forget began to drop it, and was cut off or is still at it. Run the same command again, without the view "
@@ -114,7 +119,12 @@ def move(cursor: Any, database: str, pipeline_id: int, event: Event, views: Iter
         f"AND name = %(view)s AND state IN ({states}) AND {_ONLY_IF.get(event, 'TRUE')}"
     )
     given = {"floor": None, "rows_a_second": 0, **values}
-    return sum(cursor.execute(statement, {**given, "view": view}) for view in views)
+    moved = [view for view in views if cursor.execute(statement, {**given, "view": view})]
+    for view in moved if event in _ENDS_FAN_OUTS else ():
+        upto = values["watermark"] if event is Event.BEGUN else MAX_VERSION
+        assert isinstance(upto, int)
+        fan_outs.forget_upto(cursor, database, pipeline_id, view, upto)
+    return len(moved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -433,6 +443,7 @@ class ViewStates:
 def delete(cursor: Any, database: str, ids: Collection[int]) -> None:
     """Delete the rows of these views, in the caller's transaction."""
     if ids:
+        fan_outs.forget(cursor, database, ids)
         cursor.execute(f"DELETE FROM {quote(database, 'view')} WHERE id IN %s", (sorted(ids),))
 
 

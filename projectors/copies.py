@@ -20,7 +20,6 @@ import structlog
 
 from offsets import Owner
 from offsets.copies import (
-    ASKED,
     DEFAULT_KEEP_S,
     SWAP_AGAIN_S,
     Copies,
@@ -147,7 +146,9 @@ class OwnedCopies:
         for copy, known in self._beside(records):
             if known.is_over:
                 records.move(copy, Event.DROP_ASKED)
-        asked = (both for both in self._beside(records) if both[0].stage in ASKED)
+        beside = self._beside(records)
+        due = records.due([copy for copy, _ in beside])
+        asked = (both for both in beside if both[0] in due)
         return [(copy, known) for copy, known in asked if copy.stage is not Stage.DROPPING or known.is_changed]
 
     def _do_asked(self, records: Copies) -> None:

@@ -17,17 +17,20 @@ import contextlib
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
-from ingest import Source
+from ingest import Committed, Source
 from ingest.limits import Limits
 from ingest.read_ahead import TICK_S, ReadAhead
 from offsets import OffsetStore
 from projectors import failpoints, recovery
 from projectors.dead_letters import DeadLetters, Parking
+from projectors.derived import Touched, touched_keys
+from projectors.derived.fan_outs import FanOuts
 from projectors.derived.reading import DerivedReader, committed, last_event
 from projectors.look_ahead import LookAhead
 from projectors.observer import Observer
@@ -42,6 +45,7 @@ from viewtail.changes.errors import AnotherServerError, SourceError, StoreUnavai
 from viewtail.changes.pipelines import PipelineState
 from viewtail.changes.positions import Position
 from viewtail.changes.retrying import reaction_to
+from viewtail.changes.writes import Key
 from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.pipeline")
@@ -101,6 +105,11 @@ class Pipeline(ABC):
         """Why it waits for the source's tables, where that takes long."""
         return self.derived.trouble
 
+    @property
+    def fan_out_us(self) -> int:
+        """When the oldest change was committed whose fan-out is under way, us since 1970; 0: none is."""
+        return 0
+
     # -- reading -------------------------------------------------------------------------------------------------
 
     def run(self, offset: Position) -> Outcome:
@@ -119,7 +128,7 @@ class Pipeline(ABC):
                 begin = recovery.begin(offset, self.source, self.sink, self.life, self.raise_epoch_above)
                 if begin.version > offset.version:  # of a commit only the answer was lost: it does not come again
                     self.vitals.oldest_waiting_us = 0
-                self._begin_again()
+                self._begin_again(begin)
                 self._keep_up(begin)
                 return DONE
             except Ended as ended:
@@ -134,12 +143,12 @@ class Pipeline(ABC):
         return DONE
 
     @abstractmethod
-    def _begin_again(self) -> None:
-        """Reading begins behind what is durable; what was under way comes again."""
+    def _begin_again(self, begin: Position) -> None:
+        """Reading begins there, behind what is durable; what was under way comes again."""
 
     def _keep_up(self, offset: Position) -> None:
         has_read = False
-        with ReadAhead(self.source, offset, self.limits, self.tick_s) as batches:
+        with ReadAhead(self.source, offset, self.limits, self._tick_s) as batches:
             self._next = LookAhead(self.life.projections, batches.following)
             self.vitals.state = PipelineState.RUNNING
             self.vitals.error = None
@@ -154,12 +163,21 @@ class Pipeline(ABC):
                 else:
                     self._when_idle(has_read)
                 self._save_when_idle()
+                self._between_batches()
                 if self.stop.is_set() and self._may_stop():
                     return
 
     @abstractmethod
     def _apply(self, batch: Batch) -> None:
         """Write what a batch changes in the views, and save the offset behind it."""
+
+    def _tick_s(self) -> float:
+        """How long a batch is waited for before there is something else to do."""
+        return self.tick_s
+
+    def _between_batches(self) -> None:
+        """Do a little of what is not in the stream."""
+        return
 
     def _may_stop(self) -> bool:
         return True
@@ -214,13 +232,20 @@ class Pipeline(ABC):
         Yields slices of each view, with whether it is the view's last.
         """
         for view, touched in projected.touched.items():
-            bound, origin = self.life.views[view], batch.origin_of(last_event(batch))
+            bound, origin, changes = self.life.views[view], batch.origin_of(last_event(batch)), committed(batch)
             assert bound.derived is not None
             try:
-                for rows in self.derived.slices(bound.derived, bound.needed, touched, committed(batch)):
+                versions = self._touched_keys(view, touched, changes, batch)
+                for rows in self.derived.slices(bound.derived, bound.needed, versions, changes):
                     yield self.life.projections.of_derived(view, rows.versions, rows.rows, origin), rows.is_last
             except SourceError as error:  # its table is another one by now
                 self.life.halt(view, f"its rows cannot be read back: {error}")
+
+    def _touched_keys(self, view: str, touched: Touched, changes: Committed, batch: Batch) -> Mapping[Key, int]:
+        """The keys that are to be written with the batch, each with its version."""
+        derived = self.life.views[view].derived
+        assert derived is not None
+        return touched_keys(derived, touched, partial(self.derived.in_snapshot, changes))
 
     def _write(self, projected: Projected, upto: Position | None) -> None:
         refused = self.sink.write(projected.writes, upto, self._next.look)
@@ -260,8 +285,24 @@ class Pipeline(ABC):
 class GuardedPipeline(Pipeline):
     """Its store takes a write only if it is newer: what is read twice is written twice, and changes nothing."""
 
-    def _begin_again(self) -> None:
-        """Nothing to do: the guard leaves out what was written before."""
+    fan_outs: FanOuts
+
+    @property
+    def fan_out_us(self) -> int:
+        return self.fan_outs.oldest_us
+
+    def _begin_again(self, begin: Position) -> None:
+        """The guard leaves out what was written before."""
+        self.fan_outs.begin(begin)
+
+    def _tick_s(self) -> float:
+        return 0.0 if self.fan_outs.is_under_way else self.tick_s
+
+    def _between_batches(self) -> None:
+        self.fan_outs.step(self._write_apart)
+
+    def _touched_keys(self, view: str, touched: Touched, changes: Committed, batch: Batch) -> Mapping[Key, int]:
+        return self.fan_outs.take(view, touched, changes, batch.oldest_commit_us)
 
     def _apply(self, batch: Batch) -> None:
         self.vitals.oldest_waiting_us = batch.oldest_commit_us
@@ -277,6 +318,7 @@ class GuardedPipeline(Pipeline):
                 self.offsets.save_rows()  # a piece of a transaction: the offset stays before it
             else:
                 self._save(batch.end)
+        self.fan_outs.passed(batch)
         self._saved(batch)
         self.vitals.row_count += batch.row_count
         self.vitals.oldest_waiting_us = 0
@@ -287,5 +329,9 @@ class GuardedPipeline(Pipeline):
             if is_last:
                 projected.add(part)
             else:
-                self._write(part, None)
-                self.offsets.save_rows()  # no transaction of the store waits for the source
+                self._write_apart(part)
+
+    def _write_apart(self, part: Projected) -> None:
+        """Make rows durable by themselves: no transaction of the store waits for the source."""
+        self._write(part, None)
+        self.offsets.save_rows()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -15,6 +16,7 @@ from ingest import History, ReadableBack, Source
 from ingest.canonical import describe
 from offsets import OffsetStore, Owner, owners, pauses
 from offsets.copies import Copy
+from offsets.fan_outs import FanOutRecords
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
 from offsets.views import GETS_NOTHING, State, ViewRecord, ViewStates
@@ -23,6 +25,7 @@ from projectors.catalog import Catalog
 from projectors.copies import OwnedCopies
 from projectors.dead_letters import DeadLetters
 from projectors.declared import all_declared
+from projectors.derived.fan_outs import FanOuts
 from projectors.derived.look_ups import look_ups
 from projectors.derived.reading import DerivedReader
 from projectors.every_change import projections_for, with_forms
@@ -85,7 +88,13 @@ class PipelineRun:
 
     @property
     def lag_s(self) -> float:
-        """Age of the oldest change that is not durable yet; 0 at the source's end."""
+        """Age of the oldest change that is not durable yet in all that depends on it; 0 at the source's end."""
+        since_us = self.pipeline.fan_out_us
+        return max(self.stream_lag_s, self.source.progress.age_s(since_us) if since_us else 0.0)
+
+    @property
+    def stream_lag_s(self) -> float:
+        """The same without fan-outs: how far the loop itself is behind."""
         vitals, progress = self.pipeline.vitals, self.source.progress
         if vitals.oldest_waiting_us:
             return progress.age_s(vitals.oldest_waiting_us)
@@ -120,7 +129,7 @@ class PipelineRun:
         if self.is_awaited(view):
             return rate
         vitals = self.pipeline.vitals
-        traffic = LiveTraffic(lambda: vitals.row_count, lambda: self.lag_s)
+        traffic = LiveTraffic(lambda: vitals.row_count, lambda: self.stream_lag_s)
         rest = store_named(self.identity.store).unhurried_rest
         live = LiveTrafficThrottle(stop=self.stop, rest=rest, is_live=traffic.is_live, is_late=traffic.is_late)
         return Throttles(rate, live)
@@ -174,7 +183,7 @@ def open_run(
         letters = DeadLetters(taken.session, catalog.database, placed.views, states.ids)
         letters.load()
         source = history.reader(kept.followed, life.fits_from)
-        pipeline = _loop(taken.sink, source, history, kept.running, stop)(
+        pipeline = _loop(catalog, taken, source, history, kept, life, stop)(
             source=source,
             sink=taken.sink,
             offsets=taken.offsets,
@@ -260,11 +269,38 @@ def _kept(
 
 
 def _loop(
-    sink: Sink, source: Source, history: History, views: Sequence[BoundView], stop: threading.Event
+    catalog: Catalog,
+    taken: _Taken,
+    source: Source,
+    history: History,
+    kept: _Kept,
+    life: ViewLife,
+    stop: threading.Event,
 ) -> Callable[..., Pipeline]:
     """The kind of loop that writes to this sink."""
-    kind = GuardedPipeline if publisher(sink) is None else PublishingPipeline
-    return partial(kind, derived=_derived(source, history.open_session, views, stop))
+    derived = {view.id: kept.records[view.id].id for view in kept.running if view.derived is not None}
+    readable = source if isinstance(source, ReadableBack) else None
+    if derived and readable is None:
+        raise DeclarationError("this source does not say when its changes can be read back")  # refused before
+    _warn_of_missing_indexes(kept.running)
+    reader = DerivedReader(history.open_session, _never if readable is None else readable.shows, stop)
+    if publisher(taken.sink) is not None:
+        return partial(PublishingPipeline, derived=reader)
+    guard = guarded(taken.sink)
+    assert guard is not None, "a store keeps every change, or versions"
+    fan_outs = FanOuts(
+        records=FanOutRecords(taken.session, catalog.database, taken.owner, derived),
+        reader=reader,
+        life=life,
+        above=catalog.servers.limits.fan_out_above,
+        committed_at=_never if readable is None else readable.committed_at,
+        incarnation=guard.incarnation,
+    )
+    return partial(GuardedPipeline, derived=reader, fan_outs=fan_outs)
+
+
+def _never(*_: object) -> Any:
+    raise AssertionError("no row is read again")
 
 
 def _followed(store: Store, views: Sequence[BoundView], states: ViewStates) -> dict[tuple[str, str], Followed]:
@@ -334,22 +370,15 @@ def _visible(connection: Connection, name: tuple[str, str]) -> Table | None:
         return None
 
 
-def _derived(
-    source: Source, open_source: Callable[[], Connection], views: Sequence[BoundView], stop: threading.Event
-) -> DerivedReader:
-    if isinstance(source, ReadableBack):
-        for missing in look_ups(views):
-            if missing.index is None:
-                _log.warning(
-                    "an index is missing: each change reads a whole table",
-                    views=", ".join(missing.views),
-                    table=missing.named,
-                    mend=missing.create_index,
-                )
-        return DerivedReader(open_source, source.shows, stop)
-    if any(view.derived is not None for view in views):
-        raise DeclarationError("this source does not say when its changes can be read back")  # refused before
-    return DerivedReader(open_source, lambda *_: False, stop)
+def _warn_of_missing_indexes(views: Sequence[BoundView]) -> None:
+    for missing in look_ups(views):
+        if missing.index is None:
+            _log.warning(
+                "an index is missing: each change reads a whole table",
+                views=", ".join(missing.views),
+                table=missing.named,
+                mend=missing.create_index,
+            )
 
 
 def _projections(store: Store, kept: _Kept, source: Source) -> Projections:

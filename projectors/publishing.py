@@ -32,7 +32,7 @@ class PublishingPipeline(Pipeline):
         self._most_open_rows = self.limits.batch_rows
         self.limits = self.limits.with_at_most(self.sink.most_rows)
 
-    def _begin_again(self) -> None:
+    def _begin_again(self, begin: Position) -> None:
         self._open_rows = 0
         self.windows.begin_again()
         self.watermarks.waiter.begin_again()

@@ -141,6 +141,11 @@ class BinlogSource:
     def shows(self, cursor: Any, changes: Committed) -> bool:
         return continuity.shows(cursor, changes, facts_of(cursor.connection))
 
+    def committed_at(self, position: Position) -> Committed:
+        place = own(position)
+        seen = place.seen or place.gtid  # a set is as good as one
+        return Committed(gtids=frozenset({seen} if seen else ()), version=place.version)
+
     def since(self, committed_us: int) -> BinlogPosition:
         with self._ask() as connection:
             files = list(continuity.binlog_sizes(connection))

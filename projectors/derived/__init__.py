@@ -105,6 +105,14 @@ class DerivedRows(ReadableRows, Protocol):
         A page may be empty and not the last. What comes and goes between two pages touches its keys by itself.
         """
 
+    def each(self, what: str) -> Sequence[str]:
+        """The same changed rows one by one."""
+        return [what]
+
+    def about(self, connection: Connection, what: str) -> int | None:
+        """About how many rows depend on changed rows; None where nobody knows without counting them."""
+        return None
+
     def described(self, what: str) -> str:
         """Name changed rows to people, without their values but for their keys: 'shop.product 7'."""
 

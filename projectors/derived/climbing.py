@@ -58,6 +58,18 @@ class Way:
         keys, place = self._climb(connection, 0, values, place, limit)
         return KeyPage(list(dict.fromkeys(keys)), None if place is None else _dumped(place))
 
+    def about(self, connection: Connection, values: Sequence[Key]) -> int | None:
+        """About how many entities depend on such rows, by the server's estimate; None with tables between."""
+        if len(self.levels) != 1:
+            return None
+        (level,) = self.levels
+        table, where = quote(level.table.schema, level.table.name), where_all(rows_with(level.on, values))
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN SELECT 1 FROM {table}{where}")
+            at = [column[0].lower() for column in cursor.description].index("rows")
+            plan = cursor.fetchone()
+        return None if plan is None or plan[at] is None else int(plan[at])
+
     def _climb(
         self, connection: Connection, number: int, values: Sequence[Key], place: Any, limit: int
     ) -> tuple[list[Key], Any]:

@@ -16,7 +16,7 @@ import orjson
 from ingest.canonical.rows import TableRows
 from projectors.binding import Describe, functions_read
 from projectors.derived import DerivedRows, KeyPage, LookedUp, Part, Touched
-from projectors.derived.climbing import Way, described, what_of
+from projectors.derived.climbing import Way, described, what_of, what_text
 from projectors.derived.joins import Groups, TooManyRowsError, child_rows, number_rows
 from projectors.derived.roles import Roles
 from projectors.derived.tree import Columns, Growing, Node, Numbers, below, group_columns
@@ -112,6 +112,14 @@ class DocumentRows(DerivedRows):
     def dependents(self, connection: Any, what: str, cursor: str | None, limit: int) -> KeyPage:
         name, values = what_of(what)
         return self._roles.ways[name].page(connection, values, cursor, limit)
+
+    def each(self, what: str) -> Sequence[str]:
+        name, values = what_of(what)
+        return [what_text(name, [value]) for value in values]
+
+    def about(self, connection: Any, what: str) -> int | None:
+        name, values = what_of(what)
+        return self._roles.ways[name].about(connection, values)
 
     def described(self, what: str) -> str:
         name, values = what_of(what)

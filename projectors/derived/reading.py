@@ -22,10 +22,9 @@ import structlog
 
 from ingest import Committed
 from ingest.canonical.rows import source_error
-from projectors.derived import DerivedRows, Touched, touched_keys
+from projectors.derived import DerivedRows
 from viewtail.changes.batches import Batch, Refused, Row, RowChanges
 from viewtail.changes.errors import SourceUnavailableError, StopRequested, ViewtailError
-from viewtail.changes.tables import Column
 from viewtail.changes.writes import Key
 from viewtail.servers.literals import rows_with, where_all
 from viewtail.servers.sessions import SNAPSHOT, Connection
@@ -69,19 +68,17 @@ class DerivedReader:
         self.trouble: str | None = None  # why it waits, where that takes long
 
     def slices(
-        self, derived: DerivedRows, needed: Sequence[str], touched: Touched, changes: Committed
+        self, derived: DerivedRows, needed: Sequence[str], versions: Mapping[Key, int], changes: Committed
     ) -> Iterator[Slice]:
-        """The rows of all keys that were touched, some SLICE_BYTES of them at a time, with the columns of these names.
+        """The rows of some keys, SLICE_BYTES of them at a time, with the columns of these names.
 
-        Each slice is read in a snapshot of its own that shows the changes, and so are the keys that only the tables
-        tell. What changed between two snapshots touches its keys again.
+        Each slice is read in a snapshot of its own that shows the changes. What changed between two snapshots touches
+        its keys again.
         Raises StopRequested, SourceError.
         """
-        columns = [column for column in derived.table.columns if column.name in needed]
-        versions = touched_keys(derived, touched, partial(self.in_snapshot, changes))
         left, most_bytes = list(versions), float(SLICE_BYTES)
         while left:
-            read = partial(_rows_by_key, derived=derived, columns=columns, keys=left, most_bytes=most_bytes)
+            read = partial(rows_by_key, derived=derived, needed=needed, keys=left, most_bytes=most_bytes)
             rows, left_over = self.in_snapshot(changes, read)
             not_read = {*left_over}
             done = {key: versions[key] for key in left if key not in not_read}
@@ -150,10 +147,16 @@ class DerivedReader:
         return self._connection
 
 
-def _rows_by_key(
-    connection: Connection, *, derived: DerivedRows, columns: Sequence[Column], keys: list[Key], most_bytes: float
+def rows_by_key(
+    connection: Connection,
+    *,
+    derived: DerivedRows,
+    needed: Sequence[str],
+    keys: list[Key],
+    most_bytes: float = SLICE_BYTES,
 ) -> tuple[dict[Key, Row], list[Key]]:
     """Rows by key, about `most_bytes` of them, and the keys that are left."""
+    columns = [column for column in derived.table.columns if column.name in needed]
     names = [column.name for column in columns]
     key_at = [names.index(name) for name in derived.table.primary_key]
     key_columns = [columns[at] for at in key_at]

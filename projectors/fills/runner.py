@@ -18,7 +18,7 @@ import structlog
 
 from ingest.canonical.chunks import CHUNK_BYTES
 from offsets.backfills import BackfillProgress
-from offsets.copies import ASKED, Copies, Copy, Stage
+from offsets.copies import Copies, Copy, Stage
 from offsets.mysql import OwnSession, looking
 from projectors.copies import OwnedCopies, ask_for_next
 from projectors.fills import from_topic
@@ -127,7 +127,7 @@ class FillRunner:
         if ask_for_next(records, beside, time.monotonic() - self._began_at):
             return True
         kept = [copy for copy in beside if copy.stage is not Stage.DROPPING]
-        if any(copy.stage in ASKED for copy in kept) or _bound_as(kept) != _bound_as(self._own.copies.values()):
+        if records.due(kept) or _bound_as(kept) != _bound_as(self._own.copies.values()):
             return True
         if kept != beside:
             self._owned_copies().drop_places()

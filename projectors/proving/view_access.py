@@ -14,9 +14,10 @@ from math import inf
 from typing import Any, Self
 
 from ingest.canonical.chunks import CanonicalRows
-from offsets import dead_letters
+from offsets import dead_letters, fan_outs
 from offsets.copies import require_not_moving
 from offsets.dead_letters import Letter
+from offsets.fan_outs import FanOut
 from offsets.keepers import Keeper, keepers
 from offsets.mysql import Session
 from offsets.views import State
@@ -33,11 +34,13 @@ from projectors.stores.registry import store_of
 from projectors.views import BoundView
 from projectors.watermark_rows import RowNumber, remote_writer
 from projectors.watermarks import WHY_LATE, RemoteWaiter, Watermarks
-from viewtail.changes.errors import MisuseError, StoreError, ViewtailError, WaitedTooLongError
+from viewtail.changes.errors import MisuseError, StopRequested, StoreError, ViewtailError, WaitedTooLongError
+from viewtail.changes.repeating import Repeats, looks
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, Parked, ViewWrites
 from viewtail.servers.sessions import SNAPSHOT
 
+SAY_AGAIN_S = 30.0  # what a fan-out has come to
 CHUNK_WITHIN_S = 50.0  # rows that meet a condition; less than a session waits for an answer
 
 
@@ -134,6 +137,28 @@ class ViewAccess:
             )
         return version
 
+    def fan_outs(self, version: int = MAX_VERSION) -> list[FanOut]:
+        """Those under way in the view, of changes up to a version that it has passed: it lacks these in part."""
+        return fan_outs.up_to(self.session, self.catalog.database, self.pipeline_ids(), version, self.view.id)
+
+    def shown_now(self) -> int:
+        """As `now`, once the view shows all of that, too: no fan-out of a change from before is under way.
+
+        Raises StopRequested, WaitedTooLongError.
+        """
+        version = self.now()
+        if self.is_standing or self.view.derived is None:
+            return version
+        repeats = Repeats(SAY_AGAIN_S)
+        for _ in looks(self.stop, self.passed_within_s):
+            if not (under_way := self.fan_outs(version)):
+                return version
+            if repeats.is_due(f"{under_way[0].table} {under_way[0].key}"):
+                self.say(f"waiting: {under_way[0]}")
+        if self.stop.is_set():
+            raise StopRequested
+        raise WaitedTooLongError(f"{self.view.id}: {under_way[0]}")
+
     def _shows(self, cursor: Any, version: int) -> bool:
         return self.is_standing or self.watermarks.is_visible(cursor, version)
 
@@ -221,7 +246,7 @@ class ViewAccess:
             rows=self.rows,
             reader=self.reader,
             projections=self.projections,
-            now=self.now,
+            now=self.shown_now,
             parked=self.parked,
         )
 

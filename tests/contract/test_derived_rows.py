@@ -18,7 +18,7 @@ from ingest import Committed
 from ingest.binlog.continuity import shows
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from projectors.derived import Touched, reading
+from projectors.derived import reading
 from projectors.derived.cells import NewestCells
 from projectors.derived.reading import LOOK_AT_MOST_EVERY_S, DerivedReader, Slice, committed
 from stack import Server
@@ -77,7 +77,7 @@ class Jog:
     def rows(self, keys: Sequence[Key], upto: Committed) -> dict[Key, Row]:
         """Of all slices."""
         found: dict[Key, Row] = {}
-        for part in self.reader.slices(self.newest, self.needed, Touched(dict.fromkeys(keys, 1)), upto):
+        for part in self.reader.slices(self.newest, self.needed, dict.fromkeys(keys, 1), upto):
             found.update(part.rows)
         return found
 
@@ -157,7 +157,7 @@ def test_waiting_for_a_commit_ends_when_it_is_to_stop(jog: Jog) -> None:
     jog.stop.set()
     never = DerivedReader(jog.open, lambda *_: False, jog.stop)
     with pytest.raises(StopRequested):
-        next(never.slices(jog.newest, jog.needed, Touched({("ada",): 1}), Committed(gtids=frozenset(), version=0)))
+        next(never.slices(jog.newest, jog.needed, {("ada",): 1}, Committed(gtids=frozenset(), version=0)))
     never.close()
 
 
@@ -172,9 +172,7 @@ def test_a_change_that_is_not_shown_for_long_is_told_and_asked_for_now_and_then(
     waiting = DerivedReader(jog.open, shows, jog.stop)
     found: list[Slice] = []
     none = Committed(gtids=frozenset(), version=0)
-    thread = threading.Thread(
-        target=lambda: found.extend(waiting.slices(jog.newest, jog.needed, Touched({("ada",): 1}), none))
-    )
+    thread = threading.Thread(target=lambda: found.extend(waiting.slices(jog.newest, jog.needed, {("ada",): 1}, none)))
     thread.start()
     try:
         wait_for("it is told", lambda: waiting.trouble is not None)
@@ -198,7 +196,7 @@ def test_rows_of_many_bytes_are_read_in_slices_and_each_is_read(jog: Jog, monkey
         jog.cells.put_cell(name, "users", 1, {"v": "x" * size})
     keys: list[Key] = [(name,) for one in names for name in (one, f"{one} without a row")]
     *_, (_, upto) = _until(jog, (names[-1], "users", 1))
-    slices = list(jog.reader.slices(jog.newest, jog.needed, Touched(dict.fromkeys(keys, 1)), upto))
+    slices = list(jog.reader.slices(jog.newest, jog.needed, dict.fromkeys(keys, 1), upto))
     assert sorted(key for one in slices for key in one.versions) == sorted(keys)
     assert {key for one in slices for key in one.rows} == {(name,) for name in names}
     for one in slices:

@@ -69,7 +69,8 @@ class World(ABC):
 
     def slices(self, touched: Touched, changes: Committed) -> Iterator[Slice]:
         assert self.view.derived is not None
-        return self.reader.slices(self.view.derived, self.view.needed, touched, changes)
+        versions = touched_keys(self.view.derived, touched, partial(self.reader.in_snapshot, changes))
+        return self.reader.slices(self.view.derived, self.view.needed, versions, changes)
 
     def source(self) -> BinlogSource:
         own = frozenset({"viewtail"})

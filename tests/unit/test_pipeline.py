@@ -62,6 +62,21 @@ def batch(followed: Followed, number: int, ids: list[int], name: str = "n", kind
     )
 
 
+class NoFanOuts:
+    """Every row that a batch touches is told by its events."""
+
+    is_under_way, oldest_us = False, 0
+
+    def begin(self, _: Any) -> None: ...
+
+    def take(self, _: str, touched: Touched, *__: Any) -> Any:
+        return touched.versions
+
+    def passed(self, _: Batch) -> None: ...
+
+    def step(self, _: Any) -> None: ...
+
+
 class Loop:
     """A pipeline over these batches, one row of each handed over at a time."""
 
@@ -108,8 +123,10 @@ class Loop:
         )
         self.source = FakeSource(at(0), batches)
         self.last = batches[-1].end
-        make: Any = GuardedPipeline if publisher(self.sink) is None else PublishingPipeline
+        is_guarded = publisher(self.sink) is None
+        make: Any = GuardedPipeline if is_guarded else PublishingPipeline
         self.pipeline: Pipeline = make(
+            **({"fan_outs": NoFanOuts()} if is_guarded else {}),
             source=self.source,
             sink=self.sink,
             offsets=self.offsets,
@@ -244,7 +261,7 @@ def ids(names: str) -> set[str]:
 def test_the_following_batch_is_the_one_that_comes_next(bound: BoundView) -> None:
     table = followed_tables([bound])["shop", "user"]
     source = FakeSource(at(0), [batch(table, number, [number]) for number in range(1, 21)])
-    with ReadAhead(source, at(0), Limits(batch_rows=1, waiting_bytes=1 << 20), tick_s=0.01) as batches:
+    with ReadAhead(source, at(0), Limits(batch_rows=1, waiting_bytes=1 << 20), tick_s=lambda: 0.01) as batches:
         time.sleep(0.1)
         foretold, came = None, []
         for found in batches:
@@ -269,7 +286,7 @@ def test_pieces_of_a_large_transaction_are_joined_among_themselves_and_with_noth
             yield from made
             self._interrupted.wait()
 
-    with ReadAhead(Pieces(at(0), []), at(0), Limits(batch_rows=4), tick_s=0.01) as batches:
+    with ReadAhead(Pieces(at(0), []), at(0), Limits(batch_rows=4), tick_s=lambda: 0.01) as batches:
         time.sleep(0.1)
         came = []
         for found in batches:
@@ -283,7 +300,7 @@ def test_batches_that_are_joined_are_as_old_as_the_first_change_among_them(bound
     table = followed_tables([bound])["shop", "user"]
     made = [replace(batch(table, number, [number]), oldest_commit_us=100 * number) for number in range(1, 4)]
     made[0] = replace(made[0], changes=[], is_quiet=True)
-    with ReadAhead(FakeSource(at(0), made), at(0), Limits(), tick_s=0.01) as batches:
+    with ReadAhead(FakeSource(at(0), made), at(0), Limits(), tick_s=lambda: 0.01) as batches:
         time.sleep(0.1)
         found = next(iter(batches))
     assert found is not None and (found.oldest_commit_us, len(found.changes), found.is_quiet) == (200, 2, False)
@@ -298,12 +315,12 @@ class Slices:
         self._loop = loop
         self.before: list[tuple[int, Any]] = []
 
-    def slices(self, derived: Any, needed: Any, touched: Touched, changes: Any) -> Iterator[Slice]:
-        keys = list(touched.versions)
+    def slices(self, derived: Any, needed: Any, touched: dict[Any, int], changes: Any) -> Iterator[Slice]:
+        keys = list(touched)
         for first in range(0, len(keys), 2):
             store, some = self._loop.sink.store, keys[first : first + 2]
             self.before.append((len(store.shown("redis:person")), store.witness))
-            versions = {key: touched.versions[key] for key in some}
+            versions = {key: touched[key] for key in some}
             yield Slice(versions, {key: (*key, '{"n": 1}') for key in some}, is_last=first + 2 >= len(keys))
 
 

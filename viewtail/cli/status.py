@@ -24,7 +24,7 @@ def status(context: typer.Context, json: Json = False, watch: Watch = False, eve
     The lines below the table say what to do.
 
     With --watch the terminal shows all that, and how the lag was in the last three minutes, until Ctrl-C; the exit code
-    is 0 then. It asks MySQL alone, four questions each time.
+    is 0 then. It asks MySQL alone, five questions each time.
     """
     if every is not None and not watch:
         raise typer.BadParameter("it is how often --watch looks; add --watch", param_hint="--every")

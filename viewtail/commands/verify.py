@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from threading import Event
@@ -12,6 +12,7 @@ from typing import Any
 
 from offsets.pipelines import positions
 from projectors.catalog import Catalog
+from projectors.derived import Dependents, Touched, touched_keys
 from projectors.proving.changed_keys import StreamRange, changed_keys
 from projectors.proving.comparison import Found
 from projectors.proving.view_access import ViewAccess
@@ -195,7 +196,14 @@ class _Standing:
                 f"{view.id} is compared only while it gets changes. {self.mend}"
             ) from None
         self._read_upto = ends[-2] if len(ends) > 1 else begin
+        self._keys.update(self._fanned_out())
         return self._keys
+
+    def _fanned_out(self) -> Collection[Key]:
+        """What fan-outs that nobody goes on with would bring to the view."""
+        under_way = [Dependents(fan_out.what, fan_out.version) for fan_out in self.beside.fan_outs()]
+        rows = self.beside.view.derived
+        return touched_keys(rows, Touched({}, under_way), self.beside.in_snapshot) if rows and under_way else ()
 
 
 def _print(report: Report, options: Options) -> None:

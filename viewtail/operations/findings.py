@@ -55,7 +55,8 @@ class Findings:
         fleet = self.fleet
         return {
             "is_well": self.is_well,
-            "pipelines": [{**asdict(pipeline), "is_well": pipeline.is_well} for pipeline in self.pipelines],
+            "pipelines": [_pipeline(pipeline) for pipeline in self.pipelines],
+            "fan_outs": [asdict(fan_out) for pipeline in self.pipelines for fan_out in pipeline.fan_outs],
             "members": [asdict(member) for member in fleet.members],
             "fenced": [asdict(takeover) for takeover in fleet.fenced],
             "last_takeover": None if fleet.last_takeover is None else asdict(fleet.last_takeover),
@@ -71,6 +72,10 @@ class Findings:
                 {**copy.as_json(), "is_being_compared": copy.copy_id in self.comparing} for copy in self.rebuilds
             ],
         }
+
+
+def _pipeline(pipeline: PipelineStatus) -> dict[str, Any]:
+    return {**asdict(replace(pipeline, fan_outs=())), "is_well": pipeline.is_well}
 
 
 def as_owned(pipeline: PipelineStatus, noted: Noted) -> PipelineStatus:

@@ -14,6 +14,7 @@ from viewtail.operations.other_apps import MEND, OtherApp
 from viewtail.operations.status import BUSY_ABOVE_S, PipelineStatus, each_view
 
 MOST_NAMES = 3  # in a sentence
+MOST_FAN_OUTS = 5  # a line each
 
 
 def told(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
@@ -21,6 +22,7 @@ def told(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
     yield from _of_pipelines(pipelines)
     yield from _of_paused(pipelines)
     yield from _of_views(pipelines)
+    yield from _of_fan_outs(pipelines)
 
 
 def _of_pipelines(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
@@ -69,6 +71,14 @@ def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
                 f"view {view.name}: {keys} could not be applied; all others were. The reasons: viewtail "
                 f"dead-letters list {view.name}. When they are mended: {mend}"
             )
+
+
+def _of_fan_outs(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
+    under_way = [fan_out for pipeline in pipelines for fan_out in pipeline.fan_outs]
+    for fan_out in under_way[:MOST_FAN_OUTS]:
+        yield f"view {fan_out.view} is behind: {fan_out}"
+    if (left := len(under_way) - MOST_FAN_OUTS) > 0:
+        yield f"{counted(left, 'more fan-outs', 'are')} under way: viewtail status --json"
 
 
 def of_fleet(fleet: Fleet) -> Iterator[str]:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from offsets import dead_letters, migrations, pipelines, views
+from offsets import dead_letters, fan_outs, migrations, pipelines, views
+from offsets.fan_outs import FanOut
 from offsets.pauses import Pause
 from offsets.pipelines import PipelineRow, Report
 from offsets.views import KEPT, State, ViewRecord
@@ -22,7 +23,7 @@ from viewtail.operations.health import Judged
 from viewtail.servers.sessions import Connection
 
 RECENT_S = 90.0  # reports of a pipeline that runs are at most a minute old
-READ_QUERIES = 4  # of `read`, however many pipelines and views there are
+READ_QUERIES = 5  # of `read`, however many pipelines and views there are
 BUSY_ABOVE_S = 1.0  # a pipeline with a larger lag is left alone by what can wait
 _FROM_WELL = (State.FILLED, State.BACKFILLING, State.NEW, State.PAUSED, State.HALTED)
 _NO_REPORT = Report(
@@ -54,6 +55,20 @@ class ViewStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FanOutStatus:
+    """A changed row of another table whose change is being brought to the many entities that depend on it."""
+
+    view: str
+    table: str
+    key: str
+    done: int
+    about: int | None  # entities that depend on it; None: not known
+
+    def __str__(self) -> str:
+        return fan_outs.in_words(self.table, self.key, self.done, self.about)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStatus(Judged):
     """One pipeline and its views."""
 
@@ -73,6 +88,7 @@ class PipelineStatus(Judged):
     fence: int = 0  # how often it was taken over
     waiting: int | None = None  # changes behind its position, where the source can count them
     paused: Pause | None = None  # also before its process has seen it, and while none runs
+    fan_outs: tuple[FanOutStatus, ...] = ()
 
     def view_states(self) -> Sequence[tuple[str, int]]:
         return [(view.state, view.parked) for view in self.views]
@@ -91,8 +107,11 @@ def read(connection: Connection, database: str, read_position: ReadPosition) -> 
         of: dict[int, list[ViewStatus]] = {}
         for view in views.read(cursor, database):
             of.setdefault(view.pipeline_id, []).append(_view(view, parked.get(view.id, 0)))
+        fanning: dict[int, list[FanOutStatus]] = {}
+        for pipeline, fan_out in fan_outs.under_way(cursor, database):
+            fanning.setdefault(pipeline, []).append(_fan_out(fan_out))
     connection.commit()
-    return [_pipeline(row, of.get(row.id, ()), read_position) for row in rows]
+    return [_pipeline(row, of.get(row.id, ()), fanning.get(row.id, ()), read_position) for row in rows]
 
 
 def pipelines_now(catalog: Catalog) -> dict[str, PipelineStatus]:
@@ -152,7 +171,9 @@ def _percent(view: ViewStatus) -> float:
     return view.filled_percent or 0.0
 
 
-def _pipeline(row: PipelineRow, views: Sequence[ViewStatus], read_position: ReadPosition) -> PipelineStatus:
+def _pipeline(
+    row: PipelineRow, views: Sequence[ViewStatus], fanning: Sequence[FanOutStatus], read_position: ReadPosition
+) -> PipelineStatus:
     report = row.report or _NO_REPORT
     position = None if row.position is None else read_position(row.position)
     status = PipelineStatus(
@@ -170,6 +191,7 @@ def _pipeline(row: PipelineRow, views: Sequence[ViewStatus], read_position: Read
         views=tuple(views),
         fence=row.fence,
         paused=row.pause,
+        fan_outs=tuple(fanning),
     )
     if row.is_run:
         return status
@@ -197,6 +219,10 @@ def _down(state: str | None, reported_s_ago: float | None) -> str:
         f"no viewtail runs this pipeline, though one did {reported_s_ago:.0f} s ago: it may be starting, or waiting "
         "for its servers. If none is: viewtail run"
     )
+
+
+def _fan_out(of: FanOut) -> FanOutStatus:
+    return FanOutStatus(view=of.view, table=of.table, key=of.key, done=of.done, about=of.about)
 
 
 def _view(row: ViewRecord, parked: int) -> ViewStatus:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import pymysql
 
 from ingest import TimedSource
-from offsets import migrations
+from offsets import fan_outs, migrations
+from offsets.fan_outs import FanOut
 from offsets.keepers import Keeper
 from offsets.keepers import read as read_keepers
 from offsets.mysql import OwnSession, transaction
@@ -78,11 +79,13 @@ def passed_now(catalog: Catalog, pipelines: Collection[str], within_s: float) ->
     """
     if not pipelines:
         return 0
+    deadline = time.monotonic() + within_s
     with closing(catalog.session()) as session:
         numbers = ids(session, catalog.database, pipelines)
-    version = wait_until_passed(catalog, numbers.values, threading.Event(), within_s)
-    if version is not None:
-        return version
+        version = wait_until_passed(catalog, numbers.values, threading.Event(), within_s)
+        if version is not None:
+            _wait_for_fan_outs(catalog, session, numbers.values(), version, deadline)
+            return version
     now = pipelines_now(catalog)
     known = [now[name] for name in sorted(pipelines) if name in now]
     why = "; ".join(f"{row.name} is {row.state}" + (f": {row.error}" if row.error else "") for row in known)
@@ -91,6 +94,15 @@ def passed_now(catalog: Catalog, pipelines: Collection[str], within_s: float) ->
         f"({why or 'not known'}). Nothing was looked at. Repeat the command when `viewtail status` says that they are "
         "well"
     )
+
+
+def _wait_for_fan_outs(
+    catalog: Catalog, session: OwnSession, pipelines: Collection[int], version: int, deadline: float
+) -> None:
+    def under_way() -> list[FanOut]:
+        return fan_outs.up_to(session, catalog.database, pipelines, version)
+
+    _wait_until(lambda: not under_way(), lambda: "; ".join(map(str, under_way())), threading.Event(), deadline)
 
 
 def wait_until_begun(catalog: Catalog, view: BoundView, deadline: float) -> None:
@@ -160,10 +172,18 @@ def _is_whole(beside: ViewAccess) -> bool:
 
 
 def _wait_for_now(beside: ViewAccess, deadline: float) -> None:
-    if wait_until_passed(beside.catalog, beside.pipeline_ids, beside.stop, deadline - time.monotonic()) is None:
-        what = f"view {beside.view.id} does not have everything that is committed by now"
+    what = f"view {beside.view.id} does not have everything that is committed by now"
+    version = wait_until_passed(beside.catalog, beside.pipeline_ids, beside.stop, deadline - time.monotonic())
+    if version is None:
         why = _trouble(beside, f"its pipeline has not come to this moment. {WHY_LATE}")
         raise WaitedTooLongError(f"{what}: {why}")
+    if beside.view.derived is not None:
+        _wait_until(
+            lambda: not beside.fan_outs(version),
+            lambda: f"{what}: {_trouble(beside, next(map(str, beside.fan_outs(version)), _SEE))}",
+            beside.stop,
+            deadline,
+        )
 
 
 def _trouble(beside: ViewAccess, otherwise: str) -> str:

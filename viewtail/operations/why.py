@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ingest import History, TimedSource
 from offsets.dead_letters import Letter
+from offsets.fan_outs import FanOut
 from offsets.keepers import Keeper, known_views
 from offsets.views import State
 from projectors.binding import made_by
@@ -25,6 +26,7 @@ from projectors.stores import NOTHING_HELD, Held, Unfit
 from projectors.stores.owners import TO_TAKE_OVER
 from viewtail.changes.errors import StopRequested, ViewtailError, WatermarkMissingError, once
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
+from viewtail.changes.repeating import looks
 from viewtail.changes.versions import parts_of
 from viewtail.changes.writes import Key
 from viewtail.operations.looked_back import moment, notes, place_of
@@ -230,17 +232,22 @@ class Why:
             why = f"pipeline {name} is paused {pipeline.paused}"
             return Judgement(Verdict.BEHIND, why, f"viewtail resume --pipeline {name}")
         try:
-            if self._is_passed():
-                return None
+            version = self.beside.watermarks.now_within(self.beside.stop, SETTLED_WITHIN_S)
+            if version is not None:
+                return self._fanning_out(version)
         except WatermarkMissingError as error:
             return Judgement(Verdict.BEHIND, str(error), "viewtail check")
         lag = f"{pipeline.lag_s:.0f} s, as it last said" if pipeline.lag_s else "this moment"
         why = f"pipeline {name} is behind by {lag} ({pipeline.state})"
         return Judgement(Verdict.BEHIND, why, "viewtail status")
 
-    def _is_passed(self) -> bool:
-        """Return whether the pipeline comes to this moment soon."""
-        return self.beside.watermarks.now_within(self.beside.stop, SETTLED_WITHIN_S) is not None
+    def _fanning_out(self, version: int) -> Judgement | None:
+        """Return which fan-out may not have come to the entity; None where none is under way any more soon."""
+        under_way: list[FanOut] = []
+        for _ in looks(self.beside.stop, SETTLED_WITHIN_S):
+            if not (under_way := self.beside.fan_outs(version)):
+                return None
+        return Judgement(Verdict.BEHIND, str(under_way[0]), "viewtail status")
 
     def _expected(self, comparison: Comparison, key: Key) -> tuple[Expected, bool]:
         """Project the row as it is now, whatever the pipeline has passed; also return whether there is a row."""

@@ -103,7 +103,7 @@ class Trigger:
 
     def _follow(self, session: Connection, stop: threading.Event) -> None:
         position = self._position(session)
-        with ReadAhead(self._source(session), position, Limits(), _TICK_S) as batches:
+        with ReadAhead(self._source(session), position, Limits(), lambda: _TICK_S) as batches:
             for batch in batches:
                 if stop.is_set():
                     raise StopRequested

@@ -1,0 +1,251 @@
+"""Which page of a fan-out is written when, and under which version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ingest import Committed
+from ingest.binlog.coordinates import BinlogPosition
+from offsets.fan_outs import FanOut
+from projectors.derived import Dependents, KeyPage, Touched, fan_outs
+from projectors.derived.fan_outs import FIRST_KEYS, FanOuts, Pace
+from viewtail.changes.batches import Batch, Watermark
+from viewtail.changes.writes import Key
+
+VIEW = "redis:order"
+DEPENDENTS: Mapping[str, Sequence[Key]] = {
+    "hot": [(number,) for number in range(25)],
+    "warm": [(number,) for number in range(100, 115)],
+    "cold": [(7,)],
+}
+
+
+def at(number: int) -> BinlogPosition:
+    return BinlogPosition(epoch=1, file="binlog.000001", end=1600 * number, start=1600 * number)
+
+
+def committed(number: int) -> Committed:
+    return Committed(gtids=frozenset({f"u:{number}"}), version=at(number).version)
+
+
+def batch(number: int, *watermarks: Watermark) -> Batch:
+    end = at(number)
+    return Batch(changes=[], end=end, row_count=0, byte_count=0, oldest_commit_us=0, watermarks=[*watermarks])
+
+
+class Rows:
+    """A `what` is names of changed rows, joined by '+'."""
+
+    def each(self, what: str) -> list[str]:
+        return what.split("+")
+
+    def dependents(self, _: Any, what: str, cursor: str | None, limit: int) -> KeyPage:
+        keys = [key for name in self.each(what) for key in DEPENDENTS[name]]
+        begin = int(cursor or 0)
+        end = begin + limit
+        return KeyPage(keys[begin:end], str(end) if end < len(keys) else None)
+
+    def about(self, _: Any, what: str) -> int:
+        return sum(len(DEPENDENTS[name]) for name in self.each(what))
+
+    def described(self, what: str) -> str:
+        return f"shop.product {what}"
+
+
+class Records:
+    """What is durable."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, FanOut] = {}
+        self.ended: list[tuple[str, int]] = []
+        self.is_gone = False
+
+    def read(self) -> list[FanOut]:
+        return [*self.kept.values()]
+
+    def keep(self, fan_out: FanOut) -> None:
+        self.kept[fan_out.what] = fan_out
+
+    def save(self, fan_out: FanOut) -> bool:
+        return not self.is_gone and fan_out.what in self.kept
+
+    def end(self, of: Sequence[FanOut], upto: int) -> None:
+        self.ended += [(fan_out.what, upto) for fan_out in of]
+        for fan_out in of:
+            del self.kept[fan_out.what]
+
+
+class World:
+    def __init__(self) -> None:
+        self.records, self.pages, self.gets_changes = Records(), list[tuple[int, list[Key]]](), True
+        self.turns: list[str] = []
+        self.incarnation = "run 1"
+        life: Any = SimpleNamespace(
+            views={VIEW: SimpleNamespace(derived=Rows())},
+            gets_changes=lambda _: self.gets_changes,
+            gate=SimpleNamespace(turns=self._turn),
+            projections=SimpleNamespace(of_derived=lambda view, versions, rows, origin: versions),
+        )
+        reader: Any = SimpleNamespace(in_snapshot=self._in_snapshot)
+        records: Any = self.records
+        self.fan_outs = FanOuts(
+            records=records,
+            reader=reader,
+            life=life,
+            above=10,
+            committed_at=lambda position: Committed(gtids=frozenset({str(position)}), version=position.version),
+            incarnation=lambda: self.incarnation,
+        )
+        self.fan_outs.begin(at(1))
+
+    @contextmanager
+    def _turn(self, views: Sequence[str]) -> Iterator[None]:
+        self.turns += views
+        yield
+
+    def _in_snapshot(self, _: Committed, read: Callable[[Any], Any]) -> Any:
+        return read(None)
+
+    def take(self, number: int, *whats: str) -> Mapping[Key, int]:
+        touched = Touched({}, [Dependents(what, at(number).version) for what in whats])
+        return self.fan_outs.take(VIEW, touched, committed(number), committed_us=number)
+
+    def step(self) -> None:
+        self.fan_outs.step(self._write)
+
+    def _write(self, versions: Any) -> None:
+        self.pages.append((next(iter(versions.values())), [*versions]))
+
+    def finish(self) -> list[Key]:
+        before = len(self.pages)
+        while self.fan_outs.is_under_way:
+            self.step()
+        return [key for _, keys in self.pages[before:] for key in keys]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(fan_outs, "rows_by_key", lambda _, derived, keys: ({}, []))
+    monkeypatch.setattr(fan_outs, "MOST_KEYS", FIRST_KEYS)
+    monkeypatch.setattr(fan_outs, "SAVE_EVERY_S", 0.0)
+    return World()
+
+
+def test_few_dependents_are_written_with_their_batch_and_many_in_pages_behind_it(world: World) -> None:
+    assert world.take(2, "cold") == {(7,): at(2).version} and not world.fan_outs.is_under_way
+    assert world.take(3, "hot", "cold") == {(7,): at(3).version}
+    kept = world.records.kept["hot"]
+    assert (kept.table, kept.key, kept.about, kept.version) == ("shop.product", "hot", 25, at(3).version)
+    assert world.fan_outs.oldest_us == 3
+    assert world.finish() == DEPENDENTS["hot"] and {version for version, _ in world.pages} == {at(3).version}
+    assert len(world.pages) == 3 and world.turns == [VIEW] * 3
+    assert world.fan_outs.oldest_us == 0 and kept.done == 25
+
+
+def test_a_page_has_the_version_of_all_that_the_loop_has_come_to(world: World) -> None:
+    world.take(3, "hot")
+    world.step()
+    world.fan_outs.passed(batch(9))
+    world.finish()
+    assert [version for version, _ in world.pages] == [at(3).version, at(9).version, at(9).version]
+
+
+def test_it_is_kept_until_the_store_has_shown_a_later_position(world: World) -> None:
+    world.take(3, "hot")
+    world.fan_outs.passed(batch(3))
+    world.finish()
+    world.fan_outs.passed(batch(3))
+    assert world.records.ended == [] and not world.records.kept["hot"].is_open
+    world.fan_outs.passed(batch(4))
+    assert world.records.ended == [("hot", at(4).version)] and world.records.kept == {}
+
+
+def test_several_take_turns(world: World) -> None:
+    world.take(3, "hot", "warm")
+    for _ in range(4):
+        world.step()
+    assert [keys[0] for _, keys in world.pages] == [(0,), (100,), (10,), (110,)]
+
+
+def test_few_changed_rows_are_apart_where_each_has_many(world: World) -> None:
+    assert world.take(3, "hot+cold+warm") == {(7,): at(3).version}
+    assert [*world.records.kept] == ["hot", "warm"]
+
+
+def test_many_changed_rows_are_one_and_gone_through_one_by_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fan_outs, "MOST_APART", 2)
+    assert world.take(3, "cold+warm+hot") == {}
+    assert [*world.records.kept] == ["cold+warm+hot"]
+    assert world.finish() == [*DEPENDENTS["cold"], *DEPENDENTS["warm"], *DEPENDENTS["hot"]]
+
+
+def test_a_change_before_the_first_page_is_shown_by_the_same_pass(world: World) -> None:
+    world.take(3, "hot")
+    world.take(4, "hot")
+    assert world.finish() == DEPENDENTS["hot"]
+
+
+def test_changes_meanwhile_have_one_more_pass_follow_which_begins_when_this_one_is_done(world: World) -> None:
+    world.take(3, "hot")
+    world.step()
+    world.take(4, "hot")
+    world.take(5, "hot")
+    kept = world.records.kept["hot"]
+    assert (kept.version, kept.next_version) == (at(3).version, at(4).version)
+    assert world.finish() == [*DEPENDENTS["hot"][10:], *DEPENDENTS["hot"]]
+    assert (kept.version, kept.next_version, kept.is_open) == (at(4).version, None, False)
+    world.take(6, "hot")  # before the store has shown a later position
+    assert kept.is_open and world.finish() == DEPENDENTS["hot"]
+
+
+def test_after_a_restart_it_waits_for_its_change_and_is_no_other_one_when_that_comes_again(world: World) -> None:
+    world.take(5, "hot")
+    world.step()
+    world.fan_outs.begin(at(2))
+    assert not world.fan_outs.is_under_way and world.fan_outs.oldest_us == 5
+    world.take(5, "hot")
+    assert world.records.kept["hot"].next_version is None
+    assert world.finish() == DEPENDENTS["hot"][10:]
+
+
+def test_nothing_is_written_under_a_smaller_version_than_a_watermark_that_was_passed(world: World) -> None:
+    """A prepared XA transaction holds the position back; a backfill under the watermark would win by its version."""
+    world.take(3, "hot")
+    world.fan_outs.passed(batch(3, Watermark("w", at(8).version)))
+    assert not world.fan_outs.is_under_way
+    world.take(9, "cold")
+    assert world.fan_outs.is_under_way
+
+
+def test_a_store_that_may_have_lost_pages_has_the_pass_begin_again(world: World) -> None:
+    world.take(3, "hot")
+    world.finish()
+    world.incarnation = "run 2"
+    world.fan_outs.begin(at(3))
+    assert world.finish() == DEPENDENTS["hot"]
+
+
+def test_what_is_gone_from_the_table_is_over_and_a_halted_view_has_no_turn(world: World) -> None:
+    world.take(3, "hot", "warm")
+    world.gets_changes = False
+    assert not world.fan_outs.is_under_way and world.fan_outs.oldest_us == 0
+    world.gets_changes = True
+    world.records.is_gone = True
+    world.step()
+    world.step()
+    assert not world.fan_outs.is_under_way and world.fan_outs.oldest_us == 0
+
+
+@pytest.mark.parametrize(("fixed_s", "a_key_s"), [(0.001, 0.0001), (0.02, 0.0001), (0.001, 0.02)])
+def test_what_a_page_costs_whatever_its_size_is_about_half_of_it_or_it_is_short(fixed_s: float, a_key_s: float) -> None:
+    pace = Pace()
+    for _ in range(60):
+        pace.note(fixed_s + pace.keys * a_key_s)
+    took_s = fixed_s + pace.keys * a_key_s
+    assert took_s <= max(1.1 * fan_outs.PAGE_S, 2.5 * (fixed_s + FIRST_KEYS * a_key_s))
+    assert pace.keys == 1 or took_s >= 0.5 * min(fan_outs.PAGE_S, 2 * fixed_s)
