@@ -20,6 +20,7 @@ from projectors.derived import DerivedRows
 from projectors.derived.registry import derived_rows
 from projectors.function_columns import Reads, columns_read, merged
 from projectors.function_source import function_source
+from projectors.related import One
 from projectors.stores.registry import needed, store_of
 from projectors.views import BoundView, RowFunction, View
 from viewtail.changes.bodies import ZLIB
@@ -325,6 +326,21 @@ def named_columns(view: View) -> tuple[frozenset[str], bool]:
     names.update(name for name, _ in view.entity.only)
     read = functions_read(view)
     return read.columns | names, bool(read.why_all) or shows_all(view)
+
+
+def columns_named(view: View) -> frozenset[str]:
+    """The columns of the entity's table that a declaration names; what its conditions name, only the table tells."""
+    entity = view.entity
+    if entity.values:
+        return frozenset({*entity.key, *(of.column for _, of in entity.values if of.column is not None)})
+    names, _ = named_columns(view)
+    on = {name for _, of in entity.related if isinstance(of, One) for name in of.on}
+    return names.difference(dict(entity.related)) | on
+
+
+def shows_new_columns(view: View) -> bool:
+    """Return whether a column that the table gets would be in the content: what a group has is declared."""
+    return named_columns(view)[1] and not view.entity.values
 
 
 def functions_read(view: View) -> Reads:

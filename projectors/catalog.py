@@ -16,7 +16,7 @@ from offsets.deployments import Identity
 from offsets.keepers import kept_elsewhere, known_views
 from offsets.mysql import OwnSession, saved_position
 from offsets.views import GETS_NOTHING, ViewRecord, ViewStates, places_ours
-from projectors.binding import bind, declaration_hash, named_columns
+from projectors.binding import bind, columns_named, declaration_hash
 from projectors.servers import Servers
 from projectors.stores import Store
 from projectors.stores.access import Access
@@ -328,4 +328,4 @@ def _reason_to_halt(servers: Servers, view: View, records: Mapping[str, ViewReco
 def _is_hidden(servers: Servers, view: View) -> bool:
     """Return whether rights are missing: they may come back, and no change is lost until then."""
     with asking(servers.source().address(), role="source") as connection:
-        return is_denied(connection, *view.entity.schema_and_table, sorted(named_columns(view)[0]))
+        return is_denied(connection, *view.entity.schema_and_table, sorted(columns_named(view)))

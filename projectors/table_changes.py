@@ -28,7 +28,7 @@ import structlog
 from ingest.canonical import describe
 from ingest.canonical.chunks import absent_keys, reading_of
 from offsets import OffsetStore
-from projectors.binding import bind, named_columns
+from projectors.binding import bind, shows_new_columns
 from projectors.dead_letters import DeadLetters
 from projectors.outcomes import End, Ended, Outcome
 from projectors.projection import parts_of
@@ -205,16 +205,14 @@ def _without_new(table: Table, view: BoundView) -> Table:
 
     So the next start finds it changed, and backfills it.
     """
-    _, uses_all = named_columns(view.view)
-    if not uses_all or table.full_name != view.table.full_name:
+    if not shows_new_columns(view.view) or table.full_name != view.table.full_name:
         return table
     known = {column.name for column in view.table.columns} | {*table.paging_key}
     return replace(table, columns=tuple(column for column in table.columns if column.name in known))
 
 
 def _tell_of_new_column(view: BoundView, change: TableChange) -> None:
-    _, uses_all = named_columns(view.view)
-    if uses_all:
+    if shows_new_columns(view.view):
         _log.warning(
             "the view lacks a new column until its pipeline starts again, which backfills the view with it",
             view=view.id,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from projectors.related import DEFAULT_MAX_BYTES, Related, Relations, related_particulars, relations
+from projectors.related import DEFAULT_MAX_BYTES, Aggregate, Related, Relations, related_particulars, relations
 from viewtail.changes.batches import Row
 from viewtail.changes.bodies import CODECS
 from viewtail.changes.copy_ids import copy_id, is_copy
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ingest.canonical.rows import ReadableRows
     from projectors.derived import DerivedRows
 
+
+_MOST_CHARACTERS = 64  # of a column's name
 
 RowFunction = Callable[[Mapping[str, Any]], Any]
 
@@ -64,6 +66,7 @@ class Entity:
     newest: str | None
     related: Relations
     max_bytes: int
+    values: tuple[tuple[str, Aggregate], ...]  # of a Group
 
     def __init__(
         self,
@@ -82,7 +85,7 @@ class Entity:
         related: Mapping[str, Related] | None = None,
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
-        where = f"Entity({table!r})" if name is None else f"Entity({table!r}, {name!r})"
+        where = _entity_label(self, table, name)
         if body is not None:
             (body,) = column_names((body,), f"{where}: body")
         _freeze(
@@ -99,6 +102,7 @@ class Entity:
             newest=newest,
             related=relations(related, where),
             max_bytes=max_bytes,
+            values=(),
         )
         for misfit in _misfits(self):
             raise DeclarationError(f"{where}: {misfit}")
@@ -118,6 +122,8 @@ class Entity:
         """The arguments that make its rows of several; a part of the fingerprint of its views."""
         if self.related:
             return {"related": related_particulars(self.related)}
+        if self.values:
+            return {"values": related_particulars(self.values)}
         return {} if self.columns_by is None else {"cells": [self.columns_by, self.newest, self.body]}
 
     @property
@@ -131,6 +137,59 @@ class Entity:
         names = names_of(self.table)
         assert names is not None
         return names
+
+
+class Group(Entity):
+    """Rows of a table that have the same values in some columns, as one entity: its key are these values.
+
+    Texts are the same by their bytes, whatever their collation. A row with NULL in one of the columns is in no group,
+    and a group without rows is none.
+
+    Args:
+        table: 'schema.table', or as of an Entity with `name`.
+        by: one or several columns.
+        values: by name, numbers over the rows of the group: Count(), Sum('column'), Min('column'), Max('column'), each
+            perhaps of some of the rows, where=.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, table: str, name: str | None = None, *, by: str | Sequence[str], values: Mapping[str, Aggregate]
+    ) -> None:
+        where = _entity_label(self, table, name)
+        names = column_names(by, f"{where}: by")
+        if not names:
+            raise DeclarationError(f"{where}: by names one column or several")
+        if is_pattern(_schema_and_table(table, name, where)[1]):
+            raise DeclarationError(f"{where}: a group is of the rows of one table, without #")
+        super().__init__(table, name, key=names)
+        _freeze(self, values=_values(values, names, where))
+
+
+def _entity_label(entity: Entity, table: Any, name: Any) -> str:
+    return f"{type(entity).__name__}({table!r})" if name is None else f"{type(entity).__name__}({table!r}, {name!r})"
+
+
+def _values(given: Any, by: Sequence[str], where: str) -> tuple[tuple[str, Aggregate], ...]:
+    """The numbers of a group. Raises DeclarationError."""
+    if not isinstance(given, Mapping) or not given:
+        raise DeclarationError(f"{where}: values is a dict of names and Count(), Sum('column'), Min or Max")
+    taken = {name.casefold(): name for name in by}
+    for name, of in given.items():
+        if not isinstance(name, str) or not 0 < len(name) <= _MOST_CHARACTERS:
+            raise DeclarationError(
+                f"{where}: values has names that are texts of 1 to {_MOST_CHARACTERS} characters, not {name!r}"
+            )
+        if not isinstance(of, Aggregate) or of.table:
+            raise DeclarationError(
+                f"{where}: values[{name!r}] is over the rows of the group: Count(), Sum('column'), Min('column') or "
+                "Max('column'), with no table and no by="
+            )
+        if name.casefold() in taken:
+            raise DeclarationError(f"{where}: values[{name!r}]: {taken[name.casefold()]} is there already; rename it")
+        taken[name.casefold()] = name
+    return tuple(given.items())
 
 
 def _misfits(entity: Entity) -> Iterator[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from projectors.stores.index_tables.views import IndexTable
     from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisSortedSet
     from projectors.stores.topics.views import Topic
-    from projectors.views import Entity, View
+    from projectors.views import Entity, Group, View
     from viewtail.changes.errors import WaitedTooLongError
     from viewtail.operations.reading import Record, Rows
     from viewtail.settings import Settings
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Count",
     "Entity",
+    "Group",
     "IndexTable",
     "Many",
     "Max",
@@ -52,6 +53,7 @@ __getattr__ = late(
     {
         **dict.fromkeys(("Count", "Many", "Max", "Min", "One", "Sum"), "projectors.related"),
         "Entity": "projectors.views",
+        "Group": "projectors.views",
         "IndexTable": "projectors.stores.index_tables.views",
         "RedisHash": "projectors.stores.redis.views",
         "RedisJson": "projectors.stores.redis.views",

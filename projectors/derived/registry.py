@@ -10,7 +10,11 @@ from projectors.views import View
 from viewtail.changes.tables import Table
 
 # By the argument of Entity that declares it. Imported when a declaration has it: most programs need none of them.
-IMPLEMENTATIONS = {"columns_by": "projectors.derived.cells", "related": "projectors.derived.documents"}
+IMPLEMENTATIONS = {
+    "columns_by": "projectors.derived.cells",
+    "related": "projectors.derived.documents",
+    "values": "projectors.derived.groups",
+}
 
 
 def derived_rows(

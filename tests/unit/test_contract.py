@@ -9,7 +9,8 @@ import pytest
 
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash, RedisJson
-from projectors.views import Entity, View
+from projectors.views import Entity, Group, View
+from viewtail import Count, Min
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.operations.contract import Contract, Effect
@@ -389,3 +390,19 @@ def test_a_statement_without_a_database_that_may_be_about_a_view_is_unread_where
         [] if is_read else [True]
     )
     assert all(one.may_break for one in contract.unread)
+
+
+@pytest.mark.parametrize("is_offline", [False, True])
+def test_a_group_depends_on_what_makes_it_and_its_values_and_on_no_other_column(is_offline: bool) -> None:
+    entity = Group("shop.user", by="name", values={"least": Min("unused"), "mails": Count(where="email IS NOT NULL")})
+    views: list[View] = [
+        RedisJson("names", entity, document=lambda row: dict(row)),
+        RedisHash("mails", entity, fields=["mails"]),
+    ]
+    both = {view.id for view in views}
+    assert broken("ALTER TABLE user DROP COLUMN name", views, is_offline=is_offline) == both
+    assert "redis:names" in broken("ALTER TABLE user DROP COLUMN unused", views, is_offline=is_offline)
+    assert broken("ALTER TABLE user ADD COLUMN note INT, DROP COLUMN id", views, is_offline=is_offline) == set()
+    if not is_offline:
+        assert broken("ALTER TABLE user DROP COLUMN unused", views) == {"redis:names"}
+        assert broken("ALTER TABLE user DROP COLUMN email", views) == both

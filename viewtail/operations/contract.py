@@ -22,7 +22,7 @@ from ingest.binlog.statements import (
     shown,
     without_settings,
 )
-from projectors.binding import Describe, bind, keys_relied_on, named_columns
+from projectors.binding import Describe, bind, columns_named, keys_relied_on, shows_new_columns
 from projectors.stores.registry import store_of
 from projectors.views import View
 from viewtail.changes.batches import Followed, TableChangeKind
@@ -199,20 +199,19 @@ class Contract:
             except DeclarationError:
                 pass  # the migration may be what it waits for
         schema, name = view.entity.schema_and_table
-        columns, _ = named_columns(view)
+        columns = columns_named(view)
         if view.previous is not None:
-            columns |= named_columns(view.previous)[0]
+            columns |= columns_named(view.previous)
         known = tuple(map(_undescribed, sorted(columns)))
         table = Table(schema=schema, name=name, columns=known, primary_key=_UNKNOWN_KEY)
-        key = view.entity.key
-        return Followed(table, tuple(sorted(columns)), (key,) if key and not view.entity.append_only else ())
+        key, is_relied_on = view.entity.key, not (view.entity.append_only or view.entity.values)
+        return Followed(table, tuple(sorted(columns)), (key,) if key and is_relied_on else ())
 
     def _on(
         self, followed: Followed, view: View, text: str, whole: dict[tuple[str, str], str]
     ) -> Iterator[tuple[bool, str]]:
         """Note what becomes of one view; one that halts with its table is noted in `whole`."""
-        _, sees_all = named_columns(view)
-        if sees_all:
+        if shows_new_columns(view):
             followed = self._with_all_columns(followed, text)
         for verdict in judge(text, self.database, [followed], self._sql_mode, folds_names=self.folds_names):
             if verdict.kind is None:

@@ -101,7 +101,8 @@ class Where:
                 return
 
     def written(self, beside: ViewAccess, version: int, after: Any) -> Iterator[tuple[int, Written, Any]]:
-        if beside.view.view.entity.version is not None:  # of several rows of a key only the newest counts
+        entity = beside.view.view.entity
+        if entity.version is not None or entity.values:  # of a key's rows only the newest counts, of a group's all do
             for keys, place in self.batches(beside, version, after):
                 yield len(keys), beside.reprojection.of_keys(keys, version), place
             return
