@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from viewtail.changes.errors import DeclarationError
-from viewtail.changes.tables import full_name, names_of
+from viewtail.changes.tables import full_name, is_pattern, names_of
 
 DEFAULT_LIMIT = 10_000  # rows of a Many
 DEFAULT_MAX_BYTES = 16 << 20  # of all related rows of one entity
+MOST_CHARACTERS = 64  # of a name, as of a column's
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -249,9 +250,18 @@ def relations(given: Mapping[str, Related] | None, where: str) -> Relations:
         return ()
     if not isinstance(given, Mapping):
         raise DeclarationError(f"{where}: related is a dict of names and One, Many, Count, Sum, Min or Max")
+    taken: dict[str, str] = {}
     for name, related in given.items():
-        if not isinstance(name, str) or not name:
-            raise DeclarationError(f"{where}: related has names that are non-empty strings, not {name!r}")
+        if not isinstance(name, str) or not 0 < len(name) <= MOST_CHARACTERS:
+            raise DeclarationError(
+                f"{where}: related has names that are texts of 1 to {MOST_CHARACTERS} characters, not {name!r}"
+            )
+        if name.casefold() in taken:
+            other = taken[name.casefold()]
+            raise DeclarationError(
+                f"{where}: related has {other!r} and {name!r}, which differ in case alone; rename one"
+            )
+        taken[name.casefold()] = name
         if not isinstance(related, Related):
             raise DeclarationError(
                 f"{where}: related[{name!r}] is One, Many, Count, Sum, Min or Max, not {type(related).__name__}"
@@ -277,14 +287,20 @@ def _table(given: Any, where: str) -> str:
     names = names_of(given) if isinstance(given, str) else None
     if names is None:
         raise DeclarationError(f"{where}: the table is written 'schema.table', e.g. 'shop.order_line'")
+    if is_pattern(names[1]):
+        raise DeclarationError(f"{where}: each # stands for a digit, and related rows are of one table; name that one")
     return full_name(*names)
 
 
 def _names(given: Any, where: str, *, is_needed: bool = False) -> tuple[str, ...]:
+    if not isinstance(given, str | list | tuple):
+        raise DeclarationError(f"{where} is a column's name, or a list of them, not {type(given).__name__}")
     names: tuple[Any, ...] = (given,) if isinstance(given, str) else tuple(given)
     if is_needed and not names:
         raise DeclarationError(f"{where} names one column or several")
     for name in names:
         if not isinstance(name, str) or not name.removeprefix("-"):
             raise DeclarationError(f"{where}: column names are non-empty strings, not {name!r}")
+        if [other.removeprefix("-") for other in names if isinstance(other, str)].count(name.removeprefix("-")) > 1:
+            raise DeclarationError(f"{where}: {name.removeprefix('-')} is named twice; once is enough")
     return names

@@ -151,7 +151,7 @@ class Growing:
             return self._unique(table, names)
         except DeclarationError as error:
             self.problems.append(f"key: {error}")
-            return ()
+            return primary_key(table)
 
     def children(
         self, table: Table, key: Columns, related: Relations, uses: Uses | None, path: str = ""
@@ -162,11 +162,13 @@ class Growing:
             key: of `table`, by which rows refer to it.
             uses: the names that are asked for, with what is asked of each; None: all.
         """
+        if not key:
+            return ()  # which is a problem already
         children: list[Node | Numbers] = []
         numbers: dict[tuple[Any, ...], list[tuple[str, Aggregate]]] = {}
         for name, of in related:
-            if table.column(name) is not None:
-                self.problems.append(f"related[{name!r}]: {table.full_name} has a column of that name; choose another")
+            if any(column.name.casefold() == name.casefold() for column in table.columns):
+                self._note(path + name, f"{table.full_name} has a column of that name; choose another")
             if uses is not None and name not in uses:
                 continue
             if isinstance(of, Aggregate):
@@ -183,8 +185,8 @@ class Growing:
                 self._note(f"{path}{some[0][0]}", error)
         return tuple(children)
 
-    def _note(self, path: str, error: DeclarationError) -> None:
-        if str(error):
+    def _note(self, path: str, error: DeclarationError | str) -> None:
+        if str(error):  # a table that is missing is named once
             self.problems.append(f"related {path!r}: {error}")
 
     def _node(self, table: Table, key: Columns, name: str, of: Related, uses: Uses | None, path: str) -> Node:
@@ -221,18 +223,28 @@ class Growing:
     def _numbers(self, table: Table, key: Columns, some: Sequence[tuple[str, Aggregate]], path: str) -> Numbers:
         of = some[0][1]
         far = self._table(of.schema_and_table)
+        numbers = [(aggregate, number) for each in some for aggregate, number in self._number(*each, far, path)]
         return Numbers(
             path=f"{path}{some[0][0]}",
             hops=(self._hop(table, key, far, self._columns(far, of.by)),),
             condition=condition_of(of.where, far) if of.where else None,
-            numbers=tuple(number_of(name, aggregate, far) for name, aggregate in some),
-            over=self._columns(far, [aggregate.column for _, aggregate in some if aggregate.column is not None]),
+            numbers=tuple(number for _, number in numbers),
+            over=self._columns(far, [aggregate.column for aggregate, _ in numbers if aggregate.column is not None]),
         )
+
+    def _number(
+        self, name: str, of: Aggregate, far: Table, path: str
+    ) -> Iterator[tuple[Aggregate, tuple[str, Column]]]:
+        """The number; none where it is a problem, which is noted under its own name."""
+        try:
+            yield of, number_of(name, of, far)
+        except DeclarationError as error:
+            self._note(f"{path}{name}", error)
 
     def _table(self, name: tuple[str, str]) -> Table:
         table = self._describe(*name)
         if not table.primary_key:
-            raise DeclarationError(f"{table.full_name} has no primary key, so its rows cannot be told apart; add one")
+            raise DeclarationError(_no_key(table))
         return table
 
     def _columns(self, table: Table, names: Sequence[str]) -> Columns:
@@ -243,12 +255,15 @@ class Growing:
                 raise DeclarationError(unknown_column(table, name, "column"))
             if column.kind is Kind.UNSUPPORTED:
                 raise DeclarationError(
-                    f"column {name} of {table.full_name} is {column.type_name}, which viewtail cannot read"
+                    f"column {name} of {table.full_name} is {column.type_name}, which viewtail cannot read exactly; "
+                    "convert it (text: to utf8mb4), or name another column"
                 )
             columns.append(column)
         return tuple(columns)
 
     def _unique(self, table: Table, names: Sequence[str]) -> Columns:
+        if not names and not table.primary_key:
+            raise DeclarationError(_no_key(table))
         if (
             names
             and set(names) != set(table.primary_key)
@@ -256,7 +271,7 @@ class Growing:
         ):
             raise DeclarationError(
                 f"({', '.join(names)}) is no primary key and no unique key over NOT NULL columns of "
-                f"{table.full_name}, so two rows may share it"
+                f"{table.full_name}, so two rows may share it; make it one, or name another key"
             )
         return self._columns(table, names or table.primary_key)
 
@@ -264,7 +279,8 @@ class Growing:
         if len(near_on) != len(far_on):
             names = [", ".join(column.name for column in on) for on in (near_on, far_on)]
             raise DeclarationError(
-                f"({names[0]}) of {near.full_name} and ({names[1]}) of {far.full_name} are not equally many columns"
+                f"({names[0]}) of {near.full_name} and ({names[1]}) of {far.full_name} are not equally many columns; "
+                "name one for each"
             )
         for ours, theirs in zip(near_on, far_on, strict=True):
             if (why := _unequal(ours, theirs)) is not None:
@@ -287,6 +303,10 @@ class Growing:
             for column in table.columns
             if column.kind is not Kind.UNSUPPORTED and (uses is None or column.name in uses)
         )
+
+
+def _no_key(table: Table) -> str:
+    return f"{table.full_name} has no primary key, so its rows cannot be told apart; add one"
 
 
 def _unequal(ours: Column, theirs: Column) -> str | None:
@@ -321,12 +341,12 @@ def number_of(name: str, of: Aggregate, table: Table) -> tuple[str, Column]:
     if of.kind == "Sum" and not is_exact:
         raise DeclarationError(
             f"Sum of column {column.name} of {table.full_name}, which is {column.type_name}: only sums of integers and "
-            "DECIMALs are exact"
+            "DECIMALs are exact; make it a DECIMAL, or add up in the view's function"
         )
     if column.kind not in _COMPARED or column.declared.startswith("bit"):
         raise DeclarationError(
             f"{of.kind} of column {column.name} of {table.full_name}, which is {column.type_name}: numbers, dates and "
-            "times are compared"
+            "times are compared; name such a column"
         )
     sql = f"{of.kind.upper()}(`{column.name.replace('`', '``')}`)"
     if of.kind == "Sum":

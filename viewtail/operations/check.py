@@ -20,6 +20,8 @@ from offsets.mysql import OwnSession
 from projectors.binding import bind, functions_read
 from projectors.catalog import Catalog, check_source, tables_of
 from projectors.copies import refusals
+from projectors.function_columns import paths
+from projectors.function_flow import Uses
 from projectors.projection import Projected, Projections, followed_tables
 from projectors.stores import NoCopy, Store, Unfit
 from projectors.stores.access import Access
@@ -30,6 +32,7 @@ from viewtail.changes.batches import Row
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import DeclarationError, StoreError, ViewtailError, nearest, once
 from viewtail.changes.findings import Finding, Level, fail, ok, warn
+from viewtail.changes.tables import Column
 from viewtail.operations import sessions
 from viewtail.operations.changed_views import refilled_in_place
 from viewtail.operations.looked_up import index_findings
@@ -217,7 +220,8 @@ def _functions(bound: BoundView) -> str:
     read = functions_read(bound.view)
     if read.why_all:
         return f"; uses every column of it, for {read.why_all}"
-    return f"; its functions use {', '.join(sorted(read.columns))}" if read.columns else ""
+    used = ", ".join(paths(read.uses, bound.view.entity.related))
+    return f"; its functions use {used}" if used else ""
 
 
 def _remarks(bound: BoundView) -> Iterator[Finding]:
@@ -236,11 +240,23 @@ def _previous(bound: BoundView) -> Iterator[Finding]:
 
 
 def _misnamed(bound: BoundView) -> Iterator[Finding]:
-    names = [column.name for column in bound.table.columns]
-    for name in sorted(functions_read(bound.view).columns - set(names)):
-        seen = f"its functions ask for {name}, which {bound.table.full_name} has not{nearest(name, names)}"
+    relations = [name for name, _ in bound.view.entity.related]
+    for path, names in _unknown(functions_read(bound.view).uses, bound.table.columns):
+        near = nearest(path.rpartition(".")[2], names if "." in path else [*names, *relations])
+        seen = f"its functions ask for {path}, which {bound.table.full_name} has not{near}"
         why = "row.get gives None for it in every row, and row[...] raises"
         yield warn("views", f"view {bound.id}", seen, why, "the name in views.py")
+
+
+def _unknown(uses: Uses, columns: Sequence[Column], above: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield each name that is asked for and is not there, behind those of the relations above, and what is there."""
+    by_name = {column.name: column for column in columns}
+    for name in sorted(uses):
+        column, below = by_name.get(name), uses[name]
+        if column is None:
+            yield f"{above}{name}", [*by_name]
+        elif column.fields and below:
+            yield from _unknown(below, column.fields, f"{above}{name}.")
 
 
 def _first_rows(connection: Connection, view: BoundView) -> list[Row]:
