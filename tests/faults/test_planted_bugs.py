@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from ingest.binlog.source import BinlogSource
 from offsets.lease import Lease
 from projectors import projection
 from projectors.catalog import Catalog
+from projectors.derived import documents, roles
+from projectors.derived.reading import DerivedReader
 from projectors.fills.guarded import GuardedFill
 from projectors.fills.opening import open_filling
 from projectors.outcomes import DONE
@@ -31,14 +34,17 @@ from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.index_tables.table import VERSION
 from projectors.stores.redis.sink import RedisSink
 from stack import Server
+from tests.support.order_world import VIEWS as ORDER_VIEWS
+from tests.support.order_world import OrderWorld
 from tests.support.running import addresses, wait_for
 from tests.support.watcher import Watcher
 from tests.support.world import VIEWS, World, differences
 from viewtail import declarations, settings
-from viewtail.changes.batches import Batch
+from viewtail.changes.batches import UPDATE, Batch, Row, pairs
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.writes import ViewWrites
 from viewtail.composition import deploy
+from viewtail.servers.sessions import SNAPSHOT
 
 STORES = ("mysql", "redis", "elasticsearch")
 HISTORY = (
@@ -63,58 +69,26 @@ def world(mysql_server: Server, redis_server: Server, elasticsearch_server: Serv
 
 @pytest.fixture
 def catalog(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
-    (tmp_path / "planted_views.py").write_text(VIEWS)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.chdir(tmp_path)
+    return _deployed(VIEWS, addresses(world.mysql, world.redis, world.elasticsearch), tmp_path, monkeypatch)
+
+
+def _deployed(views: str, environment: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    (folder / "planted_views.py").write_text(views)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.chdir(folder)
     monkeypatch.delitem(__import__("sys").modules, "planted_views", raising=False)
-    environment = addresses(world.mysql, world.redis, world.elasticsearch)
     config = settings.load(None, {**os.environ, **environment, "VIEWTAIL_VIEWS": "planted_views:views"})
     deployed = deploy(config, declarations.load(config.views))
     deployed.create_tables()
     return deployed
 
 
-class Story:
-    """Runs the history through the stores' pipelines, twice from its beginning, and once through fills."""
+class _Pipelines:
+    """Runs the stores' pipelines in this process."""
 
-    def __init__(self, world: World, catalog: Catalog) -> None:
+    def __init__(self, world: World | OrderWorld, catalog: Catalog) -> None:
         self._world = world
         self._catalog = catalog
-        self.watcher = Watcher(world)
-
-    def tell(self, stores: tuple[str, ...] = STORES) -> dict[str, list[str]]:
-        """What the checker and the watcher object to, by view of these stores; '' for the watcher."""
-        self._fill(stores)  # makes every target
-        start = self._now()
-        self._execute(HISTORY[:1])
-        self._follow(stores, start)
-        self._execute(HISTORY[1:])
-        self._follow(stores, start)
-        told = self._objections(stores)
-        self._follow(stores, start)  # once more from the beginning: everything in it is old
-        told |= self._objections(stores)
-        self._execute(("INSERT INTO conv.user VALUES (7, 'seven', 8)",))
-        self._stray(stores)
-        self._refill(stores)
-        told |= self._objections(stores)
-        self._follow(stores, start)
-        told |= self._objections(stores)
-        self._execute(("UPDATE conv.user SET email = 'last', n = n + 2",))
-        self._follow(stores, start)
-        return told | self._objections(stores)
-
-    def _objections(self, stores: tuple[str, ...]) -> dict[str, list[str]]:
-        looks = {
-            "mysql": self.watcher._index_rows,
-            "redis": self.watcher._redis_hashes,
-            "elasticsearch": self.watcher._documents,
-        }
-        for store in stores:
-            for key, seen in looks[store]().items():
-                self.watcher.saw(key, seen)
-        told = differences(self._world.expected(), self._world.actual(stores))
-        told = {view: lines for view, lines in told.items() if view.partition(":")[0] in stores}
-        return told | ({"": self.watcher.regressions} if self.watcher.regressions else {})
 
     def _now(self) -> BinlogPosition:
         connection = self._world.connect()
@@ -131,11 +105,6 @@ class Story:
                 cursor.execute(statement)
                 connection.commit()
         connection.close()
-
-    def _stray(self, stores: tuple[str, ...]) -> None:
-        """A key that no row stands for, as an unguarded writer of old may have left it."""
-        if "mysql" in stores:
-            self._execute(("INSERT INTO viewtail.ix_email (id, email, version) VALUES (999, 'stray', 5)",))
 
     def _fill(self, stores: tuple[str, ...]) -> None:
         for store in stores:
@@ -172,6 +141,113 @@ class Story:
             own.pipeline.offsets.abandon()
             own.close()
             lease.release()
+
+
+class Story(_Pipelines):
+    """Runs the history through the stores' pipelines, twice from its beginning, and once through fills."""
+
+    _world: World
+
+    def __init__(self, world: World, catalog: Catalog) -> None:
+        super().__init__(world, catalog)
+        self.watcher = Watcher(world)
+
+    def tell(self, stores: tuple[str, ...] = STORES) -> dict[str, list[str]]:
+        """What the checker and the watcher object to, by view of these stores; '' for the watcher."""
+        self._fill(stores)  # makes every target
+        start = self._now()
+        self._execute(HISTORY[:1])
+        self._follow(stores, start)
+        self._execute(HISTORY[1:])
+        self._follow(stores, start)
+        told = self._objections(stores)
+        self._follow(stores, start)  # once more from the beginning: everything in it is old
+        told |= self._objections(stores)
+        self._execute(("INSERT INTO conv.user VALUES (7, 'seven', 8)",))
+        self._stray(stores)
+        self._refill(stores)
+        told |= self._objections(stores)
+        self._follow(stores, start)
+        told |= self._objections(stores)
+        self._execute(("UPDATE conv.user SET email = 'last', n = n + 2",))
+        self._follow(stores, start)
+        return told | self._objections(stores)
+
+    def _objections(self, stores: tuple[str, ...]) -> dict[str, list[str]]:
+        looks = {
+            "mysql": self.watcher._index_rows,
+            "redis": self.watcher._redis_hashes,
+            "elasticsearch": self.watcher._documents,
+        }
+        for store in stores:
+            for key, seen in looks[store]().items():
+                self.watcher.saw(key, seen)
+        told = differences(self._world.expected(), self._world.actual(stores))
+        told = {view: lines for view, lines in told.items() if view.partition(":")[0] in stores}
+        return told | ({"": self.watcher.regressions} if self.watcher.regressions else {})
+
+    def _stray(self, stores: tuple[str, ...]) -> None:
+        """A key that no row stands for, as an unguarded writer of old may have left it."""
+        if "mysql" in stores:
+            self._execute(("INSERT INTO viewtail.ix_email (id, email, version) VALUES (999, 'stray', 5)",))
+
+
+ORDER_HISTORY = (
+    "INSERT INTO docs.country VALUES (1, 'Chile', 1), (2, 'Ghana', 1)",
+    "INSERT INTO docs.customer (id, name, country_id, n) VALUES (1, 'ada', 1, 1), (2, 'bob', 2, 1)",
+    "INSERT INTO docs.category VALUES (1, 'food', 1)",
+    "INSERT INTO docs.product (id, title, category_id, n) VALUES (1, 'tea', 1, 1), (2, 'rice', 1, 1)",
+    "INSERT INTO docs.`order` (id, customer_id, note, n) VALUES (1, 1, 'a', 1), (2, 1, 'b', 1), (3, 2, 'c', 1)",
+    *(
+        "INSERT INTO docs.order_line (id, order_id, line_no, product_id, amount, status, n) VALUES "
+        f"({line}, {order}, {line}, {product}, 1.5, 'paid', 1)"
+        for line, order, product in ((1, 1, 1), (2, 1, 2), (3, 2, 1), (4, 3, 1))
+    ),
+    "INSERT INTO docs.tag VALUES (1, 'new', 1)",
+    "INSERT INTO docs.order_tag VALUES (1, 1), (3, 1)",
+)
+ORDER_CHANGES = (
+    ("UPDATE docs.order_line SET order_id = 2, n = 2 WHERE id = 2",),  # both orders
+    ("UPDATE docs.category SET name = 'drink', n = 2 WHERE id = 1",),  # all, from three tables away
+    ("UPDATE docs.country SET name = 'Chad', n = 2 WHERE id = 1",),
+    ("UPDATE docs.tag SET name = 'old', n = 2 WHERE id = 1",),
+    ("DELETE FROM docs.order_line WHERE id = 4", "DELETE FROM docs.`order` WHERE id = 3"),
+)
+
+
+class OrderStory(_Pipelines):
+    """Runs changes of nine tables through the pipelines of two stores, some at a time, and all again."""
+
+    _world: OrderWorld
+
+    def tell(self) -> dict[str, list[str]]:
+        """What the checker objects to, by view."""
+        stores = ("mysql", "redis")
+        self._fill(stores)
+        start = self._now()
+        self._execute(ORDER_HISTORY)
+        self._follow(stores, start)
+        told = differences(self._world.expected(), self._world.actual())
+        for changes in ORDER_CHANGES:
+            now = self._now()
+            self._execute(changes)
+            self._follow(stores, now)
+            told |= differences(self._world.expected(), self._world.actual())
+        self._follow(stores, start)
+        return told | differences(self._world.expected(), self._world.actual())
+
+
+@pytest.fixture
+def order_story(
+    mysql_server: Server, redis_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> OrderStory:
+    world = OrderWorld(mysql=mysql_server, redis=redis_server)
+    world.make_tables()
+    return OrderStory(world, _deployed(ORDER_VIEWS, addresses(mysql_server, redis_server), tmp_path, monkeypatch))
+
+
+def test_without_a_bug_nothing_is_reported_of_orders(order_story: OrderStory) -> None:
+    assert order_story.tell() == {}
 
 
 def test_without_a_bug_nothing_is_reported(world: World, catalog: Catalog) -> None:
@@ -322,5 +398,67 @@ def test_a_planted_bug_is_caught(
 ) -> None:
     plant(monkeypatch)
     told = Story(world, catalog).tell(stores)
+    print(told)
+    assert told != {}
+
+
+# -- of documents -----------------------------------------------------------------------------------------------
+
+
+def _images_of_before_ignored(patch: pytest.MonkeyPatch) -> None:
+    def after_alone(kind: int, rows: list[Row]) -> Any:
+        return [(None if kind == UPDATE else before, after) for before, after in pairs(kind, rows)]
+
+    patch.setattr(roles, "pairs", after_alone)
+
+
+def _one_table_is_skipped(patch: pytest.MonkeyPatch) -> None:
+    made = documents.DocumentRows.touched
+
+    def touched(self: Any, events: Any) -> Any:
+        return made(self, [event for event in events if event.followed.table.name != "category"])
+
+    patch.setattr(documents.DocumentRows, "touched", touched)
+
+
+def _dependents_of_one_page_alone(patch: pytest.MonkeyPatch) -> None:
+    made = documents.DocumentRows.dependents
+
+    def dependents(self: Any, connection: Any, what: str, cursor: Any, limit: int) -> Any:
+        return replace(made(self, connection, what, cursor, 1), cursor=None)
+
+    patch.setattr(documents.DocumentRows, "dependents", dependents)
+
+
+def _rows_of_an_old_snapshot(patch: pytest.MonkeyPatch) -> None:
+    """What is written has the version of the change, and the content of before."""
+    old: list[Any] = []
+
+    def in_snapshot(self: Any, changes: Any, read: Any) -> Any:
+        if not old or old[-1][0] is not self:
+            connection = self._open()
+            with connection.cursor() as cursor:
+                cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                cursor.execute(SNAPSHOT)
+            old.append((self, connection))
+        return read(old[-1][1])
+
+    patch.setattr(DerivedReader, "in_snapshot", in_snapshot)
+
+
+ORDER_BUGS = [
+    _images_of_before_ignored,
+    _one_table_is_skipped,
+    _dependents_of_one_page_alone,
+    _rows_of_an_old_snapshot,
+]
+
+
+@pytest.mark.parametrize("plant", ORDER_BUGS, ids=[plant.__name__.strip("_") for plant in ORDER_BUGS])
+def test_a_bug_that_is_planted_in_documents_is_caught(
+    plant: Callable[[pytest.MonkeyPatch], None], order_story: OrderStory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    told = order_story.tell()
     print(told)
     assert told != {}

@@ -254,8 +254,8 @@ class OrderWorld:
         finally:
             connection.close()
 
-    def make(self, chance: random.Random, orders: int) -> None:
-        """Begin anew: empty stores, and `orders` orders in the half that many write."""
+    def make_tables(self) -> None:
+        """Begin anew: empty tables, empty stores."""
         with self.cursor() as cursor:
             cursor.execute("SET lock_wait_timeout = 20")
             for database in ("docs", "viewtail"):
@@ -263,6 +263,14 @@ class OrderWorld:
             cursor.execute("CREATE DATABASE docs")
             for name, columns in TABLES.items():
                 cursor.execute(f"CREATE TABLE docs.`{name}` {columns}")
+        redis.Redis(port=self.redis.port).flushall()
+        if self.elasticsearch is not None:
+            Indices(self.elasticsearch).drop(SEARCH_INDICES)
+
+    def make(self, chance: random.Random, orders: int) -> None:
+        """Begin anew, with `orders` orders in the half that many write."""
+        self.make_tables()
+        with self.cursor() as cursor:
             for first, count in ((0, 0), (APART, orders)):
                 few = max(6, count // 20)
                 for name, title in (("country", "name"), ("category", "name"), ("tag", "name")):
@@ -280,9 +288,6 @@ class OrderWorld:
                 ]
                 columns = ("id", "order_id", "line_no", "product_id", "amount", "n")
                 _insert(cursor, "order_line", columns, rows, status="paid")
-        redis.Redis(port=self.redis.port).flushall()
-        if self.elasticsearch is not None:
-            Indices(self.elasticsearch).drop(SEARCH_INDICES)
 
     # -- what must be, and what is ------------------------------------------------------------------------------
 
@@ -629,6 +634,9 @@ class OrderWriters:
             try:
                 if connection is None:
                     connection = self._world.connect()
+                    # What a killed session committed all the same is to be seen, also in the midst of a transaction.
+                    connection.cursor().execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                    connection.commit()
                 if is_ledger:
                     with self._ledger_lock:
                         self._transact(connection, chance, self.halves[0], self._noted)
