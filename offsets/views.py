@@ -501,5 +501,9 @@ def _columns_text(columns: Sequence[Column]) -> str:
 
 def _columns_from(text: str | None) -> list[Column]:
     """Return the columns that a text of `_columns_text` keeps."""
-    found: list[dict[str, Any]] = [] if text is None else orjson.loads(text)
-    return [Column(**{**one, "kind": Kind(one["kind"]), "labels": tuple(one["labels"])}) for one in found]
+    return [] if text is None else [_column_from(kept) for kept in orjson.loads(text)]
+
+
+def _column_from(kept: dict[str, Any]) -> Column:
+    fields = tuple(map(_column_from, kept.get("fields", ())))
+    return Column(**{**kept, "kind": Kind(kept["kind"]), "labels": tuple(kept["labels"]), "fields": fields})
