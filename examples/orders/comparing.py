@@ -19,6 +19,7 @@ def compare(stores: Stores) -> Iterator[tuple[str, int, list[str]]]:
     for view, wanted, shown in (
         ("redis:order", documents, _documents(stores)),
         ("redis:customer", joins.customers(stores.mysql), _hashes(stores, "customer")),
+        ("redis:sold", joins.sold(stores.mysql), _hashes(stores, "sold")),
         ("mysql:order_by_country", joins.countries(stores.mysql), _countries(stores)),
     ):
         yield view, len(wanted), comparing.differences(wanted, shown)

@@ -27,6 +27,7 @@ SELECT x.order_id, c.name FROM shop.order_campaign x JOIN shop.campaign c ON c.i
 _CUSTOMERS = """
 SELECT c.id, c.name, COUNT(o.id), DATE_FORMAT(MAX(o.ordered_at), '%Y-%m-%d %H:%i:%s')
 FROM shop.customer c LEFT JOIN shop.order o ON o.customer_id = c.id GROUP BY c.id, c.name"""
+_SOLD = "SELECT product_id, COUNT(*), SUM(quantity), SUM(amount) FROM shop.order_line GROUP BY product_id"
 
 
 def documents(connection: pymysql.Connection[Any], keys: Sequence[int] = ()) -> Rows:
@@ -48,6 +49,14 @@ def customers(connection: pymysql.Connection[Any]) -> Rows:
     return {
         str(key): {"name": name, "order_count": str(count)} | ({} if last is None else {"last_order": last})
         for key, name, count, last in asked(connection, _CUSTOMERS)
+    }
+
+
+def sold(connection: pymysql.Connection[Any]) -> Rows:
+    """What was sold of each product, as its hash shows it."""
+    return {
+        str(product): {"orders": str(orders), "quantity": str(quantity), "amount": f"{amount:f}"}
+        for product, orders, quantity, amount in asked(connection, _SOLD)
     }
 
 

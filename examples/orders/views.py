@@ -6,7 +6,7 @@ Keep them up to date with: VIEWTAIL_VIEWS=examples.orders.views:views viewtail r
 from collections.abc import Mapping
 from typing import Any
 
-from viewtail import Count, Entity, IndexTable, Many, Max, One, RedisHash, RedisJson, SearchIndex, Sum
+from viewtail import Count, Entity, Group, IndexTable, Many, Max, One, RedisHash, RedisJson, SearchIndex, Sum
 
 order = Entity(
     "shop.order",
@@ -36,6 +36,11 @@ customer = Entity(
         "order_count": Count("shop.order", by="customer_id"),
         "last_order": Max("shop.order", "ordered_at", by="customer_id"),
     },
+)
+
+
+sold = Group(
+    "shop.order_line", by="product_id", values={"orders": Count(), "quantity": Sum("quantity"), "amount": Sum("amount")}
 )
 
 
@@ -78,6 +83,7 @@ def by_country(row: Mapping[str, Any]) -> dict[str, Any]:
 tables_and_keys = [
     RedisJson("order", order, document=order_document),
     RedisHash("customer", customer, fields=["name", "order_count", "last_order"]),
+    RedisHash("sold", sold, fields=["orders", "quantity", "amount"]),  # HGETALL sold:1082185
     IndexTable("order_by_country", order, of=by_country, values={"country": "VARCHAR(2)", "total": "DECIMAL(12,2)"}),
 ]
 

@@ -21,6 +21,8 @@ from tests.support.order_world import (
     APART,
     LEDGER_CUSTOMERS,
     LEDGER_ORDERS,
+    LEDGER_PRODUCTS,
+    STATUSES,
     Ledger,
     OrderWorld,
     canonical,
@@ -31,9 +33,11 @@ from tests.support.order_world import (
 
 _ORDERS = range(LEDGER_ORDERS)
 _APART = range(APART, APART + 30)
+_SOLD = [f"{i}:{status}" for i in range(LEDGER_PRODUCTS) for status in STATUSES]
 _OF_VIEW: dict[str, Callable[[Any], Any]] = {
     "document": lambda document: document,
     "customer": lambda content: content,
+    "sold": lambda content: content,
     "order_country": lambda document: None if country_of(document) == (None, None) else country_of(document),
     "order_title": lambda document: titles_of(document) or None,
 }
@@ -97,9 +101,8 @@ class OrderWatcher:
                 self._saw(key, content)
 
     def _saw(self, key: tuple[str, str, str], content: Any) -> None:
-        if int(key[2].partition(" ")[2]) >= APART:
-            if key[1] == "document":
-                self._backward += _fallen(key, self._apart.setdefault(key, _Rows()), content)
+        if key[1] == "document" and int(key[2].partition(" ")[2]) >= APART:
+            self._backward += _fallen(key, self._apart.setdefault(key, _Rows()), content)
             return
         states = self._states.setdefault(key, [])
         text = canonical(content)
@@ -113,10 +116,13 @@ class OrderWatcher:
                 look.get(f"document:{i}")
             for i in range(LEDGER_CUSTOMERS):
                 look.hgetall(f"customer:{i}")
+            for key in _SOLD:
+                look.hgetall(f"sold:{key}")
             answers: list[Any] = look.execute()
         seen = {("redis", "document", f"order {i}"): shown(answers[at]) for at, i in enumerate(orders)}
-        for i, answer in enumerate(answers[len(orders) :]):
-            seen["redis", "customer", f"customer {i}"] = shown(answer)
+        hashes = [*(("customer", str(i)) for i in range(LEDGER_CUSTOMERS)), *(("sold", key) for key in _SOLD)]
+        for (view, key), answer in zip(hashes, answers[len(orders) :], strict=True):
+            seen["redis", view, f"{view} {key}"] = shown(answer)
         return seen
 
     def _index_rows(self) -> Seen:

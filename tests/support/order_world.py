@@ -27,7 +27,7 @@ from tests.support.indices import Indices
 from tests.support.world import Content
 
 VIEWS = """
-from viewtail import Count, Entity, IndexTable, Many, Max, Min, One, RedisHash, RedisJson, SearchIndex, Sum
+from viewtail import Count, Entity, Group, IndexTable, Many, Max, Min, One, RedisHash, RedisJson, SearchIndex, Sum
 
 order = Entity("docs.order", related={
     "customer": One("docs.customer", on="customer_id", related={"country": One("docs.country", on="country_id")}),
@@ -44,6 +44,10 @@ order = Entity("docs.order", related={
 customer = Entity("docs.customer", related={
     "order_count": Count("docs.order", by="customer_id"),
     "newest": Max("docs.order", "n", by="customer_id"),
+})
+
+sold = Group("docs.order_line", by=["product_id", "status"], values={
+    "lines": Count(), "amount": Sum("amount"), "newest": Max("n"), "dear": Count(where="amount >= 50"),
 })
 
 
@@ -86,6 +90,7 @@ def titles(row):
 views = [
     RedisJson("document", order, document=document),
     RedisHash("customer", customer, fields=["name", "order_count", "newest"]),
+    RedisHash("sold", sold, fields=["lines", "amount", "newest", "dear"]),
     IndexTable("order_country", order, of=country, values={"country": "VARCHAR(30)", "total": "DECIMAL(20,2)"}),
     IndexTable("order_title", order, of=titles, value="title", each="VARCHAR(40)"),
 ]
@@ -123,7 +128,12 @@ TABLES = {
 APART = 1_000_000  # ids from here on are those of the other half
 LEDGER_ORDERS = 40
 LEDGER_CUSTOMERS = 8
+LEDGER_PRODUCTS = 6
+STATUSES = ("paid", "open")
 SEARCH_INDICES = ("document",)
+_SOLD = """
+SELECT product_id, status, COUNT(*), SUM(amount), MAX(n), COUNT(CASE WHEN amount >= 50 THEN 1 END)
+FROM docs.order_line WHERE product_id BETWEEN %s AND %s GROUP BY product_id, status"""
 Documents = dict[int, dict[str, Any]]
 
 _ROOTS = """
@@ -183,6 +193,16 @@ def customers(cursor: Any, first: int = 0, last: int = 2 * APART) -> dict[int, d
     }
 
 
+def sold(cursor: Any, first: int = 0, last: int = 2 * APART) -> dict[str, dict[str, str]]:
+    """What was sold of each product, by status, as its hash shows it."""
+    cursor.execute(_SOLD, (first, last))
+    return {
+        f"{product}:{status}": {"lines": str(lines), "newest": str(newest), "dear": str(dear)}
+        | ({} if amount is None else {"amount": f"{amount:f}"})
+        for product, status, lines, amount, newest, dear in cursor.fetchall()
+    }
+
+
 def _named(i: int | None, name: str, n: int) -> dict[str, Any] | None:
     return None if i is None else {"id": i, "name": name, "n": n}
 
@@ -210,6 +230,7 @@ class Ledger:
     _keys: tuple[str, ...] = (
         *(f"order {i}" for i in range(LEDGER_ORDERS)),
         *(f"customer {i}" for i in range(LEDGER_CUSTOMERS)),
+        *(f"sold {i}:{status}" for i in range(LEDGER_PRODUCTS) for status in STATUSES),
     )
 
     def note(self, cursor: Any) -> None:
@@ -218,6 +239,8 @@ class Ledger:
         now = {f"order {i}": canonical(document) for i, document in orders.items()}
         of_customers = customers(cursor, 0, LEDGER_CUSTOMERS - 1)
         now |= {f"customer {i}": canonical(content) for i, content in of_customers.items()}
+        of_products = sold(cursor, 0, LEDGER_PRODUCTS - 1)
+        now |= {f"sold {key}": canonical(content) for key, content in of_products.items()}
         for key in self._keys:
             states = self.states.setdefault(key, [None])  # before it is filled
             if states[-1] != now.get(key):
@@ -293,11 +316,12 @@ class OrderWorld:
 
     def expected(self) -> Content:
         with self.cursor() as cursor:
-            orders, of_customers = documents(cursor), customers(cursor)
+            orders, of_customers, of_products = documents(cursor), customers(cursor), sold(cursor)
         countries = {i: country_of(document) for i, document in orders.items()}
         content: dict[str, dict[Any, Any]] = {
             "redis:document": {str(i): document for i, document in orders.items()},
             "redis:customer": {str(i): content for i, content in of_customers.items()},
+            "redis:sold": of_products,
             "mysql:order_country": {i: values for i, values in countries.items() if values != (None, None)},
             "mysql:order_title": {i: titles for i, document in orders.items() if (titles := titles_of(document))},
         }
@@ -313,8 +337,9 @@ class OrderWorld:
 
     def _redis_keys(self) -> dict[str, dict[Any, Any]]:
         client = redis.Redis(port=self.redis.port)
-        content: dict[str, dict[Any, Any]] = {"redis:document": {}, "redis:customer": {}}
-        keys = [key for key in client.scan_iter(count=5000) if key.startswith((b"document:", b"customer:"))]
+        content: dict[str, dict[Any, Any]] = {"redis:document": {}, "redis:customer": {}, "redis:sold": {}}
+        names = tuple(f"{view.partition(':')[2]}:".encode() for view in content)
+        keys = [key for key in client.scan_iter(count=5000) if key.startswith(names)]
         with client.pipeline(transaction=False) as look:
             for key in keys:
                 (look.get if key.startswith(b"document:") else look.hgetall)(key)
@@ -367,7 +392,7 @@ class Half:
     """The ids of one half, and changes of its rows. With `is_reused` an id comes back after its row was deleted."""
 
     def __init__(self, first: int, orders: int, *, is_reused: bool) -> None:
-        few = 6 if is_reused else max(6, orders // 20)
+        few = LEDGER_PRODUCTS if is_reused else max(6, orders // 20)
         self._first = first
         self._is_reused = is_reused
         self._lock = threading.Lock()
@@ -420,7 +445,7 @@ def _add_a_line(
         line_no,
         half.some("product", chance),
         amount,
-        chance.choice(("paid", "open")),
+        chance.choice(STATUSES),
     )
     execute(
         "INSERT INTO docs.order_line (id, order_id, line_no, product_id, amount, status, n) VALUES "
@@ -431,7 +456,7 @@ def _add_a_line(
 
 
 def _change_a_line(half: Half, chance: random.Random, execute: Callable[..., Any]) -> None:
-    values = (chance.randrange(9999) / 100, chance.choice(("paid", "open")), half.some("order_line", chance))
+    values = (chance.randrange(9999) / 100, chance.choice(STATUSES), half.some("order_line", chance))
     execute("UPDATE docs.order_line SET amount = %s, status = %s, n = n + 1 WHERE id = %s", values)
 
 
