@@ -435,13 +435,12 @@ def _rows_of_an_old_snapshot(patch: pytest.MonkeyPatch) -> None:
     old: list[Any] = []
 
     def in_snapshot(self: Any, changes: Any, read: Any) -> Any:
-        if not old or old[-1][0] is not self:
-            connection = self._open()
-            with connection.cursor() as cursor:
+        if not old:
+            old.append(self._open())
+            with old[0].cursor() as cursor:
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 cursor.execute(SNAPSHOT)
-            old.append((self, connection))
-        return read(old[-1][1])
+        return read(old[0])
 
     patch.setattr(DerivedReader, "in_snapshot", in_snapshot)
 
