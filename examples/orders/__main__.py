@@ -12,7 +12,7 @@ from typing import Any
 
 import pymysql
 
-from examples.demo import screen
+from examples.demo import running, screen
 from examples.demo.comparing import Stores
 from examples.demo.running import DemoError, Run
 from examples.demo.screen import heading, line
@@ -22,6 +22,8 @@ from stack.server import Server
 from viewtail.servers.sessions import PlaceholderCursor
 
 SERVERS = {"mysql": "mysql", "redis": "redis", "elasticsearch": "elasticsearch"}
+VIEWS = ("redis:order", "redis:customer", "redis:sold", "mysql:order_by_country", "elasticsearch:orders")
+FILLED_WITHIN_S = 300.0
 WORKED_OFF_WITHIN_S = 300.0
 LOOK_EVERY_S = 0.1
 KILL_AT = 0.2  # of the orders that depend on a department
@@ -35,11 +37,8 @@ def main() -> int:
 def _play() -> int:
     weeks = int(os.environ.get("ORDERS_WEEKS", "8"))
     with stage(SERVERS, lambda servers: _prepared(servers, weeks)) as on:
-        heading("viewtail run: new views are filled first")
-        began_at = time.monotonic()
-        on.wait_until_well()
-        line(f"filled in {time.monotonic() - began_at:.1f} s")
         mysql = _connected(on.servers["mysql"])
+        _fill(on, mysql)
         with closing(Stores(mysql, on.servers["redis"].url, on.servers["elasticsearch"].url)) as stores, closing(mysql):
             order = _chosen(stores)
             _change_each_table(stores, order)
@@ -69,6 +68,21 @@ def _prepared(servers: Mapping[str, Server], weeks: int) -> Mapping[str, str]:
         "VIEWTAIL_ELASTICSEARCH__URL": servers["elasticsearch"].url,
         "VIEWTAIL_VIEWS": "examples.orders.views:views",
     }
+
+
+def _fill(on: Stage, connection: pymysql.Connection[Any]) -> None:
+    heading("viewtail run: new views are filled first")
+    orders, customers, products = (
+        joins.asked(connection, f"SELECT COUNT(DISTINCT {of}) FROM shop.{table}")[0][0]
+        for of, table in (("id", "`order`"), ("id", "customer"), ("product_id", "order_line"))
+    )
+    counts = {**dict.fromkeys(VIEWS, orders), "redis:customer": customers, "redis:sold": products}
+    began_at = time.monotonic()
+    with screen.area() as area:
+        for status in running.fills(on.run, connection, len(VIEWS), FILLED_WITHIN_S):
+            is_last = sum(view.state == "filled" for pipeline in status for view in pipeline.views) == len(VIEWS)
+            area.show(screen.fill_table(status, counts), screen.fill_lines(status), is_last=is_last)
+    line(f"{len(VIEWS)} views filled in {time.monotonic() - began_at:.1f} s")
 
 
 def _chosen(stores: Stores) -> int:
@@ -197,7 +211,7 @@ def _committed(stores: Stores, statement: str) -> float:
 
 def _judged(on: Stage, stores: Stores, order: int) -> int:
     """How many views are equal to their tables, each by two ways; raises DemoError where one is not."""
-    for view in ("redis:order", "redis:customer", "redis:sold", "mysql:order_by_country", "elasticsearch:orders"):
+    for view in VIEWS:
         on.viewtail("wait", view)
     wrong = _ask(stores, order)
     heading("Every view against the joins, row by row")
@@ -209,7 +223,7 @@ def _judged(on: Stage, stores: Stores, order: int) -> int:
             wrong.append(view)
     if wrong:
         raise DemoError(f"these are not what the tables say: {', '.join(wrong)}")
-    return verified(on, count=5)
+    return verified(on, count=len(VIEWS))
 
 
 def _ask(stores: Stores, order: int) -> list[str]:

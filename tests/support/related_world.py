@@ -70,8 +70,8 @@ author = Entity("rel.author", related={
 thing = Entity("rel.thing", related={
     "day": One("rel.day", on="d", columns=["d", "about"]),
     "slot": One("rel.slot", on="at", columns=["at", "about"]),
-    "owner": One("rel.owner", on="owner", columns=["id", "about"]),
-    "step": One("rel.step", on="step", columns=["at", "about"]),
+    "whose": One("rel.owner", on="owner", columns=["id", "about"]),
+    "stage": One("rel.step", on="step", columns=["at", "about"]),
 })
 
 views = [
@@ -87,8 +87,8 @@ views = [
     RedisJson("author", author, document=lambda row: {
         "name": row["name"], "books": row["books"], "book_count": row["book_count"]}),
     RedisJson("thing", thing, document=lambda row: {
-        "id": row["id"], "day": row["day"], "slot": row["slot"], "owner": row["owner"] and row["owner"]["about"],
-        "step": row["step"]}),
+        "id": row["id"], "day": row["day"], "slot": row["slot"], "whose": row["whose"] and row["whose"]["about"],
+        "stage": row["stage"]}),
 ]
 """
 TABLES = """
@@ -415,8 +415,8 @@ class _Model:
             "id": row["id"],
             "day": joined("x.*", "day", "d", "d"),
             "slot": joined("x.*", "slot", "at", "at"),
-            "owner": owner and owner["about"],
-            "step": joined("x.*", "step", "at", "step"),
+            "whose": owner and owner["about"],
+            "stage": joined("x.*", "step", "at", "step"),
         }
 
 
