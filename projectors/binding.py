@@ -19,6 +19,7 @@ from ingest.charsets import ONE_TO_ONE
 from projectors.derived import DerivedRows
 from projectors.derived.registry import derived_rows
 from projectors.function_columns import Reads, columns_read, merged
+from projectors.function_flow import Uses
 from projectors.function_source import function_source
 from projectors.related import One
 from projectors.stores.registry import needed, store_of
@@ -320,12 +321,23 @@ def _targets(views: Sequence[View]) -> list[str]:
 
 def named_columns(view: View) -> tuple[frozenset[str], bool]:
     """The columns that a declaration names, and whether a function of it may look at all others, too."""
+    read = functions_read(view)
+    return read.columns | _declared(view), bool(read.why_all) or shows_all(view)
+
+
+def uses_of(view: View) -> Uses | None:
+    """What a declaration asks of its rows, and of their related rows; None: anything."""
+    read = functions_read(view)
+    return None if read.why_all or shows_all(view) else merged((read.uses, dict.fromkeys(_declared(view))))
+
+
+def _declared(view: View) -> set[str]:
+    """The columns that are named beside the functions."""
     names = {*view.entity.key, *view.shown}
     if view.entity.version is not None:
         names.add(view.entity.version)
     names.update(name for name, _ in view.entity.only)
-    read = functions_read(view)
-    return read.columns | names, bool(read.why_all) or shows_all(view)
+    return names
 
 
 def columns_named(view: View) -> frozenset[str]:
@@ -347,7 +359,7 @@ def functions_read(view: View) -> Reads:
     """Return the columns that the functions of a declaration may ask for; `columns=[...]` says it in their place."""
     if view.columns:
         return Reads(uses=dict.fromkeys(view.columns))
-    reads = [columns_read(function) for function in _functions(view)]
+    reads = [columns_read(function, view.entity.related) for function in _functions(view)]
     why_all = "; ".join(read.why_all for read in reads if read.why_all)
     return Reads(uses=merged(read.uses for read in reads), why_all=why_all)
 

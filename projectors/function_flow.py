@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from projectors.related import Many, One, Relations
 
@@ -32,7 +33,7 @@ class Place:
 
     @property
     def uses(self) -> Uses | None:
-        """All that is asked of its rows."""
+        """All that is asked of its rows; None: it may be anything."""
         if self.lost_in:
             return None
         return {name: None if place is None else place.uses for name, place in self.names.items()}
@@ -51,10 +52,13 @@ def follow(tree: ast.AST, name: str, related: Relations, is_builtin: Callable[[s
         is_builtin: whether a name is the one of Python's builtins in that function.
     """
     row = Place(related)
+    for node in ast.walk(tree):
+        if getattr(node, "id", getattr(node, "attr", "")) in _LOOK_AROUND:
+            row.lost_in = ast.unparse(node)
     flow = _Flow(row, is_builtin)
-    was = -1
-    while was != flow.found:  # what is assigned further down may have been asked for further up
-        was = flow.found
+    before = -1
+    while before != flow.found:  # what is assigned further down may have been asked for further up
+        before = flow.found
         flow.begin(tree, name)
     return row
 
@@ -78,6 +82,10 @@ class _Flow(ast.NodeVisitor):
         else:
             self._assign(self._names, name, row)
             self.generic_visit(tree)
+
+    def visit(self, node: ast.AST) -> Rows:
+        rows: Rows = super().visit(node)
+        return rows
 
     # --- What is found ---
 
@@ -138,12 +146,7 @@ class _Flow(ast.NodeVisitor):
         return next((names for names in reversed(self._inside) if name in names), self._names)
 
     def visit_Name(self, node: ast.Name) -> Rows:
-        self._look_around(node.id, node)
         return self._names_with(node.id).get(node.id, _NONE) if isinstance(node.ctx, ast.Load) else _NONE
-
-    def _look_around(self, name: str, node: ast.AST) -> None:
-        if name in _LOOK_AROUND:
-            self._lose(frozenset({(self._row, 0)}), node)
 
     def visit_Global(self, node: ast.Global | ast.Nonlocal) -> Rows:
         self.found += len({*node.names} - self._outer)
@@ -171,13 +174,9 @@ class _Flow(ast.NodeVisitor):
         return _NONE
 
     def visit_Assign(self, node: ast.Assign) -> Rows:
-        for target in node.targets:
-            self._bind_each(_pairs(target, node.value))
-        return _NONE
-
-    def _bind_each(self, pairs: Iterable[tuple[ast.AST, ast.expr]]) -> None:
-        for target, value in pairs:
+        for target, value in chain.from_iterable(_pairs(target, node.value) for target in node.targets):
             self._bind(target, self.visit(value))
+        return _NONE
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Rows:
         if node.value is not None:
@@ -196,6 +195,10 @@ class _Flow(ast.NodeVisitor):
         return self._statements([*node.body, *node.orelse])
 
     visit_While = visit_If
+
+    def visit_Assert(self, node: ast.Assert) -> Rows:
+        self.visit(node.test)
+        return _NONE if node.msg is None else self._lose(self.visit(node.msg), node)
 
     def visit_For(self, node: ast.For) -> Rows:
         for target, rows in self._iterated(node.target, node.iter):
@@ -239,10 +242,6 @@ class _Flow(ast.NodeVisitor):
             case ast.Subscript(slice=ast.Slice()):
                 return self._lists(rows, node)
         return self._items(rows, node) | self._lists(rows, node)  # a variable may hold a slice
-
-    def visit_Attribute(self, node: ast.Attribute) -> Rows:
-        self._look_around(node.attr, node)
-        return self.generic_visit(node)
 
     def visit_List(self, node: ast.List | ast.Tuple) -> Rows:
         return _all(
@@ -301,16 +300,13 @@ class _Flow(ast.NodeVisitor):
         self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp, *values: ast.expr
     ) -> Rows:
         first, *others = node.generators
-        items = self._iterated(first.target, first.iter)  # that is outside
-        targets = chain.from_iterable(ast.walk(generator.target) for generator in node.generators)
-        self._enter(
-            node, [name.id for name in targets if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)]
-        )
-        for target, rows in items:
-            self._bind(target, rows)
+        pairs = self._iterated(first.target, first.iter)  # that is outside
+        nodes = chain.from_iterable(ast.walk(generator.target) for generator in node.generators)
+        self._enter(node, [name.id for name in nodes if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)])
         for generator in others:
-            for target, rows in self._iterated(generator.target, generator.iter):
-                self._bind(target, rows)
+            pairs += self._iterated(generator.target, generator.iter)
+        for target, rows in pairs:
+            self._bind(target, rows)
         for condition in chain.from_iterable(generator.ifs for generator in node.generators):
             self.visit(condition)
         rows = _all([self.visit(value) for value in values])
@@ -350,81 +346,74 @@ class _Flow(ast.NodeVisitor):
                 func=ast.Attribute(value=of, attr="get"), args=[ast.Constant(value=str(name)), *default], keywords=[]
             ):
                 return _all([self._named(self.visit(of), name), *map(self.visit, default)])
-            case ast.Call(func=ast.Name(id=name)) if name in _CALLS and self._is(name) and not _is_starred(node.args):
-                keywords = {keyword.arg: keyword.value for keyword in node.keywords}
-                rows = None if None in keywords else _CALLS[name](self, node, node.args, keywords)
-                if rows is not None:
-                    return rows
+            case ast.Call(func=ast.Name(id=name), args=args) if name in _BUILTINS and self._is(name):
+                builtin = _BUILTINS[name]
+                keywords = {keyword.arg or "": keyword.value for keyword in node.keywords}
+                if len(args) in builtin.args and builtin.keywords.issuperset(keywords) and not _is_starred(args):
+                    return builtin.follow(self, node, args, keywords)
         return self.generic_visit(node)
 
     def _is(self, name: str) -> bool:
         return name not in self._outer and self._is_builtin(name)
 
-    # Of builtins; None: this is no call as expected.
-
-    def call_len(self, node: ast.Call, args: list[ast.expr], keywords: dict[str | None, ast.expr]) -> Rows | None:
-        if len(args) != 1 or keywords:
-            return None
+    def call_len(self, node: ast.Call, args: _Args, _: _Keywords) -> Rows:
         self._lists(self.visit(args[0]), node)
         return _NONE
 
-    def call_bool(self, node: ast.Call, args: list[ast.expr], keywords: dict[str | None, ast.expr]) -> Rows | None:
-        if not args or keywords:
-            return None
+    def call_bool(self, node: ast.Call, args: _Args, _: _Keywords) -> Rows:
         self.visit(args[0])
-        for other in args[1:]:
-            self._lose(self.visit(other), node)
-        return _NONE
+        return self._lose(_all(map(self.visit, args[1:])), node)
 
-    def call_list(self, node: ast.Call, args: list[ast.expr], keywords: dict[str | None, ast.expr]) -> Rows | None:
-        if len(args) != 1 or keywords:
-            return None
+    def call_list(self, node: ast.Call, args: _Args, _: _Keywords) -> Rows:
         return self._lists(self.visit(args[0]), node)
 
-    def call_sorted(self, node: ast.Call, args: list[ast.expr], keywords: dict[str | None, ast.expr]) -> Rows | None:
-        if len(args) != 1 or not {"key"} <= {*keywords} <= {"key", "reverse", "default"}:
-            return None
+    def call_sorted(self, node: ast.Call, args: _Args, keywords: _Keywords) -> Rows:
         rows = self._lists(self.visit(args[0]), node)
-        self._lose(self._applied(keywords["key"], self._items(rows, node)), node)
+        items = self._items(rows, node)
+        self._lose(self._applied(keywords["key"], items) if "key" in keywords else items, node)
         if "reverse" in keywords:
             self.visit(keywords["reverse"])
         return rows
 
-    def call_min(self, node: ast.Call, args: list[ast.expr], keywords: dict[str | None, ast.expr]) -> Rows | None:
-        rows = self.call_sorted(node, args, keywords)
-        if rows is None:
-            return None
-        return self._items(rows, node) | _all(self.visit(keywords[name]) for name in keywords if name == "default")
+    def call_min(self, node: ast.Call, args: _Args, keywords: _Keywords) -> Rows:
+        least = self._items(self.call_sorted(node, args, keywords), node)
+        return least | self.visit(keywords["default"]) if "default" in keywords else least
 
-    def call_next(self, node: ast.Call, args: list[ast.expr], keywords: dict[str | None, ast.expr]) -> Rows | None:
-        if not args or keywords:
-            return None
+    def call_next(self, node: ast.Call, args: _Args, _: _Keywords) -> Rows:
         return self._items(self.visit(args[0]), node) | _all(map(self.visit, args[1:]))
 
-    def call_filter(self, node: ast.Call, args: list[ast.expr], keywords: dict[str | None, ast.expr]) -> Rows | None:
-        if len(args) != 2 or keywords:
-            return None
+    def call_filter(self, node: ast.Call, args: _Args, _: _Keywords) -> Rows:
         rows = self._lists(self.visit(args[1]), node)
-        if not isinstance(args[0], ast.Constant):
-            self._applied(args[0], self._items(rows, node))  # whether it is a row, or which, makes no difference
+        if not isinstance(args[0], ast.Constant):  # None: those that are true
+            self._applied(args[0], self._items(rows, node))
         return rows
 
-    def call_map(self, node: ast.Call, args: list[ast.expr], keywords: dict[str | None, ast.expr]) -> Rows | None:
-        if len(args) != 2 or keywords:
-            return None
+    def call_map(self, node: ast.Call, args: _Args, _: _Keywords) -> Rows:
         return self._listed(self._applied(args[0], self._items(self.visit(args[1]), node)), node)
 
 
-_Call: TypeAlias = Callable[[_Flow, ast.Call, list[ast.expr], dict[str | None, ast.expr]], Rows | None]
-_CALLS: dict[str, _Call] = {
-    **dict.fromkeys(("len", "any", "all"), _Flow.call_len),
-    **dict.fromkeys(("bool", "isinstance"), _Flow.call_bool),
-    **dict.fromkeys(("list", "tuple", "iter", "reversed"), _Flow.call_list),
-    **dict.fromkeys(("min", "max"), _Flow.call_min),
-    "sorted": _Flow.call_sorted,
-    "next": _Flow.call_next,
-    "filter": _Flow.call_filter,
-    "map": _Flow.call_map,
+_Args: TypeAlias = list[ast.expr]
+_Keywords: TypeAlias = Mapping[str, ast.expr]
+
+
+@dataclass(frozen=True, slots=True)
+class _Builtin:
+    """A function of Python's that is understood."""
+
+    follow: Callable[[_Flow, ast.Call, _Args, _Keywords], Rows]
+    args: range = range(1, 2)  # how many
+    keywords: frozenset[str] = frozenset()
+
+
+_BUILTINS = {
+    **dict.fromkeys(("len", "any", "all"), _Builtin(_Flow.call_len)),
+    **dict.fromkeys(("bool", "isinstance"), _Builtin(_Flow.call_bool, range(1, 3))),
+    **dict.fromkeys(("list", "tuple", "iter", "reversed"), _Builtin(_Flow.call_list)),
+    "sorted": _Builtin(_Flow.call_sorted, keywords=frozenset({"key", "reverse"})),
+    **dict.fromkeys(("min", "max"), _Builtin(_Flow.call_min, keywords=frozenset({"key", "default"}))),
+    "next": _Builtin(_Flow.call_next, range(1, 3)),
+    "filter": _Builtin(_Flow.call_filter, range(2, 3)),
+    "map": _Builtin(_Flow.call_map, range(2, 3)),
 }
 
 
@@ -447,6 +436,6 @@ def _pairs(target: ast.AST, value: ast.expr) -> list[tuple[ast.AST, ast.expr]]:
 
 def _parameters(node: ast.Lambda) -> list[str]:
     """Their names; the first is the one that gets the first argument."""
-    args: Any = node.args
+    args = node.args
     rest = [arg for arg in (args.vararg, args.kwarg) if arg is not None]
     return [arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs, *rest)]

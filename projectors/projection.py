@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import orjson
 
 from projectors import function_columns
-from projectors.binding import keys_relied_on
+from projectors.binding import keys_relied_on, uses_of
 from projectors.derived import Part, Touched
 from projectors.function_columns import columns_read
 from projectors.stores import Unfit
@@ -169,18 +169,10 @@ class Projections:
         `origin` is that of the change that had them read, for stores that keep every change.
         """
         by_version: dict[int, list[Row]] = {}
-        into: dict[Key, Write] = {key: Write(version, None) for key, version in versions.items()}
+        into: dict[Key, Write] = {key: Write(at, None) for key, at in versions.items() if key not in rows}
         for key, row in rows.items():
             by_version.setdefault(versions[key], []).append(row)
-        parked: list[Parked] = []
-        for version, of_version in by_version.items():
-            made = self.of_rows(view, of_version, version)
-            parked += made.parked
-            into.update(writes_by_key(made))
-        if parked:
-            names, bound = {letter.key for letter in parked}, self._by_view[view].view
-            into = {key: write for key, write in into.items() if render_key(key, bound.key) not in names}
-        return Projected([ViewWrites(view, into)] if into else [], parked)
+        return self._of_versions(view, by_version, into)
 
     def _of_table(self, followed: Followed) -> list[Projection]:
         """The projections of a table's views that are not halted."""
@@ -189,15 +181,22 @@ class Projections:
 
     def of_rows(self, view: str, rows: list[Row], version: int) -> Projected:
         """The writes of canonical rows read under a watermark of `version`."""
-        into: dict[Key, Write] = {}
+        return self._of_versions(view, {version: rows}, {})
+
+    def _of_versions(self, view: str, by_version: Mapping[int, list[Row]], into: dict[Key, Write]) -> Projected:
+        """Add the writes of rows, by their versions."""
         parked: list[Parked] = []
         projection = self._by_view[view]
+        changes = [RowChanges(projection.followed, INSERT, version, rows) for version, rows in by_version.items()]
         if Unreadable.made:
-            for row in rows:
-                if (bad := unreadable_in(row)) is not None:
-                    projection.refuse(Refused(projection.followed, INSERT, version, [row], bad.reason), into, parked)
-            rows = [row for row in rows if unreadable_in(row) is None]
-        projection.apply([RowChanges(projection.followed, INSERT, version, rows)], into, parked)
+            for change in changes:
+                for row in change.rows:
+                    if (bad := unreadable_in(row)) is not None:
+                        projection.refuse(Refused(*change[:3], [row], bad.reason), into, parked)
+            changes = [
+                change._replace(rows=[row for row in change.rows if unreadable_in(row) is None]) for change in changes
+            ]
+        projection.apply(changes, into, parked)
         return Projected([ViewWrites(view, into)] if into else [], parked)
 
 
@@ -353,7 +352,10 @@ class RowByRow:
     def _conversions(self) -> list[Convert | None]:
         """Functions get each needed column through one of these; bodies are decoded apart."""
         columns = {column.name: column for column in self._view.table.columns}
-        return [None if name in self._bodies else row_value(columns[name]) for name in self._view.needed]
+        uses = uses_of(self._view.view)
+        watches = {} if uses is None else function_columns.watches(self._view.view.entity.related, uses)
+        converted = {name: row_value(columns[name]) for name in self._view.needed if name not in self._bodies}
+        return [_watching(converted.get(name), watches.get(name)) for name in self._view.needed]
 
     def apply(self, changes: list[RowChanges], into: dict[Key, Write], parked: list[Parked]) -> None:
         project = self._unversioned if self._version_at is None else self._versioned
@@ -498,12 +500,8 @@ class RowByRow:
         try:
             return function(record)
         except function_columns.UnforeseenColumn as error:
-            (name,) = error.args
-            raise RowRefusedError(
-                f"{what} asked for column {name} of {self._view.table.full_name}, which was not read for it, since its "
-                f"source does not name the column or viewtail cannot read it. Write row[{name!r}] there",
-                version,
-            ) from None
+            reason = f"{what} asked for {error.reason(self._view.table.full_name)}"
+            raise RowRefusedError(reason, version) from None
         except Exception as error:  # the user's own code: whatever it raises parks the key, without its values
             place = place_of(error, beside=function_columns.__file__)  # the row's own code raises for the function's
             raised = type(error).__name__
@@ -570,6 +568,13 @@ class RowRefusedError(Exception):
         super().__init__(reason)
         self.reason = reason
         self.version = version
+
+
+def _watching(convert: Convert | None, watch: function_columns.Watch | None) -> Convert | None:
+    """`convert`, whose related rows tell when a function asks them for a column that was not read for it."""
+    if convert is None or watch is None:
+        return convert
+    return lambda value: watch([convert(value)])[0]
 
 
 def _asks_for_any(function: Callable[..., Any] | None, columns: Sequence[str]) -> bool:

@@ -7,38 +7,33 @@ upward (climbing.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from math import inf
-from typing import Any, ClassVar, TypeAlias
-
-import orjson
+from typing import Any, ClassVar
 
 from ingest.canonical.rows import TableRows
-from projectors.binding import Describe, functions_read
+from projectors.binding import Describe, uses_of
 from projectors.derived import DerivedRows, KeyPage, LookedUp, Part, Touched
 from projectors.derived.climbing import Way, described, what_of, what_text
-from projectors.derived.joins import Groups, TooManyRowsError, child_rows, number_rows
+from projectors.derived.joins import TooManyRowsError
 from projectors.derived.roles import Roles
-from projectors.derived.tree import Columns, Growing, Node, Numbers, below, group_columns
+from projectors.derived.texts import Belonging, Child, Values, belonging_to, values_of
+from projectors.derived.tree import Columns, Growing, Node, below, group_columns
 from projectors.function_flow import Uses
 from projectors.views import Entity, View
-from viewtail.changes.batches import Refused, Row, RowChanges, Unreadable, unreadable_in
-from viewtail.changes.rendering import json_value
+from viewtail.changes.batches import Refused, Row, RowChanges, Unreadable, bytes_of
 from viewtail.changes.tables import Column, Kind, Table
-from viewtail.changes.writes import Key
 
 ROOTS_AT_ONCE = 1_000
 VALUES_AT_ONCE = 1_000  # of changed rows whose dependents are looked up together
 
-Child: TypeAlias = Node | Numbers
-Made: TypeAlias = bytes | Unreadable | None  # a related row, or a list of them, as JSON
 
-
-def rows_of(view: View, table: Table, describe: Describe, names: frozenset[str] | None) -> DocumentRows:
+def rows_of(view: View, table: Table, describe: Describe, _: frozenset[str] | None) -> DocumentRows:
     """As `registry.derived_rows`."""
     growing = Growing(describe)
     key = growing.key(table, view.entity.key)
-    uses = None if names is None else {name: functions_read(view).uses.get(name) for name in names}
+    uses = uses_of(view)
     children = growing.children(table, key, view.entity.related, uses)
     return DocumentRows(view.entity, table, key, uses, children, growing.problems)
 
@@ -67,6 +62,7 @@ class DocumentRows(DerivedRows):
         self._entity, self._root, self._key, self._children = entity, root, key, children
         self._problems = problems
         self._own = _own_columns(root, key, uses, children)
+        self._belonging = () if problems else belonging_to(self._own, children)
         names = tuple(column.name for column in key)
         shown = (column for child in children for column in child.shown)
         self._table = Table(
@@ -131,52 +127,48 @@ class DocumentRows(DerivedRows):
         self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "", max_bytes: float = inf
     ) -> list[Row]:
         names = {column.name for column in columns}
-        children = [child for child in self._children if any(column.name in names for column in child.shown)]
+        belonging = [child for child in self._belonging if any(column.name in names for column in child.shown)]
         roots = TableRows(self._root).fetch(connection, self._own, where, behind)
         rows: list[Row] = []
-        size, at = 0, 0
-        while at < len(roots):
-            some = roots[at : at + ROOTS_AT_ONCE]
-            at += len(some)
-            for values in self._with_related(connection, children, some):
-                rows.append(tuple([values[column.name] for column in columns]))
-                size += sum([len(value) for value in rows[-1] if isinstance(value, str | bytes)])
-            if size >= max_bytes and at < len(roots):
+        size = 0
+        for at in range(0, len(roots), ROOTS_AT_ONCE):
+            if rows and size >= max_bytes:
                 connection.close()  # says that there are more
                 break
+            some = roots[at : at + ROOTS_AT_ONCE]
+            values = {column.name: [root[number] for root in some] for number, column in enumerate(self._own)}
+            values.update(self._related(connection, belonging, some))
+            shown = [values[column.name] for column in columns]
+            size += bytes_of(chain.from_iterable(shown))
+            rows += zip(*shown, strict=True)
         return rows
 
     def keys(self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "") -> list[Row]:
         return TableRows(self._root).fetch(connection, columns, where, behind)
 
-    def _with_related(
-        self, connection: Any, children: Sequence[Child], roots: Sequence[Row]
-    ) -> Iterator[dict[str, Any]]:
-        """The values of each root by column."""
+    def _related(self, connection: Any, belonging: Sequence[Belonging], roots: Sequence[Row]) -> Values:
+        """What belongs to each root."""
         try:
-            made = _made(connection, children, self._own, roots)
+            values = values_of(connection, belonging, roots)
         except TooManyRowsError:
             if len(roots) > 1:
-                half = len(roots) // 2
-                yield from self._with_related(connection, children, roots[:half])
-                yield from self._with_related(connection, children, roots[half:])
-                return
+                middle = len(roots) // 2
+                first, second = (
+                    self._related(connection, belonging, some) for some in (roots[:middle], roots[middle:])
+                )
+                return {name: [*of_name, *second[name]] for name, of_name in first.items()}
             reason = "has more related rows than viewtail reads of one entity; declare a smaller limit="
-            made = {column.name: [Unreadable(column.name, reason)] for child in children for column in child.shown}
-        names = [column.name for column in self._own]
-        for number, root in enumerate(roots):
-            values = dict(zip(names, root, strict=True))
-            size = 0
-            for name, of_name in made.items():
-                value = of_name[number]
-                if isinstance(value, bytes):
-                    size += len(value)
-                    value = value.decode()
-                values[name] = value
+            return {column.name: [Unreadable(column.name, reason)] for child in belonging for column in child.shown}
+        if bytes_of(chain.from_iterable(values.values())) > self._entity.max_bytes:  # of all together
+            self._refuse_large(values, len(roots))
+        return values
+
+    def _refuse_large(self, values: Values, count: int) -> None:
+        for at in range(count):
+            size = bytes_of([of_name[at] for of_name in values.values()])
             if size > self._entity.max_bytes:
-                most = f"max_bytes={self._entity.max_bytes:,}"
-                values[name] = Unreadable(name, f"and what else is related have {size:,} bytes, more than {most}")
-            yield values
+                most, name = f"max_bytes={self._entity.max_bytes:,}", [*values][-1]
+                values[name][at] = Unreadable(name, f"and what else is related have {size:,} bytes, more than {most}")
 
 
 def _own_columns(root: Table, key: Columns, uses: Uses | None, children: Sequence[Child]) -> Columns:
@@ -185,78 +177,3 @@ def _own_columns(root: Table, key: Columns, uses: Uses | None, children: Sequenc
     asked = (column for column in root.columns if column.kind is not Kind.UNSUPPORTED)
     needed.update(column for column in asked if uses is None or column.name in uses)
     return tuple(column for column in root.columns if column in needed)
-
-
-def _made(connection: Any, children: Sequence[Child], columns: Columns, rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """What belongs to some rows, by name: of a Node a JSON text as bytes, of Numbers their values.
-
-    Raises TooManyRowsError.
-    """
-    at = {column.name: number for number, column in enumerate(columns)}
-    made: dict[str, list[Any]] = {}
-    for child in children:
-        group_at = [at[column.name] for column in group_columns(child.hops[0])]
-        group_of = [tuple([row[number] for number in group_at]) for row in rows]
-        wanted = [group for group in dict.fromkeys(group_of) if None not in group and unreadable_in(group) is None]
-        if isinstance(child, Node):
-            made[child.name] = _node_values(connection, child, group_of, wanted)
-        else:
-            made.update(_number_values(connection, child, group_of, wanted))
-    return made
-
-
-def _node_values(connection: Any, node: Node, group_of: Sequence[Key], wanted: Sequence[Key]) -> list[Made]:
-    groups = child_rows(connection, node, wanted) if wanted else Groups([], {})
-    nested = _made(connection, node.children, node.read, groups.rows) if groups.rows else {}
-    texts = _texts(node, groups.rows, nested)
-    by_group: dict[Key, Made] = {}
-    for group, numbers in groups.of.items():
-        by_group[group] = _listed(node, [texts[number] for number in numbers]) if node.is_many else texts[numbers[0]]
-    absent: Made = b"[]" if node.is_many else None
-    return [by_group.get(group, absent) for group in group_of]
-
-
-def _listed(node: Node, texts: Sequence[Any]) -> Made:
-    if len(texts) > node.limit:
-        return Unreadable(node.path, f"has more than limit={node.limit:,} rows")
-    if Unreadable.made and (bad := unreadable_in(texts)) is not None:
-        return bad
-    return b"[%b]" % b",".join(texts)
-
-
-def _texts(node: Node, rows: Sequence[Row], nested: Mapping[str, Sequence[Any]]) -> list[Any]:
-    """Each row as a JSON text, or what in it cannot be read."""
-    names = [column.name for column in node.columns]
-    at = {column.name: number for number, column in enumerate(node.read)}
-    own_at = [at[name] for name in names]
-    converts = [json_value(column) for column in node.columns]
-    is_plain = not any(converts) and not nested and own_at == list(range(len(node.read)))
-    fields = {column.name: json_value(column) for child in node.children for column in child.shown}
-    texts: list[Any] = []
-    for number, row in enumerate(rows):
-        if Unreadable.made and (bad := unreadable_in(row) or unreadable_in(of[number] for of in nested.values())):
-            texts.append(Unreadable(f"{node.path}.{bad.column}", bad.cause))
-            continue
-        if is_plain:
-            texts.append(orjson.dumps(dict(zip(names, row, strict=True))))
-            continue
-        record = {
-            name: row[place] if convert is None or row[place] is None else convert(row[place])
-            for name, place, convert in zip(names, own_at, converts, strict=True)
-        }
-        for name, of_name in nested.items():
-            value = of_name[number]
-            convert = fields[name]
-            record[name] = value if convert is None or value is None else convert(value)
-        texts.append(orjson.dumps(record))
-    return texts
-
-
-def _number_values(
-    connection: Any, numbers: Numbers, group_of: Sequence[Key], wanted: Sequence[Key]
-) -> dict[str, list[Any]]:
-    groups = number_rows(connection, numbers, wanted) if wanted else Groups([], {})
-    by_group = {group: groups.rows[at[0]] for group, at in groups.of.items()}
-    absent = tuple(None if column.is_nullable else 0 for column in numbers.shown)
-    values = [by_group.get(group, absent) for group in group_of]
-    return {column.name: [row[at] for row in values] for at, column in enumerate(numbers.shown)}

@@ -117,7 +117,7 @@ class FanOuts:
 
         Args:
             changes: of the batch, or of a piece of one.
-            committed_us: when the first of them was committed.
+            committed_us: when the first of them was committed; 0: not known.
         """
         self._come_to(changes)
         if not touched.dependents:
@@ -127,7 +127,7 @@ class FanOuts:
         look_up = partial(_look_up, rows=rows, of=touched.dependents, above=self.above)
         versions, many = self.reader.in_snapshot(changes, look_up)
         for dependents, about in many:
-            self._add(view, rows, dependents, about, committed_us)
+            self._add(view, rows, dependents, about, committed_us or int(time.time() * 1e6))
         for key, version in touched.versions.items():
             versions[key] = max(version, versions.get(key, 0))
         return versions

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from ingest.canonical.rows import fetch_rows, select_list
 from ingest.charsets import ONE_TO_ONE
 from projectors.binding import Describe, unknown_column
-from projectors.derived import DerivedRows, KeyPage, Part, Touched
+from projectors.derived import DerivedRows, KeyPage, LookedUp, Part, Touched
 from projectors.derived.conditions import Condition, condition_of
 from projectors.derived.tree import Columns, number_of
 from projectors.related import Aggregate
@@ -24,7 +24,7 @@ from viewtail.changes.batches import Refused, Row, RowChanges, pairs, unreadable
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
 from viewtail.changes.writes import Key
-from viewtail.servers.literals import within
+from viewtail.servers.literals import beyond, within
 from viewtail.servers.sessions import quote
 
 _MOMENTS = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
@@ -32,7 +32,7 @@ _KEYS = _MOMENTS | {Kind.INTEGER, Kind.DECIMAL, Kind.BYTES, Kind.TEXT, Kind.ENUM
 _LARGE = ("tinytext", "text", "mediumtext", "longtext", "tinyblob", "blob", "mediumblob", "longblob")
 _NUMBER_BYTES = 70  # of one in a row
 _MOST_CHARACTERS = 255  # of a text: the server sorts, where it sorts, by the first kilobyte
-_COUNT = Column(name="count", kind=Kind.INTEGER, declared="bigint", is_nullable=False)
+_COUNT = Column(name="(rows)", kind=Kind.INTEGER, declared="bigint", is_nullable=False)
 ROWS_AT_ONCE = 200_000  # of the table, that one SELECT aggregates
 
 
@@ -125,6 +125,10 @@ class GroupRows(DerivedRows):
         return [Part(self.canonical, tuple(column.name for column in self.canonical.columns if column in used), ())]
 
     @property
+    def looked_up(self) -> Sequence[LookedUp]:
+        return [LookedUp(self.canonical, self.key, is_upward=False)]
+
+    @property
     def bodies(self) -> tuple[str, ...]:
         return ()
 
@@ -157,34 +161,50 @@ class GroupRows(DerivedRows):
     ) -> list[Row]:
         """In one SELECT, where no order and limit come behind and the groups have no more than ROWS_AT_ONCE rows.
 
-        Else the keys of the groups are read first, and then some of these, from one to another, at a time.
+        Else some groups at a time: which come next is read first, and then their rows, from one key to another.
         """
         if not behind and self._has_few(connection, where):
             return self._groups(connection, columns, where, max_bytes)
         rows: list[Row] = []
-        keys = self.keys(connection, self._key, where, behind or f" ORDER BY {self._order}")
-        while keys:
-            some = _first_of(keys, max_bytes, _NUMBER_BYTES * len(columns))
-            between = self._between(where, some)
-            while len(some) > 1 and not self._has_few(connection, between):
-                some = some[: len(some) // 2]
-                between = self._between(where, some)
-            rows += self._groups(connection, columns, between, inf, f" ORDER BY {self._order}, {self._exact}")
-            keys = keys[len(some) :]
-            if keys and max_bytes < inf:
-                connection.close()  # says that there are more
+        rest, is_more = where, True
+        while is_more:
+            keys, is_more = self._next(connection, rest, behind, max_bytes, _NUMBER_BYTES * len(columns))
+            if not keys:
                 break
+            between = _and(rest, within(self._key, keys[0], keys[-1]))
+            rows += self._groups(connection, columns, between, inf, f" ORDER BY {self._order}, {self._exact}")
+            if is_more and max_bytes < inf:
+                connection.close()  # says that there are more
+            if behind or not connection.open:
+                break
+            rest = _and(where, beyond(self._key, keys[-1]))
         return rows
 
+    def _next(
+        self, connection: Any, where: str, behind: str, max_bytes: float, more_bytes: int
+    ) -> tuple[Sequence[Row], bool]:
+        """The keys that come next, and whether there are more beyond what is read at once.
+
+        One key of each that the collation takes for equal: nothing ends between these.
+        """
+        of_rows = f"SELECT {self._selected} FROM {self._name}{self._whole(where)} ORDER BY {self._order}"
+        counted = f"SELECT {self._order}, COUNT(*) AS {quote(_COUNT.name)} FROM ({of_rows} LIMIT {ROWS_AT_ONCE}) r"
+        counted += f" GROUP BY {self._order}{behind or f' ORDER BY {self._order}'}"
+        columns = (*self._key, _COUNT)
+        counts = fetch_rows(
+            connection, f"SELECT {select_list(columns)} FROM ({counted}) c ORDER BY {self._order}", columns
+        )
+        is_cut = sum(row[-1] for row in counts) >= ROWS_AT_ONCE
+        keys = [row[:-1] for row in (counts[:-1] if is_cut and len(counts) > 1 else counts)]
+        some = _first_of(keys, max_bytes, more_bytes)
+        return some, is_cut or len(some) < len(keys)
+
     def keys(self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "") -> list[Row]:
-        """With order and limit one key of each that the collation takes for equal: nothing ends between these."""
+        """With order and limit one key of each that the collation takes for equal."""
         if not behind:
             return self._groups(connection, columns, where, inf)
         keys = f"SELECT DISTINCT {self._selected} FROM {self._name}{self._whole(where)}{behind}"
         return fetch_rows(connection, f"SELECT {select_list(columns)} FROM ({keys}) r ORDER BY {self._order}", columns)
-
-    def _between(self, where: str, keys: Sequence[Row]) -> str:
-        return f"{where or ' WHERE TRUE'} AND ({within(self._key, keys[0], keys[-1])})"
 
     def _has_few(self, connection: Any, where: str) -> bool:
         """Whether so many rows are aggregated in a time that a server may take for an answer."""
@@ -204,8 +224,9 @@ class GroupRows(DerivedRows):
 
     def _whole(self, where: str) -> str:
         """Without the rows that are in no group."""
-        conditions = [f"{quote(column.name)} IS NOT NULL" for column in self.key if column.is_nullable]
-        return " AND ".join([where or " WHERE TRUE", *conditions]) if conditions else where
+        for column in self.key:
+            where = _and(where, f"{quote(column.name)} IS NOT NULL") if column.is_nullable else where
+        return where
 
     @property
     def _key(self) -> Columns:
@@ -233,6 +254,10 @@ def _changed(event: RowChanges | Refused, used_at: Sequence[int]) -> Iterator[Ro
     for before, after in pairs(event.kind, event.rows):
         if before is None or after is None or any(before[at] != after[at] for at in used_at):
             yield from (image for image in (before, after) if image is not None)
+
+
+def _and(where: str, condition: str) -> str:
+    return f"{where or ' WHERE TRUE'} AND ({condition})"
 
 
 def _as_key(column: Column) -> Column:

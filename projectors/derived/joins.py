@@ -6,7 +6,7 @@ A first hop by value needs the values alone; else the server joins from the rows
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from ingest.canonical.rows import fetch_bounded, select_list
@@ -25,26 +25,21 @@ class TooManyRowsError(Exception):
     """More related rows than are read at once: ask for fewer rows' ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Related rows by what groups them, in order."""
-
-    rows: list[Row]
-    of: dict[Key, list[int]]  # indexes of `rows`
-
-
-def child_rows(connection: Connection, node: Node, groups: Sequence[Key]) -> Groups:
-    """The rows of a node for some groups. Raises TooManyRowsError, source errors."""
+def child_rows(connection: Connection, node: Node, groups: Sequence[Key]) -> list[Row]:
+    """The rows of a node for some groups, each behind what groups it. Raises TooManyRowsError, source errors."""
     most = ROWS_AT_ONCE + node.limit + 1
     order = ", ".join(f"{quote(column.name)}{' DESC' * descends}" for column, descends in node.order)
     behind = (f" ORDER BY {order}" if order else "") + f" LIMIT {most}"
     source, keys = _joined(node.hops, groups)
     columns = (*keys, *node.read)
-    return _grouped(connection, f"SELECT {select_list(columns)} FROM {source}{behind}", columns, len(keys), most)
+    return _rows(connection, f"SELECT {select_list(columns)} FROM {source}{behind}", columns, most)
 
 
-def number_rows(connection: Connection, numbers: Numbers, groups: Sequence[Key]) -> Groups:
-    """Return the numbers of some groups, none for a group without rows. Raises TooManyRowsError, source errors."""
+def number_rows(connection: Connection, numbers: Numbers, groups: Sequence[Key]) -> list[Row]:
+    """The numbers of some groups, each behind its group, and none of one without rows.
+
+    Raises TooManyRowsError, source errors.
+    """
     source, keys = _joined(numbers.hops, groups, "" if numbers.condition is None else numbers.condition.sql)
     names = ", ".join(quote(key.name) for key in keys)
     columns = [replace(column, name=_name("n", at)) for at, (_, column) in enumerate(numbers.numbers)]
@@ -54,17 +49,14 @@ def number_rows(connection: Connection, numbers: Numbers, groups: Sequence[Key])
     every = (*keys, *columns)
     inner = f"SELECT {names}{sums} FROM {source} GROUP BY {names}"
     statement = f"SELECT {select_list(every)} FROM ({inner}) g"
-    return _grouped(connection, statement, every, len(keys), ROWS_AT_ONCE)
+    return _rows(connection, statement, every, ROWS_AT_ONCE)
 
 
-def _grouped(connection: Connection, statement: str, columns: Sequence[Column], width: int, most: int) -> Groups:
+def _rows(connection: Connection, statement: str, columns: Sequence[Column], most: int) -> list[Row]:
     rows, is_cut = fetch_bounded(connection, statement, columns, BYTES_AT_ONCE)
     if is_cut or len(rows) >= most:
         raise TooManyRowsError
-    of: dict[Key, list[int]] = {}
-    for at, row in enumerate(rows):
-        of.setdefault(row[:width], []).append(at)
-    return Groups([row[width:] for row in rows], of)
+    return rows
 
 
 def _joined(hops: Sequence[Hop], groups: Sequence[Key], condition: str = "") -> tuple[str, Columns]:

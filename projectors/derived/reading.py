@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from math import inf
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ import structlog
 from ingest import Committed
 from ingest.canonical.rows import source_error
 from projectors.derived import DerivedRows
-from viewtail.changes.batches import Batch, Refused, Row, RowChanges
+from viewtail.changes.batches import Batch, Refused, Row, RowChanges, bytes_of
 from viewtail.changes.errors import SourceUnavailableError, StopRequested, ViewtailError
 from viewtail.changes.writes import Key
 from viewtail.servers.literals import rows_with, where_all
@@ -160,21 +160,21 @@ def rows_by_key(
     names = [column.name for column in columns]
     key_at = [names.index(name) for name in derived.table.primary_key]
     key_columns = [columns[at] for at in key_at]
+    is_single = len(key_at) == 1
     by_key: dict[Key, Row] = {}
     size, at = 0, 0
     while at < len(keys) and size < most_bytes:
         where = where_all(rows_with(key_columns, keys[at : at + KEYS_A_QUERY]))
         rows = derived.fetch(connection, columns, where, max_bytes=most_bytes)
-        by_key.update((tuple([row[place] for place in key_at]), row) for row in rows)
+        if is_single:
+            by_key.update([((row[key_at[0]],), row) for row in rows])
+        else:
+            by_key.update([(tuple([row[place] for place in key_at]), row) for row in rows])
         if not connection.open:  # there were more bytes, and which keys have no row is not known
             return by_key, list(filterfalse(by_key.__contains__, keys[at:]))
-        size += sum(map(_size_of, rows))
+        size += bytes_of(chain.from_iterable(rows))
         at += KEYS_A_QUERY
     return by_key, keys[at:]
-
-
-def _size_of(row: Row) -> int:
-    return sum([len(value) for value in row if isinstance(value, str | bytes)])
 
 
 def committed(batch: Batch) -> Committed:

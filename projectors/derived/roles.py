@@ -7,14 +7,15 @@ a way up to the entities (climbing.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 from projectors.derived import Dependents, Part, Touched
 from projectors.derived.climbing import Way, what_text
 from projectors.derived.tree import Columns, Hop, Node, Numbers, below
-from viewtail.changes.batches import Refused, Row, RowChanges, pairs, unreadable_in
+from viewtail.changes.batches import Followed, Refused, Row, RowChanges, Unreadable, pairs, unreadable_in
 from viewtail.changes.tables import Column, Table
 from viewtail.changes.writes import Key
 
@@ -34,20 +35,26 @@ class Role:
     used: Names  # those that entities depend on
     relied_on: Names | None = None  # a unique key of it beside its primary key
 
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Of the images of a table that is followed: what those of a role are asked for."""
+
+    role: Role
+    used: Callable[[Row], Any]
+    on_at: Sequence[int]
+
     def values_changed(self, event: RowChanges | Refused) -> Iterator[Key]:
         """Values of `on` in both images of the rows that changed in what is used; none with NULL."""
-        columns = event.followed.columns
-        used_at, on_at = [columns.index(name) for name in self.used], [columns.index(name) for name in self.on]
         for before, after in pairs(event.kind, event.rows):
-            if before is None or after is None or any(before[at] != after[at] for at in used_at):
-                yield from _values((before, after), on_at)
+            if before is None or after is None or self.used(before) != self.used(after):
+                yield from self._values((before, after))
 
-
-def _values(images: Sequence[Row | None], on_at: Sequence[int]) -> Iterator[Key]:
-    for image in images:
-        value = () if image is None else tuple([image[at] for at in on_at])
-        if value and None not in value and unreadable_in(value) is None:
-            yield value
+    def _values(self, images: Sequence[Row | None]) -> Iterator[Key]:
+        for image in images:
+            value = () if image is None else tuple([image[at] for at in self.on_at])
+            if value and None not in value and (not Unreadable.made or unreadable_in(value) is None):
+                yield value
 
 
 class Roles:
@@ -66,6 +73,7 @@ class Roles:
         self._by_table: dict[tuple[str, str], list[Role]] = {}
         for role in roles:
             self._by_table.setdefault((role.table.schema, role.table.name), []).append(role)
+        self._images_of: dict[Followed, list[Images]] = {}
         self.ways = {role.name: role.way for role in roles}
 
     @property
@@ -78,12 +86,22 @@ class Roles:
         versions: dict[Key, int] = {}
         looked_up: dict[str, dict[Key, int]] = {}
         for event in events:
-            table = event.followed.table
-            for role in self._by_table[table.schema, table.name]:
+            for images in self._images(event.followed):
+                role = images.role
                 into = looked_up.setdefault(role.name, {}) if role.way.levels else versions
-                for value in role.values_changed(event):
+                for value in images.values_changed(event):
                     into[value] = event.version  # events come in order
         return Touched(versions, list(_dependents(looked_up)))
+
+    def _images(self, followed: Followed) -> list[Images]:
+        """Those of each role of a table."""
+        if followed not in self._images_of:
+            columns, roles = followed.columns, self._by_table[followed.table.schema, followed.table.name]
+            self._images_of[followed] = [
+                Images(role, itemgetter(*map(columns.index, role.used)), [*map(columns.index, role.on)])
+                for role in roles
+            ]
+        return self._images_of[followed]
 
 
 def _roles_of(above: Sequence[Node], child: Node | Numbers, key: Columns) -> Iterator[Role]:

@@ -193,7 +193,9 @@ class Growing:
         far = self._table(of.schema_and_table)
         if isinstance(of, One):
             on = self._columns(table, of.on)
-            hops: tuple[Hop, ...] = (self._hop(table, on, far, self._unique(far, of.to)),)
+            hops: tuple[Hop, ...] = (
+                self._hop(table, on, far, self._unique(far, of.to, "to ", "say Many where it means all of them")),
+            )
             order: tuple[tuple[Column, bool], ...] = ()
             limit = 1
         else:
@@ -261,7 +263,7 @@ class Growing:
             columns.append(column)
         return tuple(columns)
 
-    def _unique(self, table: Table, names: Sequence[str]) -> Columns:
+    def _unique(self, table: Table, names: Sequence[str], what: str = "", or_else: str = "name another") -> Columns:
         if not names and not table.primary_key:
             raise DeclarationError(_no_key(table))
         if (
@@ -270,8 +272,8 @@ class Growing:
             and not any(set(names) == set(key) for key in table.unique_keys)
         ):
             raise DeclarationError(
-                f"({', '.join(names)}) is no primary key and no unique key over NOT NULL columns of "
-                f"{table.full_name}, so two rows may share it; make it one, or name another key"
+                f"{what}({', '.join(names)}) is no primary key and no unique key over NOT NULL columns of "
+                f"{table.full_name}, so two rows may share it; make it one, or {or_else}"
             )
         return self._columns(table, names or table.primary_key)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+from projectors.related import Relations
 from projectors.views import BoundView, Entity, View
 from viewtail.changes.batches import Watermark
 from viewtail.changes.errors import StoreError
@@ -414,11 +415,13 @@ class Choice:
     is_looked_up: bool  # the table has an index of its own on that column
     shown: tuple[Column, ...]
     searched: tuple[Column, ...]
+    related: Relations = ()  # what belongs to a row in other tables
+    missing: tuple[str, ...] = ()  # statements for the indexes by which that is found
 
     @property
     def entity(self) -> Entity:
         """The table, as the examples declare it."""
-        return Entity(self.table.full_name)
+        return Entity(self.table.full_name, related=dict(self.related))
 
     @property
     def name(self) -> str:
@@ -545,6 +548,10 @@ class Store(ABC):
 
     def example(self, choice: Choice) -> Example | None:
         """A first view of a table, for `viewtail init`."""
+        return None
+
+    def document_example(self, choice: Choice) -> Example | None:
+        """A first view of a table with what belongs to its rows in others; None where nothing does."""
         return None
 
     @abstractmethod

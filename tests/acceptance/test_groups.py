@@ -37,7 +37,7 @@ views = [
 CHANGES = (
     "INSERT INTO grouped.`order` (shop_id, status, amount) VALUES (7, 'paid', 0.1), (7, 'paid', 0.2), (8, 'new', 99)",
     "UPDATE grouped.`order` SET status = 'Paid' WHERE amount = 0.2",
-    "UPDATE grouped.`order` SET status = 'sent ' WHERE status = 'paid'",
+    "UPDATE grouped.`order` SET status = 'sent ' WHERE status = 'paid' AND shop_id = 7",
     "UPDATE grouped.`order` SET shop_id = 9, amount = 200 WHERE shop_id = 8",
     "UPDATE grouped.`order` SET note = 'gift' WHERE shop_id = 9",
     "UPDATE grouped.`order` SET status = NULL WHERE shop_id = 9",

@@ -17,7 +17,7 @@ from tests.support.running import Run, addresses, running, wait_for
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 REFUSED = {
     'Entity("bad.root", related={"one": One("bad.other", on="code")})': (
-        "column code of bad.root is VARCHAR and column id of bad.other INT",
+        "column code of bad.root is VARCHAR(10) and column id of bad.other INT",
         "give both columns one type",
     ),
     'Entity("bad.root", related={"one": One("bad.other", on="code", to="code")})': (

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,8 +18,10 @@ import pytest
 import typer
 from prometheus_client import CollectorRegistry
 
+from projectors.binding import bind
 from projectors.views import View
 from viewtail import main, metrics
+from viewtail.changes.tables import Column, Kind, Table
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
@@ -204,3 +207,27 @@ def test_a_full_run_fails_when_a_test_that_the_failures_name_was_skipped(
     )
     assert done.returncode == code, done.stdout + done.stderr
     assert (named in done.stdout) == bool(code)
+
+
+def test_the_page_on_documents_begins_with_ten_lines_that_work() -> None:
+    page = (CHECKOUT / "docs/documents.md").read_text()
+    example = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
+    assert len(example.splitlines()) == 10 and page.index("```python") < 250
+    namespace: dict[str, Any] = {}
+    exec(compile(example, "docs/documents.md", "exec"), namespace)
+    names = {
+        "order": "id user_id",
+        "order_line": "id order_id line_no product_id amount",
+        "product": "id title",
+        "user": "id name",
+    }
+
+    def describe(schema: str, name: str) -> Table:
+        columns = (Column(name=of, kind=Kind.INTEGER, declared="int", is_nullable=False) for of in names[name].split())
+        return Table(schema=schema, name=name, columns=tuple(columns), primary_key=("id",))
+
+    (view,) = bind(namespace["views"], describe)
+    assert view.derived is not None and not [*view.derived.problems()]
+    row = {"lines": [{"product": {"title": "Tea"}}], "customer": None, "total": Decimal("1.50")}
+    assert view.view.document is not None
+    assert view.view.document(row) == {"who": None, "titles": ["Tea"], "total": Decimal("1.50")}

@@ -86,7 +86,7 @@ class World:
         self.turns: list[str] = []
         self.incarnation = "run 1"
         life: Any = SimpleNamespace(
-            views={VIEW: SimpleNamespace(derived=Rows())},
+            views={VIEW: SimpleNamespace(derived=Rows(), needed=())},
             gets_changes=lambda _: self.gets_changes,
             gate=SimpleNamespace(turns=self._turn),
             projections=SimpleNamespace(of_derived=lambda view, versions, rows, origin: versions),
@@ -130,7 +130,7 @@ class World:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(fan_outs, "rows_by_key", lambda _, derived, keys: ({}, []))
+    monkeypatch.setattr(fan_outs, "rows_by_key", lambda _, **named: ({}, []))
     monkeypatch.setattr(fan_outs, "MOST_KEYS", FIRST_KEYS)
     monkeypatch.setattr(fan_outs, "SAVE_EVERY_S", 0.0)
     return World()

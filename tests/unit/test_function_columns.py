@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import operator
-import textwrap
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +14,7 @@ from projectors.binding import bind
 from projectors.function_columns import UnforeseenColumn, columns_read, row_type
 from projectors.stores.redis.views import RedisJson
 from projectors.views import Entity
+from tests.support.user_functions import function
 from viewtail.changes.tables import Column, Kind, Table
 
 NAMED = [
@@ -33,6 +31,11 @@ NAMED = [
     ("def f(row):\n    yield row['a']['deep']['deeper']", "a"),
     ("f = lambda row, /: row['a']", "a"),
     ("f = lambda row, least=1: row['a'] > least", "a"),
+    ("f = lambda row: row and row['a']", "a"),
+    ("def f(row):\n    r = row\n    return r['a']", "a"),
+    ("def f(row):\n    row = dict(a=1)\n    return row['a']", "a"),
+    ("def f(row):\n    for row in []:\n        pass\n    return row['a']", "a"),
+    ("f = lambda row: isinstance(row, dict) and row is not None and row['a']", "a"),
     ("f = lambda row: True", ""),
     ("f, g = lambda row: row['a'], lambda row: row['b']", "a"),
 ]
@@ -43,7 +46,6 @@ ALL = [
     "f = lambda row: dict(row)",
     "f = lambda row: {**row}",
     "f = lambda row: row",
-    "f = lambda row: row and row['a']",
     "f = lambda row: row == {}",
     "f = lambda row: [row[name] for name in ('a', 'b')]",
     "f = lambda row: {name: value for name, value in row.items()}",
@@ -62,13 +64,13 @@ ALL = [
     "f = lambda row: eval('row')['a']",
     "f = lambda row: locals()['row']['a']",
     "f = lambda row: len(row)",
+    "def f(row):\n    r = row\n    return list(r)",
+    "def f(row):\n    class C:\n        a = row\n    return C.a['a']",
+    "def f(row):\n    return (lambda: 1).__closure__ and [x for x in ()] or (row for _ in 'a').gi_frame.f_locals",
     "f = lambda *rows: rows[0]['a']",
     "f = lambda row, r=[]: r.append(row)",
     "def f(row):\n    row['a'] = 1\n    return row['a']",
     "def f(row):\n    del row['a']",
-    "def f(row):\n    r = row\n    return r['a']",
-    "def f(row):\n    row = dict(a=1)\n    return row['a']",
-    "def f(row):\n    for row in []:\n        pass\n    return row['a']",
     "def f(row):\n    match row:\n        case {'a': a}:\n            return a",
     "def f(row):\n    STATE = 'b'\n    return row[STATE]",
     "STATE = 'a'\ndef f(row):\n    return [row[STATE] for STATE in ('b', 'c')]",
@@ -85,33 +87,22 @@ ALL = [
 ]
 
 
-def function(tmp_path: Path, text: str) -> Callable[[Any], Any]:
-    path = tmp_path / f"views{len(list(tmp_path.iterdir()))}.py"
-    path.write_text(textwrap.dedent(text))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found: Callable[[Any], Any] = module.f
-    return found
-
-
 @pytest.mark.parametrize(("text", "columns"), NAMED, ids=[text for text, _ in NAMED])
-def test_the_columns_that_a_function_names_are_found(tmp_path: Path, text: str, columns: str) -> None:
-    found = columns_read(function(tmp_path, text))
+def test_the_columns_that_a_function_names_are_found(text: str, columns: str) -> None:
+    found = columns_read(function(text))
     assert (found.why_all, found.columns) == ("", set(columns.split()))
 
 
 @pytest.mark.parametrize("text", ALL, ids=ALL)
-def test_a_function_that_may_ask_for_any_column_is_told_of(tmp_path: Path, text: str) -> None:
-    found = columns_read(function(tmp_path, text))
+def test_a_function_that_may_ask_for_any_column_is_told_of(text: str) -> None:
+    found = columns_read(function(text))
     assert found.why_all and not found.columns
 
 
-def test_what_asks_for_any_column_is_shown(tmp_path: Path) -> None:
-    found = columns_read(function(tmp_path, "def active(row):\n    return sum(row.values())\nf = active"))
+def test_what_asks_for_any_column_is_shown() -> None:
+    found = columns_read(function("def active(row):\n    return sum(row.values())\nf = active"))
     assert found.why_all == "active has: row.values"
-    assert columns_read(function(tmp_path, "f = lambda row: dict(row)")).why_all == "<lambda> has: dict(row)"
+    assert columns_read(function("f = lambda row: dict(row)")).why_all == "<lambda> has: dict(row)"
 
 
 # Expressions over a row; each that is right by itself makes a larger one.
@@ -173,9 +164,9 @@ class Asked(dict[str, Any]):
 
 
 @given(_EXPRESSIONS)
-def test_a_function_never_asks_for_more_than_was_found(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_a_function_never_asks_for_more_than_was_found(text: str) -> None:
     asked = Asked()
-    found_function = function(tmp_path_factory.mktemp("views"), f"{_HELPERS}f = lambda row: {text}")
+    found_function = function(f"{_HELPERS}f = lambda row: {text}")
     found = columns_read(found_function)
     found_function(asked)
     assert found.why_all or asked.names <= found.columns

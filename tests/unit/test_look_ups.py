@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 import structlog.testing
 
-from ingest.binlog.source import BinlogSource
 from projectors.binding import bind
 from projectors.derived.look_ups import LookUp, look_ups
-from projectors.pipeline_run import _derived
+from projectors.pipeline_run import _warn_of_missing_indexes
 from projectors.related import Count, Many, One
-from projectors.stores.redis.views import RedisJson
-from projectors.views import BoundView, Entity
+from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.views import BoundView, Entity, Group
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind, Table
 
@@ -116,8 +115,15 @@ def test_whether_the_index_has_the_rows_of_a_value_in_the_order_of_their_key(
 
 
 def test_run_says_once_which_indexes_are_missing() -> None:
-    source = BinlogSource.__new__(BinlogSource)
     with structlog.testing.capture_logs() as logs:
-        _derived(source, lambda: None, [bound()], None)  # type: ignore[arg-type, return-value]
+        _warn_of_missing_indexes([bound()])
     assert {entry["mend"] for entry in logs} == missing(bound())
     assert logs[0]["views"] == "redis:order"
+
+
+def test_a_group_needs_an_index_over_its_columns() -> None:
+    bound_before = bound()
+    table = bound_before.derived.parts[0].table if bound_before.derived else bound_before.table
+    by_user = Group("shop.order", by="user_id", values={"n": Count()})
+    (view,) = bind([RedisHash("orders", by_user, fields=["n"])], lambda *_: table)
+    assert missing(view) == {"CREATE INDEX `user_id` ON `shop`.`order` (`user_id`);"}

@@ -159,8 +159,8 @@ WORK = One("shop.product", on="product_id")
         (
             One("shop.product", on="code", to="title"),
             (
-                "related 'x': (title) is no primary key and no unique key over NOT NULL columns of shop.product, so"
-                " two rows may share it; make it one, or name another key"
+                "related 'x': to (title) is no primary key and no unique key over NOT NULL columns of shop.product, so"
+                " two rows may share it; make it one, or say Many where it means all of them"
             ),
         ),
         (
@@ -209,14 +209,14 @@ WORK = One("shop.product", on="product_id")
             Many("shop.line", by="order_id", related={"it": One("shop.token", on="short")}),
             (
                 "related 'x.it': column short of shop.line is BINARY(8) and column id of shop.token BINARY(16): "
-                "they pad their values to another length; give both columns one type"
+                "zeros are added to the values of one of them; give both columns one type"
             ),
         ),
         (
             Many("shop.line", by="order_id", related={"it": One("shop.token", on="bytes")}),
             (
                 "related 'x.it': column bytes of shop.line is VARBINARY(16) and column id of shop.token BINARY(16):"
-                " one of them pads its values with zeros; give both columns one type"
+                " zeros are added to the values of one of them; give both columns one type"
             ),
         ),
         (
@@ -285,7 +285,7 @@ def test_every_problem_is_said_at_once_each_under_its_own_name() -> None:
 def test_the_key_of_the_entity_is_unique() -> None:
     (problem,) = problems(Entity("shop.order", key="user_id", related={"n": Count("shop.line", by="order_id")}))
     assert problem.startswith("view redis:order: key: (user_id) is no primary key and no unique key")
-    assert problem.endswith("so two rows may share it; make it one, or name another key")
+    assert problem.endswith("so two rows may share it; make it one, or name another")
     (problem,) = problems(Entity("shop.log", related={"n": Count("shop.line", by="order_id")}))
     assert problem.endswith(": key: shop.log has no primary key, so its rows cannot be told apart; add one")
 

@@ -104,6 +104,17 @@ def unreadable_in(values: Iterable[Any]) -> Unreadable | None:
     return next((value for value in values if isinstance(value, Unreadable)), None)
 
 
+def bytes_of(values: Iterable[Any]) -> int:
+    """How many bytes the texts and byte strings among some values have."""
+    size = 0
+    for value in values:
+        if value.__class__ is str:
+            size += len(value) if value.isascii() else len(value.encode())
+        elif value.__class__ is bytes:
+            size += len(value)
+    return size
+
+
 def pairs(kind: int, rows: list[Row]) -> Iterable[tuple[Row | None, Row | None]]:
     """(before, after) of each row of an event; None where the event has no such row."""
     if kind == UPDATE:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import date
 from decimal import Decimal
+from json.encoder import encode_basestring
 from typing import Any
 
 import orjson
@@ -213,8 +214,27 @@ def json_value(column: Column) -> Convert | None:
     return _base64 if column.kind in _RAW else None
 
 
+def json_text(column: Column) -> Convert | None:
+    """The function that gives the JSON text of a value, which orjson makes of `json_value`; None: `str` does."""
+    return _JSON_TEXTS.get(column.kind, encode_basestring)
+
+
 def _base64(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
+
+
+def _orjson_text(value: float) -> str:
+    return orjson.dumps(value).decode()
+
+
+_JSON_TEXTS: dict[Kind, Convert | None] = {
+    Kind.INTEGER: None,
+    Kind.JSON: None,
+    Kind.FLOAT: _orjson_text,
+    Kind.DOUBLE: _orjson_text,
+    Kind.DECIMAL: '"{:f}"'.format,
+    **dict.fromkeys(_RAW, lambda raw: f'"{_base64(raw)}"'),
+}
 
 
 # --- Rows as a user's function sees them ---

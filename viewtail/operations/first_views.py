@@ -8,16 +8,20 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pymysql
 
 from ingest.canonical import describe
+from ingest.canonical.tables import row_estimates
 from projectors.binding import bind
+from projectors.related import Many, One, Relations
 from projectors.stores import Choice, Example
 from projectors.stores.registry import STORES
 from viewtail.changes.errors import DeclarationError, MisuseError, nearest
 from viewtail.changes.tables import Column, Kind, Table, is_pattern, names_of
+from viewtail.operations.first_related import declared, references, with_related
 from viewtail.servers.facts import folds_names
 from viewtail.servers.sessions import quote
 
@@ -88,7 +92,10 @@ def choose(
     others = sorted(
         (name not in filled, choice.table.full_name) for name, choice in choices.items() if name not in names
     )
-    return [choices[name] for name in names], [name for _, name in others]
+    tables = {name: choice.table for name, choice in choices.items()}
+    known = references(connection, schema, tables)
+    counts = {name: rows for (_, name), rows in row_estimates(connection, [(schema, name) for name in tables]).items()}
+    return [with_related(choices[name], tables, known, counts) for name in names], [name for _, name in others]
 
 
 def _possible(connection: pymysql.Connection[Any], schema: str, wanted: Sequence[str]) -> dict[str, Choice]:
@@ -191,8 +198,14 @@ def _is_short_text(column: Column) -> bool:
 
 def examples(choice: Choice) -> list[Example]:
     """One view of each store that the table has columns for."""
-    by_store = [store.example(choice) for store in STORES]
+    by_store = [store.example(replace(choice, related=())) for store in STORES]
     return [example for example in by_store if example is not None and _can_be_bound(example, choice.table)]
+
+
+def documents(choice: Choice) -> list[Example]:
+    """One view of each store that shows what belongs to the rows in other tables."""
+    by_store = [store.document_example(choice) for store in STORES]
+    return [example for example in by_store if example is not None]
 
 
 def _can_be_bound(example: Example, table: Table) -> bool:
@@ -205,7 +218,9 @@ def _can_be_bound(example: Example, table: Table) -> bool:
 
 def views_py(choices: Sequence[Choice], others: Sequence[str], stores: Sequence[str]) -> str:
     """The text of views.py; views of stores without an address are there as comments."""
-    classes = sorted({"Entity", *(type(example.view).__name__ for choice in choices for example in examples(choice))})
+    shown = [(choice, examples(choice), documents(choice)) for choice in choices]
+    classes = {type(example.view).__name__ for _, plain, whole in shown for example in (*plain, *whole)}
+    classes |= {"Entity"}.union(*(_kinds(choice.related) for choice in choices))
     variables = _variables(choices)
     lines = [
         '"""The views that viewtail keeps: edit freely, then run `viewtail check`.',
@@ -213,24 +228,52 @@ def views_py(choices: Sequence[Choice], others: Sequence[str], stores: Sequence[
         "The next `viewtail run` backfills a view whose declaration changed; docs/types.md has the values.",
         '"""',
         "",
-        f"from viewtail import {', '.join(classes)}",
+        f"from viewtail import {', '.join(sorted(classes))}",
         "",
     ]
     for choice, variable in zip(choices, variables, strict=True):
         lines += [
             f"# A canonical table; its rows are known by their primary key ({_keys(choice)}).",
             f"{variable} = Entity({choice.table.full_name!r})",
+            *_entity_with_related(choice, variable),
         ]
     lines += [*_comment_on(others), "", "views = ["]
-    for choice, variable in zip(choices, variables, strict=True):
-        for example in examples(choice):
-            declaration = example.declaration.replace(", entity", f", {variable}", 1)
-            if example.view.store in stores:
-                lines += [f"    # {example.comment}", f"    {declaration}"]
-            else:
-                setting = f"VIEWTAIL_{example.view.store.upper()}__URL"
-                lines += [f"    # {example.comment} (set {setting} first)", f"    # {declaration}"]
+    for (choice, plain, whole), variable in zip(shown, variables, strict=True):
+        for example in plain:
+            lines += _declared(example, variable, stores, ())
+        for example in whole:
+            lines += _declared(example, f"{variable}_with_related", stores, choice.missing)
     return "\n".join([*lines, "]", ""])
+
+
+def _declared(example: Example, variable: str, stores: Sequence[str], missing: Sequence[str]) -> list[str]:
+    """The lines of one view, as comments where something is to be done first."""
+    declaration = example.declaration.replace(", entity", f", {variable}", 1)
+    setting = [] if example.view.store in stores else [f"set VIEWTAIL_{example.view.store.upper()}__URL"]
+    if not setting and not missing:
+        return [f"    # {example.comment}", f"    {declaration}"]
+    first = _on_a_line(" ".join([*setting, *missing]).rstrip(";"))
+    return [f"    # {example.comment} ({first} first)", f"    # {declaration}"]
+
+
+def _entity_with_related(choice: Choice, variable: str) -> list[str]:
+    if not choice.related:
+        return []
+    return [
+        "# The same rows with what belongs to them in other tables; take out what you do not need: docs/documents.md.",
+        f"{variable}_with_related = Entity(",
+        f"    {choice.table.full_name!r},",
+        "    related={",
+        *(f"        {name!r}: {declared(of, ' ' * 8)}," for name, of in choice.related),
+        "    },",
+        ")",
+    ]
+
+
+def _kinds(related: Relations) -> set[str]:
+    """The classes that relations are written with."""
+    below = (of.related for _, of in related if isinstance(of, One | Many))
+    return {of.kind for _, of in related}.union(*map(_kinds, below))
 
 
 def _on_a_line(text: str) -> str:

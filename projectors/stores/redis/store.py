@@ -232,6 +232,19 @@ class RedisStore(Store):
             comment=f"Redis: a hash {name}:{key} a row. viewtail get redis:{name} KEY",
         )
 
+    def document_example(self, choice: Choice) -> Example | None:
+        if not choice.related:
+            return None
+        name = f"{choice.name}_document"
+        shown = [*(column.name for column in choice.shown), *(name for name, _ in choice.related)]
+        members = ", ".join(f"{shown_name!r}: row[{shown_name!r}]" for shown_name in shown)
+        key = ":".join(f"<{name}>" for name in choice.table.primary_key)
+        return Example(
+            view=RedisJson(name, choice.entity, document=dict),
+            declaration=f"RedisJson({name!r}, entity, document=lambda row: {{{members}}}),",
+            comment=f"Redis: a document {name}:{key} of several tables. viewtail get redis:{name} KEY",
+        )
+
     def content(self, view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
         from projectors.stores.redis.packing import hash_content, json_content
 

@@ -1,0 +1,178 @@
+"""What belongs to the rows of a table in other tables, as a first declaration of it.
+
+Foreign keys say it, and columns that are called `<table>_id`. Each relation was bound to its tables, so it works; which
+of them a view is to have, the user knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, islice
+
+from projectors.binding import bind
+from projectors.derived.look_ups import look_ups
+from projectors.related import Count, Many, One, Related
+from projectors.stores import Choice
+from projectors.stores.registry import STORES
+from projectors.views import BoundView
+from viewtail.changes.errors import DeclarationError
+from viewtail.changes.tables import Table
+from viewtail.servers.sessions import Connection
+
+MOST = 4  # relations of each kind
+BELOW = 2  # of the rows of a Many
+MOST_LISTED = 100  # rows on average; of more there is a number
+_KEYS = (
+    "SELECT table_name, constraint_name, column_name, referenced_table_name, referenced_column_name "
+    "FROM information_schema.key_column_usage WHERE table_schema = %s AND referenced_table_schema = %s "
+    "ORDER BY table_name, constraint_name, ordinal_position"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Columns of a table that hold a key of another one."""
+
+    table: str
+    columns: tuple[str, ...]
+    parent: str
+    referenced: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The row that is referred to, as its column names it."""
+        column = self.columns[0]
+        is_named = len(self.columns) == 1 and column.lower().endswith("_id") and len(column) > len("_id")
+        return column[: -len("_id")] if is_named else self.parent
+
+
+def references(connection: Connection, schema: str, tables: Mapping[str, Table]) -> list[Reference]:
+    """The references among some tables of a schema, by name: those that foreign keys declare first."""
+    of_key: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(_KEYS, (schema, schema))
+        for table, key, column, parent, referenced in cursor.fetchall():
+            of_key.setdefault((table, key, parent), []).append((column, referenced))
+    declared = [
+        Reference(table, tuple(column for column, _ in pairs), parent, tuple(referenced for _, referenced in pairs))
+        for (table, _, parent), pairs in of_key.items()
+        if table in tables and parent in tables
+    ]
+    known = {(reference.table, reference.columns) for reference in declared}
+    named = [each for table in tables.values() for each in _named(table, tables)]
+    return [*dict.fromkeys(declared), *(each for each in named if (each.table, each.columns) not in known)]
+
+
+def _named(table: Table, tables: Mapping[str, Table]) -> Iterator[Reference]:
+    """References by columns that are called as a table is, with _id behind."""
+    by_name = {name.lower(): other for name, other in reversed(tables.items())}
+    for column in table.columns:
+        stem = column.name.lower().removesuffix("_id")
+        if stem == column.name.lower() or not stem:
+            continue
+        parent = next((by_name[name] for name in _forms(stem) if name in by_name), None)
+        if parent is not None and len(parent.primary_key) == 1 and parent.primary_key != (column.name,):
+            yield Reference(table.name, (column.name,), parent.name, parent.primary_key)
+
+
+def _forms(stem: str) -> Iterator[str]:
+    """What a table of such rows may be called."""
+    yield from (stem, f"{stem}s", f"{stem}es")
+    if stem.endswith("y"):
+        yield f"{stem[:-1]}ies"
+
+
+def with_related(
+    choice: Choice, tables: Mapping[str, Table], known: Sequence[Reference], row_counts: Mapping[str, int]
+) -> Choice:
+    """The choice with what belongs to its rows, and the statements for indexes that are missing for that."""
+    taken = {column.name.lower() for column in choice.table.columns}
+    related: list[tuple[str, Related]] = []
+    for wanted, of in _proposed(choice.table, tables, known, row_counts):
+        name = next(name for name in _names(wanted) if name.lower() not in taken)
+        if _bound(replace(choice, related=((name, of),)), tables) is not None:
+            taken.add(name.lower())
+            related.append((name, of))
+    chosen = replace(choice, related=tuple(related))
+    bound = _bound(chosen, tables)
+    if bound is None:
+        return choice
+    return replace(chosen, missing=tuple(each.create_index for each in look_ups([bound]) if each.index is None))
+
+
+def _names(wanted: str) -> Iterator[str]:
+    yield from (wanted, f"{wanted}_row")
+    yield from (f"{wanted}_{number}" for number in count(2))
+
+
+def _bound(choice: Choice, tables: Mapping[str, Table]) -> BoundView | None:
+    """The first example that shows the relations; None where they do not fit their tables."""
+    try:
+        documents = (store.document_example(choice) for store in STORES)
+        views = [document.view for document in documents if document is not None]
+        return bind(views[:1], lambda _, name: tables[name])[0] if views else None
+    except DeclarationError:
+        return None
+
+
+def _proposed(
+    table: Table, tables: Mapping[str, Table], known: Sequence[Reference], row_counts: Mapping[str, int]
+) -> Iterator[tuple[str, Related]]:
+    own = [each for each in known if each.table == table.name]
+    yield from islice(((each.name, _one(each, tables)) for each in own), MOST)
+    to_it = [
+        each for each in known if each.parent == table.name != each.table and {*each.referenced} == {*table.primary_key}
+    ]
+    rows = max(1, row_counts.get(table.name, 0))
+    for reference in islice(to_it, MOST):
+        child = tables[reference.table]
+        further = [each for each in known if each.table == child.name and each.columns != reference.columns]
+        if row_counts.get(child.name, 0) / rows > MOST_LISTED:
+            yield f"{child.name}_count", Count(child.full_name, by=reference.columns)
+        elif (between := _between(child, reference, further, tables)) is not None:
+            yield between
+        else:
+            below = [(each.name, _one(each, tables)) for each in further if each.parent != table.name]
+            yield child.name, Many(child.full_name, by=reference.columns, related=dict(below[:BELOW]))
+
+
+def _one(reference: Reference, tables: Mapping[str, Table]) -> One:
+    parent = tables[reference.parent]
+    to = () if reference.referenced == parent.primary_key else reference.referenced
+    return One(parent.full_name, on=reference.columns, to=to)
+
+
+def _between(
+    child: Table, reference: Reference, further: Sequence[Reference], tables: Mapping[str, Table]
+) -> tuple[str, Related] | None:
+    """The rows at the other side of a table that holds pairs of keys."""
+    for other in further:
+        parent = tables[other.parent]
+        is_pair = {*child.primary_key} == {*reference.columns, *other.columns}
+        if is_pair and other.referenced == parent.primary_key:
+            through = child.full_name
+            return parent.name, Many(parent.full_name, through=through, by=reference.columns, to=other.columns)
+    return None
+
+
+def declared(of: Related, indent: str) -> str:
+    """A relation as it is written in views.py."""
+    arguments = [repr(of.table)]
+    if isinstance(of, One):
+        arguments += [f"on={_plain(of.on)}", *([f"to={_plain(of.to)}"] if of.to else [])]
+    elif isinstance(of, Many):
+        arguments += [f"through={of.through!r}"] if of.through else []
+        arguments += [f"by={_plain(of.by)}", *([f"to={_plain(of.to)}"] if of.to else [])]
+    else:
+        assert isinstance(of, Count)
+        arguments.append(f"by={_plain(of.by)}")
+    related = of.related if isinstance(of, One | Many) else ()
+    if related:
+        below = "".join(f"{indent}    {name!r}: {declared(each, indent + '    ')},\n" for name, each in related)
+        arguments.append(f"related={{\n{below}{indent}}}")
+    return f"{of.kind}({', '.join(arguments)})"
+
+
+def _plain(names: Sequence[str]) -> str:
+    return repr(names[0] if len(names) == 1 else [*names])
