@@ -19,7 +19,7 @@ from projectors.derived.climbing import Way, described, what_of, what_text
 from projectors.derived.joins import TooManyRowsError
 from projectors.derived.roles import Roles
 from projectors.derived.texts import Belonging, Child, Values, belonging_to, values_of
-from projectors.derived.tree import Columns, Growing, Node, below, group_columns
+from projectors.derived.tree import Columns, Growing, Node, below, group_columns, referring
 from projectors.function_flow import Uses
 from projectors.views import Entity, View
 from viewtail.changes.batches import Refused, Row, RowChanges, Unreadable, bytes_of
@@ -68,7 +68,7 @@ class DocumentRows(DerivedRows):
         self._table = Table(
             schema=root.schema, name=root.name, columns=(*root.columns, *shown), primary_key=names or root.primary_key
         )
-        self._roles = Roles(root, key, self._own, children)
+        self._roles = Roles(root, key, (*self._own, *referring(children)), children)
         self._parts = self._roles.parts
 
     @property

@@ -92,7 +92,7 @@ class Node:
     @property
     def depends_on(self) -> Columns:
         """The columns of the last table on which the rows and their order depend."""
-        return (*self.read, *(column for column, _ in self.order))
+        return (*self.read, *(column for column, _ in self.order), *referring(self.children))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +122,11 @@ class Numbers:
 def group_columns(hop: Hop) -> Columns:
     """The columns of the rows above whose values find the rows of a hop: where texts are compared, their key."""
     return hop.near_on if hop.is_by_value else primary_key(hop.near)
+
+
+def referring(children: Sequence[Node | Numbers]) -> Columns:
+    """The columns of the row above that refer to what belongs to it, read or not: where one changes, so does that."""
+    return tuple(column for child in children for column in child.hops[0].near_on)
 
 
 def primary_key(table: Table) -> Columns:
