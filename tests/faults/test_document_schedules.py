@@ -68,7 +68,7 @@ def test_every_document_equals_the_joins_after_any_schedule_of_faults(
             writers.start()
             try:
                 faults = _faults(chance, seed, scene)
-                wait_for("enough is seen", lambda: watcher.changes > 100)
+                wait_for("enough is done", lambda: _is_enough(writers, watcher))
             finally:
                 writers.stop()
                 proxy.release()
@@ -78,16 +78,17 @@ def test_every_document_equals_the_joins_after_any_schedule_of_faults(
             _converged(world)
             wait_for("all is well", run.is_filled)
             assert run.stop() == 0
-    done = writers.halves[0].done + writers.halves[1].done
     print(f"  {writers.committed} transactions, {writers.ledger.count} states, {watcher.reads} reads, "
           f"{watcher.changes} changes seen, faults: {', '.join(faults)}")  # fmt: skip
     assert watcher.backward(writers.ledger) == []
     assert faults
-    assert writers.committed > 100
-    assert set(done) == KINDS
-    assert writers.ledger.count > 300
-    assert watcher.reads > 2000
-    assert watcher.changes > 100
+    assert _is_enough(writers, watcher)
+
+
+def _is_enough(writers: OrderWriters, watcher: OrderWatcher) -> bool:
+    """A schedule in which little was done, or seen, says nothing."""
+    is_done = writers.committed > 300 and writers.ledger.count > 300 and writers.kinds == KINDS
+    return is_done and watcher.reads > 2000 and watcher.changes > 100
 
 
 def _converged(world: OrderWorld) -> None:

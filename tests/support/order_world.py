@@ -633,6 +633,11 @@ class OrderWriters:
         ]
         self.committed = 0
 
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of changes that were made."""
+        return {kind for half in self.halves for kind in [*half.done]}
+
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
