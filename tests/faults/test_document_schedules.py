@@ -27,6 +27,7 @@ from tests.support.world import differences
 
 LOAD_S = 4.0
 ORDERS = 200
+FAN_OUT_ABOVE = (3, 1000, 20, 5)  # entities that depend on a row; what has more is worked off page by page
 SEEDS = slices.seeds(20, "VIEWTAIL_TEST_SEEDS")
 
 
@@ -59,6 +60,7 @@ def test_every_document_equals_the_joins_after_any_schedule_of_faults(
     views = VIEWS if search is None else WITH_SEARCH
     with Proxy(mysql_server.port) as proxy:
         environment = addresses(mysql_server, redis_server, search) | (CLEANING if seed % 4 == 1 else {})
+        environment["VIEWTAIL_RUN__FAN_OUT_ABOVE"] = str(FAN_OUT_ABOVE[seed % len(FAN_OUT_ABOVE)])
         environment["VIEWTAIL_SOURCE__URL"] = mysql_server.url.replace(f":{mysql_server.port}", f":{proxy.port}")
         with running(tmp_path, views, environment) as run, OrderWatcher(world) as watcher:
             stores = ("mysql", "redis") if search is None else ("mysql", "redis", "elasticsearch")
@@ -77,6 +79,7 @@ def test_every_document_equals_the_joins_after_any_schedule_of_faults(
                         server.start()
             _converged(world)
             wait_for("all is well", run.is_filled)
+            wait_for("no fan-out is left", lambda: not _fan_outs(world))
             assert run.stop() == 0
     print(f"  {writers.committed} transactions, {writers.ledger.count} states, {watcher.reads} reads, "
           f"{watcher.changes} changes seen, faults: {', '.join(faults)}")  # fmt: skip
@@ -98,6 +101,12 @@ def _converged(world: OrderWorld) -> None:
         return True
 
     wait_for("every document equals the joins", same, timeout_s=90)
+
+
+def _fan_outs(world: OrderWorld) -> int:
+    with world.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM viewtail.fan_out")
+        return int(cursor.fetchone()[0])
 
 
 def _faults(chance: random.Random, seed: int, scene: Scene) -> list[str]:
