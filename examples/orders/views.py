@@ -97,7 +97,14 @@ searches = [
             "ordered_at": "keyword",
             "status": "keyword",
             "who": {"properties": {"name": {"type": "text"}, "city": {"type": "text"}, "country": {"type": "keyword"}}},
-            "lines": {"properties": {"title": {"type": "text"}, "department": {"type": "keyword"}}},
+            "lines": {
+                "properties": {
+                    "title": {"type": "text"},
+                    "department": {"type": "keyword"},
+                    "quantity": {"type": "integer"},
+                    "amount": {"type": "double"},
+                }
+            },
             "campaigns": "keyword",
             "line_count": "integer",
             "total": "double",
