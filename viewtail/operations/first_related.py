@@ -66,7 +66,7 @@ def references(connection: Connection, schema: str, tables: Mapping[str, Table])
 
 def _named(table: Table, tables: Mapping[str, Table]) -> Iterator[Reference]:
     """References by columns that are called as a table is, with _id behind."""
-    by_name = {name.lower(): other for name, other in reversed(tables.items())}
+    by_name = {name.lower(): other for name, other in reversed([*tables.items()])}
     for column in table.columns:
         stem = column.name.lower().removesuffix("_id")
         if stem == column.name.lower() or not stem:
