@@ -78,7 +78,7 @@ class OfNode(Belonging):
 
     def _texts(self, connection: Any, keys: Sequence[tuple[Any, ...]]) -> Mapping[Any, Any]:
         rows = child_rows(connection, self._node, keys)
-        nested = values_of(connection, self._belonging, rows) if rows else {}
+        nested = values_of(connection, self._belonging, rows)
         unreadable: dict[Any, Unreadable] = {}
         if Unreadable.made:
             rows, nested, unreadable = self._readable(rows, nested)
