@@ -24,7 +24,8 @@ from elasticsearch.helpers import parallel_bulk
 
 from bench import live
 from bench.lines import AtLeast, Limit, Line, Told
-from bench.setting import Place, Setting, Sizes, say
+from bench.measured import peak_memory_mib
+from bench.setting import Place, Setting, Sizes, say, until
 
 STORES = {"redis": "Redis", "elasticsearch": "Elasticsearch"}
 LINES_AN_ORDER = 3
@@ -32,6 +33,7 @@ PRODUCTS = 20_000
 RATE = 200  # changes of lines a second, live
 _DRAINED = {"redis": 5_000.0, "elasticsearch": 3_000.0}  # documents/s
 _SHARE_OF_SCRIPT = 0.7
+_CAUGHT_UP_S, _HOT_WITHIN_S = 60.0, 1_200.0
 _P50_MS, _P99_MS = 10.0, 50.0
 _AT_ONCE = 1_000  # orders a page of the script, documents a look
 _ROWS_A_STATEMENT = 5_000
@@ -103,29 +105,35 @@ class Documents:
         }
         self._p50 = self._line(Limit(f"live to Redis, {RATE} changed lines a second, p50", "ms", "by hand", _P50_MS))
         self._p99 = self._line(Limit("the same, p99", "ms", "by hand", _P99_MS))
-        self._prepare()
+        self._hot = self._line(
+            Line(f"live beside {self.sizes.hot_orders:,} documents of one changed product, p99", "ms", "before it", 2.0)
+        )
+        self._prepare(self.sizes.orders, LINES_AN_ORDER)
         for number in range(self.rounds):
             say(f"documents, round {number + 1} of {self.rounds}")
             self._round(number)
+        self._measure_hot()
 
     def _line(self, line: Line) -> Line:
         self.lines.append(line)
         return line
 
-    def _prepare(self) -> None:
-        setting, rows = self.setting, self.sizes.orders
+    def _prepare(self, rows: int, lines_an_order: int) -> None:
+        """Orders with their lines; of one line each, all lines have the same product."""
+        setting = self.setting
         (setting.folder / "views.py").write_text(VIEWS)
         setting.run("DROP DATABASE IF EXISTS bench", "CREATE DATABASE bench", *_TABLES, "DO 1")
         chance = random.Random(36)
         say(f"writing {rows:,} orders")
         self._insert("product", (f"({i},'title of {i}',{i % 900 + 1}.{i % 100:02})" for i in range(1, PRODUCTS + 1)))
         self._insert("orders", (f"({i},'customer {i % 5000}','paid')" for i in range(1, rows + 1)))
-        lines = range(1, LINES_AN_ORDER * rows + 1)
+        most = PRODUCTS if lines_an_order > 1 else 1
+        keys = ((order, number) for order in range(1, rows + 1) for number in range(1, lines_an_order + 1))
         self._insert(
             "order_line",
             (
-                f"({i},{order_of(i)},{(i - 1) % LINES_AN_ORDER + 1},{chance.randint(1, PRODUCTS)},{i % 7 + 1})"
-                for i in lines
+                f"({i},{order},{number},{chance.randint(1, most)},{i % 7 + 1})"
+                for i, (order, number) in enumerate(keys, 1)
             ),
         )
 
@@ -192,7 +200,9 @@ class Documents:
         lines = chance.sample(range(1, LINES_AN_ORDER * self.sizes.orders + 1), 2 * count)
         say(f"live: {seconds:.0f} s by hand and as long ours")
         theirs = live.latency(self._live_by_hand(lines[:count]))
-        ours = live.latency(self._live_ours(lines[count:]))
+        with live.worker(self.off, "redis"):
+            self._catch_up()
+            ours = live.latency(self._live_ours(lines[count:], LINES_AN_ORDER))
         self._p50.add(ours.p50_ms, theirs.p50_ms)
         self._p99.add(ours.p99_ms, theirs.p99_ms)
         self._compare("redis", "order")
@@ -211,33 +221,60 @@ class Documents:
             live.on_a_clock(write, len(lines), 0, {}, RATE)
         return took
 
-    def _live_ours(self, lines: Sequence[int]) -> list[float]:
+    def _live_ours(self, lines: Sequence[int], lines_an_order: int) -> list[float]:
+        """The worker is running."""
         client = redis.Redis(port=self.setting.redis.port)
 
         def is_seen(at: int) -> bool:
-            shown = client.get(f"order:{order_of(lines[at])}")
+            shown = client.get(f"order:{order_of(lines[at], lines_an_order)}")
             return isinstance(shown, bytes) and b'"amount":%d,' % (_LIVE_AMOUNT + at) in shown
 
-        with live.worker(self.off, "redis"):
-            write = live.committer(self.setting, lambda at: _update(lines[at], at))
-            self._catch_up(client)
-            changes = live.changes_of("documents", len(lines) / RATE, 0, is_seen, write, RATE)
+        write = live.committer(self.setting, lambda at: _update(lines[at], at))
+        changes = live.changes_of("documents", len(lines) / RATE, 0, is_seen, write, RATE)
         return [took_ms for _, took_ms in changes]
 
-    def _catch_up(self, client: Any) -> None:
+    def _catch_up(self) -> None:
         """What came while the worker was not running does not count."""
+        client: Any = redis.Redis(port=self.setting.redis.port)
         name = f"customer at {time.time():.3f}"
         self.setting.run(f"UPDATE bench.orders SET customer = '{name}' WHERE id = 1", "DO 1")
-        deadline = time.monotonic() + 60
-        while name.encode() not in (client.get("order:1") or b""):
-            if time.monotonic() > deadline:
-                raise RuntimeError("redis: the worker did not catch up within 60 s")
-            time.sleep(0.01)
+        until("the worker has caught up", lambda: name.encode() in (client.get("order:1") or b""), _CAUGHT_UP_S)
+
+    # -- a product that all orders have --------------------------------------------------------------------------
+
+    def _measure_hot(self) -> None:
+        rows, count = self.sizes.hot_orders, int(self.sizes.hot_s * RATE)
+        self._prepare(rows, 1)
+        self.setting.run("DROP DATABASE IF EXISTS viewtail", "DO 1")
+        self.by_hand["redis"].clear()
+        self.off.measured("fill", "redis")
+        lines = random.Random(0).sample(range(2, rows + 1), 2 * count)
+        say(f"live: {self.sizes.hot_s:.0f} s before a product of {rows:,} orders changes, and as long behind it")
+        with live.worker(self.off, "redis") as process:
+            self._catch_up()
+            before = live.latency(self._live_ours(lines[:count], 1))
+            began, memory = time.monotonic(), peak_memory_mib(str(process.pid))
+            self.setting.run("UPDATE bench.product SET title = 'changed' WHERE id = 1", "DO 1")
+            until("the fan-out has begun", self._is_under_way, _CAUGHT_UP_S)
+            meanwhile = live.latency(self._live_ours(lines[count:], 1))
+            is_beside = self._is_under_way()
+            took_s = until("the fan-out is over", lambda: not self._is_under_way(), _HOT_WITHIN_S) - began
+            grown = peak_memory_mib(str(process.pid)) - memory
+        self._compare("redis", "order", rows)
+        if not is_beside:
+            say("the fan-out was over before the live changes were")
+        self._hot.add(meanwhile.p99_ms, before.p99_ms)
+        self.told.append((f"the same: until all {rows:,} documents show it", f"{took_s:.0f} s", "", ""))
+        self.told.append(("the same: memory beyond that of before", f"{grown:.0f} MiB", "", ""))
+
+    def _is_under_way(self) -> bool:
+        return bool(self.setting.run("SELECT COUNT(*) FROM viewtail.fan_out WHERE written_upto IS NULL")[0])
 
     # -- what is right -------------------------------------------------------------------------------------------
 
-    def _compare(self, store: str, view: str) -> None:
+    def _compare(self, store: str, view: str, rows: int | None = None) -> None:
         """All documents of a view with the SQL join. Raises RuntimeError where one is another."""
+        rows = rows or self.sizes.orders
         count = wrong = 0
         of_view = _shown(self.setting, store, view)
         for some in _pages(_joined(self.setting)):
@@ -245,17 +282,17 @@ class Documents:
             for order, document in of_view(list(wanted)).items():
                 wrong += document != wanted[order]
                 count += document is not None
-        if wrong or count != self.sizes.orders:
+        if wrong or count != rows:
             raise RuntimeError(
-                f"{store}: {count:,} documents of {view}, {wrong:,} of {self.sizes.orders:,} are not those of the join"
+                f"{store}: {count:,} documents of {view}, {wrong:,} of {rows:,} are not those of the join"
             )
 
 
 BY_HAND = "byhand"
 
 
-def order_of(line: int) -> int:
-    return (line - 1) // LINES_AN_ORDER + 1
+def order_of(line: int, lines_an_order: int = LINES_AN_ORDER) -> int:
+    return (line - 1) // lines_an_order + 1
 
 
 def _update(line: int, at: int) -> str:

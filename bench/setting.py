@@ -68,6 +68,8 @@ class Sizes:
     orders: int = 200_000  # documents of several tables
     order_changes: int = 100_000  # of their lines, one of an order
     order_s: float = 30.0  # of live changes of lines, over all rounds
+    hot_orders: int = 600_000  # that have one product, each with a line of it
+    hot_s: float = 15.0  # of live changes before that product changes, and behind it
 
 
 QUICK = Sizes(
@@ -96,6 +98,8 @@ QUICK = Sizes(
     orders=5_000,
     order_changes=2_000,
     order_s=2.0,
+    hot_orders=20_000,
+    hot_s=2.0,
 )
 
 

@@ -229,8 +229,8 @@ _PATTERNS = (
     "set VIEWTAIL_SOURCE__MODE=poll, or declare an entity and a view for each table"
 )
 _READ_BACK = (
-    "its rows are made of several rows, which are read again at each change, and only a source that tails the "
-    "binlog says when a SELECT shows a change; "
+    "its rows are made of several rows, which are read again at each change: polled tables and topics have no order "
+    "among each other, and only a source that tails the binlog says when a SELECT shows a change; "
     "set VIEWTAIL_SOURCE__URL to the MySQL server, mode binlog; or declare views of single rows"
 )
 _PUBLISHED = (
@@ -326,6 +326,10 @@ def _reason_to_halt(servers: Servers, view: View, records: Mapping[str, ViewReco
 
 
 def _is_hidden(servers: Servers, view: View) -> bool:
-    """Return whether rights are missing: they may come back, and no change is lost until then."""
+    """Return whether rights on a table are missing: they may come back, and no change is lost until then."""
+    own = view.entity.schema_and_table
     with asking(servers.source().address(), role="source") as connection:
-        return is_denied(connection, *view.entity.schema_and_table, sorted(columns_named(view)))
+        return any(
+            is_denied(connection, *table, sorted(columns_named(view)) if table == own else ())
+            for table in sorted(view.entity.tables)
+        )

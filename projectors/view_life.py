@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -29,6 +29,7 @@ from viewtail.changes.batches import Followed, Halt
 
 _log = structlog.get_logger("viewtail.pipeline")
 
+_LET_PASS_S = 0.001
 _WITHOUT_HALTED = "reading again without halted views"
 FitsFrom = MutableMapping[tuple[str, str], int]
 # Of a view: why its table as it is now cannot be kept in it; None where it can.
@@ -48,6 +49,8 @@ class BackfillGate:
     def __init__(self, outside: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()) -> None:
         self._outside = outside
         self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        # By view; each count is changed by one thread alone.
+        self._chunks_waiting, self._turns_waiting = Counter[str](), Counter[str]()
         self._closed_at: dict[str, float] = {}  # monotonic
         self._bound_at: dict[str, float] = {}  # monotonic
 
@@ -74,7 +77,9 @@ class BackfillGate:
         """
         with ExitStack() as turns:
             for view in sorted(views):
+                self._turns_waiting[view] += 1
                 turns.enter_context(self._locks[view])
+                self._turns_waiting[view] -= 1
                 turns.enter_context(self._outside(view))
             yield
 
@@ -85,8 +90,15 @@ class BackfillGate:
     @contextmanager
     def open(self, view: str, read_at: float) -> Iterator[bool]:
         """While a chunk is written; False where it was read before rows were taken away."""
+        self._chunks_waiting[view] += 1
         with self._locks[view]:
+            self._chunks_waiting[view] -= 1
             yield read_at > self._closed_at.get(view, float("-inf"))
+
+    def let_pass(self, view: str) -> None:
+        """Let who waits come first: one that takes a lock again and again would have it again before another wakes."""
+        if self._chunks_waiting[view] or self._turns_waiting[view]:
+            time.sleep(_LET_PASS_S)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -148,8 +148,9 @@ def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def _transactions_end(request: pytest.FixtureRequest) -> Iterator[None]:
     """A killed pipeline that does not come back hides the end of the shared topic of positions for 10 minutes."""
     yield
-    if "kafka_server" in request.fixturenames:
-        open_transactions.end_all(request.getfixturevalue("kafka_server"))
+    for broker in ("kafka_server", "harmed_kafka"):
+        if broker in request.fixturenames:
+            open_transactions.end_all(request.getfixturevalue(broker))
 
 
 @pytest.fixture(scope="session")

@@ -238,6 +238,7 @@ class FanOuts:
         if fan_out.cursor is None and (fan_out.next_version or inf) <= changes.version:
             fan_out.next_version = fan_out.next_committed_us = None  # this pass shows that, too
         bound = self.life.views[view]
+        self.life.gate.let_pass(view)
         began = time.monotonic()
         with self.life.gate.turns([view]):
             read = partial(_page, view=bound, fan_out=fan_out, limit=pace.keys)

@@ -66,7 +66,7 @@ class OfNode(Belonging):
     def __init__(self, columns: Sequence[Column | None], node: Node) -> None:
         super().__init__(columns, node)
         self._node = node
-        self._build = _compiled(node, self.width)
+        self._build = texts_into(node, self.width)
         self._belonging = belonging_to((*[None] * self.width, *node.read), node.children)
         self._key_of: Callable[[Row], Any] = itemgetter(*range(self.width))
 
@@ -128,8 +128,11 @@ class OfNumbers(Belonging):
         return {column.name: [numbers[at] for numbers in of_rows] for at, column in enumerate(self.shown)}
 
 
-def _compiled(node: Node, width: int) -> Build:
-    """build(rows, into, *nested): the texts of rows that begin with their group, `nested` being their children's."""
+def texts_into(node: Node, width: int) -> Build:
+    """The function that puts texts of rows into a dict: `build(rows, into, *nested)`.
+
+    A row begins with its group; `nested` are its children's values, in order.
+    """
     keys = [f"k{at}" for at in range(width)]
     read = [f"c{at}" for at in range(len(node.read))]
     further = [column for child in node.children for column in child.shown]

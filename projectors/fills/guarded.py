@@ -8,7 +8,7 @@ version, and the table no longer has, are swept away, guarded in the same way.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ingest.canonical.chunks import Chunk
@@ -17,11 +17,12 @@ from projectors.dead_letters import Parking
 from projectors.fills.filling import Filling
 from projectors.outcomes import again
 from projectors.projection import Projected
-from projectors.stores import GuardedSink
+from projectors.stores import GuardedSink, slices
 from viewtail.changes.versions import MAX_VERSION
-from viewtail.changes.writes import Key, ViewWrites, Write
+from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
 CHUNK_AGE_LIMIT_S = 3600.0  # a chunk read longer ago is read again, never written: tombstones outlive it
+PIECE_ROWS = 2_000  # of derived rows: the loop waits for its turn while they are written
 
 
 @dataclass(slots=True, eq=False)
@@ -65,15 +66,26 @@ class GuardedFill:
         return self._version
 
     def write(self, filling: Filling, chunk: Chunk, projected: Projected) -> bool:
+        writes, refused = projected.writes, list[Parked]()
+        *pieces, last = _pieces(filling, writes)
+        for piece in pieces:
+            with filling.gate(chunk.read_at) as is_right:
+                if not is_right or _is_too_old(chunk):
+                    return False
+                refused += self._write(piece)
+                filling.progress.commit_rows()
+            filling.life.gate.let_pass(filling.view.id)
         with filling.gate(chunk.read_at) as is_right:
-            if not is_right or time.monotonic() - chunk.read_at > CHUNK_AGE_LIMIT_S:
+            if not is_right or _is_too_old(chunk):
                 return False
-            writes = projected.writes
-            refused = self.sink.write_again(writes) if self._is_swept else self.sink.write(writes, None)
+            refused += self._write(last)
             self._parking.park(writes, projected.parked, refused)
             shown = (values is not None for of_view in writes for _, values in of_view.writes.values())
             filling.save(chunk, sum(shown) - len(refused))
         return True
+
+    def _write(self, writes: Sequence[ViewWrites]) -> list[Parked]:
+        return self.sink.write_again(writes) if self._is_swept else self.sink.write(writes, None)
 
     # -- what the table no longer has -----------------------------------------------------------------------------
 
@@ -119,3 +131,17 @@ class GuardedFill:
 
     def close(self) -> None:
         self.sink.close()
+
+
+def _is_too_old(chunk: Chunk) -> bool:
+    return time.monotonic() - chunk.read_at > CHUNK_AGE_LIMIT_S
+
+
+def _pieces(filling: Filling, writes: Sequence[ViewWrites]) -> Iterator[Sequence[ViewWrites]]:
+    """The writes of a chunk as they are written at once: all of them, or derived rows in pieces."""
+    if filling.view.derived is None or not any(of_view.writes for of_view in writes):
+        yield writes
+        return
+    for of_view in writes:
+        for items in slices(list(of_view.writes.items()), PIECE_ROWS):
+            yield [ViewWrites(of_view.view, dict(items))]

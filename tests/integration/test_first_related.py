@@ -101,5 +101,5 @@ def test_several_tables_have_an_entity_each(server: Server) -> None:
     _, declared = proposed(server, "order_line", "user")
     line, user = declared["entity_order_line_with_related"], declared["entity_user_with_related"]
     assert {name for name, _ in line.related} == {"order", "product"}
-    assert {name for name, _ in user.related} == {"order"}
+    assert {name for name, _ in user.related} == {"order", "order_row"}
     assert {"redis:order_line_document", "redis:user_document"} <= declared["ids"]

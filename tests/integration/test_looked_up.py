@@ -120,13 +120,13 @@ def test_the_most_rows_of_one_value_are_seen_and_what_they_mean_is_said(server: 
     ask(server, "ANALYZE TABLE looked.`order line`, looked.`order`")
     findings = found(server)
     by_product = findings["index of looked.order line (product)"]
-    assert f"about {HOT:,} at most, of hot'%25s, as a sample has it" in by_product.seen
-    assert re.match(r"odd; about \d+ rows of one value on average, about ", by_product.seen)
+    assert f"one in a sample has about {HOT:,} (value hot'%25s)" in by_product.seen
+    assert re.match(r"odd; about \d+ rows a value, one in a sample has about ", by_product.seen)
     order = findings["order of looked.order line (product)"]
     assert (order.level, order.mend) == (Level.WARN, "CREATE INDEX `product` ON `looked`.`order line` (`product`);")
-    assert "about 300 at most, of 7" in findings["index of looked.order (us`er)"].seen
+    assert "about 300 (value 7)" in findings["index of looked.order (us`er)"].seen
     too_many = findings["rows of looked.order line (order_id)"]
-    assert too_many.level is Level.WARN and "limit=100" in too_many.why and "about 150 at most" in too_many.seen
+    assert too_many.level is Level.WARN and "limit=100" in too_many.why and "about 150 (value 1)" in too_many.seen
     assert of_level(findings, Level.FAIL) == {}
 
 
@@ -155,4 +155,4 @@ def test_a_select_that_the_server_ends_is_an_answer_too(server: Server, monkeypa
     monkeypatch.setattr("ingest.canonical.group_sizes.value_of", value_of)
     monkeypatch.setattr("viewtail.operations.looked_up.SELECT_S", 0.2)
     seen = found(server)["index of looked.note (order_id)"].seen
-    assert re.search(r"more than [\d,]+ at most, of 5, as a sample has it", seen), seen
+    assert re.search(r"more than [\d,]+ \(value 5\)", seen), seen

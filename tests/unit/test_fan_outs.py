@@ -88,7 +88,7 @@ class World:
         life: Any = SimpleNamespace(
             views={VIEW: SimpleNamespace(derived=Rows(), needed=())},
             gets_changes=lambda _: self.gets_changes,
-            gate=SimpleNamespace(turns=self._turn),
+            gate=SimpleNamespace(turns=self._turn, let_pass=lambda _: None),
             projections=SimpleNamespace(of_derived=lambda view, versions, rows, origin: versions),
         )
         reader: Any = SimpleNamespace(in_snapshot=self._in_snapshot)

@@ -12,10 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projectors.function_columns import UnforeseenColumn, columns_read, paths, watches
+from projectors.binding import bind
+from projectors.function_columns import Reads, UnforeseenColumn, columns_read, paths, watches
 from projectors.function_flow import Uses
+from projectors.projection import RowByRow, RowRefusedError
 from projectors.related import Count, Many, One, Relations, Sum, relations
+from projectors.stores.redis.views import RedisJson
+from projectors.views import BoundView, Entity
 from tests.support.user_functions import function
+from viewtail.changes.tables import Column, Kind, Table
 
 RELATED = relations(
     {
@@ -73,6 +78,7 @@ EXPRESSIONS = {
     "row['lines'][row['at']]['n']": "at lines.n",
     "[line['n'] for line in row['lines'][1:row['at']]]": "at lines.n",
     "[line['n'] for line in row['lines'][::-1]]": "lines.n",
+    "[line['n'] for line in row['lines'][slice(1)]]": "lines.*",
     "[line['n'] for line in reversed(row['lines'])]": "lines.n",
     "[line['a'] for line in sorted(row['lines'], key=lambda line: line['n'], reverse=True)]": "lines.a lines.n",
     "max(row['lines'], key=lambda line: line['n'])['a']": "lines.a lines.n",
@@ -274,6 +280,72 @@ def test_related_rows_whose_columns_are_declared_have_these() -> None:
         row["lines"][0].get("product")
     assert type(watched({"lines": {"n": None, "product": None}}, related)["lines"][0]) is dict
 
+
+# --- In a view ---
+
+TABLES = {
+    name: Table(
+        schema="s",
+        name=name,
+        columns=tuple(
+            Column(name=column, kind=Kind.INTEGER, declared="int", is_nullable=False) for column in columns.split()
+        ),
+        primary_key=("id",),
+    )
+    for name, columns in {
+        "order": "id user_id a b",
+        "user": "id name mail",
+        "line": "id order_id product_id n m",
+        "product": "id title stock",
+    }.items()
+}
+ORDER = Entity(
+    "s.order",
+    related={
+        "customer": One("s.user", on="user_id"),
+        "lines": Many("s.line", by="order_id", related={"product": One("s.product", on="product_id")}),
+    },
+)
+
+
+def bound_by(document: Callable[[Any], Any], **declared: Any) -> BoundView:
+    (view,) = bind([RedisJson("v", ORDER, document=document, **declared)], lambda _, name: TABLES[name])
+    return view
+
+
+def followed(view: BoundView) -> dict[str, list[str]]:
+    assert view.derived is not None
+    return {part.table.name: sorted(part.columns) for part in view.derived.parts}
+
+
+def test_a_view_follows_only_the_columns_that_its_functions_name() -> None:
+    titles = bound_by(lambda row: {"titles": [line["product"]["title"] for line in row["lines"]]})
+    assert followed(titles) == {
+        "order": ["id"], "line": ["id", "order_id", "product_id"], "product": ["id", "title"]
+    }  # fmt: skip
+    named = bound_by(
+        lambda row: {"name": row["customer"]["name"]}, where=lambda row: bool(row["customer"] and row["a"])
+    )
+    assert followed(named) == {"order": ["a", "id", "user_id"], "user": ["id", "name"]}
+    given = bound_by(lambda row: {"name": row["customer"]["name"]}, where=lambda row: bool(dict(row["customer"])))
+    assert followed(given)["user"] == ["id", "mail", "name"]
+
+
+def test_a_column_of_related_rows_that_was_not_read_parks_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    uses: Uses = {"lines": {"n": None, "product": {}}}
+    monkeypatch.setattr("projectors.binding.columns_read", lambda *_: Reads(uses=uses))
+    view = bound_by(lambda row: {"n": [line["n"] for line in row["lines"]], "m": row["lines"][0].get("m")})
+    row = tuple(
+        {"id": 1, "lines": '[{"n": 5, "product": {}}, {"n": 6, "product": null}]'}[name] for name in view.needed
+    )
+    with pytest.raises(RowRefusedError) as refused:
+        RowByRow(view, view.needed).values(row, 1)
+    assert refused.value.reason.startswith("document asked for column m of the related rows lines, which was not read")
+    seen = bound_by(lambda row: {"n": [line["n"] if line["product"] else 0 for line in row["lines"]]})
+    assert RowByRow(seen, seen.needed).values(row, 1) == b'{"n":[5,0]}'
+
+
+# --- Any program ---
 
 # Programs over a row. Of each kind of expression, those that are often of that kind; each is made of others: ROW is
 # one, ROWS a list, PLAIN a value of one, ANY anything. Whatever raises says something, too.

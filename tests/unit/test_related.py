@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
+from projectors import catalog
 from projectors.binding import bind
 from projectors.catalog import tables_of
 from projectors.related import Count, Many, Max, Min, One, Related, Sum
@@ -317,3 +321,18 @@ def test_check_names_what_functions_ask_for_and_is_not_there_by_its_path() -> No
     (first, of_lines), (second, of_products) = _unknown(uses, whole.table.columns)
     assert (first, second) == ("lines.prise", "lines.product.titel")
     assert "price" in of_lines and "title" in of_products
+
+
+def test_a_related_table_that_the_user_may_not_see_is_hidden_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def is_denied(_: object, schema: str, name: str, columns: Sequence[str]) -> bool:
+        asked.append((schema, name, *columns))
+        return name == "product"
+
+    monkeypatch.setattr(catalog, "asking", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(catalog, "is_denied", is_denied)
+    lines = Many("shop.line", by="order_id", related={"product": WORK})
+    view = RedisJson("order", related(lines=lines), document=lambda row: (row["code"], row["lines"]))
+    assert catalog._is_hidden(MagicMock(), view)
+    assert asked == [("shop", "line"), ("shop", "order", "code"), ("shop", "product")]

@@ -75,7 +75,9 @@ class Findings:
 
 
 def _pipeline(pipeline: PipelineStatus) -> dict[str, Any]:
-    return {**asdict(replace(pipeline, fan_outs=())), "is_well": pipeline.is_well}
+    values = asdict(pipeline)
+    del values["fan_outs"]  # those of all pipelines are one list
+    return {**values, "is_well": pipeline.is_well}
 
 
 def as_owned(pipeline: PipelineStatus, noted: Noted) -> PipelineStatus:

@@ -133,8 +133,13 @@ def _proposed(
         elif (between := _between(child, reference, further, tables)) is not None:
             yield between
         else:
-            below = [(each.name, _one(each, tables)) for each in further if each.parent != table.name]
-            yield child.name, Many(child.full_name, by=reference.columns, related=dict(below[:BELOW]))
+            below = ((each.name, _one(each, tables)) for each in further if each.parent != table.name)
+            fitting = [each for each in below if _bound(_plain_choice(child, each), tables) is not None]
+            yield child.name, Many(child.full_name, by=reference.columns, related=dict(fitting[:BELOW]))
+
+
+def _plain_choice(table: Table, *related: tuple[str, Related]) -> Choice:
+    return Choice(table=table, indexed=None, is_looked_up=False, shown=(), searched=(), related=related)
 
 
 def _one(reference: Reference, tables: Mapping[str, Table]) -> One:

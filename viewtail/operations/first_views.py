@@ -252,7 +252,7 @@ def _declared(example: Example, variable: str, stores: Sequence[str], missing: S
     setting = [] if example.view.store in stores else [f"set VIEWTAIL_{example.view.store.upper()}__URL"]
     if not setting and not missing:
         return [f"    # {example.comment}", f"    {declaration}"]
-    first = _on_a_line(" ".join([*setting, *missing]).rstrip(";"))
+    first = _on_a_line(", ".join([*setting, *(statement.rstrip(";") for statement in missing)]))
     return [f"    # {example.comment} ({first} first)", f"    # {declaration}"]
 
 

@@ -59,9 +59,9 @@ def _of_sizes(each: LookUp, sizes: GroupSizes | None) -> Iterator[Finding]:
         yield ok("views", what, each.index)
         return
     largest = f"{'more than ' if sizes.is_more else 'about '}{sizes.largest:,}"
-    average = "" if sizes.average is None else f"about {sizes.average:,.0f} rows of one value on average, "
+    average = "" if sizes.average is None else f"about {sizes.average:,.0f} rows a value, "
     at = in_a_line(render_key(sizes.values, each.columns))
-    seen = f"{each.index}; {average}{largest} at most, of {at}, as a sample has it"
+    seen = f"{each.index}; {average}one in a sample has {largest} (value {at})"
     yield ok("views", what, seen)
     if each.limit is not None and sizes.largest > each.limit:
         why = f"more rows than limit={each.limit:,} of a Many park the key of the entity that has them"
