@@ -65,7 +65,7 @@ class Way:
         (level,) = self.levels
         table, where = quote(level.table.schema, level.table.name), where_all(rows_with(level.on, values))
         with connection.cursor() as cursor:
-            cursor.execute(f"EXPLAIN SELECT 1 FROM {table}{where}")
+            cursor.execute(f"EXPLAIN FORMAT=TRADITIONAL SELECT 1 FROM {table}{where}")
             at = [column[0].lower() for column in cursor.description].index("rows")
             plan = cursor.fetchone()
         return None if plan is None or plan[at] is None else int(plan[at])
