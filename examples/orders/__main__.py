@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def _play() -> int:
-    weeks = int(os.environ.get("ORDERS_WEEKS", "8"))
+    weeks = int(os.environ.get("ORDERS_WEEKS", "4"))
     with stage(SERVERS, lambda servers: _prepared(servers, weeks)) as on:
         mysql = _connected(on.servers["mysql"])
         _fill(on, mysql)

@@ -25,7 +25,7 @@ def test_an_example_ends_with_every_view_equal_to_its_table(name: str, views: in
     done = subprocess.run(
         [sys.executable, "-m", f"examples.{name}"],
         cwd=CHECKOUT,
-        env={**environment, f"{name.upper()}_LIVE_S": "3", "ORDERS_WEEKS": "2"},
+        env={**environment, f"{name.upper()}_LIVE_S": "3", "ORDERS_WEEKS": "1"},
         capture_output=True,
         text=True,
         timeout=280,
