@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -39,6 +39,7 @@ PAGE_S = 0.005  # a page takes about so long, for a change that comes meanwhile 
 FIRST_KEYS, MOST_KEYS = 10, 1_000  # of a page
 MOST_APART = 20  # changed rows of one look-up of which it is asked which have many dependents
 SAVE_EVERY_S = 0.5  # so much is written again after a kill
+MOST_REMEMBERED = 100_000  # keys that a pass wrote, of all fan-outs: an order of many lines is met once for each
 _NONE = Committed(gtids=frozenset(), version=-1)
 
 
@@ -88,6 +89,7 @@ class FanOuts:
     _all: OrderedDict[tuple[str, str], FanOut] = field(default_factory=OrderedDict)  # the next one first
     _paces: defaultdict[str, Pace] = field(default_factory=lambda: defaultdict(Pace))
     _saved_at: float = 0.0
+    _written: defaultdict[tuple[str, str], set[Key]] = field(default_factory=lambda: defaultdict(set))  # in their pass
     # What the loop has come to: a position may stay before changes (XA), and behind no change that is known.
     _position: Position | None = None
     _changes: Committed = _NONE
@@ -101,6 +103,7 @@ class FanOuts:
         """
         self._position, self._shown, self._least = begin, None, -1
         self._changes = _NONE
+        self._written.clear()
         kept = self.records.read()
         incarnation = self.incarnation() if kept else ""
         for fan_out in kept:
@@ -239,9 +242,10 @@ class FanOuts:
             fan_out.next_version = fan_out.next_committed_us = None  # this pass shows that, too
         bound = self.life.views[view]
         self.life.gate.let_pass(view)
+        written = self._written[view, fan_out.what]
         began = time.monotonic()
         with self.life.gate.turns([view]):
-            read = partial(_page, view=bound, fan_out=fan_out, limit=pace.keys)
+            read = partial(_page, view=bound, fan_out=fan_out, limit=pace.keys, written=written)
             page = self.reader.in_snapshot(changes, read)
             failpoints.reach("before page")
             for some in self._slices(bound, page, changes):
@@ -249,6 +253,8 @@ class FanOuts:
         if len(page.keys) >= pace.keys:
             pace.note(time.monotonic() - began)
         failpoints.reach("after page")
+        if sum(map(len, self._written.values())) < MOST_REMEMBERED:
+            written.update(page.keys)
         fan_out.done += len(page.keys)
         return page.cursor
 
@@ -263,6 +269,7 @@ class FanOuts:
 
     def _end_pass(self, fan_out: FanOut) -> None:
         """Another one follows, or the fan-out is over once the store has shown a later position."""
+        self._written.pop((fan_out.view, fan_out.what), None)
         _log.info("fan-out written", view=fan_out.view, of=_name(fan_out), count=fan_out.done)
         if fan_out.next_version is not None:
             fan_out.version, fan_out.committed_us = fan_out.next_version, fan_out.next_committed_us or 0
@@ -341,18 +348,22 @@ def _upto(connection: Connection, rows: DerivedRows, what: str, most: int) -> li
     return None  # many rows between, whatever they lead to
 
 
-def _page(connection: Connection, *, view: BoundView, fan_out: FanOut, limit: int) -> Page:
-    """Of the changed rows one after another: a server finds the dependents of one in the order of an index."""
+def _page(connection: Connection, *, view: BoundView, fan_out: FanOut, limit: int, written: Container[Key]) -> Page:
+    """Of the changed rows one after another: a server finds the dependents of one in the order of an index.
+
+    Those that were `written` in this pass show the change.
+    """
     rows = view.derived
     assert rows is not None
     each = rows.each(fan_out.what)
     number, cursor = (0, None) if fan_out.cursor is None else orjson.loads(fan_out.cursor)
     keys: dict[Key, None] = {}
-    for _ in range(limit):  # some may have none
+    until = time.monotonic() + PAGE_S
+    while True:
         page = rows.dependents(connection, each[number], cursor, limit - len(keys))
-        keys.update(dict.fromkeys(page.keys))
+        keys.update(dict.fromkeys(key for key in page.keys if key not in written))
         number, cursor = (number + 1, None) if page.cursor is None else (number, page.cursor)
-        if number == len(each) or len(keys) >= limit:
+        if number == len(each) or len(keys) >= limit or time.monotonic() > until:
             break
     found, left = rows_by_key(connection, derived=rows, needed=view.needed, keys=[*keys]) if keys else ({}, [])
     behind = None if number == len(each) else orjson.dumps([number, cursor]).decode()
