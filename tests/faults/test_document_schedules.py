@@ -105,7 +105,7 @@ def _converged(world: OrderWorld) -> None:
 
 def _fan_outs(world: OrderWorld) -> int:
     with world.cursor() as cursor:
-        cursor.execute("SELECT COUNT(*) FROM viewtail.fan_out")
+        cursor.execute("SELECT COUNT(*) FROM viewtail.fan_out WHERE written_upto IS NULL")
         return int(cursor.fetchone()[0])
 
 
