@@ -128,7 +128,9 @@ class DocumentRows(DerivedRows):
     ) -> list[Row]:
         names = {column.name for column in columns}
         belonging = [child for child in self._belonging if any(column.name in names for column in child.shown)]
-        roots = TableRows(self._root).fetch(connection, self._own, where, behind)
+        asked = [column for column in self._root.columns if column.name in names]
+        own = tuple(dict.fromkeys((*self._own, *asked)))  # who reads an entity asks for columns that no view has
+        roots = TableRows(self._root).fetch(connection, own, where, behind)
         rows: list[Row] = []
         size = 0
         for at in range(0, len(roots), ROOTS_AT_ONCE):
@@ -136,7 +138,7 @@ class DocumentRows(DerivedRows):
                 connection.close()  # says that there are more
                 break
             some = roots[at : at + ROOTS_AT_ONCE]
-            values = {column.name: [root[number] for root in some] for number, column in enumerate(self._own)}
+            values = {column.name: [root[number] for root in some] for number, column in enumerate(own)}
             values.update(self._related(connection, belonging, some))
             shown = [values[column.name] for column in columns]
             size += bytes_of(chain.from_iterable(shown))

@@ -76,7 +76,7 @@ thing = Entity("rel.thing", related={
 
 views = [
     RedisJson("person", person, document=lambda row: dict(row), columns=NAMES),
-    IndexTable("person_paid", person, values={"country": "VARCHAR(30)", "paid": "DECIMAL(30,4)"}, of=lambda row: {
+    IndexTable("person_paid", person, values={"country": "VARCHAR(80)", "paid": "DECIMAL(30,4)"}, of=lambda row: {
         "country": row["billing"] and row["billing"]["country"] and row["billing"]["country"]["name"],
         "paid": row["paid"]}),
     RedisHash("paid", person, fields=["name", "payment_count", "paid", "first_at"]),
