@@ -111,7 +111,7 @@ def test_every_command_knows_such_views(case: Case) -> None:
     case.redis.set("seat:1:1", case.redis.get("seat:1:2") or "")
     ask(case.world.server, "UPDATE viewtail.person_paid SET country = 'wrong' WHERE id = 1")
     assert "person" in case.finds("verify")
-    case.finds("verify", "--repair")
+    case.succeeds("verify", "--repair")
     case.settle()
     case.redis.delete("person:2")
     case.succeeds("replay", "redis:person", "--key", "2")
@@ -122,7 +122,6 @@ def test_every_command_knows_such_views(case: Case) -> None:
     case.world.do("UPDATE rel.country SET name = 'after' WHERE id = 1")
     case.settle()
     case.succeeds("verify")
-    assert case.run.command("forget", "redis:seat", "--yes").returncode in (0, 2)
 
 
 def test_what_is_done_to_a_table_of_others_changes_their_views_and_no_more(case: Case) -> None:
