@@ -146,7 +146,7 @@ def test_what_is_done_to_a_table_of_others_changes_their_views_and_no_more(case:
 
     wait_for("the views of a table that is gone are halted", lambda: states()["redis:ticket"] == "halted")
     assert {view for view, state in states().items() if state != "filled"} == {"redis:ticket", "redis:seat"}
-    person = case.world.rows_of("person")
+    person = case.world.people()
     wait_for("the others go on", lambda: case.world.actual()["person"] == person)
     case.world.do("RENAME TABLE rel.seat_gone TO rel.seat")
     case.run.stop()

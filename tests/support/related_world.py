@@ -262,6 +262,13 @@ class RelatedWorld:
 
     def expected(self) -> Shown:
         """What each view must hold."""
+        return self._asked(_Model.views)
+
+    def people(self) -> dict[str, Row]:
+        """What the view `person` must hold."""
+        return self._asked(_Model.people)
+
+    def _asked(self, what: Callable[[_Model], Shown]) -> Shown:
         connection: Any = pymysql.connect(
             host="127.0.0.1",
             port=self.server.port,
@@ -271,13 +278,9 @@ class RelatedWorld:
             cursorclass=pymysql.cursors.DictCursor,
         )
         try:
-            return _Model(connection.cursor()).views()
+            return what(_Model(connection.cursor()))
         finally:
             connection.close()
-
-    def rows_of(self, view: str) -> dict[str, Any]:
-        """What one view must hold."""
-        return self.expected()[view]
 
     def actual(self) -> Shown:
         """What each view holds."""
@@ -316,8 +319,7 @@ class _Model:
         self._cursor = cursor
 
     def views(self) -> Shown:
-        people = self.rows("SELECT * FROM rel.person")
-        documents = {str(row["id"]): self.person(row) for row in people}
+        documents = self.people()
         shown: Shown = {
             "person": documents,
             "paid": {key: _hash(document) for key, document in documents.items()},
@@ -327,6 +329,9 @@ class _Model:
             rows = self.rows(f"SELECT * FROM rel.{table}")
             shown[name] = {":".join(str(row[column]) for column in key): document(self, row) for row in rows}
         return shown
+
+    def people(self) -> dict[str, Row]:
+        return {str(row["id"]): self.person(row) for row in self.rows("SELECT * FROM rel.person")}
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
         self._cursor.execute(statement, values)
