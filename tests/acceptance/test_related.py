@@ -178,7 +178,7 @@ views = [
         def letters() -> dict[str, str]:
             listed = json.loads(run.command("dead-letters", "list", "--json").stdout)
             rows = listed["letters"]
-            return {f"{row['view']} {row['key']}": row["reason"] for row in rows}
+            return {f"{row['view']} {row['key']}": row["cause"] for row in rows}
 
         wait_for("both are parked", lambda: len(letters()) == 2)
         reasons = letters()
@@ -242,6 +242,6 @@ def test_what_cannot_work_is_refused_with_what_to_do(
     told = done.stdout + done.stderr
     assert done.returncode != 0
     for at, parts in enumerate(REFUSED.values()):
-        (line,) = {line for line in told.splitlines() if f"v{at}:" in line}
+        lines = [line for line in told.splitlines() if f"v{at}:" in line]
         for part in parts:
-            assert part in line, f"{part!r} is not in {line!r}"
+            assert any(part in line for line in lines), f"{part!r} is not in {lines}"
