@@ -123,7 +123,7 @@ def _keys_problems(view: View, table: Table, names: Sequence[str]) -> Iterator[s
             yield from _key_problems(table, column)
     if all(columns):
         yield from _uniqueness(view, table, names)
-        yield from _paging_problems(table)
+        yield from paging_problems(table)
     if table.parts and set(names) == set(table.primary_key):
         yield (
             f"key ({', '.join(names)}) is the primary key of each of the tables {table.full_name}, which give out the "
@@ -165,7 +165,8 @@ def keys_relied_on(view: BoundView) -> Iterator[tuple[str, ...]]:
         yield view.table.paging_key
 
 
-def _paging_problems(table: Table) -> Iterator[str]:
+def paging_problems(table: Table) -> Iterator[str]:
+    """Why a table cannot be read in pages by its key."""
     names = table.paging_key
     if not names:
         yield (

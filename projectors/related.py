@@ -301,6 +301,8 @@ def _names(given: Any, where: str, *, is_needed: bool = False) -> tuple[str, ...
     for name in names:
         if not isinstance(name, str) or not name.removeprefix("-"):
             raise DeclarationError(f"{where}: column names are non-empty strings, not {name!r}")
-        if [other.removeprefix("-") for other in names if isinstance(other, str)].count(name.removeprefix("-")) > 1:
-            raise DeclarationError(f"{where}: {name.removeprefix('-')} is named twice; once is enough")
+    plain = [name.removeprefix("-") for name in names]
+    for name in plain:
+        if plain.count(name) > 1:
+            raise DeclarationError(f"{where}: {name} is named twice; once is enough")
     return names

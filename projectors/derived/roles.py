@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 from projectors.derived import Dependents, Part, Touched
 from projectors.derived.climbing import Way, what_text
-from projectors.derived.tree import Columns, Hop, Node, Numbers, below
+from projectors.derived.tree import Columns, Hop, Node, Numbers, below, primary_key
 from viewtail.changes.batches import Followed, Refused, Row, RowChanges, Unreadable, pairs, unreadable_in
-from viewtail.changes.tables import Column, Table
+from viewtail.changes.tables import Column, Kind, Table
 from viewtail.changes.writes import Key
 
 Names: TypeAlias = tuple[str, ...]
@@ -65,10 +65,15 @@ class Roles:
     """
 
     def __init__(self, root: Table, key: Columns, own: Columns, children: Sequence[Node | Numbers]) -> None:
+        self._holds = [holding(column) for column in key]
         names = _names(key)
         relied_on = None if set(names) == set(root.primary_key) else names
         of_root = Way(root, key, ())
-        roles = [Role(name="", table=root, way=of_root, on=names, used=_names(own), relied_on=relied_on)]
+        roles = [
+            Role(
+                name="", table=root, way=of_root, on=names, used=_names((*own, *primary_key(root))), relied_on=relied_on
+            )
+        ]
         roles += [role for above, child in below(children) for role in _roles_of(above, child, key)]
         self._by_table: dict[tuple[str, str], list[Role]] = {}
         for role in roles:
@@ -89,9 +94,13 @@ class Roles:
             for images in self._images(event.followed):
                 role = images.role
                 into = looked_up.setdefault(role.name, {}) if role.way.levels else versions
-                for value in images.values_changed(event):
-                    into[value] = event.version  # events come in order
+                for value in filter(None if role.way.levels else self._is_key, images.values_changed(event)):
+                    into[value] = max(event.version, into.get(value, 0))  # refused rows come behind the others
         return Touched(versions, list(_dependents(looked_up)))
+
+    def _is_key(self, value: Key) -> bool:
+        """Whether the entity's key can be that: other tables may refer to what cannot be there."""
+        return all(holds is None or holds(part) for holds, part in zip(self._holds, value, strict=True))
 
     def _images(self, followed: Followed) -> list[Images]:
         """Those of each role of a table."""
@@ -119,11 +128,15 @@ def _roles_of(above: Sequence[Node], child: Node | Numbers, key: Columns) -> Ite
 
 
 def _used(child: Node | Numbers, number: int) -> Names:
-    """The columns of the table that a hop of a child leads to on which entities depend."""
+    """The columns of the table that a hop of a child leads to on which entities depend.
+
+    Pages of what depends on other tables are in the order of its primary key: a row that moves in it may be missed.
+    """
     hop = child.hops[number]
     if number < len(child.hops) - 1:
-        return _names((*hop.far_on, *child.hops[number + 1].near_on))
-    return _names((*hop.far_on, *child.depends_on))
+        return _names((*hop.far_on, *child.hops[number + 1].near_on, *primary_key(hop.far)))
+    is_above = isinstance(child, Node) and child.children
+    return _names((*hop.far_on, *child.depends_on, *(primary_key(hop.far) if is_above else ())))
 
 
 def _relied_on(child: Node | Numbers, hop: Hop) -> Names | None:
@@ -146,6 +159,21 @@ def _dependents(looked_up: Mapping[str, Mapping[Key, int]]) -> Iterator[Dependen
         for at in range(0, len(values), VALUES_AT_ONCE):
             some = values[at : at + VALUES_AT_ONCE]
             yield Dependents(what_text(name, some), max(of_role[value] for value in some))
+
+
+_INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
+
+
+def holding(column: Column) -> Callable[[Any], bool] | None:
+    """Whether a column of integers or bytes can hold a value; None of others."""
+    if column.kind is Kind.BYTES:
+        return lambda value: len(value) <= column.length
+    size = _INTEGER_BYTES.get(column.declared.lower().split("(")[0].split(" ")[0])
+    if column.kind is not Kind.INTEGER or size is None:
+        return None
+    least = 0 if column.is_unsigned else -(1 << 8 * size - 1)
+    beyond = least + (1 << 8 * size)
+    return lambda value: least <= value < beyond
 
 
 def _names(columns: Sequence[Column]) -> Names:

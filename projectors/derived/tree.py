@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from projectors.binding import Describe, unknown_column
+from projectors.binding import Describe, paging_problems, unknown_column
 from projectors.derived.conditions import Condition, condition_of
 from projectors.function_flow import Uses
 from projectors.related import Aggregate, Many, One, Related, Relations
@@ -172,8 +172,7 @@ class Growing:
         children: list[Node | Numbers] = []
         numbers: dict[tuple[Any, ...], list[tuple[str, Aggregate]]] = {}
         for name, of in related:
-            if any(column.name.casefold() == name.casefold() for column in table.columns):
-                self._note(path + name, f"{table.full_name} has a column of that name; choose another")
+            self._check_is_free(table, name, path)
             if uses is not None and name not in uses:
                 continue
             if isinstance(of, Aggregate):
@@ -189,6 +188,10 @@ class Growing:
             except DeclarationError as error:
                 self._note(f"{path}{some[0][0]}", error)
         return tuple(children)
+
+    def _check_is_free(self, table: Table, name: str, path: str) -> None:
+        if any(column.name.casefold() == name.casefold() for column in table.columns):
+            self._note(f"{path}{name}", f"{table.full_name} has a column of that name; choose another")
 
     def _note(self, path: str, error: DeclarationError | str) -> None:
         if str(error):  # a table that is missing is named once
@@ -289,6 +292,8 @@ class Growing:
                 f"({names[0]}) of {near.full_name} and ({names[1]}) of {far.full_name} are not equally many columns; "
                 "name one for each"
             )
+        for problem in paging_problems(near):
+            raise DeclarationError(problem)
         for ours, theirs in zip(near_on, far_on, strict=True):
             if (why := _unequal(ours, theirs)) is not None:
                 raise DeclarationError(
@@ -322,6 +327,8 @@ def _unequal(ours: Column, theirs: Column) -> str | None:
         return ": values of these types are not looked for in each other; give both columns one type"
     if ours.kind in _MOMENTS and ours.scale != theirs.scale:
         return ": they keep other fractions of a second; give both columns one type"
+    if ours.kind is Kind.DECIMAL and ours.scale != theirs.scale:
+        return ": they keep other digits after the point; give both columns one type"
     if ours.kind is Kind.BYTES and _padded(ours) != _padded(theirs):
         return ": zeros are added to the values of one of them; give both columns one type"
     if ours.kind is Kind.TEXT and ours.collation != theirs.collation:

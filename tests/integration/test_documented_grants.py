@@ -131,7 +131,10 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
     "how many rows have one value": (("ingest/canonical/group_sizes.py",), _group_sizes),
     "row estimates": ((), lambda asked: row_estimates(asked, TABLES)),
     "foreign keys": (("ingest/canonical/foreign_keys.py",), lambda asked: cascading_ancestry(asked, TABLES)),
-    "a first views.py": (("viewtail/operations/first_views.py",), _first_view),
+    "a first views.py": (
+        ("viewtail/operations/first_views.py", "viewtail/operations/first_related.py"),
+        _first_view,
+    ),
     "how busy the source is": (("projectors/throttle.py",), replica_lag_s),
     "who may bring a polled row": (("ingest/poll/writers.py",), _writers),
     "whether a polled server is a replica": (("ingest/poll/checks.py",), is_replica),

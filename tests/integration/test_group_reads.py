@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 
 from ingest.canonical import describe
-from ingest.canonical.chunks import CanonicalRows
 from projectors.binding import bind
 from projectors.derived import groups
 from projectors.stores.redis.views import RedisHash
@@ -18,7 +16,9 @@ from projectors.views import BoundView, Group
 from stack import Server
 from tests.support.asking import ask
 from viewtail import Count, Sum
-from viewtail.servers.sessions import Connection, MySQLAddress, open_session
+from viewtail.changes.batches import Row
+from viewtail.servers.literals import beyond, rows_with, where_all
+from viewtail.servers.sessions import Connection, MySQLAddress, open_session, quote
 
 ROWS, A_SHOP = 100_000, 10
 
@@ -92,14 +92,20 @@ def test_a_chunk_and_some_groups_read_little_more_than_their_own_rows(
     monkeypatch.setattr(groups, "ROWS_AT_ONCE", 2_000)
     session = source()
     view = view_of(session, by)
-    rows = CanonicalRows(view.rows, view.needed, open_source=source, shows=None, stop=threading.Event(), chunk_rows=500)
-    chunk = rows.after(groups_of(3000)[-1], 0)
-    assert chunk is not None and len(chunk.rows) > 90
-    in_chunk = sum(row[len(view.key)] for row in chunk.rows)
-    keys = [*groups_of(17), *groups_of(4711)]
-    found = rows.having(view.key, keys, 0)
-    assert {row[: len(view.key)] for row in found} >= set(keys)
-    in_groups = sum(row[len(view.key)] for row in found)
+    columns = [column for column in view.table.columns if column.name in view.needed]
+    behind = f" ORDER BY {', '.join(quote(column.name) for column in view.key)} LIMIT 500"
 
-    assert rows_read(session, lambda: rows.after(groups_of(3000)[-1], 0)) < 5 * in_chunk + 5 * groups.ROWS_AT_ONCE
-    assert rows_read(session, lambda: rows.having(view.key, keys, 0)) < 5 * in_groups + 100
+    def chunk() -> list[Row]:
+        return view.rows.fetch(session, columns, where_all(beyond(view.key, groups_of(3000)[-1])), behind)
+
+    def some() -> list[Row]:
+        return view.rows.fetch(session, columns, where_all(rows_with(view.key, keys)))
+
+    assert len(chunk()) > 90
+    in_chunk = sum(row[len(view.key)] for row in chunk())
+    keys = [*groups_of(17), *groups_of(4711)]
+    assert {row[: len(view.key)] for row in some()} >= set(keys)
+    in_groups = sum(row[len(view.key)] for row in some())
+
+    assert rows_read(session, chunk) < 5 * in_chunk + 5 * groups.ROWS_AT_ONCE
+    assert rows_read(session, some) < 5 * in_groups + 100

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from projectors.binding import bind
@@ -9,8 +13,8 @@ from projectors.derived import touched_keys
 from projectors.projection import Projections, followed_tables
 from projectors.related import Many, One
 from projectors.stores.redis.views import RedisJson
-from projectors.views import Entity
-from viewtail.changes.batches import UPDATE, Batch, RowChanges
+from projectors.views import BoundView, Entity
+from viewtail.changes.batches import INSERT, UPDATE, Batch, Followed, Refused, RowChanges
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind, Table
 
@@ -50,3 +54,68 @@ def test_a_table_of_a_part_that_is_missing_is_a_problem_of_the_view() -> None:
     gone = Entity("made.order", related={"lines": Many("made.gone", by="id")})
     with pytest.raises(DeclarationError, match=r"view redis:order: related 'lines': table made\.gone does not exist"):
         bind([RedisJson("order", gone, document=lambda row: row["lines"])], describe)
+
+
+def bigint(name: str, **more: Any) -> Column:
+    return replace(Column(name=name, kind=Kind.INTEGER, declared="bigint", is_nullable=False), **more)
+
+
+def of(*columns: Column, key: tuple[str, ...] = ("id",)) -> Callable[[str], Table]:
+    return lambda name: Table(schema="made", name=name, columns=columns, primary_key=key)
+
+
+ORDERS = of(bigint("id"), bigint("customer"))
+TAGGED = Entity("made.order", related={"tags": Many("made.tag", through="made.between", by="order_id", to="tag_id")})
+
+
+def tagged(between: Callable[[str], Table]) -> tuple[BoundView, dict[tuple[str, str], Followed]]:
+    tables = {"order": ORDERS, "tag": of(bigint("id"), bigint("label")), "between": between}
+    (view,) = bind([RedisJson("order", TAGGED, document=lambda row: row["tags"])], lambda _, name: tables[name](name))
+    return view, followed_tables([view])
+
+
+def test_a_row_between_that_moves_in_its_primary_key_touches_its_order() -> None:
+    """Pages are in the order of that key, and a row that moves to where a page was before would be missed."""
+    view, followed = tagged(of(bigint("id"), bigint("order_id"), bigint("tag_id")))
+    moved = RowChanges(followed["made", "between"], UPDATE, 5, [(100, 7, 2), (5, 7, 2)])
+    assert view.derived is not None
+    assert view.derived.touched([moved]).versions == {(7,): 5}
+
+
+def test_tables_that_cannot_be_paged_by_their_key_are_refused_between_two_others() -> None:
+    kind = Column(name="kind", kind=Kind.ENUM, declared="enum('z','a')", is_nullable=False, labels=("z", "a"))
+    with pytest.raises(DeclarationError, match=r"related 'tags': column kind of made\.between is ENUM.*in pages"):
+        tagged(of(kind, bigint("order_id"), bigint("tag_id"), key=("kind", "order_id", "tag_id")))
+
+
+def test_the_later_version_counts_whatever_comes_first() -> None:
+    view, followed = tagged(of(bigint("id"), bigint("order_id"), bigint("tag_id")))
+    orders = followed["made", "order"]
+    later, refused = RowChanges(orders, INSERT, 9, [(7,)]), Refused(orders, INSERT, 5, [(7,)], "unreadable")
+    assert view.derived is not None
+    assert view.derived.touched([later, refused]).versions == {(7,): 9}
+
+
+def test_what_refers_to_a_key_that_cannot_be_there_touches_nothing() -> None:
+    small = Column(name="id", kind=Kind.INTEGER, declared="smallint unsigned", is_nullable=False, is_unsigned=True)
+    lines = Entity("made.order", related={"lines": Many("made.line", by="order_id")})
+    tables = {"order": of(small), "line": of(bigint("id"), bigint("order_id"))}
+    (view,) = bind([RedisJson("order", lines, document=lambda row: row["lines"])], lambda _, name: tables[name](name))
+    followed = followed_tables([view])["made", "line"]
+    changes = RowChanges(followed, INSERT, 5, [(1, 65535), (2, 65536), (3, -1)])
+    assert view.derived is not None
+    assert view.derived.touched([changes]).versions == {(65535,): 5}
+
+
+def test_decimals_of_other_scales_are_no_reference() -> None:
+    """Their equal values have two texts, and a key is a text in most stores."""
+
+    def decimal(name: str, scale: int) -> Column:
+        return Column(
+            name=name, kind=Kind.DECIMAL, declared=f"decimal(10,{scale})", is_nullable=False, precision=10, scale=scale
+        )
+
+    lines = Entity("made.order", related={"lines": Many("made.line", by="order_id")})
+    tables = {"order": of(decimal("id", 0)), "line": of(bigint("id"), decimal("order_id", 2))}
+    with pytest.raises(DeclarationError, match="other digits after the point"):
+        bind([RedisJson("order", lines, document=lambda row: row["lines"])], lambda _, name: tables[name](name))

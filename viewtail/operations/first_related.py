@@ -49,19 +49,21 @@ class Reference:
 
 def references(connection: Connection, schema: str, tables: Mapping[str, Table]) -> list[Reference]:
     """The references among some tables of a schema, by name: those that foreign keys declare first."""
+    keys = [each for each in _foreign_keys(connection, schema) if {each.table, each.parent} <= tables.keys()]
+    known = {(each.table, each.columns) for each in keys}
+    named = [each for table in tables.values() for each in _named(table, tables)]
+    return [*dict.fromkeys(keys), *(each for each in named if (each.table, each.columns) not in known)]
+
+
+def _foreign_keys(connection: Connection, schema: str) -> Iterator[Reference]:
     of_key: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     with connection.cursor() as cursor:
         cursor.execute(_KEYS, (schema, schema))
         for table, key, column, parent, referenced in cursor.fetchall():
             of_key.setdefault((table, key, parent), []).append((column, referenced))
-    declared = [
-        Reference(table, tuple(column for column, _ in pairs), parent, tuple(referenced for _, referenced in pairs))
-        for (table, _, parent), pairs in of_key.items()
-        if table in tables and parent in tables
-    ]
-    known = {(reference.table, reference.columns) for reference in declared}
-    named = [each for table in tables.values() for each in _named(table, tables)]
-    return [*dict.fromkeys(declared), *(each for each in named if (each.table, each.columns) not in known)]
+    for (table, _, parent), pairs in of_key.items():
+        columns, referenced = zip(*pairs, strict=True)
+        yield Reference(table, columns, parent, referenced)
 
 
 def _named(table: Table, tables: Mapping[str, Table]) -> Iterator[Reference]:
@@ -119,23 +121,34 @@ def _bound(choice: Choice, tables: Mapping[str, Table]) -> BoundView | None:
 def _proposed(
     table: Table, tables: Mapping[str, Table], known: Sequence[Reference], row_counts: Mapping[str, int]
 ) -> Iterator[tuple[str, Related]]:
-    own = [each for each in known if each.table == table.name]
-    yield from islice(((each.name, _one(each, tables)) for each in own), MOST)
-    to_it = [
-        each for each in known if each.parent == table.name != each.table and {*each.referenced} == {*table.primary_key}
-    ]
+    own = (each for each in known if each.table == table.name)
+    yield from ((each.name, _one(each, tables)) for each in islice(own, MOST))
     rows = max(1, row_counts.get(table.name, 0))
-    for reference in islice(to_it, MOST):
+    for reference in islice(_to(table, known), MOST):
         child = tables[reference.table]
-        further = [each for each in known if each.table == child.name and each.columns != reference.columns]
         if row_counts.get(child.name, 0) / rows > MOST_LISTED:
             yield f"{child.name}_count", Count(child.full_name, by=reference.columns)
-        elif (between := _between(child, reference, further, tables)) is not None:
-            yield between
         else:
-            below = ((each.name, _one(each, tables)) for each in further if each.parent != table.name)
-            fitting = [each for each in below if _bound(_plain_choice(child, each), tables) is not None]
-            yield child.name, Many(child.full_name, by=reference.columns, related=dict(fitting[:BELOW]))
+            yield _listed(child, reference, tables, known)
+
+
+def _to(table: Table, known: Sequence[Reference]) -> Iterator[Reference]:
+    """The references of other tables to the primary key of a table."""
+    for each in known:
+        if each.parent == table.name != each.table and {*each.referenced} == {*table.primary_key}:
+            yield each
+
+
+def _listed(
+    child: Table, reference: Reference, tables: Mapping[str, Table], known: Sequence[Reference]
+) -> tuple[str, Related]:
+    """The rows that refer to a row, with those that they refer to; or these alone, at the other side of a pair."""
+    further = [each for each in known if each.table == child.name and each.columns != reference.columns]
+    if (between := _between(child, reference, further, tables)) is not None:
+        return between
+    below = [(each.name, _one(each, tables)) for each in further if each.parent != reference.parent]
+    fitting = [each for each in below if _bound(_plain_choice(child, each), tables) is not None]
+    return child.name, Many(child.full_name, by=reference.columns, related=dict(fitting[:BELOW]))
 
 
 def _plain_choice(table: Table, *related: tuple[str, Related]) -> Choice:

@@ -92,10 +92,17 @@ def choose(
     others = sorted(
         (name not in filled, choice.table.full_name) for name, choice in choices.items() if name not in names
     )
+    return _related(connection, schema, choices, names), [name for _, name in others]
+
+
+def _related(
+    connection: pymysql.Connection[Any], schema: str, choices: dict[str, Choice], names: Sequence[str]
+) -> list[Choice]:
+    """The choices of these names with what belongs to their rows in other tables."""
     tables = {name: choice.table for name, choice in choices.items()}
     known = references(connection, schema, tables)
     counts = {name: rows for (_, name), rows in row_estimates(connection, [(schema, name) for name in tables]).items()}
-    return [with_related(choices[name], tables, known, counts) for name in names], [name for _, name in others]
+    return [with_related(choices[name], tables, known, counts) for name in names]
 
 
 def _possible(connection: pymysql.Connection[Any], schema: str, wanted: Sequence[str]) -> dict[str, Choice]:
