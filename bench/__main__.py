@@ -24,7 +24,7 @@ import stack.redis
 from bench import bare, decode, live, starts, through_kafka, topics
 from bench.cleaning import Cleaning
 from bench.commands import Commands
-from bench.documents import Documents
+from bench.documents import Documents, HotProduct
 from bench.lines import TURNS, Line, Told, by_turns
 from bench.live import Latency
 from bench.measured import peak_memory_mib
@@ -65,6 +65,7 @@ PARTS = {
     "datastore": ("mysql",),
     "push": ("mysql", "redis", "elasticsearch"),
     "documents": ("mysql", "redis", "elasticsearch"),
+    "hot-product": ("mysql", "redis", "elasticsearch"),
 }
 _START = {
     "mysql": stack.mysql.start,
@@ -86,6 +87,7 @@ SECTIONS = {
     "datastore": ENTITIES,
     "push": ENTITIES,
     "documents": DOCUMENTS,
+    "hot-product": DOCUMENTS,
 }
 
 
@@ -340,6 +342,10 @@ class Bench:
     def documents(self) -> None:
         """Documents of several tables."""
         self._note(DOCUMENTS, Documents(self.setting, self.sizes, self.rounds))
+
+    def hot_product(self) -> None:
+        """What changes beside a fan-out."""
+        self._note(DOCUMENTS, HotProduct(self.setting, self.sizes, self.rounds))
 
     def _note(
         self, name: str, work: Documents | Operators | Rebuilds | Cleaning | Polling | Commands | Storing | Pushing

@@ -105,14 +105,10 @@ class Documents:
         }
         self._p50 = self._line(Limit(f"live to Redis, {RATE} changed lines a second, p50", "ms", "by hand", _P50_MS))
         self._p99 = self._line(Limit("the same, p99", "ms", "by hand", _P99_MS))
-        self._hot = self._line(
-            Line(f"live beside {self.sizes.hot_orders:,} documents of one changed product, p99", "ms", "before it", 2.0)
-        )
         self._prepare(self.sizes.orders, LINES_AN_ORDER)
         for number in range(self.rounds):
             say(f"documents, round {number + 1} of {self.rounds}")
             self._round(number)
-        self._measure_hot()
 
     def _line(self, line: Line) -> Line:
         self.lines.append(line)
@@ -240,9 +236,30 @@ class Documents:
         self.setting.run(f"UPDATE bench.orders SET customer = '{name}' WHERE id = 1", "DO 1")
         until("the worker has caught up", lambda: name.encode() in (client.get("order:1") or b""), _CAUGHT_UP_S)
 
-    # -- a product that all orders have --------------------------------------------------------------------------
+    # -- what is right -------------------------------------------------------------------------------------------
 
-    def _measure_hot(self) -> None:
+    def _compare(self, store: str, view: str, rows: int | None = None) -> None:
+        """All documents of a view with the SQL join. Raises RuntimeError where one is another."""
+        rows = rows or self.sizes.orders
+        count = wrong = 0
+        of_view = _shown(self.setting, store, view)
+        for some in _pages(_joined(self.setting)):
+            wanted = {order: _shape(store, document) for order, document in some}
+            for order, document in of_view(list(wanted)).items():
+                wrong += document != wanted[order]
+                count += document is not None
+        if wrong or count != rows:
+            raise RuntimeError(
+                f"{store}: {count:,} documents of {view}, {wrong:,} of {rows:,} are not those of the join"
+            )
+
+
+class HotProduct(Documents):
+    """A product that all orders have is changed, while lines of other orders change."""
+
+    def measure(self) -> None:
+        self.off = self.setting.having(VIEWTAIL_CLEANER__SHARE="0")
+        self.by_hand = {"redis": ByHand(self.setting, "redis")}
         rows, count = self.sizes.hot_orders, int(self.sizes.hot_s * RATE)
         self._prepare(rows, 1)
         self.setting.run("DROP DATABASE IF EXISTS viewtail", "DO 1")
@@ -263,29 +280,14 @@ class Documents:
         self._compare("redis", "order", rows)
         if not is_beside:
             say("the fan-out was over before the live changes were")
-        self._hot.add(meanwhile.p99_ms, before.p99_ms)
+        self._line(Line(f"live beside {rows:,} documents of one changed product, p99", "ms", "before it", 2.0)).add(
+            meanwhile.p99_ms, before.p99_ms
+        )
         self.told.append((f"the same: until all {rows:,} documents show it", f"{took_s:.0f} s", "", ""))
         self.told.append(("the same: memory beyond that of before", f"{grown:.0f} MiB", "", ""))
 
     def _is_under_way(self) -> bool:
         return bool(self.setting.run("SELECT COUNT(*) FROM viewtail.fan_out WHERE written_upto IS NULL")[0])
-
-    # -- what is right -------------------------------------------------------------------------------------------
-
-    def _compare(self, store: str, view: str, rows: int | None = None) -> None:
-        """All documents of a view with the SQL join. Raises RuntimeError where one is another."""
-        rows = rows or self.sizes.orders
-        count = wrong = 0
-        of_view = _shown(self.setting, store, view)
-        for some in _pages(_joined(self.setting)):
-            wanted = {order: _shape(store, document) for order, document in some}
-            for order, document in of_view(list(wanted)).items():
-                wrong += document != wanted[order]
-                count += document is not None
-        if wrong or count != rows:
-            raise RuntimeError(
-                f"{store}: {count:,} documents of {view}, {wrong:,} of {rows:,} are not those of the join"
-            )
 
 
 BY_HAND = "byhand"
