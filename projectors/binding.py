@@ -16,12 +16,12 @@ from typing import Any
 import orjson
 
 from ingest.charsets import ONE_TO_ONE
-from projectors.derived import DerivedRows
+from projectors.derived import DerivedRows, Part
 from projectors.derived.registry import derived_rows
 from projectors.function_columns import Reads, columns_read, merged
 from projectors.function_flow import Uses
 from projectors.function_source import function_source
-from projectors.related import One
+from projectors.related import Many, One, Relations
 from projectors.stores.registry import needed, store_of
 from projectors.views import BoundView, RowFunction, View
 from viewtail.changes.bodies import ZLIB
@@ -356,6 +356,22 @@ def shows_new_columns(view: View) -> bool:
     return named_columns(view)[1] and not view.entity.values
 
 
+def shown_whole(view: View) -> frozenset[tuple[str, str]]:
+    """The tables, by schema and name, of which a column that they get would be in the content."""
+    own = [view.entity.schema_and_table] if shows_new_columns(view) else []
+    return frozenset([*own, *_related_whole(view.entity.related, uses_of(view))])
+
+
+def _related_whole(related: Relations, uses: Uses | None) -> Iterator[tuple[str, str]]:
+    for name, of in related:
+        if not isinstance(of, One | Many) or (uses is not None and name not in uses):
+            continue
+        asked = None if uses is None else uses[name]
+        if asked is None and not of.columns:
+            yield of.schema_and_table
+        yield from _related_whole(of.related, asked)
+
+
 def functions_read(view: View) -> Reads:
     """Return the columns that the functions of a declaration may ask for; `columns=[...]` says it in their place."""
     if view.columns:
@@ -371,7 +387,7 @@ def _bound(view: View, table: Table, derived: DerivedRows | None) -> BoundView:
     values = view.computed or tuple(_columns(table, _shown(view, table)))
     names, is_any = named_columns(view)
     needed = _needed(table, key, None if is_any else names)
-    fingerprint = _fingerprint(view, table, key, needed)
+    fingerprint = _fingerprint(view, table, key, needed, derived)
     return BoundView(
         view=view, table=table, key=key, values=values, needed=needed, fingerprint=fingerprint, derived=derived
     )
@@ -417,11 +433,30 @@ def declaration_hash(view: View) -> str:
     return _sha256(_declaration(view))
 
 
-def _fingerprint(view: View, table: Table, key: Sequence[Column], needed: Sequence[str]) -> str:
-    """SHA-256 over everything that the view's content is made from: declaration, column types, functions' source."""
-    types = [[column.name, column.declared, column.charset, column.is_nullable] for column in _columns(table, needed)]
-    of_table = {"table": table.full_name, "key": [column.name for column in key], "columns": types}
+def _fingerprint(
+    view: View, table: Table, key: Sequence[Column], needed: Sequence[str], derived: DerivedRows | None
+) -> str:
+    """SHA-256 over everything that the view's content is made from: declaration, column types, functions' source.
+
+    Rows of several tables depend on columns that they do not show, and on which texts are equal: by collation.
+    """
+    of_table: dict[str, Any] = {
+        "table": table.full_name,
+        "key": [column.name for column in key],
+        "columns": list(map(_type, _columns(table, needed))),
+    }
+    if derived is not None:
+        of_table["parts"] = list(map(_part, derived.parts))
     return _sha256({**_declaration(view), **of_table})
+
+
+def _part(part: Part) -> list[Any]:
+    types = [[*_type(column), column.collation] for column in _columns(part.table, part.columns)]
+    return [part.table.full_name, part.table.primary_key, types]
+
+
+def _type(column: Column) -> list[Any]:
+    return [column.name, column.declared, column.charset, column.is_nullable]
 
 
 def _declaration(view: View) -> dict[str, Any]:

@@ -153,7 +153,7 @@ class Projections:
         events: dict[str, list[RowChanges | Refused]] = {}
         all_events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
         for event in all_events:
-            for view in self._derived.get(id(event.followed), ()):
+            for view in self._derived.get(id(event.followed.described), ()):
                 if view.id not in self._halted:
                     events.setdefault(view.id, []).append(event)
         touched = {}

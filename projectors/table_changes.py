@@ -12,6 +12,8 @@
 - A column was added: views that show every column have it after the next start, which the log says.
 - Rows are read in another way from here on (another character set, another order of the keys): the view is bound to the
   table as it is now, and a backfill under way begins again.
+- The same of a table that derived rows are made of, and another collation: they were read ahead of the statement, and
+  what a condition, an order or a reference makes of texts is not in any row. The view is backfilled again.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ import structlog
 from ingest.canonical import describe
 from ingest.canonical.chunks import absent_keys, reading_of
 from offsets import OffsetStore
-from projectors.binding import bind, shows_new_columns
+from projectors.binding import bind, shown_whole, shows_new_columns
 from projectors.dead_letters import DeadLetters
+from projectors.derived import Part
 from projectors.outcomes import End, Ended, Outcome
 from projectors.projection import parts_of
 from projectors.stores import GuardedSink, Sink, guarded, publisher
@@ -82,18 +85,22 @@ class TableChanges:
     def _bind(self, view: BoundView, change: TableChange) -> BoundView:
         """Bind a view anew. Raises SourceError, DeclarationError or StoreError where that cannot be.
 
-        Raises Ended where the views of a store that keeps every change are to be bound to it as the pipeline is taken
-        again; nothing of the batch was committed.
+        Raises Ended where the views of a store that keeps every change, or those that use columns which are not
+        followed, are to be bound to it as the pipeline is taken again; nothing of the batch was committed.
         """
         now = self._bound_now(view)
         if publisher(self.sink) is not None and _is_keyed_alike(view, now) and not _is_alike(view, now):
             # Its changes are read in the form that they have.
             raise Ended(Outcome(End.DESCRIBE_AGAIN, f"a table changed: {view.id}: {change.reason}"))
         _check_alike(view, now)
-        if reading_of(view.table, view.needed) != reading_of(now.table, now.needed):
+        if _uses_more(view, now):
+            # Its changes come with the columns that were used when the pipeline was taken.
+            raise Ended(Outcome(End.DESCRIBE_AGAIN, f"a table changed: {view.id}: {change.reason}"))
+        if _reading_of(view) != _reading_of(now):
             with self.life.gate.binding(view.id):
                 # First: once bound, nothing shows that the backfill must begin again.
-                self.life.read_in_another_way(view.id, change.version)
+                begin_again = self.life.read_in_another_way if view.derived is None else self.life.replaced
+                begin_again(view.id, change.version)
                 self.life.bind(now, self.sink)
         elif now.fingerprint != view.fingerprint:
             with self.life.gate.closed(view.id):
@@ -195,9 +202,13 @@ class TableChanges:
 
 def _is_emptied(view: BoundView, change: TableChange) -> bool:
     """Return whether the view has no rows any more."""
+    return change.kind is TableChangeKind.EMPTIED and _is_own(view, change)
+
+
+def _is_own(view: BoundView, change: TableChange) -> bool:
+    """Return whether the statement was about the entity's table."""
     table = change.followed.table
-    is_own = (table.schema, table.name) == (view.canonical.schema, view.canonical.name)
-    return is_own and change.kind is TableChangeKind.EMPTIED
+    return (table.schema, table.name) == (view.canonical.schema, view.canonical.name)
 
 
 def _without_new(table: Table, view: BoundView) -> Table:
@@ -205,19 +216,43 @@ def _without_new(table: Table, view: BoundView) -> Table:
 
     So the next start finds it changed, and backfills it.
     """
-    if not shows_new_columns(view.view) or table.full_name != view.table.full_name:
+    before = next((part.table for part in parts_of(view) if part.table.full_name == table.full_name), None)
+    if before is None or (view.derived is None and not shows_new_columns(view.view)):
         return table
-    known = {column.name for column in view.table.columns} | {*table.paging_key}
+    known = {column.name for column in before.columns} | {*table.paging_key}
     return replace(table, columns=tuple(column for column in table.columns if column.name in known))
 
 
 def _tell_of_new_column(view: BoundView, change: TableChange) -> None:
-    if shows_new_columns(view.view):
+    table = change.followed.table
+    name = view.view.entity.schema_and_table if _is_own(view, change) else (table.schema, table.name)
+    if name in shown_whole(view.view):
         _log.warning(
             "the view lacks a new column until its pipeline starts again, which backfills the view with it",
             view=view.id,
             why=change.reason,
         )
+
+
+def _uses_more(view: BoundView, now: BoundView) -> bool:
+    """Return whether derived rows are made of columns that they were not made of, as those of another primary key."""
+    return view.derived is not None and not _used(now) <= _used(view)
+
+
+def _used(view: BoundView) -> set[tuple[str, str]]:
+    return {(part.table.full_name, name) for part in parts_of(view) for name in part.columns}
+
+
+def _reading_of(view: BoundView) -> object:
+    """Describe how its rows are read; where it is equal, what was read before is the same now."""
+    own = reading_of(view.table, view.needed)
+    if view.derived is None:
+        return own
+    return own, [(reading_of(part.table, part.columns), _collations(part)) for part in view.derived.parts]
+
+
+def _collations(part: Part) -> list[str | None]:
+    return [column.collation for column in part.table.columns if column.name in part.columns]
 
 
 def _cannot_go_on(view: BoundView, change: TableChange, error: Exception) -> str:

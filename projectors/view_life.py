@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,12 +20,13 @@ from offsets.mysql import Session
 from offsets.views import KEPT, Event, State, ViewRecord, ViewStates
 from projectors.declared import declared
 from projectors.outcomes import End, Ended, Outcome, again
-from projectors.projection import Projections
+from projectors.projection import Projections, parts_of
 from projectors.stores import NOT_AS_DECLARED, Sink, guarded
 from projectors.stores.owners import TO_TAKE_OVER
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
 from viewtail.changes.batches import Followed, Halt
+from viewtail.changes.tables import Table
 
 _log = structlog.get_logger("viewtail.pipeline")
 
@@ -308,5 +309,11 @@ def _concerned(halt: Halt, views: Collection[BoundView]) -> set[str]:
 
     These are all where no view needs such a column, so that reading again leaves one out.
     """
-    needing = {view.id for view in views if halt.concerns(view.needed)}
+    needing = {view.id for view in views if halt.concerns(_read_of(view, halt.followed.table))}
     return needing or {view.id for view in views}
+
+
+def _read_of(view: BoundView, table: Table) -> Sequence[str]:
+    """The columns of a table that a view is made of."""
+    name = (table.schema, table.name)
+    return next((part.columns for part in parts_of(view) if (part.table.schema, part.table.name) == name), ())

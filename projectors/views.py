@@ -121,7 +121,7 @@ class Entity:
     def particulars(self) -> dict[str, Any]:
         """The arguments that make its rows of several; a part of the fingerprint of its views."""
         if self.related:
-            return {"related": related_particulars(self.related)}
+            return {"related": related_particulars(self.related), "max_bytes": self.max_bytes}
         if self.values:
             return {"values": related_particulars(self.values)}
         return {} if self.columns_by is None else {"cells": [self.columns_by, self.newest, self.body]}

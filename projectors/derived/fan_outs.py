@@ -35,8 +35,11 @@ from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.pipeline")
 
-PAGE_S = 0.005  # a page takes about so long, for a change that comes meanwhile waits for it
-FIRST_KEYS, MOST_KEYS = 10, 1_000  # of a page
+PAGE_S = 0.01  # a page takes about so long, for a change that comes meanwhile waits for it
+FIRST_KEYS, MOST_KEYS = (
+    10,
+    1_000,
+)  # of a page, which never has fewer than the first: the rest of its time is round trips
 MOST_APART = 20  # changed rows of one look-up of which it is asked which have many dependents
 SAVE_EVERY_S = 0.5  # so much is written again after a kill
 MOST_REMEMBERED = 100_000  # keys that a pass wrote, of all fan-outs: an order of many lines is met once for each
@@ -55,7 +58,7 @@ class Pace:
         self._fastest_s = min(self._fastest_s, took_s)
         most_s = max(PAGE_S, 2 * self._fastest_s)
         if took_s > most_s:
-            self.keys = max(1, int(self.keys * max(0.5, most_s / took_s)))
+            self.keys = max(FIRST_KEYS, int(self.keys * max(0.5, most_s / took_s)))
         elif took_s < 0.75 * most_s:
             self.keys = min(MOST_KEYS, self.keys + (self.keys + 1) // 2)
 

@@ -10,9 +10,11 @@ import pytest
 
 from projectors.binding import bind
 from projectors.derived import touched_keys
+from projectors.every_change import EveryChange, with_forms
 from projectors.projection import Projections, followed_tables
 from projectors.related import Many, One
 from projectors.stores.redis.views import RedisJson
+from projectors.stores.topics.views import Topic
 from projectors.views import BoundView, Entity
 from viewtail.changes.batches import INSERT, UPDATE, Batch, Followed, Refused, RowChanges
 from viewtail.changes.errors import DeclarationError
@@ -30,15 +32,15 @@ def describe(schema: str, name: str) -> Table:
     return Table(schema=schema, name=name, columns=tuple(columns), primary_key=("id",))
 
 
+def batch(*changes: RowChanges) -> Batch:
+    return Batch(changes=[*changes], end=None, row_count=0, byte_count=0, oldest_commit_us=0)
+
+
 def test_keys_that_only_the_tables_tell_are_looked_up_and_the_later_version_counts() -> None:
     (view,) = bind([RedisJson("order", ORDER, document=lambda row: row["lines"])], describe)
     followed = followed_tables([view])
     assert followed.keys() == ORDER.tables
     projections = Projections([view], followed)
-
-    def batch(*changes: RowChanges) -> Batch:
-        return Batch(changes=[*changes], end=None, row_count=0, byte_count=0, oldest_commit_us=0)
-
     moved = RowChanges(followed["made", "order_line"], UPDATE, 5, [(1, 7, 2), (1, 8, 2)])
     dearer = RowChanges(followed["made", "product"], UPDATE, 9, [(2, 10), (2, 11)])
     touched = projections.of(batch(moved)).touched["redis:order"]
@@ -48,6 +50,19 @@ def test_keys_that_only_the_tables_tell_are_looked_up_and_the_later_version_coun
     assert touched_keys(view.derived, touched, lambda _: {(8,): 9, (6,): 9}) == {(6,): 9, (7,): 5, (8,): 9}
     assert touched_keys(view.derived, touched, lambda _: {}) == {(7,): 5, (8,): 5}, "nothing has the product now"
     assert projections.of(batch()).touched == {}
+
+
+def test_rows_in_a_form_that_their_table_had_touch_keys_too() -> None:
+    """A topic of documents beside one of the lines, which gives rows the columns that a later ALTER took away."""
+    views = bind([Topic("orders", ORDER), Topic("lines", Entity("made.order_line"))], describe)
+    followed = with_forms(followed_tables(views), views, {})
+    line = followed["made", "order_line"]
+    more = Column(name="memo", kind=Kind.INTEGER, declared="int", is_nullable=True)
+    before = replace(line.table, columns=(more, *line.table.columns))
+    form = Followed(before, tuple(column.name for column in before.columns), line.keys, of=line)
+    projected = EveryChange(views, followed).of(batch(RowChanges(form, INSERT, 5, [(None, 1, 7, 2)])))
+    assert projected.touched["kafka:orders"].versions == {(7,): 5}
+    assert [run.view for run in projected.writes] == ["kafka:lines"]
 
 
 def test_a_table_of_a_part_that_is_missing_is_a_problem_of_the_view() -> None:
