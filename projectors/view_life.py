@@ -68,6 +68,8 @@ class BackfillGate:
         with self.closed(view):
             self._bound_at[view] = time.monotonic()
             yield
+            # A filling that began meanwhile may have the view as it was bound before.
+            self._bound_at[view] = self._closed_at[view] = time.monotonic()
 
     @contextmanager
     def turns(self, views: Iterable[str]) -> Iterator[None]:

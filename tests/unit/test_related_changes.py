@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -233,3 +234,15 @@ def test_a_one_that_is_shown_whole_is_told_of_by_its_table(shop: Shop, monkeypat
         assert not logs
         applying.tell(TableChangeKind.EXTENDED, "product")
     assert len(logs) == 1
+
+
+def test_a_filling_that_begins_while_a_view_is_bound_does_not_go_on() -> None:
+    """It was told to begin, and took the view as it was bound before."""
+    gate = BackfillGate()
+    with gate.binding("redis:v"):
+        opened_at = time.monotonic()
+    assert gate.is_bound_since("redis:v", opened_at)
+    with gate.open("redis:v", opened_at) as is_right:
+        assert not is_right
+    with gate.open("redis:v", time.monotonic()) as is_right:
+        assert is_right
