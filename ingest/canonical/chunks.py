@@ -18,7 +18,7 @@ import pymysql
 from ingest.canonical.rows import ReadableRows, TableRows, fetch_rows, reading, source_error
 from ingest.canonical.tables import parts_of
 from viewtail.changes.batches import Row
-from viewtail.changes.errors import StopRequested, TablesChangedError, TemporaryError
+from viewtail.changes.errors import SnapshotTooOldError, StopRequested, TablesChangedError, TemporaryError
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.changes.writes import Key
 from viewtail.servers.literals import beyond, rows_with, where_all
@@ -202,6 +202,8 @@ class CanonicalRows:
             except pymysql.err.MySQLError as error:
                 self.close()
                 raise source_error(error, connection) from None
+            except SnapshotTooOldError:
+                self.close()
             except TemporaryError:
                 self.close()
                 raise

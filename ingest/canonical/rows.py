@@ -26,7 +26,14 @@ from pymysql.protocol import MysqlPacket
 from ingest.charsets import decoder_of, unreadable_where_invalid
 from viewtail.changes.batches import Row
 from viewtail.changes.counting import counted
-from viewtail.changes.errors import RETRIES, SourceError, SourceUnavailableError, TookTooLongError, ViewtailError
+from viewtail.changes.errors import (
+    RETRIES,
+    SnapshotTooOldError,
+    SourceError,
+    SourceUnavailableError,
+    TookTooLongError,
+    ViewtailError,
+)
 from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
 from viewtail.servers.answers import LastAnswer
 from viewtail.servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, number_of, quote, session_error, took_too_long
@@ -36,6 +43,7 @@ _CONVERTED = frozenset(("utf8mb4", "utf8mb3", "latin1"))
 
 # Of each column that a SELECT gives, what the server says of its type.
 Form: TypeAlias = tuple[tuple[bytes, int], ...]
+_TABLE_DEF_CHANGED = 1412
 _UNSIGNED = 32  # of the flags; others say how the statement was executed
 
 
@@ -190,6 +198,10 @@ def source_error(error: pymysql.err.MySQLError, connection: pymysql.Connection[A
     if took_too_long(error):
         return TookTooLongError(
             f"{address} ended a SELECT of rows ({number_of(error)}): it took longer than its session allows. {RETRIES}"
+        )
+    if number_of(error) == _TABLE_DEF_CHANGED:
+        return SnapshotTooOldError(
+            f"{address} cannot show a table in a snapshot from before it was altered ({number_of(error)}). {RETRIES}"
         )
     mapped = session_error(error, address, "source")
     is_final = _is_refusal(error) and number_of(error) not in TEMPORARY_NUMBERS

@@ -12,7 +12,7 @@ from itertools import chain
 from math import inf
 from typing import Any, ClassVar
 
-from ingest.canonical.rows import TableRows
+from ingest.canonical.rows import TableRows, fetch_bounded, select_list, select_of
 from projectors.binding import Describe, uses_of
 from projectors.derived import DerivedRows, KeyPage, LookedUp, Part, Touched
 from projectors.derived.climbing import Way, described, what_of, what_text
@@ -130,12 +130,13 @@ class DocumentRows(DerivedRows):
         belonging = [child for child in self._belonging if any(column.name in names for column in child.shown)]
         asked = [column for column in self._root.columns if column.name in names]
         own = tuple(dict.fromkeys((*self._own, *asked)))  # who reads an entity asks for columns that no view has
-        roots = TableRows(self._root).fetch(connection, own, where, behind)
+        statement = f"{select_of(self._root, select_list(own), where)}{behind}"
+        roots, is_cut = fetch_bounded(connection, statement, own, max_bytes)
         rows: list[Row] = []
         size = 0
         for at in range(0, len(roots), ROOTS_AT_ONCE):
             if rows and size >= max_bytes:
-                connection.close()  # says that there are more
+                is_cut = True
                 break
             some = roots[at : at + ROOTS_AT_ONCE]
             values = {column.name: [root[number] for root in some] for number, column in enumerate(own)}
@@ -143,6 +144,8 @@ class DocumentRows(DerivedRows):
             shown = [values[column.name] for column in columns]
             size += bytes_of(chain.from_iterable(shown))
             rows += zip(*shown, strict=True)
+        if is_cut:
+            connection.close()  # says that there are more
         return rows
 
     def keys(self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "") -> list[Row]:

@@ -24,7 +24,7 @@ from ingest import Committed
 from ingest.canonical.rows import source_error
 from projectors.derived import DerivedRows
 from viewtail.changes.batches import Batch, Refused, Row, RowChanges, bytes_of
-from viewtail.changes.errors import SourceUnavailableError, StopRequested, ViewtailError
+from viewtail.changes.errors import SnapshotTooOldError, SourceUnavailableError, StopRequested, ViewtailError
 from viewtail.changes.writes import Key
 from viewtail.servers.literals import rows_with, where_all
 from viewtail.servers.sessions import SNAPSHOT, Connection
@@ -109,18 +109,24 @@ class DerivedReader:
                 self._not_shown(time.monotonic() - began)
                 pause_s = min(2 * pause_s, LOOK_AT_MOST_EVERY_S)
             except (pymysql.err.MySQLError, SourceUnavailableError) as error:
-                failed = error if isinstance(error, SourceUnavailableError) else self._failed(error)
-                self.close()
-                if not isinstance(failed, SourceUnavailableError):
-                    raise failed from None
-                _log.warning("rows cannot be read back yet", error=str(failed))
-                self.trouble = str(failed)
-                pause_s = RETRY_S
+                pause_s = self._pause_behind(error)
             except BaseException:
                 self.close()
                 raise
             if self._stop.wait(pause_s):
                 raise StopRequested
+
+    def _pause_behind(self, error: pymysql.err.MySQLError | SourceUnavailableError) -> float:
+        """How long to wait behind an error until the rows are read again. Raises it where that does not help."""
+        failed = error if isinstance(error, SourceUnavailableError) else self._failed(error)
+        if isinstance(failed, SnapshotTooOldError):
+            return LOOK_EVERY_S  # the session is as it was
+        self.close()
+        if not isinstance(failed, SourceUnavailableError):
+            raise failed from None
+        _log.warning("rows cannot be read back yet", error=str(failed))
+        self.trouble = str(failed)
+        return RETRY_S
 
     def _not_shown(self, for_s: float) -> None:
         if for_s < TROUBLE_AFTER_S:

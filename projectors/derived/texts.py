@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeAlias
 
 import orjson
 
-from projectors.derived.joins import child_rows, number_rows
+from projectors.derived.joins import TooManyRowsError, child_rows, number_rows
 from projectors.derived.tree import Node, Numbers, group_columns
-from viewtail.changes.batches import Row, Unreadable, unreadable_in
+from viewtail.changes.batches import Row, Unreadable, bytes_of, unreadable_in
 from viewtail.changes.rendering import json_text
 from viewtail.changes.tables import Column
 
 Child: TypeAlias = Node | Numbers
 Values: TypeAlias = dict[str, list[Any]]  # by name, one of each row
 Build: TypeAlias = Callable[..., None]
+
+BYTES_BUILT = 64 << 20  # of texts that are put into others: each of many rows may have the same large one
 
 
 def belonging_to(columns: Sequence[Column | None], children: Sequence[Child]) -> tuple[Belonging, ...]:
@@ -79,6 +82,8 @@ class OfNode(Belonging):
     def _texts(self, connection: Any, keys: Sequence[tuple[Any, ...]]) -> Mapping[Any, Any]:
         rows = child_rows(connection, self._node, keys)
         nested = values_of(connection, self._belonging, rows)
+        if nested and bytes_of(chain.from_iterable(nested.values())) > BYTES_BUILT:
+            raise TooManyRowsError
         unreadable: dict[Any, Unreadable] = {}
         if Unreadable.made:
             rows, nested, unreadable = self._readable(rows, nested)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import inf
@@ -34,7 +34,14 @@ from projectors.stores.registry import store_of
 from projectors.views import BoundView
 from projectors.watermark_rows import RowNumber, remote_writer
 from projectors.watermarks import WHY_LATE, RemoteWaiter, Watermarks
-from viewtail.changes.errors import MisuseError, StopRequested, StoreError, ViewtailError, WaitedTooLongError
+from viewtail.changes.errors import (
+    MisuseError,
+    SnapshotTooOldError,
+    StopRequested,
+    StoreError,
+    ViewtailError,
+    WaitedTooLongError,
+)
 from viewtail.changes.repeating import Repeats, looks
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, Parked, ViewWrites
@@ -198,8 +205,10 @@ class ViewAccess:
         """The keys that only the tables tell, as they are now; see `Touched.keys`."""
         with closing(self.catalog.servers.open_source()) as connection, connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            cursor.execute(SNAPSHOT)
-            return look_up(connection)
+            while True:
+                cursor.execute(SNAPSHOT)
+                with suppress(SnapshotTooOldError):
+                    return look_up(connection)
 
     def canonical_rows(self, shows: Callable[[Any, int], bool] | None) -> CanonicalRows:
         """A reader of the table, on a session of its own."""

@@ -7,6 +7,7 @@ import random
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -292,6 +293,59 @@ def test_chunks_by_key_have_every_row_once_and_so_have_keys_that_are_asked_for(m
         assert made.parsed(rows.having(made.view.key, keys, 0)) == expected
         assert rows.absent(made.view.key, keys, 0) == {made.absent}
         rows.close()
+
+
+ALTERED = (
+    "CREATE INDEX by_both ON made.order_line (order_id, product_id, id)",
+    "ALTER TABLE made.order_line FORCE, ALGORITHM=COPY",
+    "OPTIMIZE TABLE made.order_line",
+    "TRUNCATE made.order_line",
+    "RENAME TABLE made.order_line TO made.old, made.new TO made.order_line",
+)
+
+
+@pytest.mark.parametrize("statement", ALTERED)
+def test_a_table_that_is_altered_when_a_snapshot_was_taken_is_read_in_another(server: Server, statement: str) -> None:
+    made = OfOrders(server)
+    derived = made.view.derived
+    assert derived is not None
+    ask(server, "CREATE TABLE made.new LIKE made.order_line")
+    ask(server, "INSERT INTO made.new SELECT * FROM made.order_line")
+    shown: list[Any] = []
+
+    def shows(*of: Any) -> bool:
+        shown.append(of)
+        if len(shown) == 1:
+            ask(server, statement)
+        return True
+
+    keys = dict.fromkeys([(1,), (2,), (3,)], 1)
+    reader = DerivedReader(made.open, shows, threading.Event())
+    if "RENAME" in statement:
+        ask(server, "INSERT INTO made.new (order_id, product_id) VALUES (3, 11)")
+    with closing(reader):
+        (part,) = reader.slices(derived, made.view.needed, keys, Committed(gtids=frozenset(), version=1))
+    assert made.parsed([*part.rows.values()]) == made.expected() and reader.trouble is None
+
+
+@pytest.mark.parametrize("statement", ALTERED)
+def test_a_chunk_of_a_table_that_is_altered_when_its_snapshot_was_taken_is_read_in_another(
+    server: Server, statement: str
+) -> None:
+    made = OfOrders(server)
+    ask(server, "CREATE TABLE made.new LIKE made.order_line")
+    shown: list[Any] = []
+
+    def shows(*of: Any) -> bool:
+        shown.append(of)
+        if len(shown) == 1:
+            ask(server, statement)
+        return True
+
+    rows = CanonicalRows(made.view.rows, made.view.needed, open_source=made.open, shows=shows, stop=threading.Event())
+    with closing(rows):
+        chunk = rows.after(None, 1)
+    assert chunk is not None and made.parsed([*chunk.rows]) == made.expected()
 
 
 VIEWS = """

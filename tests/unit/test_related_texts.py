@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 
-from projectors.derived.texts import texts_into
+from projectors.binding import bind
+from projectors.derived import documents, texts
+from projectors.derived.joins import TooManyRowsError
+from projectors.derived.texts import belonging_to, texts_into, values_of
 from projectors.derived.tree import Hop, Node
+from projectors.related import Many
+from projectors.stores.redis.views import RedisJson
+from projectors.views import Entity
 from viewtail.changes.rendering import json_text, json_value
 from viewtail.changes.tables import Column, Kind, Table
 
@@ -76,3 +83,42 @@ def test_rows_are_listed_in_order_under_what_groups_them_with_what_belongs_to_th
         (1, "g"): [{"a": "first", "child": {"b": 1}}, {"a": "last", "child": {"b": 2}}],
         (1, "h"): [{"a": "alone", "child": None}],
     }
+
+
+def test_a_text_that_many_rows_have_is_not_built_into_all_of_them_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    number = column("id", Kind.INTEGER)
+    product_hop = Hop(TABLE, (number,), TABLE, (number,))
+    product = replace(node(column("title")), name="product", hops=(product_hop,))
+    lines = replace(node(number, is_many=True, children=(product,)), hops=(product_hop,))
+    rows_of = {"product": [(7, "x" * 1000)], "of": [(root, 7) for root in range(10)]}
+    monkeypatch.setattr(texts, "child_rows", lambda _, of, groups: rows_of[of.name])
+    belonging, roots = belonging_to([number], [lines]), [(root,) for root in range(10)]
+    assert len(values_of(None, belonging, roots)["of"]) == 10
+    monkeypatch.setattr(texts, "BYTES_BUILT", 5_000)  # one SELECT gives 1,000 bytes; ten lines come to 10,000
+    with pytest.raises(TooManyRowsError):
+        values_of(None, belonging, roots)
+
+
+def test_rows_that_others_belong_to_are_read_as_far_as_their_bytes_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    number = replace(column("id", Kind.INTEGER), is_nullable=False)
+    tables = {
+        "order": Table(schema="shop", name="order", columns=(number, column("body")), primary_key=("id",)),
+        "line": Table(
+            schema="shop", name="line", columns=(number, replace(number, name="order_id")), primary_key=("id",)
+        ),
+    }
+    entity = Entity("shop.order", related={"lines": Many("shop.line", by="order_id")})
+    (view,) = bind([RedisJson("made", entity, document=dict)], lambda _, name: tables[name])
+    asked: list[float] = []
+
+    def bounded(_: Any, statement: str, columns: Any, max_bytes: float) -> Any:
+        asked.append(max_bytes)
+        return [tuple(1 if one is number else "x" for one in columns)], True
+
+    monkeypatch.setattr(documents, "fetch_bounded", bounded)
+    monkeypatch.setattr(documents, "values_of", lambda *_: {"lines": ["[]"]})
+    closed: list[bool] = []
+    connection = SimpleNamespace(close=lambda: closed.append(True))
+    assert view.derived is not None
+    assert len(view.derived.fetch(connection, view.derived.table.columns, max_bytes=1_000)) == 1
+    assert asked == [1_000] and closed == [True]

@@ -51,6 +51,10 @@ class TookTooLongError(SourceUnavailableError):
     """The source ended a SELECT, which took longer than its session allows."""
 
 
+class SnapshotTooOldError(SourceUnavailableError):
+    """A table was rebuilt or got an index after a snapshot was taken, and cannot be read in it: take another one."""
+
+
 class StoreUnavailableError(TemporaryError):
     """A store does not answer, is overloaded, or broke off; nothing may be assumed written."""
 
