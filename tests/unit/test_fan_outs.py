@@ -249,4 +249,4 @@ def test_what_a_page_costs_whatever_its_size_is_about_half_of_it_or_it_is_short(
         pace.note(fixed_s + pace.keys * a_key_s)
     took_s = fixed_s + pace.keys * a_key_s
     assert took_s <= max(1.1 * fan_outs.PAGE_S, 2.5 * (fixed_s + FIRST_KEYS * a_key_s))
-    assert pace.keys == 1 or took_s >= 0.5 * min(fan_outs.PAGE_S, 2 * fixed_s)
+    assert pace.keys == FIRST_KEYS or took_s >= 0.5 * min(fan_outs.PAGE_S, 2 * fixed_s)
