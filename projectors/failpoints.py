@@ -12,7 +12,6 @@ import signal
 import threading
 
 STEPS = ("after read", "before write", "after write", "after offset", "after chunk")
-FAN_OUT_STEPS = ("before page", "after page", "after cursor")  # of a fan-out, between two batches
 PUSH_STEP = "before push"  # of rows that were committed a moment ago
 REBUILD_STEPS = tuple(
     f"{when} {what}" for what in ("swapping", "returning", "dropping") for when in ("before", "after")
