@@ -284,8 +284,9 @@ class FanOuts:
 
     def _save(self, fan_out: FanOut) -> None:
         self._saved_at = time.monotonic()
-        if not self.records.save(fan_out):
+        if not self.records.save(fan_out):  # a later one of the same rows writes all of them
             del self._all[fan_out.view, fan_out.what]
+            self._written.pop((fan_out.view, fan_out.what), None)
         failpoints.reach("after cursor")
 
 

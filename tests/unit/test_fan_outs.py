@@ -242,6 +242,22 @@ def test_what_is_gone_from_the_table_is_over_and_a_halted_view_has_no_turn(world
     assert not world.fan_outs.is_under_way and world.fan_outs.oldest_us == 0
 
 
+def test_one_that_begins_after_a_fill_ended_another_writes_all_rows(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the other had written may be older than the change that came since."""
+    monkeypatch.setattr(fan_outs, "SAVE_EVERY_S", 0)
+    world.take(3, "hot")
+    world.step()
+    world.records.is_gone = True
+    world.step()
+    world.records.is_gone = False
+    written = len(world.pages)
+    world.take(4, "hot")
+    world.finish()
+    assert [key for _, keys in world.pages[written:] for key in keys] == DEPENDENTS["hot"]
+
+
 @pytest.mark.parametrize(("fixed_s", "a_key_s"), [(0.001, 0.0001), (0.02, 0.0001), (0.001, 0.02)])
 def test_what_a_page_costs_whatever_its_size_is_about_half_of_it_or_it_is_short(fixed_s: float, a_key_s: float) -> None:
     pace = Pace()
