@@ -345,6 +345,7 @@ def test_values_that_do_not_fit_are_refused_from_python_too(values: tuple[Any, .
 def test_the_public_names_are_those_documented() -> None:
     assert set(viewtail.__all__) == {
         *("Entity", "IndexTable", "RedisHash", "RedisJson", "RedisSet", "RedisSortedSet", "SearchIndex", "Topic"),
+        *("Count", "Group", "Many", "Max", "Min", "One", "Sum"),
         *("WaitedTooLongError", "find", "get", "search", "wait_for"),
     }  # fmt: skip
     assert all(getattr(viewtail, name).__doc__ for name in viewtail.__all__)

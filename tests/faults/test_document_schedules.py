@@ -28,7 +28,7 @@ from tests.support.world import differences
 LOAD_S = 4.0
 ORDERS = 200
 FAN_OUT_ABOVE = (3, 1000, 20, 5)  # entities that depend on a row; what has more is worked off page by page
-SEEDS = slices.seeds(20, "VIEWTAIL_TEST_SEEDS")
+SEEDS = slices.seeds(4, "VIEWTAIL_TEST_SEEDS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

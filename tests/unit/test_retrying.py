@@ -9,7 +9,8 @@ from viewtail.changes.retrying import reaction_to
 
 STATES = {
     "retrying": {
-        "TemporaryError", "SourceUnavailableError", "StoreUnavailableError", "CorruptEventError", "AnotherServerError",
+        "TemporaryError", "SourceUnavailableError",
+        "SnapshotTooOldError", "StoreUnavailableError", "CorruptEventError", "AnotherServerError",
         "TablesChangedError", "TookTooLongError", "ReadOnlyError",
     },
     "standby": {"FencedError"},
