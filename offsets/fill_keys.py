@@ -18,7 +18,7 @@ class FillKey(NamedTuple):
 
 def key_text(key: tuple[Any, ...], row_order: str, kept_count: int) -> str:
     """Write a chunk's last key."""
-    return orjson.dumps({"order": row_order, "key": key, "kept": kept_count}, default=_tagged).decode()
+    return orjson.dumps({"order": row_order, "key": key, "kept": kept_count}, default=tagged).decode()
 
 
 def key_from_text(text: str | None) -> FillKey:
@@ -26,15 +26,18 @@ def key_from_text(text: str | None) -> FillKey:
     if text is None:
         return FillKey(None, "", 0)
     kept = orjson.loads(text)
-    return FillKey(tuple(_untagged(part) for part in kept["key"]), kept["order"], kept["kept"])
+    return FillKey(tuple(untagged(kept["key"])), kept["order"], kept["kept"])
 
 
-def _tagged(value: bytes | Decimal) -> dict[str, str]:
+def tagged(value: bytes | Decimal) -> dict[str, str]:
     """Mark a part of a key that JSON has no form for."""
     return {"hex": value.hex()} if isinstance(value, bytes) else {"decimal": f"{value:f}"}
 
 
-def _untagged(value: Any) -> Any:
+def untagged(value: Any) -> Any:
+    """The inverse of `tagged`, also of the parts of lists."""
+    if isinstance(value, list):
+        return [untagged(part) for part in value]
     if isinstance(value, dict):
         return bytes.fromhex(value["hex"]) if "hex" in value else Decimal(value["decimal"])
     return value

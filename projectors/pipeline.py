@@ -231,8 +231,11 @@ class Pipeline(ABC):
 
         Yields slices of each view, with whether it is the view's last.
         """
+        if not projected.touched:
+            return
+        origin, changes = batch.origin_of(last_event(batch)), committed(batch)
         for view, touched in projected.touched.items():
-            bound, origin, changes = self.life.views[view], batch.origin_of(last_event(batch)), committed(batch)
+            bound = self.life.views[view]
             assert bound.derived is not None
             try:
                 versions = self._touched_keys(view, touched, changes, batch)

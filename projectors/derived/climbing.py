@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import orjson
 
 from ingest.canonical.rows import fetch_rows, select_list
+from offsets.fill_keys import tagged, untagged
 from projectors.derived import KeyPage
 from projectors.derived.tree import Columns, Hop, primary_key
 from viewtail.changes.batches import Row
@@ -139,20 +139,8 @@ def described(way: Way, values: Sequence[Key]) -> str:
 
 
 def _dumped(value: Any) -> str:
-    return orjson.dumps(value, default=_tagged).decode()
+    return orjson.dumps(value, default=tagged).decode()
 
 
 def _loaded(text: str) -> Any:
-    return _untagged(orjson.loads(text))
-
-
-def _tagged(value: bytes | Decimal) -> dict[str, str]:
-    return {"hex": value.hex()} if isinstance(value, bytes) else {"decimal": f"{value:f}"}
-
-
-def _untagged(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_untagged(part) for part in value]
-    if isinstance(value, dict):
-        return bytes.fromhex(value["hex"]) if "hex" in value else Decimal(value["decimal"])
-    return value
+    return untagged(orjson.loads(text))
