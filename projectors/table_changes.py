@@ -2,8 +2,8 @@
 
 - All rows are gone (TRUNCATE): each key that the view shows with an older version gets a tombstone with the version of
   the statement. Rows inserted later stay, and the statement can be applied twice.
-- Some rows are gone (DROP PARTITION): the keys that the table no longer has get tombstones. A row deleted since is gone
-  a moment early; one that was inserted again comes with its own event.
+- Some rows are gone (DROP PARTITION), or all rows that derived ones are of: the keys that the table no longer has get
+  tombstones. A row deleted since is gone a moment early; one that was inserted again comes with its own event.
 - A store that appends every change has no guard for either: its view is filled again in the order of the stream, and
   the end of that deletes the keys that the table no longer has.
 - Other rows may have come (the tables of gh-ost, an exchanged partition): the view is backfilled again in place, if the
@@ -159,7 +159,7 @@ class TableChanges:
             self.life.replaced(view.id, change.version)  # rows are there still, and may be others
             return
         with self.life.gate.closed(view.id):
-            if change.kind is TableChangeKind.EMPTIED and view.view.entity.version is None:
+            if change.kind is TableChangeKind.EMPTIED and view.view.entity.version is None and view.derived is None:
                 for page in sink.keys_below(view.id, change.version):
                     self._bury(view, {key: Write(change.version, None) for key, _ in page})
             else:
@@ -172,7 +172,11 @@ class TableChanges:
             self.life.replaced(view.id, change.version)
 
     def _thin(self, sink: GuardedSink, view: BoundView, version: int) -> None:
-        """With a version column a delete is one above the row's version, and nothing shows which rows are older."""
+        """Bury the keys that the table has no more.
+
+        With a version column a delete is one above the row's version, and nothing shows which rows are older. Derived
+        rows were read ahead of the statement: one that came after it may be shown already.
+        """
         now = self._bound_now(view)  # its keys may be read in another way than when the view was bound
         _check_alike(view, now)
         is_column = view.view.entity.version is not None

@@ -141,6 +141,19 @@ def test_a_batch_that_empties_its_table_has_the_turn_once_and_gives_it_back(
     assert ask(server, f"SELECT IS_FREE_LOCK('{lock}')") == [(1,)]
 
 
+def test_a_row_that_was_read_ahead_of_a_truncate_and_came_behind_it_stays(
+    turns: Turns, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = []
+    with turns.loop_that_has_read(monkeypatch, 2):
+        ask(server, "TRUNCATE turn.cell")
+        turns.put(7)
+        monkeypatch.setattr(failpoints, "reach", lambda step: shown.append(turns.shown()))
+    turns.owner.pass_everything()
+    assert shown[-1] == 7
+    assert set(shown[shown.index(7) :]) == {7}, "it was gone for a moment"
+
+
 def test_a_chunk_of_a_backfill_is_written_when_the_loop_has_written_what_it_read(
     turns: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
