@@ -334,6 +334,10 @@ class GuardedPipeline(Pipeline):
             else:
                 self._write_apart(part)
 
+    def _write(self, projected: Projected, upto: Position | None) -> None:
+        self.life.gate.check_turns()
+        Pipeline._write(self, projected, upto)
+
     def _write_apart(self, part: Projected) -> None:
         """Make rows durable by themselves: no transaction of the store waits for the source."""
         self._write(part, None)

@@ -32,6 +32,7 @@ _log = structlog.get_logger("viewtail.pipeline")
 
 _LET_PASS_S = 0.001
 _WITHOUT_HALTED = "reading again without halted views"
+Check = Callable[[], object]  # raises StoreUnavailableError where a lock was lost
 FitsFrom = MutableMapping[tuple[str, str], int]
 # Of a view: why its table as it is now cannot be kept in it; None where it can.
 Misfit = Callable[[View], str | None]
@@ -42,13 +43,14 @@ class BackfillGate:
 
     A row's delete leaves a tombstone that such a write meets. A TRUNCATE or DROP PARTITION leaves some only for the
     keys that are shown, so a backfill reads a chunk again that it read before the statement. `outside` locks a view
-    against commands.
+    against commands, and gives what checks that it still does.
 
     Derived rows take turns by the same locks: see `turns`.
     """
 
-    def __init__(self, outside: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()) -> None:
+    def __init__(self, outside: Callable[[str], AbstractContextManager[Check]] = lambda _: nullcontext(int)) -> None:
         self._outside = outside
+        self._checks: dict[str, Check] = {}  # by view, while it is the loop's turn
         self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         # By view; each count is changed by one thread alone.
         self._chunks_waiting, self._turns_waiting = Counter[str](), Counter[str]()
@@ -83,8 +85,14 @@ class BackfillGate:
                 self._turns_waiting[view] += 1
                 turns.enter_context(self._locks[view])
                 self._turns_waiting[view] -= 1
-                turns.enter_context(self._outside(view))
+                self._checks[view] = turns.enter_context(self._outside(view))
+                turns.callback(self._checks.pop, view)
             yield
+
+    def check_turns(self) -> None:
+        """Raises StoreUnavailableError where a command may have written meanwhile: its lock went with a session."""
+        for check in self._checks.values():
+            check()
 
     def is_bound_since(self, view: str, bound_at: float) -> bool:
         """Return whether the view was bound to a changed table after a time."""

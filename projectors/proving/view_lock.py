@@ -11,7 +11,7 @@ one must not be written first under the smaller version.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -52,15 +52,18 @@ class ViewLock:
             self._release()
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
-        """For the pipeline: the session of a command that hangs is ended, and its lock with it."""
+    def taken(self) -> Iterator[Callable[[], None]]:
+        """For the pipeline: the session of a command that hangs is ended, and its lock with it.
+
+        Yields what raises StoreUnavailableError where this session does not hold it any more: others may have written.
+        """
         while not self._got(PATIENCE_S):
             holder = self._asked("SELECT IS_USED_LOCK(%s)", self._name)
             if holder is not None:
                 _log.warning("a command holds the lock of a view for too long: ended", view=self._view)
                 self._asked(f"KILL {holder:d}")
         try:
-            yield
+            yield self._check
         finally:
             self._release()
 
@@ -70,6 +73,12 @@ class ViewLock:
             return bool(value_of(self._session(), "SELECT IS_USED_LOCK(%s) = CONNECTION_ID()", self._name) == 1)
         except pymysql.err.MySQLError:
             return False
+
+    def _check(self) -> None:
+        if not self.is_held():
+            raise StoreUnavailableError(
+                f"the session that held the lock of view {self._view} was lost; what was read under it is read again"
+            )
 
     def _got(self, wait_s: int) -> bool:
         return bool(self._asked("SELECT GET_LOCK(%s, %s)", self._name, wait_s) == 1)

@@ -127,6 +127,24 @@ def test_a_command_reads_when_the_loop_has_written_what_it_read(turns: Turns, mo
     assert turns.shown() == 3
 
 
+def test_a_loop_that_lost_its_lock_reads_again_before_it_writes(
+    turns: Turns, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = []
+    lock = lock_name("viewtail", f"view#{turns.view.id}")
+    with ViewAccess(turns.owner.own.catalog, turns.view, threading.Event()) as beside:
+        version = beside.now()
+        with turns.loop_that_has_read(monkeypatch, 2):
+            ((holder,),) = ask(server, f"SELECT IS_USED_LOCK('{lock}')")
+            ask(server, f"KILL {holder}")
+            beside.reprojection.of_keys([KEY], version)
+            assert turns.shown() == 3
+            monkeypatch.setattr(failpoints, "reach", lambda step: shown.append(turns.shown()))
+    turns.owner.pass_everything()
+    assert turns.shown() == 3
+    assert set(shown) == {3}, "2, which was read before, was written behind it"
+
+
 def test_a_batch_that_empties_its_table_has_the_turn_once_and_gives_it_back(
     turns: Turns, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
