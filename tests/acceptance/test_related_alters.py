@@ -55,6 +55,10 @@ class Case:
         for statement in statements:
             ask(self.server, statement)
 
+    def states(self) -> dict[str, str]:
+        (pipeline,) = json.loads(self.run.command("status", "--json").stdout)["pipelines"]
+        return {view["name"]: view["state"] for view in pipeline["views"]}
+
     def settle(self) -> None:
         wait_for("every view holds what SQL says", self._is_equal, timeout_s=30)
 
@@ -127,6 +131,55 @@ def test_documents_are_what_sql_says_after_another_collation_or_character_set(ca
     case.settle()
     wait_for("the views are filled", case.run.is_filled)
     assert case.run.command("verify").returncode == 0
+
+
+def swapped(table: str, *changes: str) -> list[str]:
+    """The statements by which gh-ost puts another table in the place of one."""
+    ghost, old = f"alt._{table}_gho", f"alt._{table}_del"
+    return [
+        f"CREATE TABLE {ghost} LIKE alt.{table}",
+        *(f"ALTER TABLE {ghost} {change}" for change in changes),
+        f"INSERT INTO {ghost} SELECT * FROM alt.{table}",
+        f"RENAME TABLE alt.{table} TO {old}, {ghost} TO alt.{table}",
+        f"DROP TABLE {old}",
+    ]
+
+
+def test_documents_go_on_with_a_table_that_is_put_in_the_place_of_a_related_one(case: Case) -> None:
+    case.settle()
+    case.do(
+        *swapped("line", "MODIFY status VARCHAR(90) COLLATE utf8mb4_general_ci"),
+        "INSERT INTO alt.line VALUES (5, 3, 'n', 'n', 'paid')",
+        "UPDATE alt.line SET title = 'after' WHERE id = 1",
+    )
+    case.settle()
+    case.do("CREATE TABLE alt.spare LIKE alt.line", "INSERT INTO alt.spare VALUES (9, 2, 'other', 'o', 'paid')")
+    case.do("RENAME TABLE alt.line TO alt.gone, alt.spare TO alt.line")  # other rows
+    case.settle()
+    case.do(*swapped("root"), "INSERT INTO alt.root VALUES (4)", "UPDATE alt.line SET root_id = 4")
+    case.settle()
+    case.do("TRUNCATE alt.line")
+    case.settle()
+    case.do("INSERT INTO alt.line VALUES (1, 1, 'again', 'a', 'paid')", "UPDATE alt.line SET title = 'last'")
+    case.settle()
+    wait_for("the views are filled", case.run.is_filled)
+    assert case.run.command("verify").returncode == 0
+
+
+def test_a_used_column_of_a_related_table_that_goes_halts_the_views_that_use_it_alone(case: Case) -> None:
+    case.settle()
+    case.do(f"{MODIFY} title BLOB", "INSERT INTO alt.root VALUES (7)")  # another kind
+    states = {"redis:shown": "halted", "redis:whole": "halted", "redis:group": "filled"}
+    wait_for("the views that use it are halted", lambda: case.states() == states)
+    case.do("INSERT INTO alt.line VALUES (6, 3, 'x', 'x', 'paid')")
+    wait_for("the group goes on", lambda: case._actual("group") == case._expected()["group"])
+    case.do(f"{MODIFY} title VARCHAR(30) CHARACTER SET cp1251")
+    for view in ("redis:shown", "redis:whole"):
+        assert case.run.command("replay", view).returncode == 0
+    case.settle()
+    case.do("ALTER TABLE alt.line DROP COLUMN title")
+    states["redis:whole"] = "halted"
+    wait_for("the views that use it are halted", lambda: case.states() == states)
 
 
 def test_a_new_column_of_a_related_table_comes_with_the_next_start_into_every_document(case: Case) -> None:
