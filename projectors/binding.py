@@ -19,9 +19,9 @@ from ingest.charsets import ONE_TO_ONE
 from projectors.derived import DerivedRows, Part
 from projectors.derived.registry import derived_rows
 from projectors.function_columns import Reads, columns_read, merged
-from projectors.function_flow import Uses
 from projectors.function_source import function_source
-from projectors.related import Many, One, Relations
+from projectors.related import Many, One, Relations, Uses, referring_columns
+from projectors.related import columns_named as related_columns
 from projectors.stores.registry import needed, store_of
 from projectors.views import BoundView, RowFunction, View
 from viewtail.changes.bodies import ZLIB
@@ -347,8 +347,15 @@ def columns_named(view: View) -> frozenset[str]:
     if entity.values:
         return frozenset({*entity.key, *(of.column for _, of in entity.values if of.column is not None)})
     names, _ = named_columns(view)
-    on = {name for _, of in entity.related if isinstance(of, One) for name in of.on}
-    return names.difference(dict(entity.related)) | on
+    return names.difference(dict(entity.related)) | referring_columns(entity.related, uses_of(view))
+
+
+def tables_named(view: View) -> dict[tuple[str, str], frozenset[str]]:
+    """The same of each table that the view draws on, by schema and name; the entity's is the first."""
+    named = {view.entity.schema_and_table: columns_named(view)}
+    for name, columns in related_columns(view.entity.related, uses_of(view)):
+        named[name] = named.get(name, frozenset()) | columns
+    return named
 
 
 def shows_new_columns(view: View) -> bool:

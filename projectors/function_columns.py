@@ -12,9 +12,9 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
-from projectors.function_flow import Uses, follow
+from projectors.function_flow import follow
 from projectors.function_source import syntax_tree
-from projectors.related import Many, One, Relations
+from projectors.related import Many, One, Relations, Uses
 from projectors.views import BoundView
 
 

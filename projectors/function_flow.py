@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
 
-from projectors.related import Many, One, Relations
-
-# Names that are asked for, each with the names that are asked of its value; None: any.
-Uses: TypeAlias = Mapping[str, "Uses | None"]
+from projectors.related import Many, One, Relations, Uses
 
 _LOOK_AROUND = frozenset({"eval", "exec", "locals", "vars", "f_locals", "__closure__"})  # reach a row without its name
 _DEEPEST = 8  # lists in lists: where a name is a list of itself, they would have no end

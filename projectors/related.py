@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import full_name, is_pattern, names_of
@@ -45,8 +45,18 @@ class Related:
         """All that the rows depend on; a part of the fingerprint of each view of the entity."""
         raise NotImplementedError
 
+    def named(self, asked: Uses | None) -> Iterator[Named]:
+        """Each table that it needs, with columns that it names: what conditions and keys name, only tables tell.
+
+        Args:
+            asked: what is asked of its rows; None: anything.
+        """
+        raise NotImplementedError
+
 
 Relations = tuple[tuple[str, Related], ...]
+Uses: TypeAlias = Mapping[str, "Uses | None"]  # the names that are asked for, each with what is asked of its value
+Named: TypeAlias = tuple[tuple[str, str], frozenset[str]]  # schema and name of a table, and columns
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -89,6 +99,10 @@ class One(Related):
     def tables(self) -> Iterator[tuple[str, str]]:
         yield self.schema_and_table
         yield from _tables(self.related)
+
+    def named(self, asked: Uses | None) -> Iterator[Named]:
+        yield self.schema_and_table, frozenset([*self.to, *_shown(self, asked)])
+        yield from columns_named(self.related, asked)
 
     @property
     def particulars(self) -> list[Any]:
@@ -159,6 +173,14 @@ class Many(Related):
             yield self.between
         yield from _tables(self.related)
 
+    def named(self, asked: Uses | None) -> Iterator[Named]:
+        order = (name.removeprefix("-") for name in self.order_by)
+        by = () if self.between is not None else self.by
+        yield self.schema_and_table, frozenset([*by, *order, *_shown(self, asked)])
+        if self.between is not None:
+            yield self.between, frozenset([*self.by, *self.to])
+        yield from columns_named(self.related, asked)
+
     @property
     def particulars(self) -> list[Any]:
         through = [self.through, self.to]
@@ -205,6 +227,9 @@ class Aggregate(Related):
                 f"{self.kind}('column')"
             )
         return (of[0], of[1]) if len(of) == 2 else ("", of[0])
+
+    def named(self, asked: Uses | None) -> Iterator[Named]:
+        yield self.schema_and_table, frozenset([*self.by, *([] if self.column is None else [self.column])])
 
     @property
     def particulars(self) -> list[Any]:
@@ -276,6 +301,25 @@ def relations(given: Mapping[str, Related] | None, where: str) -> Relations:
 def related_particulars(related: Relations) -> list[Any]:
     """The same for the fingerprint."""
     return [[name, of.particulars] for name, of in related]
+
+
+def columns_named(related: Relations, asked: Uses | None) -> Iterator[Named]:
+    """As `Related.named`, of those that are asked for."""
+    for name, of in related:
+        if asked is None or name in asked:
+            yield from of.named(None if asked is None else asked[name])
+
+
+def referring_columns(related: Relations, asked: Uses | None) -> set[str]:
+    """The columns of a row that refer to what is asked for."""
+    used = [of for name, of in related if isinstance(of, One) and (asked is None or name in asked)]
+    return {column for of in used for column in of.on}
+
+
+def _shown(of: One | Many, asked: Uses | None) -> set[str]:
+    """The columns that are named of its rows, and those that refer to further ones."""
+    names = {*(of.columns or asked or ())}
+    return names.difference(dict(of.related)) | referring_columns(of.related, asked)
 
 
 def _tables(related: Relations) -> Iterator[tuple[str, str]]:

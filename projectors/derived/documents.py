@@ -20,7 +20,7 @@ from projectors.derived.joins import TooManyRowsError
 from projectors.derived.roles import Roles
 from projectors.derived.texts import Belonging, Child, Values, belonging_to, values_of
 from projectors.derived.tree import Columns, Growing, Node, below, group_columns, referring
-from projectors.function_flow import Uses
+from projectors.related import Uses
 from projectors.views import Entity, View
 from viewtail.changes.batches import Refused, Row, RowChanges, Unreadable, bytes_of
 from viewtail.changes.tables import Column, Kind, Table

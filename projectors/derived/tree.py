@@ -13,8 +13,7 @@ from typing import Any
 
 from projectors.binding import Describe, paging_problems, unknown_column
 from projectors.derived.conditions import Condition, condition_of
-from projectors.function_flow import Uses
-from projectors.related import Aggregate, Many, One, Related, Relations
+from projectors.related import Aggregate, Many, One, Related, Relations, Uses
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind, Table
 

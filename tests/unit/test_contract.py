@@ -10,7 +10,7 @@ import pytest
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash, RedisJson
 from projectors.views import Entity, Group, View
-from viewtail import Count, Min
+from viewtail import Count, Many, Min, One, Sum
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.operations.contract import Contract, Effect
@@ -406,3 +406,68 @@ def test_a_group_depends_on_what_makes_it_and_its_values_and_on_no_other_column(
     if not is_offline:
         assert broken("ALTER TABLE user DROP COLUMN unused", views) == {"redis:names"}
         assert broken("ALTER TABLE user DROP COLUMN email", views) == both
+
+
+ORDER = Table(
+    schema="shop",
+    name="order",
+    columns=(_column("id", Kind.INTEGER, "int"), _column("user_id", Kind.INTEGER, "int")),
+    primary_key=("id",),
+)
+LINE = Table(
+    schema="shop",
+    name="line",
+    columns=(
+        *(_column(name, Kind.INTEGER, "int") for name in ("id", "order_id", "line_no", "amount", "unused")),
+        _column("title", Kind.TEXT, "varchar(60)", charset="utf8mb4", length=60),
+    ),
+    primary_key=("id",),
+)
+TAG, ORDER_TAG = replace(LINE, name="tag"), replace(LINE, name="order_tag")
+OF_ORDER = Entity(
+    "shop.order",
+    related={
+        "who": One("shop.user", on="user_id"),
+        "lines": Many("shop.line", by="order_id", order_by="-line_no"),
+        "tags": Many("shop.tag", through="shop.order_tag", by="order_id", to="line_no", columns=["title"]),
+        "total": Sum("shop.line", "amount", by="order_id"),
+    },
+)
+OF_TABLES: list[View] = [
+    RedisJson("who", OF_ORDER, document=lambda row: {"name": row["who"]["name"]}),
+    RedisJson("titles", OF_ORDER, document=lambda row: [line["title"] for line in row["lines"]]),
+    RedisJson("tags", OF_ORDER, document=lambda row: {"tags": row["tags"]}),
+    RedisJson("total", OF_ORDER, document=lambda row: {"total": row["total"]}),
+    RedisJson("any", OF_ORDER, document=lambda row: {"lines": row["lines"]}),
+]
+
+
+@pytest.mark.parametrize("is_offline", [False, True])
+@pytest.mark.parametrize(
+    ("sql", "views"),
+    [
+        ("ALTER TABLE user DROP COLUMN name", "who"),
+        ("ALTER TABLE user DROP COLUMN email", ""),
+        ("ALTER TABLE shop.order DROP COLUMN user_id", "who"),
+        ("ALTER TABLE line DROP COLUMN title", "titles any"),
+        ("ALTER TABLE line DROP COLUMN line_no", "titles any"),
+        ("ALTER TABLE line CHANGE order_id of_order INT", "titles total any"),
+        ("ALTER TABLE line DROP COLUMN amount", "total any"),
+        ("ALTER TABLE line DROP COLUMN unused", "any"),
+        ("ALTER TABLE order_tag DROP COLUMN line_no", "tags"),
+        ("ALTER TABLE tag DROP COLUMN title", "tags"),
+        ("ALTER TABLE tag DROP COLUMN line_no", ""),
+        ("DROP TABLE line", "titles total any"),
+        ("ALTER TABLE line ADD COLUMN note INT", ""),
+        ("TRUNCATE line", ""),
+        ("ALTER TABLE line DROP PARTITION p0", ""),
+    ],
+)
+def test_views_depend_on_what_they_use_of_each_related_table(sql: str, views: str, is_offline: bool) -> None:
+    tables = {table.name: table for table in (USER, ORDER, LINE, TAG, ORDER_TAG)}
+    contract = Contract(OF_TABLES, None if is_offline else lambda _, name: tables[name], "shop")
+    told = list(contract.check(statements(sql)))
+    assert {effect.view for effect in told if effect.breaks} == {f"redis:{name}" for name in views.split()}
+    if "TRUNCATE" in sql or "PARTITION" in sql:
+        assert {effect.view for effect in told} == {"redis:titles", "redis:total", "redis:any"}
+        assert all("backfills the view again" in effect.why for effect in told)

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from projectors.binding import bind
 from projectors.function_columns import Reads, UnforeseenColumn, columns_read, paths, watches
-from projectors.function_flow import Uses
 from projectors.projection import RowByRow, RowRefusedError
-from projectors.related import Count, Many, One, Relations, Sum, relations
+from projectors.related import Count, Many, One, Relations, Sum, Uses, relations
 from projectors.stores.redis.views import RedisJson
 from projectors.views import BoundView, Entity
 from tests.support.user_functions import function

@@ -21,8 +21,8 @@ from projectors.binding import bind, functions_read
 from projectors.catalog import Catalog, check_source, tables_of
 from projectors.copies import refusals
 from projectors.function_columns import paths
-from projectors.function_flow import Uses
 from projectors.projection import Projected, Projections, followed_tables
+from projectors.related import Uses
 from projectors.stores import NoCopy, Store, Unfit
 from projectors.stores.access import Access
 from projectors.stores.owners import Places

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
 
 from ingest import ddl
 from ingest.binlog.statements import (
@@ -22,7 +24,8 @@ from ingest.binlog.statements import (
     shown,
     without_settings,
 )
-from projectors.binding import Describe, bind, columns_named, keys_relied_on, shows_new_columns
+from projectors.binding import Describe, bind, shown_whole, tables_named
+from projectors.projection import followed_tables
 from projectors.stores.registry import store_of
 from projectors.views import View
 from viewtail.changes.batches import Followed, TableChangeKind
@@ -104,7 +107,7 @@ class Contract:
     folds_names: bool | None = None
     unread: list[Unread] = field(default_factory=list)
     _naming: ddl.Naming = ddl.as_written
-    _followed: dict[str, Followed] = field(default_factory=dict)  # by view
+    _followed: dict[str, Sequence[Followed]] = field(default_factory=dict)  # by view; its entity's table is the first
     _shapes: dict[ddl.Name, _Shape | None] = field(default_factory=dict)
     _is_unlogged: bool = False  # the file made the server write no row events
     _sql_mode: int = STRICT  # of the session, as the server has it by default or the file says
@@ -113,11 +116,15 @@ class Contract:
         for view in self.views:
             self._followed[view.id] = self._of(view)
         if self.folds_names:
-            tables = [followed.table for followed in self._followed.values()]
+            tables = [followed.table for followed in self._all]
             self._naming = ddl.folding((table.schema, table.name) for table in tables)
-        for followed in self._followed.values():
+        for followed in self._all:
             if followed.table.columns and self.describe is not None:
                 self._shapes[_name(followed)] = _shape(followed.table)
+
+    @property
+    def _all(self) -> list[Followed]:
+        return [*chain.from_iterable(self._followed.values())]
 
     def check(self, statements: Sequence[Statement]) -> Iterator[Effect]:
         """The effects on views, in the order of the statements; those that cannot be read are added to `unread`."""
@@ -147,7 +154,7 @@ class Contract:
         for followed in concerned(text, self.database, known):
             self._shapes[_name(followed)] = None
         is_concerned = any(
-            concerned(text, self.database or followed.table.schema, [followed]) for followed in self._followed.values()
+            concerned(text, self.database or followed.table.schema, [followed]) for followed in self._all
         )
         may_break = not is_definition(text) or is_concerned
         self.unread.append(Unread(line=statement.line, statement=shown(text), why=why, may_break=may_break))
@@ -159,7 +166,7 @@ class Contract:
             return ""
         of_views = sorted({
             followed.table.schema
-            for followed in self._followed.values()
+            for followed in self._all
             if concerned(text, followed.table.schema, [followed]) and not concerned(text, "", [followed])
         })  # fmt: skip
         if not of_views:
@@ -171,14 +178,20 @@ class Contract:
 
     def _on_all(self, text: str) -> Iterator[tuple[View, bool, str]]:
         """Halt each view of one store with the table: what concerns it as a whole for one view does for each."""
-        whole: dict[tuple[str, str], str] = {}  # by store and table: the first such view
-        effects = {view.id: list(self._on(self._followed[view.id], view, text, whole)) for view in self.views}
+        whole: dict[tuple[str, ddl.Name], str] = {}  # by store and table: the first such view
+        effects = {
+            view.id: [
+                effect for followed in self._followed[view.id] for effect in self._on(followed, view, text, whole)
+            ]
+            for view in self.views
+        }
         for view in self.views:
             for breaks, why in effects[view.id]:
                 yield view, breaks, why
-            first = whole.get((view.store, view.entity.table))
-            if first is not None and not any(breaks for breaks, _ in effects[view.id]):
-                yield view, True, f"it halts with {first}, which shows the same table in the same store"
+            if not any(breaks for breaks, _ in effects[view.id]):
+                firsts = (whole.get((view.store, _name(followed))) for followed in self._followed[view.id])
+                if first := next(filter(None, firsts), None):
+                    yield view, True, f"it halts with {first}, which shows the same table in the same store"
 
     def _set(self, text: str) -> None:
         """Follow the settings that change how later statements are read; a value that is no text is the default."""
@@ -188,42 +201,44 @@ class Contract:
             names = None if mode["quote"] is None else mode["value"].upper()
             self._sql_mode = STRICT if names is None else _bits(names)
 
-    def _of(self, view: View) -> Followed:
+    def _of(self, view: View) -> Sequence[Followed]:
         if self.describe is not None:
             try:
                 (bound,) = bind([view], self.describe)
                 # Readers may still have the copy that the previous declaration keeps.
-                needed = {*bound.reads, *(bound.previous.reads if bound.previous is not None else ())}
-                names = tuple(column.name for column in bound.canonical.columns if column.name in needed)
-                return Followed(bound.canonical, names, tuple(keys_relied_on(bound)))
+                return [*followed_tables(filter(None, [bound, bound.previous])).values()]
             except DeclarationError:
                 pass  # the migration may be what it waits for
-        schema, name = view.entity.schema_and_table
-        columns = columns_named(view)
-        if view.previous is not None:
-            columns |= columns_named(view.previous)
-        known = tuple(map(_undescribed, sorted(columns)))
-        table = Table(schema=schema, name=name, columns=known, primary_key=_UNKNOWN_KEY)
+        named = tables_named(view)
+        for name, columns in ({} if view.previous is None else tables_named(view.previous)).items():
+            named[name] = named.get(name, frozenset()) | columns
         key, is_relied_on = view.entity.key, not (view.entity.append_only or view.entity.values)
-        return Followed(table, tuple(sorted(columns)), (key,) if key and is_relied_on else ())
+        own = view.entity.schema_and_table
+        return [
+            _undescribed_table(name, columns, (key,) if name == own and key and is_relied_on else ())
+            for name, columns in named.items()
+        ]
 
     def _on(
-        self, followed: Followed, view: View, text: str, whole: dict[tuple[str, str], str]
+        self, followed: Followed, view: View, text: str, whole: dict[tuple[str, ddl.Name], str]
     ) -> Iterator[tuple[bool, str]]:
         """Note what becomes of one view; one that halts with its table is noted in `whole`."""
-        if shows_new_columns(view):
+        name, is_own = (followed.table.schema, followed.table.name), followed is self._followed[view.id][0]
+        if (view.entity.schema_and_table if is_own else name) in shown_whole(view):
             followed = self._with_all_columns(followed, text)
         for verdict in judge(text, self.database, [followed], self._sql_mode, folds_names=self.folds_names):
             if verdict.kind is None:
                 if verdict.columns is None:
-                    whole.setdefault((view.store, view.entity.table), view.id)
+                    whole.setdefault((view.store, _name(followed)), view.id)
                 yield True, verdict.why
+            elif not is_own and not verdict.kind.keeps_rows and verdict.kind is not TableChangeKind.REPLACED:
+                yield False, f"{verdict.why}; viewtail backfills the view again by itself"
             elif verdict.kind is TableChangeKind.EMPTIED:
                 yield True, f"{verdict.why}; viewtail empties the view too"
             elif verdict.kind is TableChangeKind.THINNED:
                 yield False, f"{verdict.why}; viewtail removes them from the view too"
-            elif verdict.kind is TableChangeKind.WIDENED:
-                yield from _widened(view, followed, ddl.read(text, self.database, self._naming), verdict.why)
+            elif verdict.kind is TableChangeKind.WIDENED and is_own:
+                yield from self._widened(view, followed, text, verdict.why)
             elif verdict.kind is TableChangeKind.REPLACED:
                 yield from self._replaced(followed, text, verdict.why)
 
@@ -235,6 +250,27 @@ class Contract:
         more = tuple(_undescribed(name) for name in _changed_columns(text, self.database) if name.lower() not in known)
         table = replace(followed.table, columns=(*followed.table.columns, *more))
         return replace(followed, table=table, columns=tuple(column.name for column in table.columns))
+
+    def _widened(self, view: View, followed: Followed, text: str, why: str) -> Iterator[tuple[bool, str]]:
+        place, table = store_of(view).typed_place, followed.table
+        held = {name.lower() for name in (*(view.entity.key or table.primary_key), *view.shown)}
+        is_held = False
+        for change in _altered(ddl.read(text, self.database, self._naming)):
+            if isinstance(change, ddl.ColumnDefined):
+                is_held |= change.old.lower() in held
+                table = replace(table, columns=tuple(_with_length(column, change) for column in table.columns))
+        if not place or not is_held or (view.entity.related and self.describe is None):
+            return
+        try:
+            bind([view], partial(self._described_with, view.entity.schema_and_table, table))
+        except DeclarationError as error:
+            yield True, f"{why}, but the {place} cannot be as wide: {error}"
+        else:
+            yield False, f"{why}; viewtail widens the {place} too, before it writes the next row"
+
+    def _described_with(self, own: tuple[str, str], table: Table, schema: str, name: str) -> Table:
+        """A table that a view is made of, where the entity's is as a statement makes it."""
+        return table if self.describe is None or (schema, name) == own else self.describe(schema, name)
 
     def _replaced(self, followed: Followed, text: str, why: str) -> Iterator[tuple[bool, str]]:
         """Rows of another table: the view follows if that has what it uses."""
@@ -289,24 +325,6 @@ def _bits(names: str) -> int:
     )
 
 
-def _widened(view: View, followed: Followed, effects: Sequence[ddl.Effect], why: str) -> Iterator[tuple[bool, str]]:
-    place, table = store_of(view).typed_place, followed.table
-    held = {name.lower() for name in (*(view.entity.key or table.primary_key), *view.shown)}
-    is_held = False
-    for change in _altered(effects):
-        if isinstance(change, ddl.ColumnDefined):
-            is_held |= change.old.lower() in held
-            table = replace(table, columns=tuple(_with_length(column, change) for column in table.columns))
-    if not place or not is_held:
-        return
-    try:
-        bind([view], lambda *_: table)
-    except DeclarationError as error:
-        yield True, f"{why}, but the {place} cannot be as wide: {error}"
-    else:
-        yield False, f"{why}; viewtail widens the {place} too, before it writes the next row"
-
-
 def _with_length(column: Column, defined: ddl.ColumnDefined) -> Column:
     """A text or bytes column of the length that it gets; other types take no more room in an index."""
     match defined.type:
@@ -318,6 +336,13 @@ def _with_length(column: Column, defined: ddl.ColumnDefined) -> Column:
 
 def _undescribed(name: str) -> Column:
     return Column(name=name, kind=Kind.UNSUPPORTED, declared="", is_nullable=True)
+
+
+def _undescribed_table(name: tuple[str, str], columns: Iterable[str], keys: tuple[tuple[str, ...], ...]) -> Followed:
+    """A table of which only the columns are known that the view names."""
+    known = tuple(map(_undescribed, sorted(columns)))
+    table = Table(schema=name[0], name=name[1], columns=known, primary_key=_UNKNOWN_KEY)
+    return Followed(table, tuple(sorted(columns)), keys)
 
 
 def _name(followed: Followed) -> ddl.Name:
