@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeAlias
@@ -18,15 +19,18 @@ from viewtail.changes.batches import (
     INSERT,
     UPDATE,
     Batch,
+    Followed,
     Halt,
     Origin,
     Refused,
+    Row,
     RowChanges,
     Unreadable,
     unreadable_in,
 )
 from viewtail.changes.errors import HistoryGoneError, StopRequested, ViewtailError
 from viewtail.changes.positions import Position
+from viewtail.changes.rendering import in_a_line, render_key
 from viewtail.changes.writes import Key
 
 MOST_KEYS = 1_000_000  # in memory
@@ -35,6 +39,7 @@ _OPS = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
 
 
 Event: TypeAlias = RowChanges | Refused
+FitsFrom: TypeAlias = Mapping[tuple[str, str], int]  # version, by schema and name of a table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +90,7 @@ def changed_keys(
     changed, StopRequested.
     """
     begin = _close_before(history.reader({}, {}), wanted, stop)
-    source = _reader(history, view, begin.version)
+    source = _reader(history, view, dict.fromkeys(followed_tables([view]), begin.version))
     keys: dict[Key, None] = {}
     for batch in _batches(source, begin, stop):
         of_batch = wanted.upto_watermark(batch)
@@ -112,6 +117,7 @@ class Change:
     version: int
     op: str  # insert, update, delete
     origin: Origin
+    of: str  # the row: 'shop.product 7'; without a key where the view follows none of the table
 
 
 @dataclass(slots=True, kw_only=True)
@@ -185,7 +191,8 @@ class LookBack:
     def _look(self, part: Part, upto: int | None, deadline: float, looked: Looked) -> bool:
         """Look through one part; whether it was read to its end."""
         wanted = StreamRange(begin=part.begin, upto=upto, token=self.token if upto is None else None)
-        at, fits_from, attempt = part.begin, part.begin.version, 0
+        fits_from = dict.fromkeys(followed_tables([self.view]), part.begin.version)
+        at, attempts = part.begin, Counter[tuple[str, str]]()
         while True:
             at, halt = self._read(at, fits_from, wanted, deadline, looked)
             if halt is None:
@@ -194,9 +201,10 @@ class LookBack:
                 looked.stopped_at = at
                 break
             # The table was another one there, perhaps for long: more and more is passed over until it is this one.
-            fits_from = halt.version + (PASSED_OVER << attempt if attempt else 0)
-            attempt += 1
-            looked.unreadable_upto = max(looked.unreadable_upto, fits_from)
+            table = halt.followed.table.schema, halt.followed.table.name
+            fits_from[table] = halt.version + (PASSED_OVER << attempts[table] if attempts[table] else 0)
+            attempts[table] += 1
+            looked.unreadable_upto = max(looked.unreadable_upto, fits_from[table])
         if looked.stopped_at is not None:
             return False
         looked.back_to, looked.begun_us = part.begin, part.begun_us
@@ -204,7 +212,7 @@ class LookBack:
         return True
 
     def _read(
-        self, at: Position, fits_from: int, wanted: StreamRange, deadline: float, looked: Looked
+        self, at: Position, fits_from: FitsFrom, wanted: StreamRange, deadline: float, looked: Looked
     ) -> tuple[Position, Halt | None]:
         """Read to the range's end, or to where the table cannot be read: a place before that, and why."""
         source = _reader(self.history, self.view, fits_from)
@@ -227,7 +235,8 @@ class LookBack:
 
     def _note(self, batch: Batch, wanted: StreamRange, looked: Looked) -> None:
         for event in self._of_entity(wanted.events(batch)):
-            change = Change(version=event.version, op=_OPS[event.kind], origin=batch.origin_of(event))
+            origin, of = batch.origin_of(event), _named(event.followed, self._row(event))
+            change = Change(version=event.version, op=_OPS[event.kind], origin=origin, of=of)
             self._note_change(change, event.kind, looked)
         for altered in batch.table_changes:
             if not altered.kind.keeps_rows and wanted.has(altered.version):
@@ -241,6 +250,20 @@ class LookBack:
         version = touched_keys(derived, derived.touched(events), self.in_snapshot).get(self.key)
         return [event for event in events if event.version == version]
 
+    def _row(self, event: Event) -> Row:
+        """The last image of the row, or of one of them, by which an event changed the entity."""
+        derived, width = self.view.derived, 2 if event.kind == UPDATE else 1
+        rows = event.rows
+        if derived is None:
+            of_entity = (row for row in rows if self.key in _keys_of_rows(event._replace(rows=[row]), self.view))
+            return next(of_entity, rows[-1])
+        while len(rows) > width:
+            half = len(rows) // width // 2 * width
+            touched = derived.touched([event._replace(rows=rows[:half])])
+            is_there = self.key in touched_keys(derived, touched, self.in_snapshot)
+            rows = rows[:half] if is_there else rows[half:]
+        return rows[-1]
+
     def _note_change(self, change: Change, kind: int, looked: Looked) -> None:
         if kind == DELETE and self.view.view.entity.append_only:
             looked.removed = max(looked.removed or change, change, key=lambda of: of.version)
@@ -251,10 +274,19 @@ class LookBack:
             looked.shown = change
 
 
-def _reader(history: History, view: BoundView, fits_from: int) -> Source:
-    """Statements before that do not concern it."""
-    followed = followed_tables([view])
-    return history.reader(followed, dict.fromkeys(followed, fits_from))
+def _named(followed: Followed, row: Row) -> str:
+    """'shop.product 7'"""
+    table, at = followed.table, dict(zip(followed.columns, row, strict=True))
+    key = [column for column in table.columns if column.name in table.primary_key]
+    values = tuple(at.get(column.name, Unreadable) for column in key)
+    if not key or any(value is Unreadable or isinstance(value, Unreadable) for value in values):
+        return table.full_name
+    return f"{table.full_name} {in_a_line(render_key(values, key))}"
+
+
+def _reader(history: History, view: BoundView, fits_from: FitsFrom) -> Source:
+    """Statements on a table before its version do not concern it."""
+    return history.reader(followed_tables([view]), dict(fits_from))
 
 
 def _close_before(source: Source, wanted: StreamRange, stop: threading.Event) -> Position:

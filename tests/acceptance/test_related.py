@@ -124,6 +124,25 @@ def test_every_command_knows_such_views(case: Case) -> None:
     case.succeeds("verify")
 
 
+def test_why_names_the_row_by_whose_change_a_document_was_written_last(case: Case) -> None:
+    case.settle()
+
+    def row() -> str:
+        found = json.loads(case.succeeds("why", "redis:person", "1", "--json"))
+        return str(found["last_change"]["of"])
+
+    case.world.do("UPDATE rel.country SET name = 'after' WHERE id = 1")
+    case.settle()
+    assert row() == "rel.country 1"
+    case.world.do("UPDATE rel.payment SET amount = amount + 1")  # many rows, of other persons too
+    case.settle()
+    of_person = ask(case.world.server, "SELECT id FROM rel.payment WHERE person_id = 1")
+    assert row() in {f"rel.payment {number}" for (number,) in of_person}
+    case.world.do("UPDATE rel.person SET name = 'other' WHERE id = 1")
+    case.settle()
+    assert row() == "rel.person 1"
+
+
 def test_what_is_done_to_a_table_of_others_changes_their_views_and_no_more(case: Case) -> None:
     case.settle()
     case.world.do("ALTER TABLE rel.country ADD COLUMN more INT, MODIFY name VARCHAR(60)")

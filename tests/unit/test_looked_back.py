@@ -25,7 +25,7 @@ def looked(**more: Any) -> Looked:
 
 
 def change(end: int) -> Change:
-    return Change(version=place(end).version, op="update", origin=UNKNOWN)
+    return Change(version=place(end).version, op="update", origin=UNKNOWN, of="shop.user 7")
 
 
 NOTHING = "no change in the last 3 MiB of the binlog, since 2023-11-14 22:13:20.000000 UTC"

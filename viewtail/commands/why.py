@@ -93,7 +93,7 @@ def _change(answer: Answer) -> str:
     if change is None:
         return answer.change_note
     origin = change.origin
-    parts = [f"{change.op} at {origin.file}:{origin.start}" if origin.file else change.op]
+    parts = [f"{change.op} of {change.of}" + (f" at {origin.file}:{origin.start}" if origin.file else "")]
     parts += [f"committed {answer.change_at} UTC"] if answer.change_at else []
     parts += [f"GTID {origin.gtid}"] if origin.gtid else []
     parts += [answer.change_note] if answer.change_note else []
@@ -160,6 +160,7 @@ def _change_as_json(answer: Answer) -> dict[str, Any] | None:
         return None
     return {
         "op": change.op,
+        "of": change.of,
         "version": str(change.version),
         "file": change.origin.file or None,
         "position": change.origin.start,

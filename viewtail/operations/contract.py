@@ -10,7 +10,7 @@ import copy
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import chain
 
 from ingest import ddl
@@ -18,6 +18,7 @@ from ingest.binlog.statements import (
     ANSI_QUOTES,
     NO_BACKSLASH_ESCAPES,
     STRICT,
+    Verdict,
     concerned,
     judge,
     plain,
@@ -231,16 +232,24 @@ class Contract:
                 if verdict.columns is None:
                     whole.setdefault((view.store, _name(followed)), view.id)
                 yield True, verdict.why
-            elif not is_own and not verdict.kind.keeps_rows and verdict.kind is not TableChangeKind.REPLACED:
-                yield False, f"{verdict.why}; viewtail backfills the view again by itself"
-            elif verdict.kind is TableChangeKind.EMPTIED:
-                yield True, f"{verdict.why}; viewtail empties the view too"
-            elif verdict.kind is TableChangeKind.THINNED:
-                yield False, f"{verdict.why}; viewtail removes them from the view too"
-            elif verdict.kind is TableChangeKind.WIDENED and is_own:
-                yield from self._widened(view, followed, text, verdict.why)
-            elif verdict.kind is TableChangeKind.REPLACED:
+            else:
+                yield from self._followed_by(view, followed, verdict, text, is_own=is_own)
+
+    def _followed_by(
+        self, view: View, followed: Followed, verdict: Verdict, text: str, *, is_own: bool
+    ) -> Iterator[tuple[bool, str]]:
+        """What a view does by itself, or why it cannot; `is_own`: the table is the entity's."""
+        match verdict.kind:
+            case TableChangeKind.REPLACED:
                 yield from self._replaced(followed, text, verdict.why)
+            case TableChangeKind.WIDENED if is_own:
+                yield from self._widened(view, followed, text, verdict.why)
+            case TableChangeKind.EMPTIED | TableChangeKind.THINNED if not is_own:
+                yield False, f"{verdict.why}; viewtail backfills the view again by itself"
+            case TableChangeKind.EMPTIED:
+                yield True, f"{verdict.why}; viewtail empties the view too"
+            case TableChangeKind.THINNED:
+                yield False, f"{verdict.why}; viewtail removes them from the view too"
 
     def _with_all_columns(self, followed: Followed, text: str) -> Followed:
         """A function may look at any column, so each one that the statement changes is used."""
@@ -254,13 +263,12 @@ class Contract:
     def _widened(self, view: View, followed: Followed, text: str, why: str) -> Iterator[tuple[bool, str]]:
         place, table = store_of(view).typed_place, followed.table
         held = {name.lower() for name in (*(view.entity.key or table.primary_key), *view.shown)}
-        is_held = False
-        for change in _altered(ddl.read(text, self.database, self._naming)):
-            if isinstance(change, ddl.ColumnDefined):
-                is_held |= change.old.lower() in held
-                table = replace(table, columns=tuple(_with_length(column, change) for column in table.columns))
+        altered = _altered(ddl.read(text, self.database, self._naming))
+        defined = [change for change in altered if isinstance(change, ddl.ColumnDefined)]
+        is_held = not held.isdisjoint(change.old.lower() for change in defined)
         if not place or not is_held or (view.entity.related and self.describe is None):
             return
+        table = reduce(_with_lengths, defined, table)
         try:
             bind([view], partial(self._described_with, view.entity.schema_and_table, table))
         except DeclarationError as error:
@@ -323,6 +331,10 @@ def _bits(names: str) -> int:
     return (
         STRICT * is_strict | ANSI_QUOTES * ("ANSI" in names) | NO_BACKSLASH_ESCAPES * ("NO_BACKSLASH_ESCAPES" in names)
     )
+
+
+def _with_lengths(table: Table, defined: ddl.ColumnDefined) -> Table:
+    return replace(table, columns=tuple(_with_length(column, defined) for column in table.columns))
 
 
 def _with_length(column: Column, defined: ddl.ColumnDefined) -> Column:
