@@ -5,6 +5,7 @@ Pure data, checked as far as no table is needed; `projectors/derived/tree.py` de
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
@@ -342,11 +343,14 @@ def _names(given: Any, where: str, *, is_needed: bool = False) -> tuple[str, ...
     names: tuple[Any, ...] = (given,) if isinstance(given, str) else tuple(given)
     if is_needed and not names:
         raise DeclarationError(f"{where} names one column or several")
+    _check_names(names, where)
+    return names
+
+
+def _check_names(names: tuple[Any, ...], where: str) -> None:
     for name in names:
         if not isinstance(name, str) or not name.removeprefix("-"):
             raise DeclarationError(f"{where}: column names are non-empty strings, not {name!r}")
-    plain = [name.removeprefix("-") for name in names]
-    for name in plain:
-        if plain.count(name) > 1:
+    for name, count in Counter(name.removeprefix("-") for name in names).items():
+        if count > 1:
             raise DeclarationError(f"{where}: {name} is named twice; once is enough")
-    return names

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, filterfalse
 from math import inf
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import pymysql
@@ -166,21 +167,24 @@ def rows_by_key(
     names = [column.name for column in columns]
     key_at = [names.index(name) for name in derived.table.primary_key]
     key_columns = [columns[at] for at in key_at]
-    is_single = len(key_at) == 1
     by_key: dict[Key, Row] = {}
     size, at = 0, 0
     while at < len(keys) and size < most_bytes:
         where = where_all(rows_with(key_columns, keys[at : at + KEYS_A_QUERY]))
         rows = derived.fetch(connection, columns, where, max_bytes=most_bytes)
-        if is_single:
-            by_key.update([((row[key_at[0]],), row) for row in rows])
-        else:
-            by_key.update([(tuple([row[place] for place in key_at]), row) for row in rows])
+        by_key.update(zip(_keys(rows, key_at), rows, strict=True))
         if not connection.open:  # there were more bytes, and which keys have no row is not known
             return by_key, list(filterfalse(by_key.__contains__, keys[at:]))
         size += bytes_of(chain.from_iterable(rows))
         at += KEYS_A_QUERY
     return by_key, keys[at:]
+
+
+def _keys(rows: Sequence[Row], key_at: Sequence[int]) -> Iterator[Key]:
+    if len(key_at) > 1:
+        return map(itemgetter(*key_at), rows)
+    (at,) = key_at
+    return ((row[at],) for row in rows)
 
 
 def committed(batch: Batch) -> Committed:

@@ -7,7 +7,7 @@ server joins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -324,23 +324,34 @@ def _unequal(ours: Column, theirs: Column) -> str | None:
     """Why the values of two columns cannot be looked for in each other; None where they can."""
     if ours.kind is not theirs.kind or (ours.kind not in _BY_VALUE and ours.kind is not Kind.TEXT):
         return ": values of these types are not looked for in each other; give both columns one type"
-    if ours.kind in _MOMENTS and ours.scale != theirs.scale:
-        return ": they keep other fractions of a second; give both columns one type"
-    if ours.kind is Kind.DECIMAL and ours.scale != theirs.scale:
-        return ": they keep other digits after the point; give both columns one type"
-    if ours.kind is Kind.BYTES and _padded(ours) != _padded(theirs):
-        return ": zeros are added to the values of one of them; give both columns one type"
-    if ours.kind is Kind.TEXT and ours.collation != theirs.collation:
-        return (
-            f": the collations {ours.collation} and {theirs.collation} differ in which texts are equal, and no index "
-            "serves both; give both columns one collation"
-        )
-    return None
+    of, why = _MUST_AGREE.get(ours.kind, (None, ""))
+    return None if of is None or of(ours) == of(theirs) else why.format(ours=ours, theirs=theirs)
 
 
 def _padded(column: Column) -> int:
     """To how many bytes zeros are added to a value."""
     return column.length if column.declared.startswith("binary(") else 0
+
+
+# By kind, what decides beside the value whether two are equal, and what is said where it differs.
+_MUST_AGREE: Mapping[Kind, tuple[Callable[[Column], object], str]] = {
+    **dict.fromkeys(
+        _MOMENTS,
+        (lambda column: column.scale, ": they keep other fractions of a second; give both columns one type"),
+    ),
+    Kind.DECIMAL: (
+        lambda column: column.scale,
+        ": they keep other digits after the point; give both columns one type",
+    ),
+    Kind.BYTES: (_padded, ": zeros are added to the values of one of them; give both columns one type"),
+    Kind.TEXT: (
+        lambda column: column.collation,
+        (
+            ": the collations {ours.collation} and {theirs.collation} differ in which texts are equal, and no index "
+            "serves both; give both columns one collation"
+        ),
+    ),
+}
 
 
 def number_of(name: str, of: Aggregate, table: Table) -> tuple[str, Column]:

@@ -262,10 +262,9 @@ class Contract:
 
     def _widened(self, view: View, followed: Followed, text: str, why: str) -> Iterator[tuple[bool, str]]:
         place, table = store_of(view).typed_place, followed.table
-        held = {name.lower() for name in (*(view.entity.key or table.primary_key), *view.shown)}
-        altered = _altered(ddl.read(text, self.database, self._naming))
-        defined = [change for change in altered if isinstance(change, ddl.ColumnDefined)]
-        is_held = not held.isdisjoint(change.old.lower() for change in defined)
+        defined = _defined(ddl.read(text, self.database, self._naming))
+        held = _lower([*(view.entity.key or table.primary_key), *view.shown])
+        is_held = not {*held}.isdisjoint(_lower([change.old for change in defined]))
         if not place or not is_held or (view.entity.related and self.describe is None):
             return
         table = reduce(_with_lengths, defined, table)
@@ -390,6 +389,10 @@ def _altered(effects: Sequence[ddl.Effect]) -> Iterator[ddl.Change]:
     for effect in effects:
         if isinstance(effect, ddl.Altered):
             yield from effect.changes
+
+
+def _defined(effects: Sequence[ddl.Effect]) -> list[ddl.ColumnDefined]:
+    return [change for change in _altered(effects) if isinstance(change, ddl.ColumnDefined)]
 
 
 def _arrived(effects: Sequence[ddl.Effect], name: ddl.Name) -> ddl.Name | None:
