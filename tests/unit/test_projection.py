@@ -141,6 +141,7 @@ def test_a_column_that_was_not_found_in_the_functions_source_parks_the_key_and_i
 def test_of_a_small_document_that_was_made_little_memory_is_kept() -> None:
     """Those of a whole batch wait to be written, and what orjson returns keeps 4 KiB."""
     view = RedisJson("doc", USER, document=lambda row: {"x": row["n"]})
+    projected(view, (INSERT, 10, [(1, "a", 0)]))  # what is kept once for all is not of it
     tracemalloc.start()
     try:
         writes, reasons = projected(view, (INSERT, 10, [(at, "a", 0) for at in range(1000)]))
