@@ -65,7 +65,7 @@ PARTS = {
     "datastore": ("mysql",),
     "push": ("mysql", "redis", "elasticsearch"),
     "documents": ("mysql", "redis", "elasticsearch"),
-    "hot-product": ("mysql", "redis", "elasticsearch"),
+    "hot-product": ("mysql", "redis"),
 }
 _START = {
     "mysql": stack.mysql.start,

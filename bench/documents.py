@@ -46,7 +46,7 @@ _TABLES = (
         "product_id BIGINT NOT NULL, amount INT NOT NULL, UNIQUE (order_id, line_no), INDEX (product_id))"
     ),
 )
-VIEWS = """from viewtail import Entity, Many, One, RedisJson, SearchIndex
+DECLARED = """from viewtail import Entity, Many, One, RedisJson, SearchIndex
 
 order = Entity(
     "bench.orders",
@@ -62,18 +62,19 @@ order = Entity(
 )
 
 
+IN_REDIS = RedisJson("order", order, fields=["customer", "status", "lines"])
+"""
+VIEWS = f"""{DECLARED}
 def found_by(row):
-    return {
+    return {{
         "customer": row["customer"],
         "titles": [line["product"]["title"] for line in row["lines"]],
         "total": sum(line["amount"] * line["product"]["price"] for line in row["lines"]),
-    }
+    }}
 
 
-views = [
-    RedisJson("order", order, fields=["customer", "status", "lines"]),
-    SearchIndex("order", order, document=found_by, fields={"customer": "keyword", "titles": "text", "total": "double"}),
-]
+fields = {{"customer": "keyword", "titles": "text", "total": "double"}}
+views = [IN_REDIS, SearchIndex("order", order, document=found_by, fields=fields)]
 """
 _MAPPING = {"customer": {"type": "keyword"}, "titles": {"type": "text"}, "total": {"type": "double"}}
 Document = dict[str, Any]
@@ -105,7 +106,7 @@ class Documents:
         }
         self._p50 = self._line(Limit(f"live to Redis, {RATE} changed lines a second, p50", "ms", "by hand", _P50_MS))
         self._p99 = self._line(Limit("the same, p99", "ms", "by hand", _P99_MS))
-        self._prepare(self.sizes.orders, LINES_AN_ORDER)
+        self._prepare(VIEWS, self.sizes.orders, LINES_AN_ORDER)
         for number in range(self.rounds):
             say(f"documents, round {number + 1} of {self.rounds}")
             self._round(number)
@@ -114,10 +115,10 @@ class Documents:
         self.lines.append(line)
         return line
 
-    def _prepare(self, rows: int, lines_an_order: int) -> None:
+    def _prepare(self, views: str, rows: int, lines_an_order: int) -> None:
         """Orders with their lines; of one line each, all lines have the same product."""
         setting = self.setting
-        (setting.folder / "views.py").write_text(VIEWS)
+        (setting.folder / "views.py").write_text(views)
         setting.run("DROP DATABASE IF EXISTS bench", "CREATE DATABASE bench", *_TABLES, "DO 1")
         chance = random.Random(36)
         say(f"writing {rows:,} orders")
@@ -259,11 +260,10 @@ class HotProduct(Documents):
 
     def measure(self) -> None:
         self.off = self.setting.having(VIEWTAIL_CLEANER__SHARE="0")
-        self.by_hand = {"redis": ByHand(self.setting, "redis")}
         rows, count = self.sizes.hot_orders, int(self.sizes.hot_s * RATE)
-        self._prepare(rows, 1)
+        self._prepare(f"{DECLARED}views = [IN_REDIS]\n", rows, 1)
         self.setting.run("DROP DATABASE IF EXISTS viewtail", "DO 1")
-        self.by_hand["redis"].clear()
+        redis.Redis(port=self.setting.redis.port).flushall()
         self.off.measured("fill", "redis")
         lines = random.Random(0).sample(range(2, rows + 1), 2 * count)
         say(f"live: {self.sizes.hot_s:.0f} s before a product of {rows:,} orders changes, and as long behind it")

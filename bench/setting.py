@@ -98,8 +98,8 @@ QUICK = Sizes(
     orders=5_000,
     order_changes=2_000,
     order_s=2.0,
-    hot_orders=20_000,
-    hot_s=2.0,
+    hot_orders=60_000,
+    hot_s=4.0,
 )
 
 

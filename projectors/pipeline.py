@@ -163,7 +163,7 @@ class Pipeline(ABC):
                 else:
                     self._when_idle(has_read)
                 self._save_when_idle()
-                self._between_batches()
+                self._between_batches(is_idle=batch is None)
                 if self.stop.is_set() and self._may_stop():
                     return
 
@@ -175,8 +175,8 @@ class Pipeline(ABC):
         """How long a batch is waited for before there is something else to do."""
         return self.tick_s
 
-    def _between_batches(self) -> None:
-        """Do a little of what is not in the stream."""
+    def _between_batches(self, *, is_idle: bool) -> None:
+        """Do a little of what is not in the stream. `is_idle`: no batch waits."""
         return
 
     def _may_stop(self) -> bool:
@@ -289,6 +289,8 @@ class GuardedPipeline(Pipeline):
     """Its store takes a write only if it is newer: what is read twice is written twice, and changes nothing."""
 
     fan_outs: FanOuts
+    _applied_at: float = 0.0  # monotonic
+    _settled_at: float = 0.0
 
     @property
     def fan_out_us(self) -> int:
@@ -301,13 +303,21 @@ class GuardedPipeline(Pipeline):
     def _tick_s(self) -> float:
         return 0.0 if self.fan_outs.is_under_way else self.tick_s
 
-    def _between_batches(self) -> None:
-        self.fan_outs.step(self._write_apart)
+    def _when_idle(self, has_read: bool) -> None:
+        """Not behind each page: stores settle in round trips of their own."""
+        now = time.monotonic()
+        if self._tick_s() or now - max(self._applied_at, self._settled_at) >= self.tick_s:
+            self._settled_at = now
+            Pipeline._when_idle(self, has_read)
+
+    def _between_batches(self, *, is_idle: bool) -> None:
+        self.fan_outs.step(self._write_apart, may_wait=not is_idle)
 
     def _touched_keys(self, view: str, touched: Touched, changes: Committed, batch: Batch) -> Mapping[Key, int]:
         return self.fan_outs.take(view, touched, changes, batch.oldest_commit_us)
 
     def _apply(self, batch: Batch) -> None:
+        began = time.monotonic()
         self.vitals.oldest_waiting_us = batch.oldest_commit_us
         self._make_ready(batch)
         projected = self._next.projected(batch)
@@ -321,7 +331,8 @@ class GuardedPipeline(Pipeline):
                 self.offsets.save_rows()  # a piece of a transaction: the offset stays before it
             else:
                 self._save(batch.end)
-        self.fan_outs.passed(batch)
+        self._applied_at = time.monotonic()
+        self.fan_outs.passed(batch, self._applied_at - began)
         self._saved(batch)
         self.vitals.row_count += batch.row_count
         self.vitals.oldest_waiting_us = 0

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 from zlib import crc32
 
 import structlog
@@ -31,8 +32,8 @@ from viewtail.changes.errors import CorruptEventError, HistoryGoneError, SourceE
 from viewtail.changes.positions import Position
 from viewtail.changes.retrying import reaction_to
 from viewtail.changes.tables import Column, Kind, Table
-from viewtail.servers.facts import facts_of
-from viewtail.servers.sessions import MySQLAddress, asking
+from viewtail.servers.facts import ServerFacts, facts_of
+from viewtail.servers.sessions import Connection, MySQLAddress, asking
 
 _log = structlog.get_logger("viewtail.source")
 
@@ -98,6 +99,7 @@ class BinlogSource:
         self._followed = dict(followed)
         self._epoch = epoch
         self._identity = identity
+        self._facts_of: WeakKeyDictionary[Connection, ServerFacts] = WeakKeyDictionary()  # asked once a session
         self._new_silent_end = partial(SilentEnd, address, identity, heartbeat_s)
         self._connect = partial(
             DumpConnection, address, heartbeat_s=heartbeat_s, server_id=server_id, identity=identity
@@ -139,7 +141,10 @@ class BinlogSource:
         return BinlogPosition(epoch=self._epoch, file=row[0], end=end, start=end, gtid_base=base, server=server)
 
     def shows(self, cursor: Any, changes: Committed) -> bool:
-        return continuity.shows(cursor, changes, facts_of(cursor.connection))
+        connection = cursor.connection
+        if (facts := self._facts_of.get(connection)) is None:
+            facts = self._facts_of[connection] = facts_of(connection)
+        return continuity.shows(cursor, changes, facts)
 
     def committed_at(self, position: Position) -> Committed:
         place = own(position)

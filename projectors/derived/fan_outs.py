@@ -1,7 +1,7 @@
 """Works off changed rows that many rows depend on: the offset moves on, and these are written page by page.
 
 A fan-out is durable before the offset is saved behind its change (offsets/fan_outs.py). The loop then writes a page of
-it between two batches, and one after another while the source has nothing more. A page is read in a snapshot that shows
+it whenever no change waits, and now and then where changes come without end. A page is read in a snapshot that shows
 all that the loop has come to, and is written under the version of that: so it is newer than everything before, and what
 the guard refuses shows the change already. A change of the same rows meanwhile has another pass follow; none begins
 again in its middle, so a row that changes all the time holds up nothing.
@@ -35,32 +35,49 @@ from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.pipeline")
 
-PAGE_S = 0.01  # a page takes about so long, for a change that comes meanwhile waits for it
-FIRST_KEYS, MOST_KEYS = (
-    10,
-    1_000,
-)  # of a page, which never has fewer than the first: the rest of its time is round trips
+FIRST_KEYS, FEWEST_KEYS, MOST_KEYS = 20, 10, 1_000  # of a page
+# A page takes so long: beside changes twice what one of their batches takes; the longer none came, the more.
+LEAST_S, MOST_S = 0.004, 0.2
+BESIDE_BATCHES, QUIET_PART = 2.0, 0.05
+WAITS_AT_MOST_S = 0.1  # for a moment in which no change waits
 MOST_APART = 20  # changed rows of one look-up of which it is asked which have many dependents
-SAVE_EVERY_S = 0.5  # so much is written again after a kill
+SAVE_EVERY_S = 0.5  # so much is written again after a kill; then it is another one's turn
 MOST_REMEMBERED = 100_000  # keys that a pass wrote, of all fan-outs: an order of many lines is met once for each
 _NONE = Committed(gtids=frozenset(), version=-1)
 
 
 @dataclass(slots=True)
 class Pace:
-    """How many keys a page of one view has: what it costs whatever its size is at most half of its time."""
+    """How many keys a page of one view has, by what one of them took before."""
 
-    keys: int = FIRST_KEYS
-    _fastest_s: float = inf
+    _key_s: float | None = None  # what a page costs whatever its size is a part of it
+
+    def keys(self, page_s: float) -> int:
+        """As many as a page of so many seconds has."""
+        return FIRST_KEYS if self._key_s is None else max(FEWEST_KEYS, min(MOST_KEYS, int(page_s / self._key_s)))
+
+    def note(self, keys: int, took_s: float) -> None:
+        """A page of so many keys took so long. One page tells little: it may have waited for a disk."""
+        key_s = took_s / keys
+        self._key_s = key_s if self._key_s is None else max(0.5 * self._key_s, min(1.5 * self._key_s, key_s))
+
+
+@dataclass(slots=True)
+class Live:
+    """The changes beside which pages are written."""
+
+    _took_s: float = 0.0  # a batch of them, on the average of the last few
+    _at: float = -inf  # the last one's end, monotonic
 
     def note(self, took_s: float) -> None:
-        """A page took so long."""
-        self._fastest_s = min(self._fastest_s, took_s)
-        most_s = max(PAGE_S, 2 * self._fastest_s)
-        if took_s > most_s:
-            self.keys = max(FIRST_KEYS, int(self.keys * max(0.5, most_s / took_s)))
-        elif took_s < 0.75 * most_s:
-            self.keys = min(MOST_KEYS, self.keys + (self.keys + 1) // 2)
+        """A batch was written, and took so long."""
+        self._took_s += (took_s - self._took_s) / 8
+        self._at = time.monotonic()
+
+    def page_s(self) -> float:
+        """How long a page may take now."""
+        quiet_s = time.monotonic() - self._at
+        return min(MOST_S, max(LEAST_S, BESIDE_BATCHES * self._took_s, QUIET_PART * quiet_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +108,9 @@ class FanOuts:
     incarnation: Callable[[], str]
     _all: OrderedDict[tuple[str, str], FanOut] = field(default_factory=OrderedDict)  # the next one first
     _paces: defaultdict[str, Pace] = field(default_factory=lambda: defaultdict(Pace))
+    _live: Live = field(default_factory=Live)
     _saved_at: float = 0.0
+    _stepped_at: float = 0.0
     _written: defaultdict[tuple[str, str], set[Key]] = field(default_factory=lambda: defaultdict(set))  # in their pass
     # What the loop has come to: a position may stay before changes (XA), and behind no change that is known.
     _position: Position | None = None
@@ -171,8 +190,9 @@ class FanOuts:
         if changes.version > self._changes.version:
             self._changes, self._shown = changes, None
 
-    def passed(self, batch: Batch) -> None:
+    def passed(self, batch: Batch, took_s: float) -> None:
         """The store has a batch, and the position behind it: it has all pages that were written before."""
+        self._live.note(took_s)
         if batch.end is None:
             return
         self._position, self._shown = batch.end, None
@@ -221,12 +241,15 @@ class FanOuts:
                 self._shown = Committed(gtids=at.gtids | self._changes.gtids, version=self._changes.version)
         return self._shown
 
-    def step(self, write: Callable[[Projected], None]) -> None:
-        """Write one page, if there is any; `write` makes it durable."""
+    def step(self, write: Callable[[Projected], None], *, may_wait: bool) -> None:
+        """Write one page, if there is any; `write` makes it durable.
+
+        Args:
+            may_wait: changes may be waiting, which come first unless they come without end.
+        """
         fan_out = self._next()
-        if fan_out is None:
+        if fan_out is None or (may_wait and time.monotonic() - self._stepped_at < WAITS_AT_MOST_S):
             return
-        self._all.move_to_end((fan_out.view, fan_out.what))
         try:
             cursor = self._write_page(fan_out, write)
         except SourceError as error:  # its table is another one by now
@@ -237,10 +260,13 @@ class FanOuts:
             self._end_pass(fan_out)
         elif time.monotonic() - self._saved_at > SAVE_EVERY_S:
             self._save(fan_out)
+        self._stepped_at = time.monotonic()
 
     def _write_page(self, fan_out: FanOut, write: Callable[[Projected], None]) -> str | None:
         """Write the next page; returns where the one behind it begins."""
         changes, view, pace = self._must_show(), fan_out.view, self._paces[fan_out.view]
+        page_s = self._live.page_s()
+        limit = pace.keys(page_s)
         if fan_out.cursor is None and (fan_out.next_version or inf) <= changes.version:
             fan_out.next_version = fan_out.next_committed_us = None  # this pass shows that, too
         bound = self.life.views[view]
@@ -248,13 +274,13 @@ class FanOuts:
         written = self._written[view, fan_out.what]
         began = time.monotonic()
         with self.life.gate.turns([view]):
-            read = partial(_page, view=bound, fan_out=fan_out, limit=pace.keys, written=written)
+            read = partial(_page, view=bound, fan_out=fan_out, limit=limit, page_s=page_s, written=written)
             page = self.reader.in_snapshot(changes, read)
             failpoints.reach("before page")
             for some in self._slices(bound, page, changes):
                 write(self.life.projections.of_derived(view, some.versions, some.rows, UNKNOWN))
-        if len(page.keys) >= pace.keys:
-            pace.note(time.monotonic() - began)
+        if len(page.keys) >= limit:
+            pace.note(len(page.keys), time.monotonic() - began)
         failpoints.reach("after page")
         if sum(map(len, self._written.values())) < MOST_REMEMBERED:
             written.update(page.keys)
@@ -284,6 +310,7 @@ class FanOuts:
 
     def _save(self, fan_out: FanOut) -> None:
         self._saved_at = time.monotonic()
+        self._all.move_to_end((fan_out.view, fan_out.what))
         if not self.records.save(fan_out):  # a later one of the same rows writes all of them
             del self._all[fan_out.view, fan_out.what]
             self._written.pop((fan_out.view, fan_out.what), None)
@@ -352,7 +379,9 @@ def _upto(connection: Connection, rows: DerivedRows, what: str, most: int) -> li
     return None  # many rows between, whatever they lead to
 
 
-def _page(connection: Connection, *, view: BoundView, fan_out: FanOut, limit: int, written: Container[Key]) -> Page:
+def _page(
+    connection: Connection, *, view: BoundView, fan_out: FanOut, limit: int, page_s: float, written: Container[Key]
+) -> Page:
     """Of the changed rows one after another: a server finds the dependents of one in the order of an index.
 
     Those that were `written` in this pass show the change.
@@ -362,7 +391,7 @@ def _page(connection: Connection, *, view: BoundView, fan_out: FanOut, limit: in
     each = rows.each(fan_out.what)
     number, cursor = (0, None) if fan_out.cursor is None else orjson.loads(fan_out.cursor)
     keys: dict[Key, None] = {}
-    until = time.monotonic() + PAGE_S
+    until = time.monotonic() + page_s
     while True:
         page = rows.dependents(connection, each[number], cursor, limit - len(keys))
         keys.update(dict.fromkeys(key for key in page.keys if key not in written))

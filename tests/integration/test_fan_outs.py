@@ -315,14 +315,14 @@ def test_a_store_that_was_restarted_has_its_pass_begin_again(world: World, monke
         begun = threading.Event()
         step = pipeline.fan_outs.step
 
-        def in_the_loop(write: Any) -> None:
+        def in_the_loop(write: Any, may_wait: bool) -> None:
             if not begun.is_set():
                 begun.set()
                 pipeline.fan_outs.begin(pipeline.vitals.position)  # type: ignore[arg-type]
                 assert [kept[2] for kept in world.kept()] == [0]
-            step(write)
+            step(write, may_wait=may_wait)
 
-        monkeypatch.setattr(FanOuts, "step", lambda _, write: in_the_loop(write))
+        monkeypatch.setattr(FanOuts, "step", lambda _, write, *, may_wait: in_the_loop(write, may_wait))
         world.let_all()
         wait_for("all are written", lambda: world.count("p1") == ORDERS)
         assert begun.is_set() and world.pages > ORDERS / PAGE + 5

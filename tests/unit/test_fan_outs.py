@@ -13,11 +13,12 @@ from ingest import Committed
 from ingest.binlog.coordinates import BinlogPosition
 from offsets.fan_outs import FanOut
 from projectors.derived import Dependents, KeyPage, Touched, fan_outs
-from projectors.derived.fan_outs import FIRST_KEYS, FanOuts, Pace
+from projectors.derived.fan_outs import FEWEST_KEYS, MOST_S, FanOuts, Live, Pace
 from viewtail.changes.batches import Batch, Watermark
 from viewtail.changes.writes import Key
 
 VIEW = "redis:order"
+PAGE = 10
 DEPENDENTS: Mapping[str, Sequence[Key]] = {
     "hot": [(number,) for number in range(25)],
     "warm": [(number,) for number in range(100, 115)],
@@ -115,11 +116,14 @@ class World:
         touched = Touched({}, [Dependents(what, at(number).version) for what in whats])
         return self.fan_outs.take(VIEW, touched, committed(number), committed_us=number)
 
-    def step(self) -> None:
-        self.fan_outs.step(self._write)
+    def step(self, *, may_wait: bool = False) -> None:
+        self.fan_outs.step(self._write, may_wait=may_wait)
 
     def _write(self, versions: Any) -> None:
         self.pages.append((next(iter(versions.values())), [*versions]))
+
+    def passed(self, of: Batch, took_s: float = 0.003) -> None:
+        self.fan_outs.passed(of, took_s)
 
     def finish(self) -> list[Key]:
         before = len(self.pages)
@@ -131,7 +135,7 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(fan_outs, "rows_by_key", lambda _, **named: ({}, []))
-    monkeypatch.setattr(fan_outs, "MOST_KEYS", FIRST_KEYS)
+    monkeypatch.setattr(Pace, "keys", lambda *_: PAGE)
     monkeypatch.setattr(fan_outs, "SAVE_EVERY_S", 0.0)
     return World()
 
@@ -150,18 +154,18 @@ def test_few_dependents_are_written_with_their_batch_and_many_in_pages_behind_it
 def test_a_page_has_the_version_of_all_that_the_loop_has_come_to(world: World) -> None:
     world.take(3, "hot")
     world.step()
-    world.fan_outs.passed(batch(9))
+    world.passed(batch(9))
     world.finish()
     assert [version for version, _ in world.pages] == [at(3).version, at(9).version, at(9).version]
 
 
 def test_it_is_kept_until_the_store_has_shown_a_later_position(world: World) -> None:
     world.take(3, "hot")
-    world.fan_outs.passed(batch(3))
+    world.passed(batch(3))
     world.finish()
-    world.fan_outs.passed(batch(3))
+    world.passed(batch(3))
     assert world.records.ended == [] and not world.records.kept["hot"].is_open
-    world.fan_outs.passed(batch(4))
+    world.passed(batch(4))
     assert world.records.ended == [("hot", at(4).version)] and world.records.kept == {}
 
 
@@ -217,7 +221,7 @@ def test_after_a_restart_it_waits_for_its_change_and_is_no_other_one_when_that_c
 def test_nothing_is_written_under_a_smaller_version_than_a_watermark_that_was_passed(world: World) -> None:
     """A prepared XA transaction holds the position back; a backfill under the watermark would win by its version."""
     world.take(3, "hot")
-    world.fan_outs.passed(batch(3, Watermark("w", at(8).version)))
+    world.passed(batch(3, Watermark("w", at(8).version)))
     assert not world.fan_outs.is_under_way
     world.take(9, "cold")
     assert world.fan_outs.is_under_way
@@ -258,11 +262,48 @@ def test_one_that_begins_after_a_fill_ended_another_writes_all_rows(
     assert [key for _, keys in world.pages[written:] for key in keys] == DEPENDENTS["hot"]
 
 
-@pytest.mark.parametrize(("fixed_s", "a_key_s"), [(0.001, 0.0001), (0.02, 0.0001), (0.001, 0.02)])
-def test_what_a_page_costs_whatever_its_size_is_about_half_of_it_or_it_is_short(fixed_s: float, a_key_s: float) -> None:
+def test_changes_that_wait_come_first_unless_they_come_without_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.take(3, "hot")
+    world.step()
+    world.step(may_wait=True)
+    assert len(world.pages) == 1
+    monkeypatch.setattr(fan_outs, "WAITS_AT_MOST_S", 0.0)
+    world.step(may_wait=True)
+    assert len(world.pages) == 2
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(fan_outs, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+def test_a_page_takes_about_as_long_as_changes_beside_it_and_longer_while_there_are_none(
+    clock: SimpleNamespace,
+) -> None:
+    live = Live()
+    assert live.page_s() == MOST_S, "nobody waits"
+    for _ in range(50):
+        live.note(0.006)
+    assert live.page_s() == pytest.approx(0.012, rel=0.01)
+    clock.now += 0.5
+    assert live.page_s() == pytest.approx(0.025)
+    clock.now += 60
+    assert live.page_s() == MOST_S
+    live.note(30.0)  # a large one is no reason for large pages
+    assert live.page_s() == MOST_S
+
+
+@pytest.mark.parametrize(("fixed_s", "a_key_s"), [(0.001, 0.0001), (0.004, 0.0001), (0.02, 0.0001), (0.001, 0.02)])
+@pytest.mark.parametrize("page_s", [0.01, 0.05])
+def test_a_page_comes_to_take_as_long_as_it_may_whatever_is_slow(fixed_s: float, a_key_s: float, page_s: float) -> None:
     pace = Pace()
     for _ in range(60):
-        pace.note(fixed_s + pace.keys * a_key_s)
-    took_s = fixed_s + pace.keys * a_key_s
-    assert took_s <= max(1.1 * fan_outs.PAGE_S, 2.5 * (fixed_s + FIRST_KEYS * a_key_s))
-    assert pace.keys == FIRST_KEYS or took_s >= 0.5 * min(fan_outs.PAGE_S, 2 * fixed_s)
+        keys = pace.keys(page_s)
+        pace.note(keys, fixed_s + keys * a_key_s)
+    took_s = fixed_s + keys * a_key_s
+    assert took_s <= max(1.1 * page_s, fixed_s + FEWEST_KEYS * a_key_s)
+    assert took_s >= min(0.8 * page_s, fixed_s + fan_outs.MOST_KEYS * a_key_s) or keys == FEWEST_KEYS
