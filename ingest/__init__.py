@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # settings are pydantic models, which who only declares views
     from viewtail.servers.login import Server
     from viewtail.servers.sessions import Connection, MySQLAddress
 
-Tables: TypeAlias = Sequence[tuple[str, str]]  # (schema, table)
+Tables: TypeAlias = Sequence[tuple[str, str]]  # (schema, table); of streams also ('', TOPIC)
 Parts: TypeAlias = Sequence[tuple[str, int]]  # (source, part)
 TakeParts: TypeAlias = Callable[[Parts], None]
 FollowedTables: TypeAlias = Mapping[tuple[str, str], Followed]
@@ -272,6 +272,7 @@ class SourceKind(ABC):
     has_watermarks: ClassVar[bool] = True  # they are written into it; else it reads them from viewtail's own tables
 
     can_read_back: ClassVar[bool] = False  # rows of the tables can be read again for a change
+    brings_whole_rows: ClassVar[bool] = False  # rows that are made of several come as rows of a stream of their own
     can_check_offsets: ClassVar[bool] = False  # a reader beside the pipelines can tell what is gone behind an offset
     has_patterns: ClassVar[bool] = False  # tables by a pattern are read as one
 
@@ -283,16 +284,16 @@ class SourceKind(ABC):
     def history(self, access: SourceAccess, pipeline: PipelineId, number: int) -> History:
         """The source's present history, for a pipeline; `number` tells the deployment's readers of it apart."""
 
-    def parts(self, access: SourceAccess, tables: Tables) -> Parts:
-        """The sources, and the parts of each as it is now, that hold the changes of these tables."""
+    def parts(self, access: SourceAccess, streams: Tables) -> Parts:
+        """The sources, and the parts of each as it is now, that hold the changes of these streams."""
         return [(DEFAULT_SOURCE, 0)]
 
-    def tables_in(self, access: SourceAccess, source: str, tables: Tables) -> Tables:
-        """Pick the tables whose changes a source holds."""
-        return tables
+    def streams_in(self, access: SourceAccess, source: str, streams: Tables) -> Tables:
+        """Pick the streams whose changes a source holds."""
+        return streams
 
     def members(
-        self, access: SourceAccess, store: str, tables: Tables, taken: TakeParts, given_up: TakeParts
+        self, access: SourceAccess, store: str, streams: Tables, taken: TakeParts, given_up: TakeParts
     ) -> Members:
         """This process as one of those that write a store; for a kind that `is_shared_out`.
 
@@ -326,8 +327,8 @@ class SourceKind(ABC):
         return None
 
     @abstractmethod
-    def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:
-        """Check what the source needs of its servers, and of the tables that views are of."""
+    def checks(self, access: SourceAccess, tables: Tables, orders: Orders, streams: Tables) -> Iterable[Finding]:
+        """Check what the source needs of its servers, and of the tables that views are of; they follow the streams."""
 
     def ended(self, access: SourceAccess, tables: Tables) -> None:  # noqa: B027
         """Called once a process has ended all its pipelines; `tables` are those that its views are of."""
@@ -337,5 +338,5 @@ class SourceKind(ABC):
         return None
 
     @abstractmethod
-    def grants(self, access: SourceAccess, tables: Tables) -> Iterable[str]:
+    def grants(self, access: SourceAccess, tables: Tables, streams: Tables) -> Iterable[str]:
         """The statements that grant what it needs, behind comments that name the servers; no server is asked."""

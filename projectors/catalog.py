@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from zlib import crc32
@@ -16,7 +16,7 @@ from offsets.deployments import Identity
 from offsets.keepers import kept_elsewhere, known_views
 from offsets.mysql import OwnSession, saved_position
 from offsets.views import GETS_NOTHING, ViewRecord, ViewStates, places_ours
-from projectors.binding import bind, columns_named, declaration_hash
+from projectors.binding import Describe, bind, columns_named, declaration_hash
 from projectors.servers import Servers
 from projectors.stores import Store
 from projectors.stores.access import Access
@@ -36,6 +36,20 @@ _READERS = 1000  # numbers for readers beside the pipelines, each of which logs 
 def tables_of(views: Sequence[View]) -> Tables:
     """The tables that views are of, in order."""
     return sorted({table for view in views for table in view.entity.tables})
+
+
+def streams_of(kind: SourceKind, views: Sequence[View]) -> Tables:
+    """What a source of this kind is to bring the changes of, in order: tables, or ('', TOPIC) for a topic's rows."""
+    if not kind.brings_whole_rows:
+        return tables_of(views)
+    return sorted({stream_of(kind, view) for view in views})
+
+
+def stream_of(kind: SourceKind, view: View) -> tuple[str, str]:
+    """Which of them tells of the view's entities."""
+    if kind.brings_whole_rows and view.topic is not None:
+        return "", view.topic.name
+    return view.entity.schema_and_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +95,9 @@ class Catalog:
         return [PipelineId(source, part, pipeline.store) for source, part in parts if source == pipeline.source]
 
     def _parts(self, store: str) -> Sequence[tuple[str, int]]:
-        tables = tables_of([view for view in self._declared() if view.store == store])
-        return self.servers.kind.parts(self.servers.source(), tables)
+        kind = self.servers.kind
+        streams = streams_of(kind, [view for view in self._declared() if view.store == store])
+        return kind.parts(self.servers.source(), streams)
 
     def _declared(self) -> list[View]:
         return [*(view.view for view in self.views), *self.left_out]
@@ -229,10 +244,16 @@ _PATTERNS = (
     "set VIEWTAIL_SOURCE__MODE=poll, or declare an entity and a view for each table"
 )
 _READ_BACK = (
-    "its rows are made of several rows, which are read again at each change: polled tables and topics have no order "
-    "among each other, and only a source that tails the binlog says when a SELECT shows a change; "
+    "its rows are made of several rows, which are read again at each change: polled tables have no order among each "
+    "other, and only a source that tails the binlog says when a SELECT shows a change; "
     "set VIEWTAIL_SOURCE__URL to the MySQL server, mode binlog; or declare views of single rows"
 )
+_NO_TOPIC = (
+    "its rows are made of several rows, and no topic of views.py has them: the topics of their tables have no order "
+    "among each other. Declare one of the same entity, with all its rows, and run the tailer with it: "
+    "Topic({name!r}, ENTITY), viewtail run --role tail"
+)
+_NOT_IN_TOPIC = "the topic {topic}, which it is kept from, lacks {names}; add that to fields=[...] of the Topic"
 _PUBLISHED = (
     "it publishes every change in the order of the stream, in which rows that are polled have no place; "
     "tail the binlog (VIEWTAIL_SOURCE__MODE=binlog), or take it out of views.py"
@@ -246,19 +267,47 @@ def check_source(kind: SourceKind, views: Sequence[View]) -> None:
         if view.entity.is_pattern and not kind.has_patterns:
             wrong.append(f"view {view.id}: {view.entity.table}: {_PATTERNS}")
         if view.entity.is_derived and not kind.can_read_back:
-            wrong.append(f"view {view.id}: {_READ_BACK}")
+            wrong += [f"view {view.id}: {why}" for why in _not_brought(kind, view)]
         if store_of(view).keeps_every_change and not kind.has_watermarks:
             wrong.append(f"view {view.id}: {_PUBLISHED}")
     if wrong:
         raise DeclarationError("\n".join(wrong))
 
 
+def _not_brought(kind: SourceKind, view: View) -> Iterator[str]:
+    """Why the rows of a view, which are made of several, do not come from a source that cannot read back."""
+    if not kind.brings_whole_rows:
+        yield _READ_BACK
+    elif view.topic is None:
+        yield _NO_TOPIC.format(name=f"{'.'.join(view.entity.schema_and_table)}.{view.name}")
+
+
+def bound_for(kind: SourceKind, views: Sequence[View], describe: Describe) -> list[BoundView]:
+    """As `bind`, for views that a source of this kind keeps. Raises DeclarationError."""
+    check_source(kind, views)
+    bound = bind(views, describe)
+    if not kind.brings_whole_rows:
+        return bound
+    if wrong := [f"view {view.id}: {why}" for view in bound for why in _lacking(view)]:
+        raise DeclarationError("\n".join(wrong))
+    return [replace(view, comes_whole=view.derived is not None) for view in bound]
+
+
+def _lacking(view: BoundView) -> Iterator[str]:
+    """Which columns of a view its topic has not."""
+    topic = view.view.topic
+    if topic is None or not topic.shown:
+        return
+    if names := [name for name in view.needed if name not in topic.shown]:
+        yield _NOT_IN_TOPIC.format(topic=topic.name, names=", ".join(names))
+
+
 def bound_to_tables(servers: Servers, views: Sequence[View]) -> Catalog:
     """Describe the tables and bind the views to them; raises DeclarationError for what cannot work."""
-    check_source(servers.kind, views)
+    check_source(servers.kind, views)  # before any server is asked
     with asking(servers.source().address(), role="source") as connection:
         described = Descriptions(connection, {table for view in views for table in view.entity.tables})
-        return Catalog(servers=servers, views=bind(views, described.table))
+        return Catalog(servers=servers, views=bound_for(servers.kind, views, described.table))
 
 
 def bound_to_what_fits(servers: Servers, views: Sequence[View]) -> Catalog:

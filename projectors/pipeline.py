@@ -17,19 +17,17 @@ import contextlib
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import structlog
 
-from ingest import Committed, Source
+from ingest import Source
 from ingest.limits import Limits
 from ingest.read_ahead import TICK_S, ReadAhead
 from offsets import OffsetStore
 from projectors import failpoints, recovery
 from projectors.dead_letters import DeadLetters, Parking
-from projectors.derived import Touched, touched_keys
 from projectors.derived.fan_outs import FanOuts
 from projectors.derived.reading import DerivedReader, committed, last_event
 from projectors.look_ahead import LookAhead
@@ -45,7 +43,6 @@ from viewtail.changes.errors import AnotherServerError, SourceError, StoreUnavai
 from viewtail.changes.pipelines import PipelineState
 from viewtail.changes.positions import Position
 from viewtail.changes.retrying import reaction_to
-from viewtail.changes.writes import Key
 from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.pipeline")
@@ -80,6 +77,7 @@ class Pipeline(ABC):
     watermarks: Watermarks[LocalWaiter]
     open_source: Callable[[], Connection]  # the server whose changes are read, and no other
     derived: DerivedReader
+    fan_outs: FanOuts
     raise_epoch_above: Callable[[int], int]  # returns the epoch that the source is in then
     stop: threading.Event
     check_lease: Callable[[], None]  # raises FencedError when another owner may have taken over
@@ -92,6 +90,8 @@ class Pipeline(ABC):
     _next: LookAhead = field(init=False)
     _idle_saved_at: float = field(default_factory=time.monotonic)
     _unsaved: Position | None = None  # read past, and not saved
+    _applied_at: float = 0.0  # monotonic
+    _settled_at: float = 0.0
 
     def __post_init__(self) -> None:
         self._parking = Parking(self.dead_letters, self.life.halt)
@@ -108,7 +108,7 @@ class Pipeline(ABC):
     @property
     def fan_out_us(self) -> int:
         """When the oldest change was committed whose fan-out is under way, us since 1970; 0: none is."""
-        return 0
+        return self.fan_outs.oldest_us
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -157,7 +157,10 @@ class Pipeline(ABC):
                 has_read = has_read or batch is not None
                 self.vitals.last_commit_us = batch.oldest_commit_us if batch else self.vitals.last_commit_us
                 if batch is not None and batch.is_telling:
+                    began = time.monotonic()
                     self._apply(batch)
+                    self._applied_at = time.monotonic()
+                    self.fan_outs.note_live(self._applied_at - began)
                 elif batch is not None:
                     self._pass(batch)
                 else:
@@ -173,11 +176,12 @@ class Pipeline(ABC):
 
     def _tick_s(self) -> float:
         """How long a batch is waited for before there is something else to do."""
-        return self.tick_s
+        return 0.0 if self.fan_outs.is_under_way else self.tick_s
 
     def _between_batches(self, *, is_idle: bool) -> None:
         """Do a little of what is not in the stream. `is_idle`: no batch waits."""
-        return
+        if self._may_stop():
+            self.fan_outs.step(self._write_apart, may_wait=not is_idle)
 
     def _may_stop(self) -> bool:
         return True
@@ -186,6 +190,10 @@ class Pipeline(ABC):
         """The source has nothing more for now. `has_read`: it had something since reading began."""
         if has_read:  # before that, what the store refused comes again
             self.vitals.oldest_waiting_us = 0
+        now = time.monotonic()
+        if self.fan_outs.is_under_way and now - max(self._applied_at, self._settled_at) < self.tick_s:
+            return  # not behind each page: stores settle in round trips of their own
+        self._settled_at = now
         self.sink.settle()
         self.offsets.settle()
 
@@ -238,17 +246,15 @@ class Pipeline(ABC):
             bound = self.life.views[view]
             assert bound.derived is not None
             try:
-                versions = self._touched_keys(view, touched, changes, batch)
+                versions = self.fan_outs.take(view, touched, changes, batch.oldest_commit_us)
                 for rows in self.derived.slices(bound.derived, bound.needed, versions, changes):
                     yield self.life.projections.of_derived(view, rows.versions, rows.rows, origin), rows.is_last
             except SourceError as error:  # its table is another one by now
                 self.life.halt(view, f"its rows cannot be read back: {error}")
 
-    def _touched_keys(self, view: str, touched: Touched, changes: Committed, batch: Batch) -> Mapping[Key, int]:
-        """The keys that are to be written with the batch, each with its version."""
-        derived = self.life.views[view].derived
-        assert derived is not None
-        return touched_keys(derived, touched, partial(self.derived.in_snapshot, changes))
+    @abstractmethod
+    def _write_apart(self, part: Projected) -> None:
+        """Make rows durable by themselves, without a position."""
 
     def _write(self, projected: Projected, upto: Position | None) -> None:
         refused = self.sink.write(projected.writes, upto, self._next.look)
@@ -288,36 +294,11 @@ class Pipeline(ABC):
 class GuardedPipeline(Pipeline):
     """Its store takes a write only if it is newer: what is read twice is written twice, and changes nothing."""
 
-    fan_outs: FanOuts
-    _applied_at: float = 0.0  # monotonic
-    _settled_at: float = 0.0
-
-    @property
-    def fan_out_us(self) -> int:
-        return self.fan_outs.oldest_us
-
     def _begin_again(self, begin: Position) -> None:
         """The guard leaves out what was written before."""
         self.fan_outs.begin(begin)
 
-    def _tick_s(self) -> float:
-        return 0.0 if self.fan_outs.is_under_way else self.tick_s
-
-    def _when_idle(self, has_read: bool) -> None:
-        """Not behind each page: stores settle in round trips of their own."""
-        now = time.monotonic()
-        if self._tick_s() or now - max(self._applied_at, self._settled_at) >= self.tick_s:
-            self._settled_at = now
-            Pipeline._when_idle(self, has_read)
-
-    def _between_batches(self, *, is_idle: bool) -> None:
-        self.fan_outs.step(self._write_apart, may_wait=not is_idle)
-
-    def _touched_keys(self, view: str, touched: Touched, changes: Committed, batch: Batch) -> Mapping[Key, int]:
-        return self.fan_outs.take(view, touched, changes, batch.oldest_commit_us)
-
     def _apply(self, batch: Batch) -> None:
-        began = time.monotonic()
         self.vitals.oldest_waiting_us = batch.oldest_commit_us
         self._make_ready(batch)
         projected = self._next.projected(batch)
@@ -331,8 +312,7 @@ class GuardedPipeline(Pipeline):
                 self.offsets.save_rows()  # a piece of a transaction: the offset stays before it
             else:
                 self._save(batch.end)
-        self._applied_at = time.monotonic()
-        self.fan_outs.passed(batch, self._applied_at - began)
+        self.fan_outs.passed(batch)
         self._saved(batch)
         self.vitals.row_count += batch.row_count
         self.vitals.oldest_waiting_us = 0
@@ -350,6 +330,6 @@ class GuardedPipeline(Pipeline):
         Pipeline._write(self, projected, upto)
 
     def _write_apart(self, part: Projected) -> None:
-        """Make rows durable by themselves: no transaction of the store waits for the source."""
+        """No transaction of the store waits for the source."""
         self._write(part, None)
         self.offsets.save_rows()

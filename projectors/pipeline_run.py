@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,7 @@ from projectors.proving.cascades import Cascades, followed_parents
 from projectors.proving.recent import RecentKeys
 from projectors.proving.view_lock import ViewLock
 from projectors.publishing import PublishingPipeline
-from projectors.stores import Sink, Store, guarded, publisher
+from projectors.stores import Sink, Store, guarded
 from projectors.stores.registry import store_named
 from projectors.throttle import LiveTraffic, LiveTrafficThrottle, RateThrottle, Throttle, Throttles
 from projectors.view_life import BackfillGate, FitsFrom, ViewLife
@@ -117,7 +117,7 @@ class PipelineRun:
             (found,) = bind([view.view], describe)
         except DeclarationError:  # nothing of it is kept now; where it is to be, that halts it
             return view
-        return found
+        return replace(found, comes_whole=view.comes_whole)
 
     def is_awaited(self, view: BoundView) -> bool:
         """Return whether somebody waits for this copy; as a rule nobody does while readers have a live one."""
@@ -278,25 +278,23 @@ def _loop(
     stop: threading.Event,
 ) -> Callable[..., Pipeline]:
     """The kind of loop that writes to this sink."""
-    derived = {view.id: kept.records[view.id].id for view in kept.running if view.derived is not None}
+    derived = {view.id: kept.records[view.id].id for view in kept.running if view.read_back is not None}
     readable = source if isinstance(source, ReadableBack) else None
     if derived and readable is None:
         raise DeclarationError("this source does not say when its changes can be read back")  # refused before
     _warn_of_missing_indexes(kept.running)
     reader = DerivedReader(history.open_session, _never if readable is None else readable.shows, stop)
-    if publisher(taken.sink) is not None:
-        return partial(PublishingPipeline, derived=reader)
     guard = guarded(taken.sink)
-    assert guard is not None, "a store keeps every change, or versions"
     fan_outs = FanOuts(
         records=FanOutRecords(taken.session, catalog.database, taken.owner, derived),
         reader=reader,
         life=life,
         above=catalog.servers.limits.fan_out_above,
         committed_at=_never if readable is None else readable.committed_at,
-        incarnation=guard.incarnation,
+        # What a topic has is in it for good: one that is made again is filled again.
+        incarnation=str if guard is None else guard.incarnation,
     )
-    return partial(GuardedPipeline, derived=reader, fan_outs=fan_outs)
+    return partial(PublishingPipeline if guard is None else GuardedPipeline, derived=reader, fan_outs=fan_outs)
 
 
 def _never(*_: object) -> Any:

@@ -36,6 +36,7 @@ from viewtail.changes.batches import (
 )
 from viewtail.changes.errors import place_of
 from viewtail.changes.rendering import Convert, render_key, row_value
+from viewtail.changes.tables import united
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
@@ -72,13 +73,13 @@ def followed_tables(views: Iterable[BoundView]) -> dict[tuple[str, str], Followe
 
 def parts_of(view: BoundView) -> Sequence[Part]:
     """The tables that a view's rows are made of; the first is the entity's."""
-    if view.derived is not None:
-        return view.derived.parts
+    if view.read_back is not None:
+        return view.read_back.parts
     return [Part(view.table, view.needed, tuple(keys_relied_on(view)))]
 
 
 def _followed(of_views: Sequence[tuple[BoundView, Part]]) -> Followed:
-    table = of_views[0][1].table
+    table = united([part.table for _, part in of_views])
     columns = {name for _, part in of_views for name in part.columns}
     orders = (view.view.entity.order for view, _ in of_views)
     return Followed(
@@ -99,15 +100,16 @@ class Projections:
         self._by_view: dict[str, Projection] = {}
         self._derived: dict[int, list[BoundView]] = {}
         for view in views:
-            if view.derived is not None:
-                for part in view.derived.parts:
+            if view.read_back is not None:
+                for part in view.read_back.parts:
                     table = followed[part.table.schema, part.table.name]
                     self._derived.setdefault(id(table), []).append(view)
                 # What is read again says nothing of before: each row replaces what the view shows.
                 self._by_view[view.id] = _NewestProjection(view, Followed(view.table, view.needed))
                 continue
             table = followed[view.table.schema, view.table.name]
-            projection = self._made_with(view, table)
+            # Messages of rows that are made of several do not say what they were before, either.
+            projection = (_NewestProjection if view.comes_whole else self._made_with)(view, table)
             self._projections.setdefault(id(table), []).append(projection)
             self._by_view[view.id] = projection
         self._halted: set[str] = set()

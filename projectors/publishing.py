@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from projectors import failpoints
 from projectors.fills.windows import Windows
 from projectors.pipeline import Pipeline
+from projectors.projection import Projected
 from projectors.stores import Publisher
 from viewtail.changes.batches import Batch
 from viewtail.changes.positions import Position
@@ -27,13 +28,15 @@ class PublishingPipeline(Pipeline):
 
     def __post_init__(self) -> None:
         Pipeline.__post_init__(self)
-        self.sink.gets_changes = self.life.gets_changes
+        self.sink.gets_changes, self.sink.lacks_from = self.life.gets_changes, self.fan_outs.lacks_from
         self.windows = Windows(self.sink, self.life.projections.is_halted)
         self._most_open_rows = self.limits.batch_rows
         self.limits = self.limits.with_at_most(self.sink.most_rows)
 
     def _begin_again(self, begin: Position) -> None:
         self._open_rows = 0
+        # Nothing guards a topic: where the position stays before what was published (XA), no page has an older version.
+        self.fan_outs.begin(begin, self.sink.newest)
         self.windows.begin_again()
         self.watermarks.waiter.begin_again()
 
@@ -47,12 +50,8 @@ class PublishingPipeline(Pipeline):
         self._make_ready(batch)
         self._leave_out_published(batch)
         projected = self._next.projected(batch)
-        for part, is_last in self._derived(batch, projected):
-            if is_last:
-                projected.add(part)
-            else:
-                self.windows.note(part)
-                self._write(part, None)
+        for part, _ in self._derived(batch, projected):
+            self._add(part)
         self.windows.take_part(batch, projected)
         failpoints.reach("before write")
         self._write(projected, None)  # a batch is read once: its dead letters are recorded before it is committed
@@ -65,10 +64,20 @@ class PublishingPipeline(Pipeline):
         else:
             self._commit(batch, batch.end)
             self._save(batch.end)
+            self.fan_outs.passed(batch)
         self._saved(batch)
         if not stays_open:
             self.vitals.row_count += batch.row_count
             self.vitals.oldest_waiting_us = 0
+
+    def _add(self, part: Projected) -> None:
+        """Derived rows, to the transaction that is open."""
+        self.windows.note(part)
+        self._write(part, None)
+
+    def _write_apart(self, part: Projected) -> None:
+        self._add(part)
+        self.sink.commit()
 
     def _leave_out_published(self, batch: Batch) -> None:
         """A position stays before a transaction that is prepared (XA), so changes behind it may come again."""

@@ -7,8 +7,9 @@ projectors/binding.py decides whether a declaration can work with its table, and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from projectors.related import DEFAULT_MAX_BYTES, Aggregate, Related, Relations, related_particulars, relations
 from viewtail.changes.batches import Row
@@ -263,6 +264,7 @@ class View:
     function: ClassVar[str] = "document"  # what its argument is called
     columns: tuple[str, ...]  # all that the functions get; (): what their source asks for
     previous: View | None  # the declaration before this one, which keeps its copy up to date while this one's comes
+    topic: View | None  # of derived rows: the topic of the same entity in views.py; where topics are read, it has them
     push: bool  # who writes its table shows it what was committed at once, ahead of its pipeline
 
     def _set(
@@ -283,12 +285,18 @@ class View:
         if document is not None and not callable(document):
             raise DeclarationError(f"{label}: {self.function} must be a function of the row")
         _check_push(push, entity, label)
-        self._put(name=name, entity=entity, where=where, document=document, push=push, previous=None)
+        self._put(name=name, entity=entity, where=where, document=document, push=push, previous=None, topic=None)
         self._put(columns=column_names(columns, f"{label}: columns"))
 
     def _put(self, **values: Any) -> None:
         """Set attributes of a frozen declaration, while it is being made."""
         _freeze(self, **values)
+
+    def kept_from(self, topic: View | None) -> Self:
+        """The same declaration, whose rows that topic has."""
+        twin = copy(self)
+        twin._put(topic=topic)
+        return twin
 
     def _set_previous(self, previous: View | None) -> None:
         """Last of all: it is compared with what was set."""
@@ -383,11 +391,17 @@ class BoundView:
     is_beside: bool = False  # readers do not see it
     move: Move | None = None  # it is one of these two copies: whatever writes an entity has it moved first
     derived: DerivedRows | None = None  # makes the rows of `table` of canonical ones; None: `table` is canonical itself
+    comes_whole: bool = False  # the stream is a topic that has the rows of `table`: `derived` reads them for all else
     is_pushed: bool = False  # what is written comes ahead of the pipeline, which has the last word on equal versions
 
     @property
     def id(self) -> str:
         return copy_id(self.view.id, self.copy) if self.is_beside else self.view.id
+
+    @property
+    def read_back(self) -> DerivedRows | None:
+        """What reads its rows again at each change; None: the stream brings them."""
+        return None if self.comes_whole else self.derived
 
     @property
     def canonical(self) -> Table:

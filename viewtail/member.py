@@ -17,7 +17,7 @@ from typing import TypeAlias
 import structlog
 
 from ingest import Members
-from projectors.catalog import Catalog, tables_of
+from projectors.catalog import Catalog, streams_of
 from viewtail import declarations, settings
 from viewtail.changes.errors import MisuseError, ViewtailError
 from viewtail.changes.pipelines import PipelineId, PipelineState
@@ -83,7 +83,7 @@ class Member:
     def _be_one(self) -> None:
         views = [view for view in declarations.load(self._settings.views) if view.store == self._store]
         kind, access = self._settings.source_kind, Catalog(servers=self._settings.servers()).source_access()
-        self._members = kind.members(access, self._store, tables_of(views), self._take, self._give_up)
+        self._members = kind.members(access, self._store, streams_of(kind, views), self._take, self._give_up)
         self._state, self._error = PipelineState.RUNNING, None
         self._members.run(self.stop, self._positions)
 

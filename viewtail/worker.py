@@ -21,7 +21,7 @@ from offsets import pauses
 from offsets.deployments import Identity
 from offsets.lease import Lease
 from offsets.mysql import Session
-from projectors.catalog import Catalog, bound_to_what_fits, tables_of
+from projectors.catalog import Catalog, bound_to_what_fits, stream_of, streams_of
 from projectors.copies import Mover
 from projectors.fills.runner import FillRunner
 from projectors.outcomes import End, Outcome
@@ -132,11 +132,11 @@ class Worker:
             lease.release()
 
     def _declared(self) -> list[View]:
-        """The store's views, of the tables whose changes the source holds."""
+        """The store's views of which the source holds changes."""
         views = [view for view in declarations.load(self.settings.views) if view.store == self.identity.store]
         kind, access = self.settings.source_kind, self.settings.source_access()
-        tables = kind.tables_in(access, self.identity.source, tables_of(views))
-        return [view for view in views if view.entity.schema_and_table in tables]
+        streams = kind.streams_in(access, self.identity.source, streams_of(kind, views))
+        return [view for view in views if stream_of(kind, view) in streams]
 
     def _fitting(self, views: Sequence[View]) -> Catalog:
         """`_deployed`; SourceError where they fitted before, so that the pipeline says it and is tried again."""

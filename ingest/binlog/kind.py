@@ -140,7 +140,7 @@ class BinlogKind(SourceKind):
 
         return is_filtered(access.address())
 
-    def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:
+    def checks(self, access: SourceAccess, tables: Tables, orders: Orders, streams: Tables) -> Iterable[Finding]:
         from ingest.binlog import checks
 
         late = checks.LATE_WITH_A_CLEANER if access.is_cleaned else checks.NEVER
@@ -151,7 +151,7 @@ class BinlogKind(SourceKind):
 
         quiet_end.note(access, frozenset({access.section.database, access.own_database}), tables)
 
-    def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
+    def grants(self, access: SourceAccess, tables: Tables, streams: Tables) -> Iterator[str]:
         from ingest.binlog import checks
         from ingest.watermarks import WATERMARK_PRIVILEGES, select_grant
         from viewtail.servers.privileges import account, grants

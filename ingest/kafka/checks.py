@@ -26,15 +26,15 @@ _ABSENT = "not there, or the user may not see it"
 _URL = "VIEWTAIL_SOURCE__CANONICAL_URL"
 
 
-def checks(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Iterator[Finding]:
-    """All findings; an unreachable server is one. `topics` are those of the views' tables."""
+def checks(access: SourceAccess, topics: Mapping[tuple[str, str], str], tables: Tables) -> Iterator[Finding]:
+    """All findings; an unreachable server is one. `topics` are those of the streams, `tables` have the rows."""
     yield from _of_broker(access, topics)
     source, primary, database = access.address(), access.primary(), access.section.database
     is_read = access.section.fill_from == "table"
 
     def of_source(connection: Connection) -> Iterator[Finding]:
         yield ok(_WHERE, "canonical rows" if is_read else "form of the tables", source)
-        yield from _readable(connection, source, list(topics) if is_read else [])
+        yield from _readable(connection, source, tables if is_read else [])
 
     yield from findings(_WHERE, source, "source", _URL, of_source)
     yield from findings(_WHERE, primary, "source", _URL, partial(watermark_checks, address=primary, database=database))
@@ -54,9 +54,11 @@ def _of_broker(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> I
         yield warn(_WHERE, f"VIEWTAIL_SOURCE__TOPICS {entry}", "of no view's table", why, mend)
     for (schema, table), topic in topics.items():
         count = partitions.get(topic)
-        seen = _ABSENT if count is None else f"{counted(count, 'partitions')}, changes of {full_name(schema, table)}"
-        mend = "run the process that publishes it: viewtail run --role tail; or set VIEWTAIL_SOURCE__TOPICS"
-        yield expect(count, _WHERE, f"topic {topic}", seen, "the views of its table get no changes", mend)
+        of = f"changes of {full_name(schema, table)}" if schema else "whole rows"
+        seen = _ABSENT if count is None else f"{counted(count, 'partitions')}, {of}"
+        mend = "run the process that publishes it: viewtail run --role tail"
+        mend += "; or set VIEWTAIL_SOURCE__TOPICS" if schema else ", with the Topic of this name in its views.py"
+        yield expect(count, _WHERE, f"topic {topic}", seen, "the views of its rows get no changes", mend)
         if count is not None and access.section.fill_from == "topic":
             yield _fillable(broker, topic, count)
     if POSITIONS in partitions:
@@ -86,7 +88,7 @@ def _readable(connection: Connection, address: MySQLAddress, tables: Tables) -> 
         yield select_check(address, schema, table, "backfills read its rows", is_granted=is_granted)
 
 
-def grants(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Iterator[str]:
+def grants(access: SourceAccess, topics: Mapping[tuple[str, str], str], tables: Tables) -> Iterator[str]:
     """The commands for Kafka, and the statements for MySQL."""
     rights = [
         Right(operations=("DescribeConfigs", "Read"), of="topic", names=tuple(sorted(set(topics.values())))),
@@ -98,6 +100,6 @@ def grants(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Itera
     address, primary = access.address(), access.primary()
     if access.section.fill_from == "table":
         yield f"-- On {address}, which has the canonical rows:"
-        for schema, table in topics:
+        for schema, table in tables:
             yield select_grant(address, schema, table)
     yield from grants_on(primary, access.section.database, WATERMARK_PRIVILEGES, "where watermarks are written")

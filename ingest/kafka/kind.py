@@ -96,6 +96,7 @@ class KafkaKind(SourceKind):
     before_all = BEFORE_ALL
     is_shared_out = True
     has_rows = False
+    brings_whole_rows = True
 
     def __init__(self) -> None:
         # By address: one of each per process.
@@ -106,11 +107,11 @@ class KafkaKind(SourceKind):
     def read_position(self, text: str | bytes) -> KafkaPosition:
         return KafkaPosition.from_text(text)
 
-    def tables_in(self, access: SourceAccess, source: str, tables: Tables) -> Tables:
-        return [table for table, topic in topics_of(tables, access.section.topics).items() if topic == source]
+    def streams_in(self, access: SourceAccess, source: str, streams: Tables) -> Tables:
+        return [stream for stream, topic in topics_of(streams, access.section.topics).items() if topic == source]
 
-    def parts(self, access: SourceAccess, tables: Tables) -> Parts:
-        topics = sorted(set(topics_of(tables, access.section.topics).values()))
+    def parts(self, access: SourceAccess, streams: Tables) -> Parts:
+        topics = sorted(set(topics_of(streams, access.section.topics).values()))
         there = self._broker(access).partitions()
         return [(topic, number) for topic in topics for number in range(there.get(topic, 0))]
 
@@ -134,13 +135,13 @@ class KafkaKind(SourceKind):
         return KafkaHistory(access, place, self._feed(access))
 
     def members(
-        self, access: SourceAccess, store: str, tables: Tables, taken: TakeParts, given_up: TakeParts
+        self, access: SourceAccess, store: str, streams: Tables, taken: TakeParts, given_up: TakeParts
     ) -> Members:
         from ingest.kafka.group import Group
         from ingest.kafka.sharing import is_of_another, named
 
         client, group = access.section.client(), _group(access, store)
-        topics = sorted(set(topics_of(tables, access.section.topics).values()))
+        topics = sorted(set(topics_of(streams, access.section.topics).values()))
         broker = self._broker(access, ANSWER_WITHIN_S)
         return Group(
             client,
@@ -195,15 +196,15 @@ class KafkaKind(SourceKind):
 
         return why_missing(None, access.primary(), access.section.database, watermark)
 
-    def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:
+    def checks(self, access: SourceAccess, tables: Tables, orders: Orders, streams: Tables) -> Iterable[Finding]:
         from ingest.kafka import checks
 
-        return checks.checks(access, topics_of(tables, access.section.topics))
+        return checks.checks(access, topics_of(streams, access.section.topics), tables)
 
-    def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
+    def grants(self, access: SourceAccess, tables: Tables, streams: Tables) -> Iterator[str]:
         from ingest.kafka import checks
 
-        yield from checks.grants(access, topics_of(tables, access.section.topics))
+        yield from checks.grants(access, topics_of(streams, access.section.topics), tables)
 
     def _broker(self, access: SourceAccess, within_s: float = 10.0) -> Broker:
         from viewtail.servers.brokers import SOURCE, Broker

@@ -70,12 +70,13 @@ class Ahead:
         """The version reached at an offset, and the watermarks passed there; None if there is nothing new."""
         if not self._waiting:
             return None
-        version, marks = 0, []
         with self._lock:
-            while self._waiting and self._waiting[0].end <= offset:
-                passed = self._waiting.popleft()
-                version = max(version, passed.version)
-                marks += [Watermark(token, at) for token, at in passed.watermarks.items()]
+            # Not only the first ones: what was told of a topic of the same name that was deleted may have a larger end.
+            reached = [passed for passed in self._waiting if passed.end <= offset]
+            if reached:
+                self._waiting = deque(passed for passed in self._waiting if passed.end > offset)
+        marks = [Watermark(token, at) for passed in reached for token, at in passed.watermarks.items()]
+        version = max((passed.version for passed in reached), default=0)
         return (version, marks) if version else None
 
 

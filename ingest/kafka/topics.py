@@ -9,20 +9,20 @@ from viewtail.changes.tables import full_name, names_of
 
 
 def topics_of(tables: Tables, given: Iterable[str]) -> Mapping[tuple[str, str], str]:
-    """The topic of each table.
+    """The topic of each table; ('', TOPIC) is a topic by its own name.
 
     In `given`, 'schema.table=topic' names a table's topic. An entry without '=' is the topic of the table whose full
     name it has, or ends with behind a dot, as Debezium names them: 'prefix.schema.table'. Other tables have the topic
     of their own name."""
     entries = [_parsed(entry) for entry in given]
     named, alone = dict(entry for entry in entries if entry[0]), [topic for table, topic in entries if not table]
-    return {table: _topic_of(table, named, alone) for table in tables}
+    return {table: _topic_of(table, named, alone) if table[0] else table[1] for table in tables}
 
 
 def idle(tables: Tables, given: Iterable[str]) -> list[str]:
     """The entries of `given` that name no topic of these tables."""
     used = set(topics_of(tables, given).items())
-    pairs = {(name, topic) for (schema, table), topic in used for name in ("", full_name(schema, table))}
+    pairs = {(name, topic) for (schema, table), topic in used if schema for name in ("", full_name(schema, table))}
     return [entry for entry in given if _parsed(entry) not in pairs]
 
 

@@ -217,12 +217,12 @@ class PollKind(SourceKind):
             f"longer than {wait_s:g} s. To miss none: {why}"
         )
 
-    def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:
+    def checks(self, access: SourceAccess, tables: Tables, orders: Orders, streams: Tables) -> Iterable[Finding]:
         from ingest.poll import checks
 
         return checks.checks(access, tables, orders)
 
-    def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
+    def grants(self, access: SourceAccess, tables: Tables, streams: Tables) -> Iterator[str]:
         from ingest.watermarks import select_grant
         from viewtail.servers.privileges import account
 

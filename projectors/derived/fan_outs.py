@@ -27,9 +27,10 @@ from projectors.derived.reading import DerivedReader, Slice, rows_by_key
 from projectors.projection import Projected
 from projectors.view_life import ViewLife
 from projectors.views import BoundView
-from viewtail.changes.batches import UNKNOWN, Batch, Row
+from viewtail.changes.batches import Batch, Origin, Row
 from viewtail.changes.errors import SourceError
 from viewtail.changes.positions import Position
+from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key
 from viewtail.servers.sessions import Connection
 
@@ -118,12 +119,12 @@ class FanOuts:
     _least: int = -1  # version of the last watermark: rows of a backfill may have it
     _shown: Committed | None = None  # what a page must show; None: not asked for yet
 
-    def begin(self, begin: Position) -> None:
-        """Reading begins at a position: go on with what is kept.
+    def begin(self, begin: Position, published: int = -1) -> None:
+        """Reading begins at a position: go on with what is kept. Pages have versions above `published`.
 
         Pages are in no stream. Where the store may have lost some of what it acknowledged, a pass begins again.
         """
-        self._position, self._shown, self._least = begin, None, -1
+        self._position, self._shown, self._least = begin, None, published
         self._changes = _NONE
         self._written.clear()
         kept = self.records.read()
@@ -190,9 +191,12 @@ class FanOuts:
         if changes.version > self._changes.version:
             self._changes, self._shown = changes, None
 
-    def passed(self, batch: Batch, took_s: float) -> None:
-        """The store has a batch, and the position behind it: it has all pages that were written before."""
+    def note_live(self, took_s: float) -> None:
+        """A batch was written in so long."""
         self._live.note(took_s)
+
+    def passed(self, batch: Batch) -> None:
+        """The store has a batch, and the position behind it: it has all pages that were written before."""
         if batch.end is None:
             return
         self._position, self._shown = batch.end, None
@@ -215,6 +219,10 @@ class FanOuts:
         """When the oldest change was committed that entities are to show yet, microseconds since 1970; 0: none is."""
         return min((fan_out.committed_us for fan_out in [*self._all.values()] if self._is_open(fan_out)), default=0)
 
+    def lacks_from(self) -> int:
+        """The version of the oldest change that entities are to show yet; MAX_VERSION: there is none."""
+        return min((fan_out.version for fan_out in self._all.values() if self._is_open(fan_out)), default=MAX_VERSION)
+
     def _is_open(self, fan_out: FanOut) -> bool:
         return fan_out.is_open and self.life.gets_changes(fan_out.view)
 
@@ -227,8 +235,8 @@ class FanOuts:
 
     def _ready(self) -> Iterator[FanOut]:
         shown = self._must_show()
-        if shown.version < self._least:
-            return  # of the same row a chunk of a backfill would be newer by its version, and may be older
+        if shown.version <= self._least:
+            return  # of the same row a chunk of a backfill would not be older by its version, and may be
         for fan_out in self._all.values():
             if fan_out.version <= shown.version and self._is_open(fan_out):
                 yield fan_out
@@ -278,7 +286,8 @@ class FanOuts:
             page = self.reader.in_snapshot(changes, read)
             failpoints.reach("before page")
             for some in self._slices(bound, page, changes):
-                write(self.life.projections.of_derived(view, some.versions, some.rows, UNKNOWN))
+                origin = Origin(committed_us=fan_out.committed_us)
+                write(self.life.projections.of_derived(view, some.versions, some.rows, origin))
         if len(page.keys) >= limit:
             pace.note(len(page.keys), time.monotonic() - began)
         failpoints.reach("after page")

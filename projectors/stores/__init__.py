@@ -19,6 +19,7 @@ from viewtail.changes.errors import StoreError
 from viewtail.changes.positions import Position
 from viewtail.changes.rendering import render_key
 from viewtail.changes.tables import Column, Table
+from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ class Publisher(Sink, Protocol):
     newest: int  # version of the newest change that was appended; durable and read in the same way
     most_rows: int = 6_000  # of one batch: messages are larger than the changes they are made of, and wait in memory
     gets_changes: Callable[[str], bool] = staticmethod(lambda _: True)  # whether a view gets changes now
+    # The version from which on not all is appended that a change brings; watermarks above are told later.
+    lacks_from: Callable[[], int] = staticmethod(lambda: MAX_VERSION)
 
     def incarnations(self) -> Mapping[str, str]:
         """The identity of each view's place: changes that were appended to an earlier one of its name are gone."""
@@ -132,6 +135,9 @@ class Publisher(Sink, Protocol):
 
     def is_empty(self, view: str) -> bool:
         """Return whether consumers find nothing in it; changes of aborted transactions do not count."""
+
+    def commit(self) -> None:
+        """Make durable what was written without a position; the last one stays."""
 
     def on_passed(self, watermarks: Sequence[Watermark]) -> None:
         """Note the watermarks in the batch whose position is written next; they become durable with it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from projectors.stores import Store
 from projectors.stores.elasticsearch.store import ElasticsearchStore
@@ -29,3 +29,15 @@ def needed(views: Iterable[View]) -> list[Store]:
     """The stores of these views, in the registry's order."""
     names = {view.store for view in views}
     return [store for store in STORES if store.name in names]
+
+
+def with_topics(views: Sequence[View]) -> list[View]:
+    """The same views: those whose rows are made of several know the topic of the same entity among them."""
+    topics = [view for view in views if store_of(view).keeps_every_change]
+    whole = sorted((topic for topic in topics if topic.where is None), key=lambda topic: bool(topic.shown))
+    return [
+        view.kept_from(next((topic for topic in whole if topic.entity == view.entity), None))
+        if view.entity.is_derived and view not in topics
+        else view
+        for view in views
+    ]

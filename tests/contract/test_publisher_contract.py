@@ -201,6 +201,31 @@ def test_a_watermark_is_told_by_the_next_owner_when_one_dies_between_its_batch_a
     again.close()
 
 
+def test_a_watermark_is_told_when_all_is_published_that_changed_before_it(
+    store: PublisherStore, sink: Publisher
+) -> None:
+    """What very many rows depend on comes page by page, behind the position."""
+    sink.lacks_from = lambda: 12
+    sink.on_passed([Watermark("t1", 11), Watermark("t2", 12), Watermark("t3", 13)])
+    sink.write([changes(store.person, range(100, 101))], position(500))
+    sink.publish_watermarks()
+    sink.publish_watermarks()
+    assert store.told()[0] == {"t1": 11}
+    sink.write([changes(store.person, range(101, 102))], None)
+    sink.commit()
+    assert versions(store) == [100, 101], "a page is committed without a position"
+    again = store.sink()
+    again.prepare()
+    assert again.witness(position(1)) == position(500)
+    again.lacks_from = lambda: 13
+    again.settle()
+    assert store.told()[0] == {"t1": 11, "t2": 12}, "the next owner knows of them"
+    again.lacks_from = lambda: 99
+    again.settle()
+    assert store.told()[0] == {"t1": 11, "t2": 12, "t3": 13}
+    again.close()
+
+
 def test_when_nothing_happens_consumers_are_told_how_far_they_are(store: PublisherStore, sink: Publisher) -> None:
     sink.settle()
     assert store.told() == ({}, None), "there is nothing to tell before the first position"

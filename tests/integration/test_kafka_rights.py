@@ -281,13 +281,14 @@ def printed_for_projector(guarded: Guarded, topic: str) -> tuple[KafkaKind, Sour
         own=NOWHERE,
         own_database=OWN,
     )
-    return kind, access, bindings_of(list(kind.grants(access, [("shop", "user")])))
+    return kind, access, bindings_of(list(kind.grants(access, [("shop", "user")], [("shop", "user")])))
 
 
 def follow(guarded: Guarded, topic: str) -> None:
     """What a projector does: joins its group, looks where it can go on, reads changes and progress."""
     kind, access, _ = printed_for_projector(guarded, topic)
-    told = [one for one in kind.checks(access, [("shop", "user")], {}) if one.what == f"topic {POSITIONS}"]
+    tables = [("shop", "user")]
+    told = [one for one in kind.checks(access, tables, {}, tables) if one.what == f"topic {POSITIONS}"]
     if any(one.level is not Level.OK for one in told):
         raise ViewtailError(f"{told[0].seen}: {told[0].mend}")
     stop, taken = threading.Event(), list[tuple[str, int]]()

@@ -111,8 +111,9 @@ class FakePublisher(Publisher):
             if any(view not in broker.places for view, _ in self._pending):
                 raise StoreUnavailableError("fake broker: a topic is not there")
             broker.entries += self._pending
-            broker.watermarks.update(broker.untold)
-            broker.untold = self._seen
+            told = self._tellable()
+            broker.watermarks.update(told)
+            broker.untold = {token: at for token, at in {**broker.untold, **self._seen}.items() if token not in told}
             if self._kept is not None:
                 broker.told = self._kept
             broker.witness, broker.fills, broker.newest = upto, dict(self.fills), self.newest
@@ -123,16 +124,22 @@ class FakePublisher(Publisher):
             raise
         self._kept, self._pending, self._seen = upto, [], {}
 
+    def commit(self) -> None:
+        self.write([], self._kept)
+
     def on_passed(self, watermarks: Sequence[Watermark]) -> None:
         self._seen.update({mark.token: mark.version for mark in watermarks})
 
+    def _tellable(self) -> dict[str, int]:
+        return {token: at for token, at in self.broker.untold.items() if at < self.lacks_from()}
+
     def publish_watermarks(self) -> None:
-        if self.broker.untold:
+        if self._tellable():
             assert self._kept is not None
             self.write([], self._kept)
 
     def settle(self) -> None:
-        is_due = self._kept != self.broker.told or self.broker.untold
+        is_due = self._kept != self.broker.told or self._tellable()
         if self._kept is not None and is_due and not self._pending:
             self.write([], self._kept)
 

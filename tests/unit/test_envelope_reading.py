@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
@@ -121,6 +122,24 @@ def test_only_the_wanted_columns_are_read_in_the_tables_order() -> None:
     for names in (("id", "d"), ("id",), ("c", "e"), ("id", "c", "d", "e")):
         wanted = tuple({"id": 5, "c": "ann", "d": 1.5, "e": "2024-01-02"}[name] for name in names)
         assert EnvelopeReader(Followed(of, names), []).read(value).rows == [wanted]
+
+
+def test_related_rows_that_lack_a_column_are_refused_with_its_name() -> None:
+    price = column(Kind.DECIMAL, "decimal(9,2)", "price")
+    product = replace(column(Kind.JSON, "row", "product"), fields=(column(Kind.INTEGER, "int", "id"), price))
+    lines = replace(column(Kind.JSON, "rows"), fields=(product,))
+    for held, missing in (
+        ('[{"product":{"id":1,"price":"1.50","more":1}},{"product":null}]', None),
+        ("[]", None),
+        ("[{}]", "product"),
+        ('[{"product":null},{"product":{"more":1}}]', "product.id, product.price"),
+    ):
+        (message_of_it,) = written(lines, inserted(5, held))
+        found = reader(table(lines)).read(message_of_it)
+        if missing is None:
+            assert found.rows == [(5, held)]
+        else:
+            assert isinstance(found, Refused) and f"column c has rows without {missing}:" in found.reason
 
 
 def test_rows_of_several_events_keep_their_own_kind_and_version() -> None:

@@ -15,6 +15,7 @@ from offsets.fan_outs import FanOut
 from projectors.derived import Dependents, KeyPage, Touched, fan_outs
 from projectors.derived.fan_outs import FEWEST_KEYS, MOST_S, FanOuts, Live, Pace
 from viewtail.changes.batches import Batch, Watermark
+from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key
 
 VIEW = "redis:order"
@@ -225,6 +226,34 @@ def test_nothing_is_written_under_a_smaller_version_than_a_watermark_that_was_pa
     assert not world.fan_outs.is_under_way
     world.take(9, "cold")
     assert world.fan_outs.is_under_way
+
+
+def test_a_page_is_newer_than_the_rows_of_a_filling_that_were_written_at_a_watermark(world: World) -> None:
+    """In a topic these were read before it: they may lack the change, and have its version."""
+    world.take(3, "hot")
+    world.fan_outs.passed(batch(8, Watermark("w", at(8).version)))
+    assert not world.fan_outs.is_under_way
+    world.fan_outs.passed(batch(9))
+    assert world.fan_outs.is_under_way
+
+
+def test_no_page_has_an_older_version_than_what_a_topic_has_when_reading_begins_before_that(world: World) -> None:
+    """A prepared XA transaction holds the position back, and nothing guards a topic."""
+    world.take(2, "hot")
+    world.fan_outs.begin(at(3), at(5).version)
+    assert not world.fan_outs.is_under_way
+    world.take(6, "cold")
+    world.finish()
+    assert {version for version, _ in world.pages} == {at(6).version}
+
+
+def test_what_is_not_shown_yet_is_known_by_the_version_of_its_change(world: World) -> None:
+    assert world.fan_outs.lacks_from() == MAX_VERSION
+    world.take(3, "hot")
+    world.take(4, "warm")
+    assert world.fan_outs.lacks_from() == at(3).version
+    world.finish()
+    assert world.fan_outs.lacks_from() == MAX_VERSION
 
 
 def test_a_store_that_may_have_lost_pages_has_the_pass_begin_again(world: World) -> None:

@@ -208,6 +208,14 @@ def test_progress_is_passed_at_its_end_and_not_before() -> None:
     assert ahead.take(12) == (40, [])
 
 
+def test_what_was_told_of_a_deleted_topic_of_the_same_name_holds_up_nothing() -> None:
+    ahead = Ahead("shop.user", 0)
+    ahead.add(Progress(version=20, ends={"shop.user": [900]}, watermarks={"of the deleted one": 19}))
+    ahead.add(Progress(version=30, ends={"shop.user": [5]}, watermarks={"now": 29}))
+    found = ahead.take(5)
+    assert found is not None and found[0] == 30 and [mark.token for mark in found[1]] == ["now"]
+
+
 def test_progress_that_a_slow_reader_has_not_come_to_stays_bounded_and_loses_no_watermark() -> None:
     ahead = Ahead("shop.user", 0)
     for number in range(5000):

@@ -34,6 +34,7 @@ from tests.support.fake_sink import FakeSink
 from tests.support.fake_source import FakeSource
 from viewtail.changes.batches import INSERT, Batch, Followed, Halt, RowChanges
 from viewtail.changes.tables import Column, Kind, Table
+from viewtail.changes.versions import MAX_VERSION
 
 BYTES = 1000  # of each batch
 
@@ -67,12 +68,17 @@ class NoFanOuts:
 
     is_under_way, oldest_us = False, 0
 
-    def begin(self, _: Any) -> None: ...
+    def begin(self, *_: Any) -> None: ...
+
+    def lacks_from(self) -> int:
+        return MAX_VERSION
 
     def take(self, _: str, touched: Touched, *__: Any) -> Any:
         return touched.versions
 
-    def passed(self, _: Batch, __: float) -> None: ...
+    def passed(self, _: Batch) -> None: ...
+
+    def note_live(self, _: float) -> None: ...
 
     def step(self, _: Any, *, may_wait: bool) -> None: ...
 
@@ -123,10 +129,9 @@ class Loop:
         )
         self.source = FakeSource(at(0), batches)
         self.last = batches[-1].end
-        is_guarded = publisher(self.sink) is None
-        make: Any = GuardedPipeline if is_guarded else PublishingPipeline
+        make: Any = GuardedPipeline if publisher(self.sink) is None else PublishingPipeline
         self.pipeline: Pipeline = make(
-            **({"fan_outs": NoFanOuts()} if is_guarded else {}),
+            fan_outs=NoFanOuts(),
             source=self.source,
             sink=self.sink,
             offsets=self.offsets,

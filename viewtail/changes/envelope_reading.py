@@ -30,7 +30,7 @@ from viewtail.changes.batches import (
 from viewtail.changes.debezium_values import LostValueError, Writer, debezium, is_alike
 from viewtail.changes.envelope_columns import characters_of, integers_of, is_bit, is_year, quoted
 from viewtail.changes.envelope_schemas import Schema
-from viewtail.changes.envelope_values import CLOCKS, DAYS, NOT_TAKEN, Read, decimal_pattern, own
+from viewtail.changes.envelope_values import CLOCKS, DAYS, NOT_TAKEN, MissingFieldError, Read, decimal_pattern, own
 from viewtail.changes.errors import ViewtailError
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.changes.versions import MAX_FILE_NUMBER, MAX_POSITION, MAX_VERSION, base_version
@@ -164,6 +164,8 @@ class EnvelopeReader:
             cause, remedy = "is not in the message", _RESTART
         except LostValueError as lost:
             cause, remedy = str(lost), ""
+        except MissingFieldError as error:
+            cause, remedy = f"has rows without {error}", _RESTART
         except NOT_TAKEN:
             cause, remedy = f"holds what {column.declared} cannot hold", _RESTART
         if column.name in self._key:

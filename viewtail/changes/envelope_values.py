@@ -173,14 +173,39 @@ class Sets(Labels):
         return ",".join(labels)
 
 
-def _json(_: Column) -> Read:
+class MissingFieldError(ValueError):
+    """A related row lacks a column. The text is its name, behind those of the relations that lead to it."""
+
+
+def _json(column: Column) -> Read:
+    require = _requires(column.fields) if column.fields else None
+
     def read(text: Any) -> str:
         if text.__class__ is not str:
             raise TypeError
-        orjson.loads(text)
+        parsed = orjson.loads(text)
+        if require is not None:
+            require(parsed)
         return str(text)
 
     return read
+
+
+def _requires(fields: Sequence[Column], path: str = "") -> Callable[[Any], None]:
+    """Return a function that raises MissingFieldError for a parsed row, or rows, without one of these columns."""
+    names = {field.name for field in fields}
+    below = [(field.name, _requires(field.fields, f"{path}{field.name}.")) for field in fields if field.fields]
+
+    def require(parsed: Any) -> None:
+        for row in parsed if isinstance(parsed, list) else (parsed,):
+            if row is None:
+                continue
+            if not names <= row.keys():
+                raise MissingFieldError(", ".join(f"{path}{name}" for name in sorted(names - row.keys())))
+            for name, of_row in below:
+                of_row(row[name])
+
+    return require
 
 
 def bytes_of(text: Any) -> bytes:

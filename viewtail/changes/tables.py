@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -101,6 +101,23 @@ class Table:
 
     def column(self, name: str) -> Column | None:
         return next((column for column in self.columns if column.name == name), None)
+
+
+def united(tables: Sequence[Table]) -> Table:
+    """One table as several see it, with the columns that any of them sees, and of a row or rows the fields."""
+    first, *others = tables
+    if all(table == first for table in others):
+        return first
+    return replace(first, columns=_united(column for table in tables for column in table.columns))
+
+
+def _united(columns: Iterable[Column]) -> tuple[Column, ...]:
+    by_name: dict[str, Column] = {}
+    for column in columns:
+        seen = by_name.setdefault(column.name, column)
+        if seen.fields != column.fields:
+            by_name[column.name] = replace(seen, fields=_united((*seen.fields, *column.fields)))
+    return tuple(by_name.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

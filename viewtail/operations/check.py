@@ -17,8 +17,8 @@ from ingest import Orders, SourceAccess, SourceKind
 from ingest.canonical import describe
 from ingest.canonical.rows import TableRows
 from offsets.mysql import OwnSession
-from projectors.binding import bind, functions_read
-from projectors.catalog import Catalog, check_source, tables_of
+from projectors.binding import functions_read
+from projectors.catalog import Catalog, bound_for, check_source, streams_of, tables_of
 from projectors.copies import refusals
 from projectors.function_columns import paths
 from projectors.projection import Projected, Projections, followed_tables
@@ -70,16 +70,17 @@ def check(checked: Checked, views: Sequence[View]) -> list[Finding]:
     by_store: dict[str, list[View]] = {}
     for view in views:
         by_store.setdefault(view.store, []).append(view)
-    findings = list(checked.kind.checks(checked.source, tables_of(views), _orders_of(views)))
+    kind, streams = checked.kind, streams_of(checked.kind, views)
+    findings = list(kind.checks(checked.source, tables_of(views), _orders_of(views), streams))
     away: set[str] = set()
     for store, access in checked.stores:
         of_store = list(store.checks(access, by_store.get(store.name, [])))
         if any(finding.what == "reachable" and finding.level is Level.FAIL for finding in of_store):
             away.add(store.name)
         findings += of_store
-    of_stores = {name: tables_of(of_store) for name, of_store in by_store.items()}
-    findings += sessions.findings(checked.kind, checked.source, of_stores)
-    findings += _sharing(checked.kind, checked.source, sorted(of_stores))
+    of_stores = {name: streams_of(kind, of_store) for name, of_store in by_store.items()}
+    findings += sessions.findings(kind, checked.source, of_stores)
+    findings += _sharing(kind, checked.source, sorted(of_stores))
     findings += _views(checked, views, away)
     return list(dict.fromkeys(findings))  # a server in two roles that does not answer is one finding
 
@@ -102,7 +103,7 @@ def _views(checked: Checked, views: Sequence[View], away: Set[str]) -> list[Find
     try:
         check_source(checked.kind, views)
         with closing(open_session(checked.source.address(), role="source")) as connection:
-            bound = bind(views, partial(describe, connection))
+            bound = bound_for(checked.kind, views, partial(describe, connection))
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
             fit += [finding for view in bound for finding in (*_remarks(view), *_tried(connection, view))]
         indexes = list(index_findings(checked.source, bound))
@@ -322,7 +323,7 @@ def grants(servers: Checked, views: Sequence[View]) -> list[str]:
     Each group stands behind a comment that names its server. No server is asked, since nobody may be able to log in
     yet, and the users must exist.
     """
-    lines = list(servers.kind.grants(servers.source, tables_of(views)))
+    lines = list(servers.kind.grants(servers.source, tables_of(views), streams_of(servers.kind, views)))
     for store, access in servers.stores:
         lines += store.grants(access, [view for view in views if view.store == store.name])
     return lines

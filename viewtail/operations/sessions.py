@@ -53,7 +53,7 @@ def findings(kind: SourceKind, access: SourceAccess, stores: Mapping[str, Tables
     """Return whether the servers let as many in as this deployment needs; nothing of a server that does not answer.
 
     Args:
-        stores: by name, the tables that their views are of.
+        stores: by name, what the source brings their views the changes of.
     """
     try:
         count = sum(len(kind.parts(access, tables)) for tables in stores.values())

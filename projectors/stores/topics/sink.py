@@ -314,18 +314,22 @@ class TopicSink(Publisher):
                     return
                 messages.append(self._envelope_of(writes).messages(some, _now_us()))
 
+    def commit(self) -> None:
+        if self._is_open:
+            self.write([], self._kept)
+
     def on_passed(self, watermarks: Sequence[Watermark]) -> None:
         """Put them into the record of the next position: if this process dies, its successor publishes them."""
         self._seen.update({mark.token: mark.version for mark in watermarks})
 
     def publish_watermarks(self) -> None:
-        if self._watermarks:
+        if self._tellable():
             assert self._kept is not None
             self.write([], self._kept)
 
     def settle(self) -> None:
         """Publish a progress record, since no changes come."""
-        if self._kept is not None and (self._watermarks or self._is_progress_due()) and not self._is_open:
+        if self._kept is not None and (self._tellable() or self._is_progress_due()) and not self._is_open:
             self.write([], self._kept)
 
     def _is_progress_due(self) -> bool:
@@ -333,7 +337,8 @@ class TopicSink(Publisher):
 
     def _progress_now(self) -> Progress | None:
         """The progress record for the next transaction: what is published, and where it ends; None if none is due."""
-        if self._kept is None or not (self._is_progress_due() or self._watermarks):
+        watermarks = self._tellable()
+        if self._kept is None or not (self._is_progress_due() or watermarks):
             return None
         assert self._topics is not None
         there = self._topics.partitions()  # there may be more by now, which the producer knows, too
@@ -343,7 +348,14 @@ class TopicSink(Publisher):
         ends = _ends(self._topics, published)
         self._told, self._told_at = self._kept, time.monotonic()
         silent = sorted(self._partitions.keys() - published.keys())
-        return Progress(version=self._kept.version, ends=ends, watermarks=dict(self._watermarks), silent=silent)
+        return Progress(version=self._kept.version, ends=ends, watermarks=watermarks, silent=silent)
+
+    def _tellable(self) -> dict[str, int]:
+        """The durable watermarks before which everything is published, fan-outs too."""
+        if not self._watermarks:
+            return {}
+        upto = self.lacks_from()
+        return {token: version for token, version in self._watermarks.items() if version < upto}
 
     def _publish(self, producer: Producer, writes: ViewWrites, letters: list[Parked]) -> None:
         """Publish some hundred changes at a time: their messages are sent while the processor's cache has them."""
