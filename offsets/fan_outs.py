@@ -16,6 +16,7 @@ from typing import Any
 from offsets import Owner
 from offsets.mysql import Session, check_fence, reading, transaction
 from viewtail.changes.counting import counted
+from viewtail.changes.versions import MAX_VERSION
 from viewtail.servers.sessions import quote
 
 MOST_KEY = 1000  # characters of the keys that are kept for people
@@ -216,9 +217,12 @@ def forget(cursor: Any, database: str, views: Collection[int]) -> None:
 
 
 def forget_upto(cursor: Any, database: str, pipeline_id: int, view: str, version: int) -> None:
-    """Forget those of a view whose changes are up to a version."""
+    """Forget those of a view whose changes are up to a version; with MAX_VERSION all.
+
+    Where another pass follows, only its first change is known, and the loop keeps no later one: such a row stays.
+    """
     cursor.execute(
         f"DELETE FROM {quote(database, 'fan_out')} WHERE view_id IN (SELECT id FROM {quote(database, 'view')} "
-        "WHERE pipeline_id = %s AND name = %s) AND COALESCE(next_version, version) <= %s",
+        f"WHERE pipeline_id = %s AND name = %s) AND IF(next_version IS NULL, version, {MAX_VERSION}) <= %s",
         (pipeline_id, view, version),
     )

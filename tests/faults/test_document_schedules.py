@@ -66,7 +66,7 @@ def test_every_document_equals_the_joins_after_any_schedule_of_faults(
             stores = ("mysql", "redis") if search is None else ("mysql", "redis", "elasticsearch")
             scene = Scene(world=world, run=run, writers=writers, proxy=proxy, stores=stores)
             if seed % 2:
-                wait_for("the views are filled", run.is_filled)
+                wait_for("the views are filled", world.is_filled)
             writers.start()
             try:
                 faults = _faults(chance, seed, scene)

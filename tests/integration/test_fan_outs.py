@@ -289,6 +289,32 @@ def test_a_backfill_and_a_halt_make_it_needless(world: World) -> None:
         assert owner.own.lag_s == 0.0
 
 
+def test_a_change_behind_the_watermark_of_a_backfill_is_not_lost_with_a_pass_that_was_to_follow(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fan_outs, "SAVE_EVERY_S", 3600.0)
+    view = f"{world.store}:fan"
+    with world.owner() as owner:
+        world.hold()
+        world.rename("p1")
+        wait_for("a page is written", lambda: world.pages == 1)
+        world.let(3)
+        world.rename("p2")
+        world.let(3)
+        assert [next_version is not None for _, next_version, *_ in world.kept()] == [True]
+        world._is_held, world.slow_s = False, 0.2
+        world._allowed.release(10)
+        owner.own.life.on(owner._session).states.move(Event.REPLAYED, [view])
+        owner.fill(view)
+        assert world.is_open()
+        world.rename("p3")
+        owner.pass_everything()  # between two pages
+        world.slow_s = 0.0
+        wait_for("no fan-out is left", lambda: not world.is_open())
+        owner.pass_everything()
+        wait_for("it is shown", lambda: world.count("p3") == ORDERS)
+
+
 def test_few_changed_rows_are_fan_outs_of_their_own_where_each_has_many(world: World) -> None:
     ask(world.server, "UPDATE fan.line SET product_id = 8 WHERE id >= 450")
     with world.owner() as owner:

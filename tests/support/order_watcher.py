@@ -8,13 +8,9 @@ the rows in a document count: none may have a smaller `n` than it had, and an or
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import pymysql
-import redis
 
 from tests.support.indices import Indices
 from tests.support.order_world import (
@@ -30,6 +26,7 @@ from tests.support.order_world import (
     shown,
     titles_of,
 )
+from tests.support.watcher import Reader
 
 _ORDERS = range(LEDGER_ORDERS)
 _APART = range(APART, APART + 30)
@@ -41,7 +38,7 @@ _OF_VIEW: dict[str, Callable[[Any], Any]] = {
     "order_country": lambda document: None if country_of(document) == (None, None) else country_of(document),
     "order_title": lambda document: titles_of(document) or None,
 }
-Seen = Mapping[tuple[str, str, str], Any]  # store, view, and key as a ledger has it -> content; None: nothing
+Seen = Mapping[tuple[str, str, str], Any]  # store, view, and key as a ledger has it -> content, of Redis raw
 
 
 @dataclass(slots=True)
@@ -52,34 +49,23 @@ class _Rows:
     is_gone: bool = False
 
 
-class OrderWatcher:
-    """Threads that read, one a store."""
+class OrderWatcher(Reader):
+    """Looks at content; what is shown as before is passed over."""
+
+    EVERY_S = 0.01
 
     def __init__(self, world: OrderWorld) -> None:
         self._world = world
+        self._shown: dict[tuple[str, str, str], Any] = {}
         self._states: dict[tuple[str, str, str], list[str]] = {}
         self._apart: dict[tuple[str, str, str], _Rows] = {}
-        self._stop = threading.Event()
-        self._mysql: Any = None
-        self._redis = redis.Redis(port=world.redis.port, socket_timeout=2)
-        looks = [self._redis_keys, self._index_rows]
-        if world.elasticsearch is not None:
-            looks.append(self._documents)
-        self._threads = [threading.Thread(target=self._watch, args=(look,)) for look in looks]
         self._backward: list[str] = []
         self.reads = 0
+        super().__init__(world)
 
-    def __enter__(self) -> OrderWatcher:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-        self._redis.close()
-        self._give_up_mysql()
+    def _looks(self) -> Sequence[Callable[[], Seen]]:
+        looks = [self._redis_keys, self._index_rows]
+        return looks if self._world.elasticsearch is None else [*looks, self._documents]
 
     @property
     def changes(self) -> int:
@@ -90,15 +76,12 @@ class OrderWatcher:
         """What a reader may not have seen."""
         return [*self._backward, *(text for key, seen in self._states.items() for text in _judged(key, seen, ledger))]
 
-    def _watch(self, look: Callable[[], Seen]) -> None:
-        while not self._stop.wait(0.01):
-            try:
-                seen = look()
-            except (pymysql.err.MySQLError, redis.RedisError, OSError, ValueError):
-                continue  # that store is being killed just now
-            for key, content in seen.items():
-                self.reads += 1
-                self._saw(key, content)
+    def _looked(self, seen: Seen) -> None:
+        self.reads += len(seen)
+        for key, content in seen.items():
+            if key not in self._shown or self._shown[key] != content:
+                self._shown[key] = content
+                self._saw(key, shown(content) if key[0] == "redis" else content)
 
     def _saw(self, key: tuple[str, str, str], content: Any) -> None:
         if key[1] == "document" and int(key[2].partition(" ")[2]) >= APART:
@@ -119,10 +102,10 @@ class OrderWatcher:
             for key in _SOLD:
                 look.hgetall(f"sold:{key}")
             answers: list[Any] = look.execute()
-        seen = {("redis", "document", f"order {i}"): shown(answers[at]) for at, i in enumerate(orders)}
+        seen = {("redis", "document", f"order {i}"): answers[at] for at, i in enumerate(orders)}
         hashes = [*(("customer", str(i)) for i in range(LEDGER_CUSTOMERS)), *(("sold", key) for key in _SOLD)]
         for (view, key), answer in zip(hashes, answers[len(orders) :], strict=True):
-            seen["redis", view, f"{view} {key}"] = shown(answer)
+            seen["redis", view, f"{view} {key}"] = answer
         return seen
 
     def _index_rows(self) -> Seen:
@@ -153,24 +136,6 @@ class OrderWatcher:
             for doc in docs
             if "error" not in doc
         }
-
-    def _asked(self, statement: str) -> Sequence[Any]:
-        try:
-            if self._mysql is None:
-                self._mysql = self._world.connect()
-            with self._mysql.cursor() as cursor:
-                cursor.execute(statement)
-                rows = list(cursor.fetchall())
-            self._mysql.commit()
-        except (pymysql.err.MySQLError, OSError):
-            self._give_up_mysql()
-            raise
-        return rows
-
-    def _give_up_mysql(self) -> None:
-        if self._mysql is not None and self._mysql.open:
-            self._mysql.close()
-        self._mysql = None
 
 
 def _judged(key: tuple[str, str, str], seen: Sequence[str], ledger: Ledger) -> Iterator[str]:

@@ -25,6 +25,7 @@ import redis
 from stack import Server
 from tests.support.indices import Indices
 from tests.support.world import Content
+from tests.support.writing import RandomWriters
 
 VIEWS = """
 from viewtail import Count, Entity, Group, IndexTable, Many, Max, Min, One, RedisHash, RedisJson, SearchIndex, Sum
@@ -267,6 +268,13 @@ class OrderWorld:
     def connect(self) -> Any:
         return pymysql.connect(host="127.0.0.1", port=self.mysql.port, user="root", autocommit=False)
 
+    def is_filled(self) -> bool:
+        """Whether every view is, as viewtail's own table says: asked again and again while nothing else happens."""
+        with self.cursor() as cursor:
+            cursor.execute("SELECT COUNT(*), SUM(state = 'filled') FROM viewtail.view")
+            count, filled = cursor.fetchone()
+        return count == (5 if self.elasticsearch is None else 6) and filled == count
+
     @contextmanager
     def cursor(self) -> Iterator[Any]:
         connection = self.connect()
@@ -276,6 +284,13 @@ class OrderWorld:
             connection.commit()
         finally:
             connection.close()
+
+    def connect_to_write(self) -> Any:
+        """What a killed session committed all the same is to be seen, also in the midst of a transaction."""
+        connection = self.connect()
+        connection.cursor().execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        connection.commit()
+        return connection
 
     def make_tables(self) -> None:
         """Begin anew: empty tables, empty stores."""
@@ -617,97 +632,60 @@ _CHANGES: list[Callable[..., None]] = [
 KINDS = frozenset(kind.__name__.strip("_") for kind in _CHANGES)
 
 
-class OrderWriters:
-    """Threads that change the tables at random until stopped: one in the ledger half, the others in the other one."""
+class OrderWriters(RandomWriters):
+    """The first thread writes in the ledger half, the others in the other one."""
 
     def __init__(self, world: OrderWorld, seed: int, orders: int, threads: int = 3) -> None:
+        super().__init__(world.connect_to_write, seed, threads)
         self._world = world
-        self._stop = threading.Event()
         self._ledger_lock = threading.Lock()
         self.ledger = Ledger()
         self._is_noted = False
-        self.halves = (Half(0, LEDGER_ORDERS, is_reused=True), Half(APART, orders, is_reused=False))
-        self._threads = [
-            threading.Thread(target=self._write, args=(random.Random(seed * 100 + at), at == 0))
-            for at in range(threads)
-        ]
-        self.committed = 0
+        self._halves = (Half(0, LEDGER_ORDERS, is_reused=True), Half(APART, orders, is_reused=False))
 
     @property
     def kinds(self) -> set[str]:
         """The kinds of changes that were made."""
-        return {kind for half in self.halves for kind in [*half.done]}
+        return {kind for half in self._halves for kind in [*half.done]}
 
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def alone(self, statement: str) -> None:
-        """A statement that commits by itself, between two transactions of the ledger half."""
+    def alone(self, *statements: str) -> None:
+        """Statements that commit by themselves, between two transactions of the ledger half."""
         with self._ledger_lock, self._world.cursor() as cursor:
             cursor.execute("SET lock_wait_timeout = 20")
-            if not self._is_noted:
-                self.ledger.note(cursor)
-            self._is_noted = False
-            cursor.execute(statement)
-            self.ledger.note(cursor)
-            self._is_noted = True
-
-    def _write(self, chance: random.Random, is_ledger: bool) -> None:
-        connection: Any = None
-        while not self._stop.is_set():
-            try:
-                if connection is None:
-                    connection = self._world.connect()
-                    # What a killed session committed all the same is to be seen, also in the midst of a transaction.
-                    connection.cursor().execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-                    connection.commit()
-                if is_ledger:
-                    with self._ledger_lock:
-                        self._transact(connection, chance, self.halves[0], self._noted)
-                    self._stop.wait(0.002)
-                else:
-                    self._transact(connection, chance, self.halves[1], lambda cursor: None)
-            except pymysql.err.MySQLError:  # a deadlock, or the server was killed: on with the next
-                connection = self._again(connection)
-        if connection is not None:
-            connection.close()
-
-    def _transact(self, connection: Any, chance: random.Random, half: Half, note: Callable[[Any], None]) -> None:
-        with connection.cursor() as cursor:
-            note(cursor)
-            for _ in range(chance.choice((1, 1, 1, 2, 5))):
-                if chance.random() < 0.05:
-                    cursor.execute("SAVEPOINT here")
-                    half.change(chance, cursor.execute)
-                    cursor.execute("ROLLBACK TO SAVEPOINT here")
-                half.change(chance, cursor.execute)
-            if chance.random() < 0.1:
-                connection.rollback()
-                return
-            if half is self.halves[0]:
+            self._note_what_is(cursor)
+            for statement in statements:
                 self._is_noted = False
-                self.ledger.note(cursor)
-        connection.commit()
-        if half is self.halves[0]:
-            self._is_noted = True
-        self.committed += 1
+                cursor.execute(statement)
+                self._note_what_is(cursor)
 
-    def _noted(self, cursor: Any) -> None:
+    def _transact(self, connection: Any, chance: random.Random, at: int) -> None:
+        if at:
+            super()._transact(connection, chance, at)
+            return
+        with self._ledger_lock:
+            self._note_what_is(connection.cursor())
+            super()._transact(connection, chance, at)
+        self._stop.wait(0.002)
+
+    def _change(self, chance: random.Random, execute: Callable[..., Any], at: int) -> None:
+        half = self._halves[bool(at)]
+        if chance.random() < 0.05:
+            execute("SAVEPOINT here")
+            half.change(chance, execute)
+            execute("ROLLBACK TO SAVEPOINT here")
+        half.change(chance, execute)
+
+    def _commit(self, connection: Any, at: int) -> None:
+        if at:
+            connection.commit()
+            return
+        self._is_noted = False
+        self.ledger.note(connection.cursor())
+        connection.commit()
+        self._is_noted = True
+
+    def _note_what_is(self, cursor: Any) -> None:
         """The state that an interrupted commit left, whichever it is."""
         if not self._is_noted:
             self.ledger.note(cursor)
             self._is_noted = True
-
-    def _again(self, connection: Any) -> Any:
-        try:
-            connection.rollback()
-            return connection
-        except (pymysql.err.MySQLError, AttributeError):
-            self._stop.wait(0.1)
-            return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from tests.support.binlog_truth import Place, Row, Truth
 from tests.support.running import addresses
 from tests.support.small_disk import SmallDisk
 from tests.support.topic_log import Told
+from tests.support.writing import RandomWriters
 
 TABLES = (
     "CREATE TABLE {0}.user (id INT PRIMARY KEY, email VARCHAR(60), n INT NOT NULL)",
@@ -182,53 +182,18 @@ class TopicWorld:
         return found
 
 
-class TopicWriters:
-    """Threads that change the tables at random until stopped; each from a seed of its own, and rests `rest_s`
-    behind a transaction."""
+class TopicWriters(RandomWriters):
+    """Each rests `rest_s` behind a transaction."""
 
     def __init__(self, world: TopicWorld, seed: int, threads: int = 2, keys: int = KEYS, rest_s: float = 0.0) -> None:
+        super().__init__(world.connect, seed, threads)
         self._world, self._keys, self._rest_s = world, keys, rest_s
-        self._stop = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._write, args=(random.Random(seed * 100 + at),)) for at in range(threads)
-        ]
-        self.committed = 0
 
-    def __enter__(self) -> TopicWriters:
-        for thread in self._threads:
-            thread.start()
-        return self
+    def _transact(self, connection: Any, chance: random.Random, at: int) -> None:
+        super()._transact(connection, chance, at)
+        self._stop.wait(self._rest_s)
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _write(self, chance: random.Random) -> None:
-        connection: Any = None
-        while not self._stop.is_set():
-            try:
-                if connection is None:
-                    connection = self._world.connect()
-                with connection.cursor() as cursor:
-                    for _ in range(chance.choice((1, 1, 1, 2, 5))):
-                        self._change(chance, cursor.execute)
-                if chance.random() < 0.1:
-                    connection.rollback()
-                else:
-                    connection.commit()
-                    self.committed += 1
-                    self._stop.wait(self._rest_s)
-            except (pymysql.err.MySQLError, OSError):  # a deadlock, or the server was killed: on with the next
-                try:
-                    connection.rollback()
-                except (pymysql.err.MySQLError, AttributeError):
-                    self._stop.wait(0.1)
-                    connection = None
-        if connection is not None:
-            connection.close()
-
-    def _change(self, chance: random.Random, execute: Callable[..., Any]) -> None:
+    def _change(self, chance: random.Random, execute: Callable[..., Any], at: int) -> None:
         i, kind, name = chance.randrange(self._keys), chance.random(), self._world.name
         if kind < 0.3:
             execute(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import pymysql
 import redis
@@ -26,50 +27,99 @@ class Watched:
     documents: Callable[[list[str]], list[Any]] | None = None  # gives those with these ids
 
 
-class Watchable(Protocol):
-    """A world with views."""
+class Connected(Protocol):
+    """A world with stores."""
 
     @property
     def redis(self) -> Server: ...
-    @property
-    def watched(self) -> Watched: ...
     def connect(self) -> Any: ...  # to MySQL
 
 
-class Watcher:
-    """A thread that looks while the faults happen; `regressions` is what it caught."""
+class Watchable(Connected, Protocol):
+    """A world with views of single rows."""
 
-    def __init__(self, world: Watchable) -> None:
-        self._world, self._watched = world, world.watched
-        self._last: dict[str, Seen] = {}
+    @property
+    def watched(self) -> Watched: ...
+
+
+class Reader(ABC):
+    """A thread a store that looks while the faults happen, `EVERY_S`; a context manager."""
+
+    EVERY_S: float
+
+    def __init__(self, world: Connected) -> None:
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
         # Kept from look to look: opening some each time took more than looking.
-        self._mysql: Any = None
+        self._connect, self._mysql = world.connect, None
         self._redis = redis.Redis(port=world.redis.port, socket_timeout=2)
-        self.regressions: list[str] = []
-        self.looks = 0
+        self._threads = [threading.Thread(target=self._watch, args=(look,)) for look in self._looks()]
 
-    def __enter__(self) -> Watcher:
-        self._thread.start()
+    @abstractmethod
+    def _looks(self) -> Sequence[Callable[[], Mapping[Any, Any]]]:
+        """What the stores show, by key; one each."""
+
+    @abstractmethod
+    def _looked(self, seen: Mapping[Any, Any]) -> None:
+        """A look was taken."""
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         self._redis.close()
         self._give_up_mysql()
 
-    def _watch(self) -> None:
-        while not self._stop.wait(0.02):
-            for look in (self._index_rows, self._redis_hashes, self._documents):
-                try:
-                    found = look()
-                except (pymysql.err.MySQLError, redis.RedisError, OSError, ValueError):
-                    continue  # that store is being killed just now
-                self.looks += 1
-                for key, now in found.items():
-                    self.saw(key, now)
+    def _watch(self, look: Callable[[], Mapping[Any, Any]]) -> None:
+        while not self._stop.wait(self.EVERY_S):
+            try:
+                seen = look()
+            except (pymysql.err.MySQLError, redis.RedisError, OSError, ValueError):
+                continue  # that store is being killed just now
+            self._looked(seen)
+
+    def _asked(self, statement: str) -> list[Any]:
+        try:
+            if self._mysql is None:
+                self._mysql = self._connect()
+            with self._mysql.cursor() as cursor:
+                cursor.execute(statement)
+                rows = list(cursor.fetchall())
+            self._mysql.commit()  # the next look is to see what is there then
+        except (pymysql.err.MySQLError, OSError):
+            self._give_up_mysql()
+            raise
+        return rows
+
+    def _give_up_mysql(self) -> None:
+        if self._mysql is not None and self._mysql.open:
+            self._mysql.close()
+        self._mysql = None
+
+
+class Watcher(Reader):
+    """Looks at versions; `regressions` is what it caught."""
+
+    EVERY_S = 0.05
+
+    def __init__(self, world: Watchable) -> None:
+        self._watched = world.watched
+        self._last: dict[str, Seen] = {}
+        self.regressions: list[str] = []
+        self.looks = 0
+        super().__init__(world)
+
+    def _looks(self) -> Sequence[Callable[[], Mapping[str, Seen]]]:
+        return [self._index_rows, self._redis_hashes, self._documents]
+
+    def _looked(self, seen: Mapping[str, Seen]) -> None:
+        self.looks += 1
+        for key, now in seen.items():
+            self.saw(key, now)
 
     def saw(self, key: str, now: Seen) -> None:
         before = self._last.get(key)
@@ -84,24 +134,6 @@ class Watcher:
         keys = ",".join(map(str, _KEYS))
         rows = self._asked(f"SELECT id, version FROM {self._watched.index_table} WHERE id IN ({keys})")
         return {f"mysql {i}": (version, True) for i, version in rows}
-
-    def _asked(self, statement: str) -> list[Any]:
-        try:
-            if self._mysql is None:
-                self._mysql = self._world.connect()
-            with self._mysql.cursor() as cursor:
-                cursor.execute(statement)
-                rows = list(cursor.fetchall())
-            self._mysql.commit()  # the next look is to see what is there then
-        except (pymysql.err.MySQLError, OSError):
-            self._give_up_mysql()
-            raise
-        return rows
-
-    def _give_up_mysql(self) -> None:
-        if self._mysql is not None and self._mysql.open:
-            self._mysql.close()
-        self._mysql = None
 
     def _redis_hashes(self) -> dict[str, Seen]:
         found: dict[str, Seen] = {}

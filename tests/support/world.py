@@ -20,6 +20,7 @@ import redis
 from stack import Server
 from tests.support.indices import Indices
 from tests.support.watcher import Watched
+from tests.support.writing import RandomWriters
 
 VIEWS = """
 from viewtail import Entity, IndexTable, RedisHash, RedisJson, RedisSet, SearchIndex
@@ -213,56 +214,15 @@ def escaped(text: str) -> str:
     return text
 
 
-class Writers:
-    """Threads that change the canonical tables at random until stopped; each from a seed of its own."""
+class Writers(RandomWriters):
+    """Changes of all canonical tables."""
 
     def __init__(self, world: World, seed: int, threads: int = 4) -> None:
-        self._world = world
-        self._stop = threading.Event()
+        super().__init__(world.connect, seed, threads)
         self._next_ref = 0
         self._lock = threading.Lock()
-        self._threads = [
-            threading.Thread(target=self._write, args=(random.Random(seed * 100 + at),)) for at in range(threads)
-        ]
-        self.committed = 0
 
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _write(self, chance: random.Random) -> None:
-        connection: Any = None
-        while not self._stop.is_set():
-            try:
-                if connection is None:
-                    connection = self._world.connect()
-                with connection.cursor() as cursor:
-                    for _ in range(chance.choice((1, 1, 1, 2, 5))):
-                        self._change(chance, cursor.execute)
-                if chance.random() < 0.1:
-                    connection.rollback()
-                else:
-                    connection.commit()
-                    self.committed += 1
-            except pymysql.err.MySQLError:  # a deadlock, or the server was killed: on with the next
-                connection = self._again(connection)
-        if connection is not None:
-            connection.close()
-
-    def _again(self, connection: Any) -> Any:
-        try:
-            connection.rollback()
-            return connection
-        except (pymysql.err.MySQLError, AttributeError):
-            self._stop.wait(0.1)
-            return None
-
-    def _change(self, chance: random.Random, execute: Callable[..., Any]) -> None:  # noqa: C901
+    def _change(self, chance: random.Random, execute: Callable[..., Any], at: int) -> None:  # noqa: C901
         i, kind = chance.randrange(4000), chance.random()
         if kind < 0.25:
             execute(

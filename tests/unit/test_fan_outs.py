@@ -124,7 +124,8 @@ class World:
         self.pages.append((next(iter(versions.values())), [*versions]))
 
     def passed(self, of: Batch, took_s: float = 0.003) -> None:
-        self.fan_outs.passed(of, took_s)
+        self.fan_outs.note_live(took_s)
+        self.fan_outs.passed(of)
 
     def finish(self) -> list[Key]:
         before = len(self.pages)
