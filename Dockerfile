@@ -5,7 +5,7 @@ COPY requirements.txt requirements-dev.txt ./
 RUN python -m venv /opt/viewtail \
     && /opt/viewtail/bin/pip install --no-cache-dir --require-hashes -r requirements.txt \
     && python -m venv /opt/build \
-    && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements-dev.txt
+    && /opt/build/bin/pip install --no-cache-dir --no-deps --require-hashes -r requirements-dev.txt
 COPY pyproject.toml ./
 COPY stack/typing_markers stack/typing_markers
 COPY offsets offsets

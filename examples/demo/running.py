@@ -18,6 +18,7 @@ import pymysql
 
 from stack.server import Server, free_port
 from viewtail.operations.status import PipelineStatus, read
+from viewtail.servers.sessions import PlaceholderCursor
 from viewtail.sources import read_position
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -70,6 +71,18 @@ def output_of(arguments: Sequence[str], chosen: Mapping[str, str]) -> str:
             f"viewtail {' '.join(arguments)} ended with code {done.returncode}:\n{done.stdout}{done.stderr}"
         )
     return done.stdout
+
+
+def connected(server: Server) -> pymysql.Connection[Any]:
+    """A session of a MySQL, which reads viewtail's status too."""
+    return pymysql.connect(
+        host=server.host,
+        port=server.port,
+        user="root",
+        charset="utf8mb4",
+        init_command="SET time_zone = '+00:00', transaction_isolation = 'READ-COMMITTED'",
+        cursorclass=PlaceholderCursor,
+    )
 
 
 class Run:

@@ -33,12 +33,13 @@ class Area:
     def __init__(self, live: Live | None) -> None:
         self._live = live
         self._shown_at = float("-inf")
+        self._shown: Sequence[str] = ()
 
     def show(self, table: RenderableType, lines: Sequence[str], *, is_last: bool = False) -> None:
         if self._live is not None:
             self._live.update(table, refresh=is_last)
-        elif is_last or time.monotonic() - self._shown_at >= PLAIN_EVERY_S:
-            self._shown_at = time.monotonic()
+        elif lines != self._shown and (is_last or time.monotonic() - self._shown_at >= PLAIN_EVERY_S):
+            self._shown_at, self._shown = time.monotonic(), lines
             for text in lines:
                 line(text)
 

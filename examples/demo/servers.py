@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,17 +44,23 @@ def directory(is_kept: bool) -> Path:
     return chosen
 
 
-def start_all(names: Sequence[str], into: Path, is_kept: bool) -> list[Started]:
-    """These servers, all at once. One that this machine lacks is told, not raised."""
-    with ThreadPoolExecutor(len(names)) as pool:
-        return list(pool.map(lambda name: _start(name, into, is_kept), names))
+def start_all(wanted: Mapping[str, str], into: Path, stopping: ExitStack | None) -> list[Started]:
+    """Start servers, all at once: kinds by names. One that this machine lacks is reported, not raised.
+
+    `stopping` stops them, those that are about to start at an interruption, too. Without it they outlive the demo.
+    """
+    with ExitStack() as ending:
+        pool = (stopping or ending).enter_context(ThreadPoolExecutor(len(wanted)))
+        return list(pool.map(lambda name: _start(name, wanted[name], into, stopping), wanted))
 
 
-def _start(name: str, into: Path, is_kept: bool) -> Started:
+def _start(name: str, kind: str, into: Path, stopping: ExitStack | None) -> Started:
     began_at = time.monotonic()
     try:
-        server = PREPARE[name](into / name)
-        server.start(stays=is_kept)
+        server = PREPARE[kind](into / name)
+        if stopping is not None:
+            stopping.callback(server.stop)
+        server.start(stays=stopping is None)
     except stack.StackError as error:
         return Started(name=name, server=None, reason=str(error), seconds=time.monotonic() - began_at)
     return Started(name=name, server=server, reason=None, seconds=time.monotonic() - began_at)

@@ -5,27 +5,22 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
-from typing import Any, NoReturn
+from typing import Any
 
-import pymysql
-
-import stack
-from examples.demo import comparing, running, servers
-from examples.demo.running import DemoError, Run
+from examples.demo import comparing, running
+from examples.demo.running import DemoError
 from examples.demo.screen import heading, line
 from examples.jogchat.views import INDEXED
+from examples.stage import Stage, fill, judge, played, stage
+from stack.server import Server
 from viewtail import settings as viewtail_settings
 from viewtail.cells import Cells
-from viewtail.servers.sessions import PlaceholderCursor
 
 ROWS = 400  # of each table at first
-FILL_TIMEOUT_S = 120.0
 _NEWEST = (
     "SELECT row_key, body FROM jogchat.cell c WHERE column_name = %s AND ref_key = (SELECT MAX(ref_key) "
     "FROM jogchat.cell d WHERE d.row_key = c.row_key AND d.column_name = c.column_name)"
@@ -33,61 +28,47 @@ _NEWEST = (
 
 
 def main() -> int:
-    """0: every view equals its table. 1: one does not, or it could not go on. 130: interrupted."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _interrupt)
-    directory = servers.directory(is_kept=False)
+    """The exit code: 0 when every view equals its table."""
+    return played("jogchat", _play)
+
+
+def _play() -> int:
     with ExitStack() as stopping:
-        stopping.callback(shutil.rmtree, directory, ignore_errors=True)
-        try:
-            heading("1  A real MySQL")
-            server = stack.mysql.prepare(directory / "mysql")
-            server.start()
-            stopping.callback(server.stop)
-            line(server.url)
-            chosen = running.settings([server], "examples.jogchat.views:views")
-            connection: Any = stopping.enter_context(closing(pymysql.connect(**_login(server.port))))
-            cells = Cells("jogchat.cell", settings=viewtail_settings.load(None, chosen))
+        prepared: list[_Writer] = []
+
+        def prepare(started: Mapping[str, Server]) -> Mapping[str, str]:
+            settings = running.settings([*started.values()], "examples.jogchat.views:views")
+            cells = Cells("jogchat.cell", settings=viewtail_settings.load(None, settings))
             stopping.callback(cells.close)
-            writer = _Writer(connection, cells)
-            writer.fill()
-            run = Run(directory, chosen, stays=False)
-            stopping.callback(run.stop)
-            return _phases(run, chosen, connection, writer)
-        except (DemoError, stack.StackError) as error:
-            print(f"\njogchat: {error}", file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:
-            print("\njogchat: interrupted; everything it started is stopped", file=sys.stderr)
-            return 130
+            connection = stopping.enter_context(closing(running.connected(started["mysql"])))
+            prepared.append(_Writer(connection, cells))
+            prepared[0].fill()
+            return settings
+
+        with stage({"mysql": "mysql"}, prepare) as on:
+            return _phases(on, prepared[0])
 
 
-def _phases(run: Run, chosen: Mapping[str, str], connection: Any, writer: _Writer) -> int:
-    heading("2  Filling the index tables")
+def _phases(on: Stage, writer: _Writer) -> int:
+    heading("Filling the index tables")
     views = [view for view, *_ in _views()]
-    for _ in running.fills(run, connection, len(views), FILL_TIMEOUT_S):
-        pass
-    line(f"{len(views)} views are filled")
+    fill(on.run, writer.connection, {f"mysql:{view}": ROWS for view in views})
     live_s = max(1.0, float(os.environ.get("DEMO_LIVE_S", "10")))
-    heading(f"3  Writing for {live_s:.0f} s")
+    heading(f"Writing for {live_s:.0f} s")
     until = time.monotonic() + live_s
     while time.monotonic() < until:
         writer.write()
     line(f"{writer.cell_count} cells were put, a quarter of them older than what was there; {writer.row_count} rows")
     for view in views:
-        running.output_of(["wait", f"mysql:{view}"], chosen)
-    heading("4  Looking something up")
+        running.output_of(["wait", f"mysql:{view}"], on.settings)
+    heading("Looking something up")
     email = writer.last_email
-    found = json.loads(running.output_of(["find", "mysql:index_users_email", email, "--json"], chosen))
-    line(f"viewtail find mysql:index_users_email {email}: {len(found.get('rows', found))} row")
-    heading("5  Every view against its table")
-    wrong = [view for view, count, differing in _compared(connection) if not _told(view, count, differing)]
-    line("")
-    if wrong:
-        print(f"jogchat: {', '.join(wrong)} differ")
-        return 1
-    print(f"jogchat: {len(views)} views equal their tables")
-    return 0
+    answer = json.loads(running.output_of(["find", "mysql:index_users_email", email, "--json"], on.settings))
+    line(f"viewtail find mysql:index_users_email {email}: {len(answer.get('rows', answer))} row")
+    heading("Every view against its table")
+    if wrong := judge(_compared(writer.connection)):
+        raise DemoError(f"these differ: {', '.join(wrong)}")
+    return len(views)
 
 
 def _views() -> Iterator[tuple[str, str, str, bool]]:
@@ -102,7 +83,7 @@ class _Writer:
     """Writes plain tables and cells, as two deployments of one application would."""
 
     def __init__(self, connection: Any, cells: Cells) -> None:
-        self._connection, self._cells = connection, cells
+        self.connection, self._cells = connection, cells
         self._chance = random.Random(7)
         self._refs: dict[tuple[str, int], int] = {}
         self.row_count = self.cell_count = 0
@@ -150,9 +131,9 @@ class _Writer:
         return {"name": f"{table} {number} {word}", "city": self._chance.choice(("Oslo", "Lima", "Kyoto", "Accra"))}
 
     def _execute(self, statement: str, *values: object) -> None:
-        with self._connection.cursor() as cursor:
+        with self.connection.cursor() as cursor:
             cursor.execute(statement, values)
-        self._connection.commit()
+        self.connection.commit()
 
 
 def _compared(connection: Any) -> Iterator[tuple[str, int, list[str]]]:
@@ -169,13 +150,6 @@ def _compared(connection: Any) -> Iterator[tuple[str, int, list[str]]]:
         yield view, len(wanted), comparing.differences(wanted, shown)
 
 
-def _told(view: str, count: int, differing: list[str]) -> bool:
-    line(f"{view:<28} {count:>5} rows: {'equal' if not differing else 'DIFFERENT'}")
-    for one in differing:
-        line(f"    {one}")
-    return not differing
-
-
 def _asked(connection: Any, statement: str, *values: object) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
@@ -186,18 +160,6 @@ def _asked(connection: Any, statement: str, *values: object) -> list[tuple[Any, 
 
 def _index(columns: tuple[str, ...]) -> str:
     return ", ".join(f"KEY {column}_idx ({column})" for column in columns)
-
-
-def _login(port: int) -> dict[str, Any]:
-    fresh = "SET transaction_isolation = 'READ-COMMITTED'"
-    login = {"host": "127.0.0.1", "port": port, "user": "root", "charset": "utf8mb4", "init_command": fresh}
-    return {**login, "cursorclass": PlaceholderCursor}  # viewtail's status is read over this session, too
-
-
-def _interrupt(*_: object) -> NoReturn:
-    for number in (signal.SIGTERM, signal.SIGINT):  # a second one must not end the cleaning up
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ class Change:
     """Statements of one transaction, and how an order's document differs then."""
 
     table: str
+    what: str
     statements: tuple[str, ...]
     is_in: Callable[[Document], bool]
 
@@ -46,46 +47,64 @@ def changes(stores: Stores, order: int) -> Iterator[Change]:
     ((campaign,),) = joins.asked(stores.mysql, "SELECT campaign_id FROM shop.order_campaign WHERE order_id = %s", order)
     yield Change(
         "order",
+        "it is packed",
         (f"UPDATE shop.order SET status = 'packed' WHERE id = {order}",),
         lambda document: document["status"] == "packed",
     )
     yield Change(
         "order_line",
+        "another quantity and amount",
         (f"UPDATE shop.order_line SET quantity = 77, amount = 123.45 WHERE order_id = {order} AND line_no = 1",),
         lambda document: document["lines"][0]["amount"] == "123.45",
     )
     yield Change(
         "product",
+        "another title",
         (f"UPDATE shop.product SET title = 'Fresh this week' WHERE id = {product}",),
         lambda document: document["lines"][0]["title"] == "Fresh this week",
     )
     yield Change(
         "customer",
+        "moves to Winterthur",
         (f"UPDATE shop.customer SET city = 'Winterthur' WHERE id = {customer}",),
         lambda document: document["who"]["city"] == "Winterthur",
     )
     yield Change(
         "country",
+        "another name",
         (f"UPDATE shop.country SET name = 'Republic of Somewhere' WHERE iso = '{country}'",),
         lambda document: document["who"]["country"] == "Republic of Somewhere",
     )
     yield Change(
         "campaign",
+        "another name",
         (f"UPDATE shop.campaign SET name = 'Spring' WHERE id = {campaign}",),
         lambda document: "Spring" in document["campaigns"],
     )
     yield Change(
         "order_campaign",
+        "the order has no campaign",
         (f"DELETE FROM shop.order_campaign WHERE order_id = {order} AND campaign_id = {campaign}",),
         lambda document: "Spring" not in document["campaigns"],
     )
     yield Change(
         "department",
+        "a new one, and the product moves to it",
         (
             "INSERT INTO shop.department VALUES (900, 'Window')",
             f"UPDATE shop.product SET department_id = 900 WHERE id = {product}",
         ),
         lambda document: document["lines"][0]["department"] == "Window",
+    )
+
+
+def shipped(order: int) -> Change:
+    """The last change of an order."""
+    return Change(
+        "order",
+        "it is shipped",
+        (f"UPDATE shop.order SET status = 'shipped' WHERE id = {order}",),
+        lambda document: document["status"] == "shipped",
     )
 
 

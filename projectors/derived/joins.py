@@ -5,7 +5,7 @@ A first hop by value needs the values alone; else the server joins from the rows
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -18,6 +18,7 @@ from viewtail.servers.literals import rows_with, where_all
 from viewtail.servers.sessions import Connection, quote
 
 ROWS_AT_ONCE = 50_000  # of a table, in memory
+VALUES_A_QUERY = 6_000  # in a list of keys: with more a MySQL may read the whole table (range_optimizer_max_mem_size)
 BYTES_AT_ONCE = 32 << 20
 
 
@@ -30,9 +31,12 @@ def child_rows(connection: Connection, node: Node, groups: Sequence[Key]) -> lis
     most = ROWS_AT_ONCE + node.limit + 1
     order = ", ".join(f"{quote(column.name)}{' DESC' * descends}" for column, descends in node.order)
     behind = (f" ORDER BY {order}" if order else "") + f" LIMIT {most}"
-    source, keys = _joined(node.hops, groups)
-    columns = (*keys, *node.read)
-    return _rows(connection, f"SELECT {select_list(columns)} FROM {source}{behind}", columns, most)
+    rows: list[Row] = []
+    for some in _few(groups):
+        source, keys = _joined(node.hops, some)
+        columns = (*keys, *node.read)
+        rows += _rows(connection, f"SELECT {select_list(columns)} FROM {source}{behind}", columns, most - len(rows))
+    return rows
 
 
 def number_rows(connection: Connection, numbers: Numbers, groups: Sequence[Key]) -> list[Row]:
@@ -40,6 +44,18 @@ def number_rows(connection: Connection, numbers: Numbers, groups: Sequence[Key])
 
     Raises TooManyRowsError, source errors.
     """
+    rows: list[Row] = []
+    for some in _few(groups):
+        rows += _some_numbers(connection, numbers, some)
+    return rows
+
+
+def _few(groups: Sequence[Key]) -> Iterator[Sequence[Key]]:
+    count = VALUES_A_QUERY // len(groups[0])
+    return (groups[at : at + count] for at in range(0, len(groups), count))
+
+
+def _some_numbers(connection: Connection, numbers: Numbers, groups: Sequence[Key]) -> list[Row]:
     source, keys = _joined(numbers.hops, groups, "" if numbers.condition is None else numbers.condition.sql)
     names = ", ".join(quote(key.name) for key in keys)
     columns = [replace(column, name=_name("n", at)) for at, (_, column) in enumerate(numbers.numbers)]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
 from examples.demo.running import CHECKOUT
+from examples.orders import tables
+
+_SEEN = re.compile(r"^  shop\.(?P<table>\w+) +elasticsearch +\d+ ms   redis +\d+ ms   \w", re.MULTILINE)
 
 pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.slow]
 
@@ -31,5 +35,18 @@ def test_an_example_ends_with_every_view_equal_to_its_table(name: str, views: in
         timeout=280,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    if name == "orders":
+        _kept_its_promises(done.stdout)
     assert done.stdout.endswith(f"\n{name}: {views} views equal their tables\n")
     assert done.stdout.count(": equal, ") == views and not done.stderr
+
+
+def _kept_its_promises(output: str) -> None:
+    """What examples/orders/README.md says that one sees."""
+    assert {match["table"] for match in _SEEN.finditer(output)} == {*tables.TABLES}
+    before, killed, after = output.partition("viewtail is killed with SIGKILL")
+    assert killed
+    assert "redis:order" in before.rpartition("viewtail is killed meanwhile")[2], "a fan-out is under way"
+    assert "order" in after and " orders show it in Redis and Elasticsearch " in after
+    assert output.count(": the same answer\n") == 4
+    assert output.count(" rows   equal\n") == 5

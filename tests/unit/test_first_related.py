@@ -62,6 +62,45 @@ def test_columns_that_are_called_as_a_table_refer_to_it() -> None:
     ]
 
 
+def test_columns_that_are_called_as_a_primary_key_refer_to_its_table() -> None:
+    tables = {
+        each.name: each
+        for each in (
+            table("person", "playerid height", key="playerid"),
+            table("team", "yearid teamid wins", key="yearid teamid"),
+            table("batting", "playerid yearid stint TeamID hits", key="playerid yearid stint"),
+            table("user", "id age"),
+            table("profile", "user_id length", key="user_id"),
+            table("visit", "id user_id at", key="id"),
+            table("summary", "playerid at", key="playerid at"),
+        )
+    }
+    named = {each.name: [(of.columns, of.parent) for of in _named(each, tables)] for each in tables.values()}
+    assert named == {
+        "person": [],
+        "team": [],
+        "batting": [(("playerid",), "person"), (("yearid", "TeamID"), "team")],
+        "user": [],
+        "profile": [(("user_id",), "user")],
+        "visit": [(("user_id",), "user")],  # that it is called as the table weighs more
+        "summary": [(("playerid",), "person")],
+    }
+
+
+def test_a_key_that_two_tables_have_or_that_any_table_may_have_refers_to_none() -> None:
+    tables = {
+        each.name: each
+        for each in (
+            table("account", "holderid size", key="holderid"),
+            table("statement", "holderid length", key="holderid"),
+            table("transfer", "number holderid id lang", key="number"),
+            table("language", "lang speakers", key="lang"),
+            table("country", "id size"),
+        )
+    }
+    assert [*_named(tables["transfer"], tables)] == []
+
+
 def test_a_row_has_those_that_it_refers_to_and_those_that_refer_to_it() -> None:
     product = One("shop.product", on="product_id")
     assert related("order") == {
@@ -112,9 +151,12 @@ def test_a_document_whose_index_is_missing_is_a_comment() -> None:
     chosen = with_related(choice("order"), tables, KNOWN, {})
     assert chosen.missing == ("CREATE INDEX `order_id` ON `shop`.`visit` (`order_id`);",)
     text = views_py([chosen], [], ["redis"])
-    assert "(CREATE INDEX `order_id` ON `shop`.`visit` (`order_id`) first)\n    # RedisJson('order_document'," in text
+    first = (
+        "    # First, on the primary: CREATE INDEX `order_id` ON `shop`.`visit` (`order_id`);\n    # RedisJson('order_"
+    )
+    assert first in text
     without = views_py([chosen], [], [])
-    assert "(set VIEWTAIL_REDIS__URL CREATE INDEX" not in without and "(set VIEWTAIL_REDIS__URL, CREATE" in without
+    assert f" (set VIEWTAIL_REDIS__URL first)\n{first}" in without
 
 
 def test_a_reference_is_called_as_its_column_says() -> None:

@@ -1,7 +1,7 @@
 """What belongs to the rows of a table in other tables, as a first declaration of it.
 
-Foreign keys say it, and columns that are called `<table>_id`. Each relation was bound to its tables, so it works; which
-of them a view is to have, the user knows.
+Foreign keys say it, columns that are called `<table>_id`, and columns that are called as another table's primary key.
+Each relation was bound to its tables, so it works; which of them a view is to have, the user knows.
 """
 
 from __future__ import annotations
@@ -67,7 +67,30 @@ def _foreign_keys(connection: Connection, schema: str) -> Iterator[Reference]:
 
 
 def _named(table: Table, tables: Mapping[str, Table]) -> Iterator[Reference]:
-    """References by columns that are called as a table is, with _id behind."""
+    """References by columns that are called as a table is, with _id behind, or as another table's primary key is."""
+    of_columns: dict[tuple[str, ...], Reference] = {}
+    for each in (*_called_as_a_table(table, tables), *_called_as_a_key(table, tables)):
+        of_columns.setdefault(each.columns, each)
+    yield from of_columns.values()
+
+
+def _called_as_a_key(table: Table, tables: Mapping[str, Table]) -> Iterator[Reference]:
+    """By the columns of a primary key that one table has, and that is no word for any key, as `id` is."""
+    own = {column.name.lower(): column.name for column in table.columns}
+    parents: dict[tuple[str, ...], list[Table]] = {}
+    for other in tables.values():
+        parents.setdefault(_lower(other.primary_key), []).append(other)
+    for key, having in parents.items():
+        is_telling = any(name.endswith("id") for name in key) and all(len(name) > len("id") for name in key)
+        if is_telling and len(having) == 1 and {*key} != {*_lower(table.primary_key)} and own.keys() >= {*key}:
+            yield Reference(table.name, tuple(own[name] for name in key), having[0].name, having[0].primary_key)
+
+
+def _lower(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in names)
+
+
+def _called_as_a_table(table: Table, tables: Mapping[str, Table]) -> Iterator[Reference]:
     by_name = {name.lower(): other for name, other in reversed([*tables.items()])}
     for column in table.columns:
         stem = column.name.lower().removesuffix("_id")

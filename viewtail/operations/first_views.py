@@ -256,11 +256,10 @@ def views_py(choices: Sequence[Choice], others: Sequence[str], stores: Sequence[
 def _declared(example: Example, variable: str, stores: Sequence[str], missing: Sequence[str]) -> list[str]:
     """The lines of one view, as comments where something is to be done first."""
     declaration = example.declaration.replace(", entity", f", {variable}", 1)
-    setting = [] if example.view.store in stores else [f"set VIEWTAIL_{example.view.store.upper()}__URL"]
-    if not setting and not missing:
-        return [f"    # {example.comment}", f"    {declaration}"]
-    first = _on_a_line(", ".join([*setting, *(statement.rstrip(";") for statement in missing)]))
-    return [f"    # {example.comment} ({first} first)", f"    # {declaration}"]
+    setting = "" if example.view.store in stores else f" (set VIEWTAIL_{example.view.store.upper()}__URL first)"
+    indexes = [f"    # First, on the primary: {_on_a_line(statement)}" for statement in missing]
+    is_ready = not setting and not indexes
+    return [f"    # {example.comment}{setting}", *indexes, f"    {'' if is_ready else '# '}{declaration}"]
 
 
 def _entity_with_related(choice: Choice, variable: str) -> list[str]:

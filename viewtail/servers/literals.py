@@ -8,13 +8,14 @@ comes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from viewtail.changes.tables import Column, Kind
 from viewtail.servers.sessions import quote
 
 _TEXTS = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET})
+_LISTED = frozenset({Kind.BYTES, Kind.TEXT, Kind.DECIMAL, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _TIMES = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 
 
@@ -89,9 +90,7 @@ def _compared(columns: Sequence[Column], bound: Sequence[Any], differs: str, end
 
 def one_of(columns: Sequence[Column], keys: Sequence[Sequence[Any]]) -> str:
     """The condition for the rows with one of these keys."""
-    if _is_listed(columns):
-        return _listed(columns[0], keys)
-    return " OR ".join(f"({equals(columns, key)})" for key in keys)
+    return _with_one_of(columns, keys, literal)
 
 
 def where_all(*conditions: str) -> str:
@@ -105,29 +104,28 @@ def rows_with(columns: Sequence[Column], keys: Sequence[Sequence[Any]]) -> str:
 
     A text that a column's character set cannot hold is no error: it is that of another key there, with question marks.
     """
-    if _is_listed(columns):
-        return _listed(columns[0], keys)
-    return " OR ".join(
-        "("
-        + " AND ".join(f"{quote(one.name)} = {_own_text(value, one)}" for one, value in zip(columns, key, strict=True))
-        + ")"
-        for key in keys
-    )
+    return _with_one_of(columns, keys, _own_text)
 
 
-def _is_listed(columns: Sequence[Column]) -> bool:
-    """Return whether the key is one column of its literals' own type, where IN compares as `=` does; a YEAR is not."""
-    if len(columns) != 1:
-        return False
-    kind = columns[0].kind
-    return kind is Kind.BYTES or (kind is Kind.INTEGER and "int" in columns[0].declared.lower())
+def _with_one_of(
+    columns: Sequence[Column], keys: Sequence[Sequence[Any]], text_of: Callable[[Any, Column], str]
+) -> str:
+    """A list where it means the same: a server reads that in a hundredth of the time of a thousand conditions."""
+    if not keys or not all(map(_is_listed, columns)):
+        pairs = (zip(columns, key, strict=True) for key in keys)
+        return " OR ".join(f"({' AND '.join(f'{quote(c.name)} = {text_of(v, c)}' for c, v in pair)})" for pair in pairs)
+    if len(columns) == 1:
+        (column,) = columns
+        is_integer = column.kind is Kind.INTEGER
+        return f"{quote(column.name)} IN ({', '.join(str(v) if is_integer else text_of(v, column) for (v,) in keys)})"
+    names = ", ".join(quote(column.name) for column in columns)
+    rows = (", ".join(map(text_of, key, columns)) for key in keys)
+    return f"({names}) IN ({', '.join(f'({row})' for row in rows)})"
 
 
-def _listed(column: Column, keys: Sequence[Sequence[Any]]) -> str:
-    """A list: the server reads it in a fraction of the time of as many conditions."""
-    is_integer = column.kind is Kind.INTEGER
-    values = [f"{value}" if is_integer else literal(value, column) for (value,) in keys]
-    return f"{quote(column.name)} IN ({', '.join(values)})"
+def _is_listed(column: Column) -> bool:
+    """Whether IN compares with a column's literals as `=` does, and by its index. A YEAR or ENUM may be otherwise."""
+    return column.kind in _LISTED or (column.kind is Kind.INTEGER and "int" in column.declared.lower())
 
 
 def _own_text(value: Any, column: Column) -> str:
