@@ -126,10 +126,7 @@ class DocumentRows(DerivedRows):
     def fetch(
         self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "", max_bytes: float = inf
     ) -> list[Row]:
-        names = {column.name for column in columns}
-        belonging = [child for child in self._belonging if any(column.name in names for column in child.shown)]
-        asked = [column for column in self._root.columns if column.name in names]
-        own = tuple(dict.fromkeys((*self._own, *asked)))  # who reads an entity asks for columns that no view has
+        own = self._own_with(columns)
         statement = f"{select_of(self._root, select_list(own), where)}{behind}"
         roots, is_cut = fetch_bounded(connection, statement, own, max_bytes)
         rows: list[Row] = []
@@ -138,15 +135,27 @@ class DocumentRows(DerivedRows):
             if rows and size >= max_bytes:
                 is_cut = True
                 break
-            some = roots[at : at + ROOTS_AT_ONCE]
-            values = {column.name: [root[number] for root in some] for number, column in enumerate(own)}
-            values.update(self._related(connection, belonging, some))
-            shown = [values[column.name] for column in columns]
+            shown = self._shown(connection, columns, own, roots[at : at + ROOTS_AT_ONCE])
             size += bytes_of(chain.from_iterable(shown))
             rows += zip(*shown, strict=True)
         if is_cut:
             connection.close()  # says that there are more
         return rows
+
+    def _own_with(self, columns: Sequence[Column]) -> Columns:
+        """The columns of the root that are read: who reads an entity asks for some that no view has."""
+        names = {column.name for column in columns}
+        return tuple(dict.fromkeys([*self._own, *(column for column in self._root.columns if column.name in names)]))
+
+    def _shown(
+        self, connection: Any, columns: Sequence[Column], own: Columns, roots: Sequence[Row]
+    ) -> list[Sequence[Any]]:
+        """The values of each of these columns, of some roots."""
+        names = {column.name for column in columns}
+        belonging = [child for child in self._belonging if any(column.name in names for column in child.shown)]
+        values = {column.name: [root[number] for root in roots] for number, column in enumerate(own)}
+        values.update(self._related(connection, belonging, roots))
+        return [values[column.name] for column in columns]
 
     def keys(self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "") -> list[Row]:
         return TableRows(self._root).fetch(connection, columns, where, behind)

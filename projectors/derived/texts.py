@@ -138,18 +138,17 @@ def texts_into(node: Node, width: int) -> Build:
 
     A row begins with its group; `nested` are its children's values, in order.
     """
-    keys = [f"k{at}" for at in range(width)]
-    read = [f"c{at}" for at in range(len(node.read))]
     further = [column for child in node.children for column in child.shown]
-    nested = [f"n{at}" for at in range(len(further))]
+    keys, read = _variables("k", width), _variables("c", len(node.read))
+    nested, members = _variables("n", len(further)), _variables("m", len(further))
     names: dict[str, Any] = {"null": "null"}
-    fields = [(column, f"c{node.read.index(column)}") for column in node.columns]
-    fields += [(column, f"m{at}") for at, column in enumerate(further)]
-    members = ",".join(_member(column, variable, names) for column, variable in fields)
+    of_columns = [read[node.read.index(column)] for column in node.columns]
+    fields = zip((*node.columns, *further), (*of_columns, *members), strict=True)
+    content = ",".join(_member(column, variable, names) for column, variable in fields)
     row = f"({', '.join([*keys, *read])},)"
-    each = f"({row}, {', '.join(f'm{at}' for at in range(len(further)))}) in zip(rows, {', '.join(nested)})"
+    each = f"({row}, {', '.join(members)}) in zip(rows, {', '.join(nested)})"
     group = keys[0] if width == 1 else f"({', '.join(keys)})"
-    text = "f" + repr("{{" + members + "}}")
+    text = "f" + repr("{{" + content + "}}")
     source = f"""
 def build({", ".join(["rows", "into", *nested])}):
     for {each if nested else f"{row} in rows"}:
@@ -158,6 +157,10 @@ def build({", ".join(["rows", "into", *nested])}):
     exec(compile(source, f"<texts of {node.path}>", "exec"), names)
     build: Build = names["build"]
     return build
+
+
+def _variables(letter: str, count: int) -> list[str]:
+    return [f"{letter}{at}" for at in range(count)]
 
 
 def _member(column: Column, variable: str, names: dict[str, Any]) -> str:
