@@ -39,6 +39,7 @@ from viewtail.servers.facts import MARIADB, facts_of
 from viewtail.servers.sessions import value_of
 
 _SEE = "See: viewtail status"
+_GOES_ON = "its backfill takes longer than this command waits (--within). See: viewtail status"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,7 @@ def wait(
 def wait_until_whole(beside: ViewAccess, deadline: float) -> None:
     """Wait until no row is missing for want of a backfill. Raises as `wait` does."""
     unfilled = f"view {beside.view.id} is not backfilled yet"
-    _wait_until(lambda: _is_whole(beside), lambda: f"{unfilled}: {_trouble(beside, _SEE)}", beside.stop, deadline)
+    _wait_until(lambda: _is_whole(beside), lambda: f"{unfilled}: {_trouble(beside, _GOES_ON)}", beside.stop, deadline)
 
 
 def _check(beside: ViewAccess, keepers: Sequence[Keeper]) -> None:
