@@ -124,6 +124,31 @@ def test_every_command_knows_such_views(case: Case) -> None:
     case.succeeds("verify")
 
 
+def test_an_erased_row_is_in_no_document_of_others_and_a_view_that_cannot_say_so_is_named(case: Case) -> None:
+    case.settle()
+    assert "DELETE FROM `rel`.`person` WHERE `id` = 1" in case.run.command("forget", "rel.person", "1").stderr
+    refused = case.run.command("forget", "rel.currency", "1").stderr
+    assert "Rows of redis:price have rows of it among theirs, and are written again when one is deleted" in refused
+    case.succeeds("pause", "redis:seat")
+    case.world.do("DELETE FROM rel.ticket WHERE id = 1")
+    looked = case.finds("forget", "rel.ticket", "1")
+    assert "LEFT  redis:seat, rows that had it among theirs: no proof while the view is paused" in looked
+    assert "viewtail resume redis:seat; when the view is filled, this command again" in looked
+    case.succeeds("resume", "redis:seat")
+    wait_for("the views are filled", case.run.is_filled)
+    assert "ok    redis:seat, rows that had it among theirs: written" in case.succeeds("forget", "rel.ticket", "1")
+    case.world.do("UPDATE rel.person SET name = 'a name that nobody else has' WHERE id = 1")
+    case.settle()
+    case.world.do("DELETE FROM rel.person WHERE id = 1")
+    proof = json.loads(case.succeeds("forget", "rel.person", "1", "--json"))
+    assert proof["is_erased"]
+    of_others = {place["view"] for place in proof["looked"] if "among theirs" in place["place"]}
+    assert of_others == {"redis:person", "redis:paid", "mysql:person_paid"}
+    values = [case.redis.get(key) or "" for key in case.redis.scan_iter("person:*")]
+    assert values and not any("a name that nobody else has" in value for value in values)
+    case.settle()
+
+
 def test_why_names_the_row_by_whose_change_a_document_was_written_last(case: Case) -> None:
     case.settle()
 

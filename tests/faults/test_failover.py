@@ -17,44 +17,10 @@ import redis
 
 import stack.mysql
 from stack import Server
-from tests.support.asking import ask
 from tests.support.following import Following, following
 from tests.support.proxy import Proxy
+from tests.support.replication import Node
 from tests.support.running import Run, running, wait_for
-
-
-class Node:
-    """One server of the chain."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        return ask(self.server, query)
-
-    def execute(self, *statements: str) -> None:
-        for statement in statements:
-            self.rows(statement)
-
-    def replicate(self, other: Node) -> None:
-        self.execute(
-            f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = {other.server.port}, "
-            "SOURCE_USER = 'root', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1, "
-            "SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 1000",
-            "START REPLICA",
-        )
-
-    def promote(self) -> None:
-        self.execute("STOP REPLICA", "RESET REPLICA ALL")
-
-    def has_all_of(self, other: Node) -> None:
-        executed = other.rows("SELECT @@GLOBAL.gtid_executed")[0][0].replace("\n", "")
-        found = self.rows(f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{executed}', 20)")
-        assert found == [(0,)], self.rows("SHOW REPLICA STATUS")
-
-    def purge(self) -> None:
-        self.execute("FLUSH BINARY LOGS")
-        self.execute(f"PURGE BINARY LOGS TO '{self.rows('SHOW BINARY LOGS')[-1][0]}'")
 
 
 class Chain:
@@ -87,12 +53,7 @@ def nodes(servers: list[Server]) -> list[Node]:
     """a with two rows, b that replicates it, c that replicates b."""
     nodes = [Node(server) for server in servers]
     for node in nodes:
-        node.server.start()
-        node.execute("STOP REPLICA", "RESET REPLICA ALL", "SET GLOBAL super_read_only = OFF")
-        node.execute("CHANGE REPLICATION FILTER REPLICATE_WILD_IGNORE_TABLE = ()")
-        for database in ("fail", "viewtail"):
-            node.execute(f"DROP DATABASE IF EXISTS {database}")
-        node.execute("RESET BINARY LOGS AND GTIDS")
+        node.begin_anew("fail", "viewtail")
     a, b, c = nodes
     b.replicate(a)
     c.replicate(b)

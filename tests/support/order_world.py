@@ -264,6 +264,7 @@ class OrderWorld:
     mysql: Server
     redis: Server
     elasticsearch: Server | None = None
+    replica: Server | None = None  # of MySQL
 
     def connect(self) -> Any:
         return pymysql.connect(host="127.0.0.1", port=self.mysql.port, user="root", autocommit=False)
@@ -504,6 +505,18 @@ def _swap_two_parents(half: Half, chance: random.Random, execute: Callable[..., 
     )
 
 
+def _move_a_group(half: Half, chance: random.Random, execute: Callable[..., Any]) -> None:
+    """All rows of a group go into another one."""
+    to, from_ = chance.sample(STATUSES, 2)
+    values = (to, half.some("product", chance), from_)
+    execute("UPDATE docs.order_line SET status = %s, n = n + 1 WHERE product_id = %s AND status = %s", values)
+
+
+def _empty_a_group(half: Half, chance: random.Random, execute: Callable[..., Any]) -> None:
+    values = (half.some("product", chance), chance.choice(STATUSES))
+    execute("DELETE FROM docs.order_line WHERE product_id = %s AND status = %s", values)
+
+
 def _delete_a_line(half: Half, chance: random.Random, execute: Callable[..., Any]) -> None:
     execute("DELETE FROM docs.order_line WHERE id = %s", (half.some("order_line", chance),))
 
@@ -599,7 +612,7 @@ def _replace(half: Half, chance: random.Random, execute: Callable[..., Any]) -> 
     execute("REPLACE INTO docs.`order` (id, customer_id, note, n) VALUES (%s, %s, %s, 1)", values)
 
 
-_ONLY_REUSED = (_another_key, _replace)
+_ONLY_REUSED = (_another_key, _replace, _empty_a_group)
 _CHANGES: list[Callable[..., None]] = [
     _add_an_order,
     _add_an_order,
@@ -610,6 +623,8 @@ _CHANGES: list[Callable[..., None]] = [
     _move_a_line,
     _move_all_lines,
     _swap_two_parents,
+    _move_a_group,
+    _empty_a_group,
     _delete_a_line,
     _delete_parent_first,
     _delete_children_first,
@@ -648,15 +663,16 @@ class OrderWriters(RandomWriters):
         """The kinds of changes that were made."""
         return {kind for half in self._halves for kind in [*half.done]}
 
-    def alone(self, *statements: str) -> None:
-        """Statements that commit by themselves, between two transactions of the ledger half."""
+    def alone(self, *statements: str, pause_s: float = 0.0) -> None:
+        """Statements that commit by themselves, and a pause behind each, between two transactions of the ledger."""
         with self._ledger_lock, self._world.cursor() as cursor:
             cursor.execute("SET lock_wait_timeout = 20")
             self._note_what_is(cursor)
+            self._is_noted = False
             for statement in statements:
-                self._is_noted = False
                 cursor.execute(statement)
-                self._note_what_is(cursor)
+                self._stop.wait(pause_s)
+            self._note_what_is(cursor)
 
     def _transact(self, connection: Any, chance: random.Random, at: int) -> None:
         if at:

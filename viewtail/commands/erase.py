@@ -30,7 +30,7 @@ def erase(loaded: Settings, entity: str, key: str, *, by: str | None, timeout_s:
     proof = operation.erase(
         catalog,
         bound,
-        {view.id for view in views},
+        views,
         key,
         archived=lambda: archived_rows(loaded.primary_address(), bound[0].table),
         timeout_s=timeout_s,

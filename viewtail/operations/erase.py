@@ -3,7 +3,8 @@
     1. its canonical row is gone, on the source and on its primary
     2. every pipeline that keeps a view of it has passed that moment, so the delete is durable in their stores
     3. the row is still gone: nobody put it back meanwhile
-    4. each view's place is looked at; values that are there all the same get a tombstone through the guard
+    4. each view's place is looked at; values that are there all the same get a tombstone through the guard. Rows of
+       others that had it among their related rows are written without it by then, where their views are filled
     5. its dead letters go, for they hold the key; where viewtail's other own tables name it, they do no more
 What stays is said, and until when: the key in tombstones, older messages of topics, and what is not viewtail's.
 """
@@ -22,7 +23,7 @@ from offsets import dead_letters
 from offsets.copies import require_not_moving
 from offsets.keepers import known_views
 from offsets.mysql import transaction
-from offsets.views import known_places
+from offsets.views import State, known_places
 from projectors.binding import declaration_hash
 from projectors.catalog import Catalog
 from projectors.read_and_written import everywhere
@@ -106,8 +107,25 @@ def views_of(entity: str, views: Sequence[View]) -> list[View]:
         return [view for view in views if view.entity.table == meant[0]]
     if meant:
         raise MisuseError(f"{entity!r} is the name of {len(meant)} tables; say which: {', '.join(sorted(meant))}")
+    asked = names_of(entity)
+    if asked is not None and (having := views_with(asked, views)):
+        raise UnknownNameError(
+            f"no view is of a table {entity!r}. Rows of {', '.join(view.id for view in having)} have rows of it among "
+            "theirs, and are written again when one is deleted: viewtail wait says when"
+        )
     near = nearest(entity, sorted(tables)) or f"; views are of {', '.join(sorted(tables)) or 'no table'}"
     raise UnknownNameError(f"no view is of a table {entity!r}{near}")
+
+
+def views_with(table: tuple[str, str], views: Sequence[View]) -> list[View]:
+    """The views in which rows of other keys may hold values of a table's row: related rows, numbers over rows."""
+    return [view for view in views if table in _tables_of_others(view)]
+
+
+def _tables_of_others(view: View) -> set[tuple[str, str]]:
+    entity = view.entity
+    tables = {table for _, related in entity.related for table in related.tables}
+    return {*tables, entity.schema_and_table} if entity.values else tables
 
 
 def _tables_meant(entity: str, tables: Mapping[str, tuple[str, str]]) -> list[str]:
@@ -139,7 +157,7 @@ def of_one_key(views: Sequence[BoundView], by: str | None) -> list[BoundView]:
 def erase(
     catalog: Catalog,
     views: Sequence[BoundView],
-    declared: Collection[str],
+    declared: Sequence[View],
     key: str,
     *,
     archived: Callable[[], Archived | None],
@@ -150,7 +168,7 @@ def erase(
 
     Args:
         views: of one table and key, as declared now.
-        declared: ids of all views of views.py.
+        declared: all views of views.py.
         archived: where archived rows of the table are; None where it was never archived.
         key: rendered; one that may be meant in two ways raises MisuseError.
         waits: is called before the pipelines are waited for.
@@ -161,11 +179,15 @@ def erase(
         require_not_moving(session, catalog.database, [view.id for view in views])
         views = everywhere(session, catalog.database, views)
     keepers = _keepers(catalog, views)
+    others = views_with((views[0].table.schema, views[0].table.name), declared)
+    ids = {view.id for view in declared}
     waits()
-    version = passed_now(catalog, sorted({name for of in keepers.values() for name in of}), timeout_s)
+    pipelines = {*_pipelines_of(catalog, others), *(name for of in keepers.values() for name in of)}
+    version = passed_now(catalog, sorted(pipelines), timeout_s)
     _require_gone(catalog, views[0], parsed, archived())
     looked = [place for view in views for place in _look(catalog, view, keepers[view.id], parsed, version)]
-    looked += _beyond(catalog, views, {*declared, *(view.id for view in views)})
+    looked += _look_at_others(catalog, others)
+    looked += _beyond(catalog, views, {*ids, *(view.id for view in views)})
     rendered = render_key(parsed, views[0].key)
     return Proof(
         entity=views[0].table.full_name,
@@ -173,7 +195,7 @@ def erase(
         proven_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         looked=looked,
         letters=_letters(catalog, views, rendered),
-        own=_own(catalog, views, declared, parsed),
+        own=_own(catalog, views, ids, parsed),
         rests=_rests(catalog, views, archived()),
     )
 
@@ -282,6 +304,33 @@ def _looked(view: BoundView, trace: Trace, before: Trace | None = None) -> Looke
     return looked
 
 
+def _pipelines_of(catalog: Catalog, views: Sequence[View]) -> set[str]:
+    """The pipelines that keep views, and their copies."""
+    ids = {view.id for view in views}
+    with closing(catalog.session()) as session:
+        return {pipeline for pipeline, name in known_views(session, catalog.database) if view_of(name) in ids}
+
+
+def _look_at_others(catalog: Catalog, views: Sequence[View]) -> list[Looked]:
+    """Whether rows that had values of the entity among theirs were written again: those of filled views were."""
+    with closing(catalog.session()) as session:
+        known = known_views(session, catalog.database)
+    looked: list[Looked] = []
+    for view in views:
+        found = {record.state for (_, name), record in known.items() if view_of(name) == view.id}
+        states = sorted(found - {State.FILLED})
+        place = Looked(view=view.id, place="rows that had it among theirs", found=_WITHOUT_IT, is_clean=not states)
+        if states:
+            run = f"{_BRINGS_BACK.get(states[0], '').format(view.id)}when the view is filled, this command again"
+            place = replace(place, found=f"no proof while the view is {states[0]}", run=run)
+        elif store_of(view).keeps_every_change:
+            place = replace(place, stays="older messages of these rows", until="the topic's cleanup removes them")
+        looked.append(place)
+    return looked
+
+
+_BRINGS_BACK = {State.HALTED: "viewtail replay {}; ", State.PAUSED: "viewtail resume {}; "}
+_WITHOUT_IT = "written again without it"
 _UNTIL_DROPPED = "the view is dropped: viewtail gives tombstones no expiry, since older changes must not come back"
 
 
