@@ -180,8 +180,7 @@ class Pipeline(ABC):
 
     def _between_batches(self, *, is_idle: bool) -> None:
         """Do a little of what is not in the stream. `is_idle`: no batch waits."""
-        if self._may_stop():
-            self.fan_outs.step(self._write_apart, may_wait=not is_idle)
+        self.fan_outs.step(self._write_apart, may_wait=not is_idle)
 
     def _may_stop(self) -> bool:
         return True

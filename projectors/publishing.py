@@ -44,6 +44,11 @@ class PublishingPipeline(Pipeline):
         """Where a transaction is open, the batch that ends it is there already."""
         return not self._open_rows
 
+    def _between_batches(self, *, is_idle: bool) -> None:
+        """Not amid a transaction, of the source or of several batches: its position is not known yet."""
+        if not self.sink.is_open:
+            self.fan_outs.step(self._write_apart, may_wait=not is_idle)
+
     def _apply(self, batch: Batch) -> None:
         if not self._open_rows:  # else what the transaction began with is older
             self.vitals.oldest_waiting_us = batch.oldest_commit_us

@@ -32,9 +32,9 @@ _SAY_AGAIN_S = 30.0
 _FORGET_EVERY_S = 60.0
 _ATTEMPTS = 5
 WHY_LATE = (
-    "Either the stream is behind, as the lag says; or it does not have what is committed in viewtail's database on the "
-    "source's primary: that is another server's (VIEWTAIL_SOURCE__PRIMARY_URL), or a filter leaves it out. See: "
-    "viewtail check"
+    "Either the stream is behind, as the lag says, or a fan-out into its topic is under way (viewtail status); "
+    "or it does not have what is committed in viewtail's database on the source's primary: that is another server's "
+    "(VIEWTAIL_SOURCE__PRIMARY_URL), or a filter leaves it out. See: viewtail check"
 )
 
 

@@ -127,6 +127,10 @@ class Publisher(Sink, Protocol):
     # The version from which on not all is appended that a change brings; watermarks above are told later.
     lacks_from: Callable[[], int] = staticmethod(lambda: MAX_VERSION)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether changes were written that are not committed yet."""
+
     def incarnations(self) -> Mapping[str, str]:
         """The identity of each view's place: changes that were appended to an earlier one of its name are gone."""
 

@@ -211,9 +211,11 @@ def test_a_watermark_is_told_when_all_is_published_that_changed_before_it(
     sink.publish_watermarks()
     sink.publish_watermarks()
     assert store.told()[0] == {"t1": 11}
+    assert not sink.is_open
     sink.write([changes(store.person, range(101, 102))], None)
+    assert sink.is_open
     sink.commit()
-    assert versions(store) == [100, 101], "a page is committed without a position"
+    assert not sink.is_open and versions(store) == [100, 101], "a page is committed without a position"
     again = store.sink()
     again.prepare()
     assert again.witness(position(1)) == position(500)

@@ -124,6 +124,10 @@ class FakePublisher(Publisher):
             raise
         self._kept, self._pending, self._seen = upto, [], {}
 
+    @property
+    def is_open(self) -> bool:
+        return bool(self._pending)
+
     def commit(self) -> None:
         self.write([], self._kept)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,17 @@ from projectors.views import BoundView, Entity
 from tests.support.fake_publisher import Broker, FakePublisher
 from tests.support.running import wait_for
 from tests.unit.test_pipeline import Loop, at
-from viewtail.changes.batches import INSERT, UPDATE, Batch, Row, RowChanges, TableChange, TableChangeKind, Watermark
+from viewtail.changes.batches import (
+    INSERT,
+    UNKNOWN,
+    UPDATE,
+    Batch,
+    Row,
+    RowChanges,
+    TableChange,
+    TableChangeKind,
+    Watermark,
+)
 from viewtail.changes.errors import StopRequested, StoreUnavailableError
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.changes.writes import KeptChange, Parked, ViewWrites
@@ -371,6 +381,55 @@ def test_a_piece_of_a_large_transaction_is_never_committed_with_an_older_positio
     assert committed == []
     pipeline._apply(scene.batch((3, "c", 0)))
     assert committed == [(at(scene.number).version, 2)]
+
+
+class Pages:
+    """One page of a fan-out at each moment in which there may be one."""
+
+    is_under_way, oldest_us = True, 0
+
+    def __init__(self, page: Projected) -> None:
+        self._page = page
+
+    def begin(self, *_: Any) -> None: ...
+
+    def passed(self, *_: Any) -> None: ...
+
+    def lacks_from(self) -> int:
+        return 12
+
+    def step(self, write: Callable[[Projected], None], **_: bool) -> None:
+        write(self._page)
+
+
+def test_a_page_of_a_fan_out_is_committed_without_a_position_and_a_filling_leaves_its_rows_out(scene: Scene) -> None:
+    loop = looped(scene, scene.batch((1, "a", 0)))
+    pages: Any = Pages(scene.projections.of_derived(VIEW, {(7,): at(1).version}, {(7,): (7, "page", 0)}, UNKNOWN))
+    loop.pipeline.fan_outs = pages
+    scene.sink.write([], at(0))
+    windows: Windows = loop.pipeline.windows  # type: ignore[attr-defined]
+    window = windows.open(scene.view)
+    loop.pipeline._between_batches(is_idle=True)
+    assert window.changed == {(7,)}
+    assert [change.key for change in scene.broker.of(VIEW)] == [(7,)] and scene.broker.witness == at(0)
+
+
+def test_no_page_is_committed_with_a_piece_of_a_transaction_of_the_source(scene: Scene) -> None:
+    loop = looped(scene, scene.batch((1, "a", 0)))
+    pages: Any = Pages(scene.projections.of_derived(VIEW, {(7,): 1}, {(7,): (7, "page", 0)}, UNKNOWN))
+    loop.pipeline.fan_outs = pages
+    scene.sink.write([], at(0))
+    loop.pipeline._apply(scene.batch((2, "b", 0), is_piece=True))
+    loop.pipeline._between_batches(is_idle=True)
+    assert scene.broker.of(VIEW) == []
+    loop.pipeline._apply(scene.batch((3, "c", 0)))
+    loop.pipeline._between_batches(is_idle=True)
+    assert [change.key for change in scene.broker.of(VIEW)] == [(2,), (3,), (7,)]
+
+
+def test_consumers_are_told_of_a_watermark_once_the_loop_has_no_fan_out_from_before_it(scene: Scene) -> None:
+    loop = looped(scene, scene.batch((1, "a", 0)))
+    assert scene.sink.lacks_from == loop.pipeline.fan_outs.lacks_from
 
 
 def test_while_more_waits_batches_are_committed_together_up_to_a_bound(scene: Scene) -> None:

@@ -314,6 +314,10 @@ class TopicSink(Publisher):
                     return
                 messages.append(self._envelope_of(writes).messages(some, _now_us()))
 
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
+
     def commit(self) -> None:
         if self._is_open:
             self.write([], self._kept)
