@@ -42,29 +42,19 @@ class Images:
 
     role: Role
     used: Callable[[Row], Any]
-    value_of: Callable[[Row], Key]  # of `on`
+    on_at: Sequence[int]
 
     def values_changed(self, event: RowChanges | Refused) -> Iterator[Key]:
         """Values of `on` in both images of the rows that changed in what is used; none with NULL."""
         for before, after in pairs(event.kind, event.rows):
             if before is None or after is None or self.used(before) != self.used(after):
-                was = None if before is None else self.value_of(before)
-                now = None if after is None else self.value_of(after)
-                if was is not None and _refers(was):
-                    yield was
-                if now is not None and now != was and _refers(now):
-                    yield now
+                yield from self._values((before, after))
 
-
-def _refers(value: Key) -> bool:
-    return None not in value and (not Unreadable.made or unreadable_in(value) is None)
-
-
-def _value_of(at: Sequence[int]) -> Callable[[Row], Key]:
-    if len(at) > 1:
-        return itemgetter(*at)
-    (only,) = at
-    return lambda row: (row[only],)
+    def _values(self, images: Sequence[Row | None]) -> Iterator[Key]:
+        for image in images:
+            value = () if image is None else tuple([image[at] for at in self.on_at])
+            if value and None not in value and (not Unreadable.made or unreadable_in(value) is None):
+                yield value
 
 
 class Roles:
@@ -117,7 +107,7 @@ class Roles:
         if followed not in self._images_of:
             columns, roles = followed.columns, self._by_table[followed.table.schema, followed.table.name]
             self._images_of[followed] = [
-                Images(role, itemgetter(*map(columns.index, role.used)), _value_of([*map(columns.index, role.on)]))
+                Images(role, itemgetter(*map(columns.index, role.used)), [*map(columns.index, role.on)])
                 for role in roles
             ]
         return self._images_of[followed]

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain
 from typing import TypeAlias
 
 from ingest import History, Part, Source, TimedSource
@@ -34,7 +34,6 @@ from viewtail.changes.rendering import in_a_line, render_key
 from viewtail.changes.writes import Key
 
 MOST_KEYS = 1_000_000  # in memory
-MOST_ALONE = 50  # events of a batch that are looked at one by one
 PASSED_OVER = 1 << 12  # of versions, 64 KiB of a binlog: where a table is another one, and twice as many each time
 _OPS = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
 
@@ -249,12 +248,6 @@ class LookBack:
         if derived is None:
             return [event for event in events if self.key in _keys_of_rows(event, self.view)]
         version = touched_keys(derived, derived.touched(events), self.in_snapshot).get(self.key)
-        if version is None:
-            return []
-        # Rows of one table are looked up together, under the version of the last: only each alone tells which it was.
-        for event in islice(reversed(events), MOST_ALONE):
-            if self.key in touched_keys(derived, derived.touched([event]), self.in_snapshot):
-                return [event]
         return [event for event in events if event.version == version]
 
     def _row(self, event: Event) -> Row:
@@ -277,12 +270,8 @@ class LookBack:
             return
         if looked.last is None or change.version >= looked.last.version:
             looked.last = change
-        if change.version == self.version or self._is_in_what_is_shown(change):
+        if change.version == self.version:
             looked.shown = change
-
-    def _is_in_what_is_shown(self, change: Change) -> bool:
-        """Rows made of several are written under the version of their batch, or a later one."""
-        return self.view.derived is not None and self.version is not None and change.version <= self.version
 
 
 def _named(followed: Followed, row: Row) -> str:
