@@ -16,7 +16,6 @@ from typing import Any
 from offsets import Owner
 from offsets.mysql import Session, check_fence, reading, transaction
 from viewtail.changes.counting import counted
-from viewtail.changes.versions import MAX_VERSION
 from viewtail.servers.sessions import quote
 
 MOST_KEY = 1000  # characters of the keys that are kept for people
@@ -89,24 +88,21 @@ class FanOutRecords:
             )
             return [_fan_out(names[number], row) for number, *row in cursor.fetchall()]
 
-    def keep(self, fan_out: FanOut) -> None:
-        """Keep one that is new, or that another pass is to follow."""
-        with self._owned("keeping a fan-out") as cursor:
-            cursor.execute(
-                f"INSERT INTO {self._table} SET view_id = %(view)s, what_hash = %(hash)s, what = %(what)s, "
-                f"changed_table = %(table)s, changed_key = %(key)s, {_MOVING} ON DUPLICATE KEY UPDATE {_MOVING}",
-                self._values(fan_out),
-            )
-
-    def save(self, fan_out: FanOut) -> bool:
-        """Save how far it is. False: it is there no more, since the view is filled again, or gets nothing."""
-        with self._owned("saving a fan-out") as cursor:
-            return bool(
+    def keep(self, fan_outs: Collection[FanOut]) -> None:
+        """Keep some that are new, or that another pass is to follow."""
+        with self._owned("keeping fan-outs") as cursor:
+            for fan_out in fan_outs:
                 cursor.execute(
-                    f"UPDATE {self._table} SET {_MOVING} WHERE view_id = %(view)s AND what_hash = %(hash)s",
+                    f"INSERT INTO {self._table} SET view_id = %(view)s, what_hash = %(hash)s, what = %(what)s, "
+                    f"changed_table = %(table)s, changed_key = %(key)s, {_MOVING} ON DUPLICATE KEY UPDATE {_MOVING}",
                     self._values(fan_out),
                 )
-            )
+
+    def save(self, fan_outs: Collection[FanOut]) -> list[FanOut]:
+        """Save how far they are. Returns those that are there no more: the view is filled again, or gets nothing."""
+        update = f"UPDATE {self._table} SET {_MOVING} WHERE view_id = %(view)s AND what_hash = %(hash)s"
+        with self._owned("saving fan-outs") as cursor:
+            return [fan_out for fan_out in fan_outs if not cursor.execute(update, self._values(fan_out))]
 
     def end(self, fan_outs: Collection[FanOut], shown_upto: int) -> None:
         """Forget those that are written, once the store has shown a later position, which is `shown_upto`.
@@ -216,13 +212,14 @@ def forget(cursor: Any, database: str, views: Collection[int]) -> None:
         cursor.execute(f"DELETE FROM {quote(database, 'fan_out')} WHERE view_id IN %s", (sorted(views),))
 
 
-def forget_upto(cursor: Any, database: str, pipeline_id: int, view: str, version: int) -> None:
-    """Forget those of a view whose changes are up to a version; with MAX_VERSION all.
+def forget_upto(cursor: Any, database: str, pipeline_id: int, view: str, version: int | None) -> None:
+    """Forget those of a view whose changes are up to a version; all of them: None.
 
-    Where another pass follows, only its first change is known, and the loop keeps no later one: such a row stays.
+    One that another pass is to follow stays: of the changes that have it follow, only the first one's version is known.
     """
+    which = "TRUE" if version is None else f"version <= {version:d} AND next_version IS NULL"
     cursor.execute(
         f"DELETE FROM {quote(database, 'fan_out')} WHERE view_id IN (SELECT id FROM {quote(database, 'view')} "
-        f"WHERE pipeline_id = %s AND name = %s) AND IF(next_version IS NULL, version, {MAX_VERSION}) <= %s",
-        (pipeline_id, view, version),
+        f"WHERE pipeline_id = %s AND name = %s) AND {which}",
+        (pipeline_id, view),
     )

@@ -20,7 +20,6 @@ from offsets.pauses import OF_VIEW, Pause, pause_of
 from viewtail.changes.copy_ids import view_of
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind
-from viewtail.changes.versions import MAX_VERSION
 from viewtail.servers.sessions import quote
 
 Place: TypeAlias = Mapping[str, Any]  # where a view is, as its store says; plain JSON
@@ -121,8 +120,8 @@ def move(cursor: Any, database: str, pipeline_id: int, event: Event, views: Iter
     given = {"floor": None, "rows_a_second": 0, **values}
     moved = [view for view in views if cursor.execute(statement, {**given, "view": view})]
     for view in moved if event in _ENDS_FAN_OUTS else ():
-        upto = values["watermark"] if event is Event.BEGUN else MAX_VERSION
-        assert isinstance(upto, int)
+        upto = values["watermark"] if event is Event.BEGUN else None
+        assert upto is None or isinstance(upto, int)
         fan_outs.forget_upto(cursor, database, pipeline_id, view, upto)
     return len(moved)
 

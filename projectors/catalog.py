@@ -258,6 +258,10 @@ _PUBLISHED = (
     "it publishes every change in the order of the stream, in which rows that are polled have no place; "
     "tail the binlog (VIEWTAIL_SOURCE__MODE=binlog), or take it out of views.py"
 )
+_EACH_BATCH = (
+    "a topic has a message of each key that a batch touched, so at_most_every= does nothing there; give the topic an "
+    "Entity without it"
+)
 
 
 def check_source(kind: SourceKind, views: Sequence[View]) -> None:
@@ -270,6 +274,8 @@ def check_source(kind: SourceKind, views: Sequence[View]) -> None:
             wrong += [f"view {view.id}: {why}" for why in _not_brought(kind, view)]
         if store_of(view).keeps_every_change and not kind.has_watermarks:
             wrong.append(f"view {view.id}: {_PUBLISHED}")
+        if store_of(view).keeps_every_change and view.entity.at_most_every:
+            wrong.append(f"view {view.id}: {_EACH_BATCH}")
     if wrong:
         raise DeclarationError("\n".join(wrong))
 

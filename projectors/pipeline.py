@@ -166,7 +166,7 @@ class Pipeline(ABC):
                 else:
                     self._when_idle(has_read)
                 self._save_when_idle()
-                self._between_batches(is_idle=batch is None)
+                self._between_batches(is_idle=batch is None or not batch.is_telling)
                 if self.stop.is_set() and self._may_stop():
                     return
 
@@ -176,10 +176,10 @@ class Pipeline(ABC):
 
     def _tick_s(self) -> float:
         """How long a batch is waited for before there is something else to do."""
-        return 0.0 if self.fan_outs.is_under_way else self.tick_s
+        return self.fan_outs.due_s(self.tick_s)
 
     def _between_batches(self, *, is_idle: bool) -> None:
-        """Do a little of what is not in the stream. `is_idle`: no batch waits."""
+        """Do a little of what is not in the stream. `is_idle`: no change of the views came just now."""
         self.fan_outs.step(self._write_apart, may_wait=not is_idle)
 
     def _may_stop(self) -> bool:
@@ -190,7 +190,7 @@ class Pipeline(ABC):
         if has_read:  # before that, what the store refused comes again
             self.vitals.oldest_waiting_us = 0
         now = time.monotonic()
-        if self.fan_outs.is_under_way and now - max(self._applied_at, self._settled_at) < self.tick_s:
+        if not self._tick_s() and now - max(self._applied_at, self._settled_at) < self.tick_s:
             return  # not behind each page: stores settle in round trips of their own
         self._settled_at = now
         self.sink.settle()

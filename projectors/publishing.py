@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from projectors import failpoints
+from projectors.derived.reading import committed
 from projectors.fills.windows import Windows
 from projectors.pipeline import Pipeline
 from projectors.projection import Projected
@@ -44,6 +45,9 @@ class PublishingPipeline(Pipeline):
         """Where a transaction is open, the batch that ends it is there already."""
         return not self._open_rows
 
+    def _tick_s(self) -> float:
+        return self.tick_s if self.sink.is_open else Pipeline._tick_s(self)
+
     def _between_batches(self, *, is_idle: bool) -> None:
         """Not amid a transaction, of the source or of several batches: its position is not known yet."""
         if not self.sink.is_open:
@@ -53,6 +57,8 @@ class PublishingPipeline(Pipeline):
         if not self._open_rows:  # else what the transaction began with is older
             self.vitals.oldest_waiting_us = batch.oldest_commit_us
         self._make_ready(batch)
+        if batch.changes or batch.refused:
+            self.fan_outs.come_to(committed(batch))  # what was published before, too
         self._leave_out_published(batch)
         projected = self._next.projected(batch)
         for part, _ in self._derived(batch, projected):

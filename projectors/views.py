@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _MOST_CHARACTERS = 64  # of a column's name
+_MOST_SECONDS = 86_400
 
 RowFunction = Callable[[Mapping[str, Any]], Any]
 
@@ -53,6 +54,8 @@ class Entity:
         related: by name, what its row has from other tables: One, Many, Count, Sum, Min, Max. The row is read again at
             each change of any of them.
         max_bytes: the most bytes of related rows that an entity has; one with more is parked with that reason.
+        at_most_every: seconds between two writings of one entity whose related rows change all the time; 0: each
+            change is written.
     """
 
     table: str
@@ -67,6 +70,7 @@ class Entity:
     newest: str | None
     related: Relations
     max_bytes: int
+    at_most_every: float
     values: tuple[tuple[str, Aggregate], ...]  # of a Group
 
     def __init__(
@@ -85,6 +89,7 @@ class Entity:
         newest: str | None = None,
         related: Mapping[str, Related] | None = None,
         max_bytes: int = DEFAULT_MAX_BYTES,
+        at_most_every: float = 0,
     ) -> None:
         where = _entity_label(self, table, name)
         if body is not None:
@@ -103,6 +108,7 @@ class Entity:
             newest=newest,
             related=relations(related, where),
             max_bytes=max_bytes,
+            at_most_every=_seconds(at_most_every, where),
             values=(),
         )
         for misfit in _misfits(self):
@@ -151,12 +157,19 @@ class Group(Entity):
         by: one or several columns.
         values: by name, numbers over the rows of the group: Count(), Sum('column'), Min('column'), Max('column'), each
             perhaps of some of the rows, where=.
+        at_most_every: as of an Entity.
     """
 
     __slots__ = ()
 
     def __init__(
-        self, table: str, name: str | None = None, *, by: str | Sequence[str], values: Mapping[str, Aggregate]
+        self,
+        table: str,
+        name: str | None = None,
+        *,
+        by: str | Sequence[str],
+        values: Mapping[str, Aggregate],
+        at_most_every: float = 0,
     ) -> None:
         where = _entity_label(self, table, name)
         names = column_names(by, f"{where}: by")
@@ -165,11 +178,18 @@ class Group(Entity):
         if is_pattern(_schema_and_table(table, name, where)[1]):
             raise DeclarationError(f"{where}: a group is of the rows of one table, without #")
         super().__init__(table, name, key=names)
-        _freeze(self, values=_values(values, names, where))
+        every = _seconds(at_most_every, where)
+        _freeze(self, values=_values(values, names, where), at_most_every=every)
 
 
 def _entity_label(entity: Entity, table: Any, name: Any) -> str:
     return f"{type(entity).__name__}({table!r})" if name is None else f"{type(entity).__name__}({table!r}, {name!r})"
+
+
+def _seconds(given: Any, where: str) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= _MOST_SECONDS:
+        raise DeclarationError(f"{where}: at_most_every is a number of seconds, 0 to {_MOST_SECONDS:,}, not {given!r}")
+    return float(given)
 
 
 def _values(given: Any, by: Sequence[str], where: str) -> tuple[tuple[str, Aggregate], ...]:
@@ -233,6 +253,8 @@ def _related_misfits(entity: Entity) -> Iterator[str]:
             "related goes with no version=, append_only=, order=, only= or columns_by=, since a row is read again at "
             "each change of any of its tables"
         )
+    if entity.at_most_every and not entity.related:
+        yield "at_most_every goes with related=, or with a Group: other rows are written as they change"
     if not isinstance(entity.max_bytes, int) or entity.max_bytes < 1:
         yield f"max_bytes is a number of bytes, 1 or more, not {entity.max_bytes!r}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,12 @@ views = [
     IndexTable("fan", order, values={"name": "VARCHAR(40)"}, of=first_name),
 ]
 """
+SELDOM = """
+from viewtail import Count, Group, IndexTable, RedisHash
+
+lines = Group("fan.line", by="product_id", values={"n": Count()}, at_most_every=1)
+views = [RedisHash("fan", lines, fields=["n"]), IndexTable("fan", lines, value="n")]
+"""
 SEARCHED = '\nviews.append(SearchIndex("fan", order, document=names, fields={"names": "keyword"}))\n'
 
 
@@ -53,27 +60,13 @@ def test_a_hot_row_comes_to_all_that_depend_on_it_whatever_is_killed(
     server: Server = request.getfixturevalue(f"{kind}_server")
     is_searched = kind == "mysql" and step.startswith("after page")
     search: Server | None = request.getfixturevalue("elasticsearch_server") if is_searched else None
-    for database in ("fan", "viewtail"):
-        ask(server, f"DROP DATABASE IF EXISTS {database}")
-    for statement in (
-        "CREATE DATABASE fan",
-        "CREATE TABLE fan.`order` (id INT PRIMARY KEY)",
-        (
-            "CREATE TABLE fan.line (id INT PRIMARY KEY, order_id INT NOT NULL, product_id INT NOT NULL, "
-            "KEY (order_id), KEY (product_id))"
-        ),
-        "CREATE TABLE fan.product (id INT PRIMARY KEY, name VARCHAR(40) NOT NULL)",
-        "INSERT INTO fan.product VALUES (7, 'p0'), (8, 'q0')",
-        "INSERT INTO fan.`order` VALUES " + ", ".join(f"({number})" for number in range(ORDERS)),
-        "INSERT INTO fan.line VALUES " + ", ".join(f"({number}, {number}, 7)" for number in range(ORDERS)),
-    ):
-        ask(server, statement)
-    store: Any = redis.Redis(host="127.0.0.1", port=redis_server.port, decode_responses=True)
-    store.flushall()
+    _make_tables(server)
+    client: Any = redis.Redis(host="127.0.0.1", port=redis_server.port, decode_responses=True)
+    client.flushall()
     found = {**addresses(server, redis_server, search), "VIEWTAIL_RUN__FAN_OUT_ABOVE": "50"}
 
     def in_redis() -> set[str]:
-        values = store.mget([f"fan:{number}" for number in range(ORDERS - 1)])
+        values = client.mget([f"fan:{number}" for number in range(ORDERS - 1)])
         return {json.loads(value)["names"][0] if value else "" for value in values}
 
     def in_table() -> set[str]:
@@ -90,13 +83,13 @@ def test_a_hot_row_comes_to_all_that_depend_on_it_whatever_is_killed(
         assert in_redis() == in_table() == {"p0"}
         run.stop()
         run.start(VIEWTAIL_FAILPOINT=step)
-        workers = 3 if is_searched else 2
-        wait_for("it runs", lambda: len(run.workers()) == workers)
+        stores = {"redis", "mysql", *(["elasticsearch"] if is_searched else [])}
+        wait_for("it runs", lambda: run.workers().keys() == stores)
         ask(server, "UPDATE fan.product SET name = 'p1' WHERE id = 7")
         ask(server, f"UPDATE fan.line SET product_id = 8 WHERE id = {ORDERS - 1}")
         ask(server, "UPDATE fan.product SET name = 'p2' WHERE id = 7")
         # They may come to little or nothing in a life, and wait longer and longer for the next one.
-        wait_for("each was killed, some again", lambda: run.log.count(DIED) > workers, 120)
+        wait_for("each was killed", lambda: all(f'"pipeline":"{store}","code":-9' in run.log for store in stores), 120)
         run.kill()
         run.start()
         wait_for("the last is shown everywhere", lambda: in_redis() == in_table() == {"p2"}, 120)
@@ -107,3 +100,56 @@ def test_a_hot_row_comes_to_all_that_depend_on_it_whatever_is_killed(
             done = run.command(*command)
             assert done.returncode == 0, (command, done.stdout, done.stderr)
         assert json.loads(run.command("status", "--json").stdout)["fan_outs"] == []
+
+
+@pytest.mark.mysql
+@pytest.mark.parametrize("step", ["before page:1", "after page:2", "after cursor:1", "after write:3"])
+def test_what_is_written_at_most_every_so_often_lacks_nothing_whatever_is_killed(
+    step: str, mysql_server: Server, redis_server: Server, tmp_path: Path
+) -> None:
+    _make_tables(mysql_server)
+    store: Any = redis.Redis(host="127.0.0.1", port=redis_server.port, decode_responses=True)
+    store.flushall()
+    products, lines = (7, 8, 9), ORDERS
+
+    def wanted() -> list[int]:
+        rows = dict(ask(mysql_server, "SELECT product_id, COUNT(*) FROM fan.line GROUP BY product_id"))
+        return [rows[product] for product in products]
+
+    with running(tmp_path, SELDOM, addresses(mysql_server, redis_server)) as run:
+        wait_for("they are filled", run.is_filled)
+        run.stop()
+        run.start(VIEWTAIL_FAILPOINT=step)
+        deadline = time.monotonic() + 120
+        while run.log.count(DIED) < 3:
+            assert time.monotonic() < deadline, run.log
+            ask(mysql_server, f"INSERT INTO fan.line VALUES ({lines}, 0, {products[lines % 3]})")
+            lines += 1
+            time.sleep(0.02)
+        run.kill()
+        run.start()
+        for view in ("redis:fan", "mysql:fan"):
+            wait_for("nothing waits", lambda view=view: run.command("wait", view).returncode == 0)  # type: ignore[misc]
+        assert [int(store.hget(f"fan:{product}", "n")) for product in products] == wanted()
+        shown = dict(ask(mysql_server, "SELECT product_id, n FROM viewtail.fan"))
+        assert [shown[product] for product in products] == wanted()
+        verify = run.command("verify")
+        assert verify.returncode == 0, (verify.stdout, verify.stderr)
+
+
+def _make_tables(server: Server) -> None:
+    for database in ("fan", "viewtail"):
+        ask(server, f"DROP DATABASE IF EXISTS {database}")
+    for statement in (
+        "CREATE DATABASE fan",
+        "CREATE TABLE fan.`order` (id INT PRIMARY KEY)",
+        (
+            "CREATE TABLE fan.line (id INT PRIMARY KEY, order_id INT NOT NULL, product_id INT NOT NULL, "
+            "KEY (order_id), KEY (product_id))"
+        ),
+        "CREATE TABLE fan.product (id INT PRIMARY KEY, name VARCHAR(40) NOT NULL)",
+        "INSERT INTO fan.product VALUES (7, 'p0'), (8, 'q0')",
+        "INSERT INTO fan.`order` VALUES " + ", ".join(f"({number})" for number in range(ORDERS)),
+        "INSERT INTO fan.line VALUES " + ", ".join(f"({number}, {number}, 7)" for number in range(ORDERS)),
+    ):
+        ask(server, statement)

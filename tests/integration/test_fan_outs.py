@@ -16,7 +16,7 @@ import redis
 
 from offsets.views import Event
 from projectors import failpoints
-from projectors.derived import fan_outs
+from projectors.derived import fan_outs, pace
 from projectors.derived.fan_outs import FanOuts
 from projectors.pipeline import GuardedPipeline
 from stack import Server
@@ -53,11 +53,19 @@ views = [
 ]
 """
 
+SELDOM_S = 2
+SELDOM = f"""
+from viewtail import Count, Group, IndexTable, RedisHash
+
+lines = Group("fan.line", by="product_id", values={{"n": Count()}}, at_most_every={SELDOM_S})
+views = [RedisHash("fan", lines, fields=["n"]), IndexTable("fan", lines, value="n")]
+"""
+
 
 class World:
     """Orders that all have one product, and a pipeline whose pages are let through one by one."""
 
-    def __init__(self, server: Server, redis_server: Server, store: str, folder: Path) -> None:
+    def __init__(self, server: Server, redis_server: Server, store: str, folder: Path, views: str = VIEWS) -> None:
         self.server, self.store = server, store
         self.redis = redis.Redis(host="127.0.0.1", port=redis_server.port, decode_responses=True)
         self.redis.flushall()
@@ -76,7 +84,7 @@ class World:
             "INSERT INTO fan.line VALUES " + ", ".join(f"({number}, {number}, {HOT})" for number in range(ORDERS)),
         ):
             ask(server, statement)
-        self.run = Run(folder, VIEWS, {**addresses(server, redis_server), "VIEWTAIL_RUN__FAN_OUT_ABOVE": "100"})
+        self.run = Run(folder, views, {**addresses(server, redis_server), "VIEWTAIL_RUN__FAN_OUT_ABOVE": "100"})
         self.pages = self.keys = 0
         self._allowed = threading.Semaphore(0)
         self._is_held = False
@@ -174,7 +182,7 @@ def world(
         return read
 
     monkeypatch.setattr(fan_outs, "_page", counted)
-    monkeypatch.setattr(fan_outs, "MOST_KEYS", PAGE)
+    monkeypatch.setattr(pace, "MOST_KEYS", PAGE)
     monkeypatch.setattr(fan_outs, "SAVE_EVERY_S", 0.0)
     return found
 
@@ -352,3 +360,56 @@ def test_a_store_that_was_restarted_has_its_pass_begin_again(world: World, monke
         world.let_all()
         wait_for("all are written", lambda: world.count("p1") == ORDERS)
         assert begun.is_set() and world.pages > ORDERS / PAGE + 5
+
+
+@pytest.mark.parametrize("store", ["redis", "mysql"])
+def test_a_group_that_changes_all_the_time_is_written_at_most_every_so_often(
+    store: str, server: Server, redis_server: Server, tmp_path: Path
+) -> None:
+    world = World(server, redis_server, store, tmp_path, SELDOM)
+
+    def shown() -> tuple[int, int]:
+        """Lines of the product, and the version of that."""
+        if store == "redis":
+            lines, version = world.redis.hmget(f"fan:{HOT}", "n", "_version")
+            return int(lines), int(version)
+        return ask(server, f"SELECT n, version FROM viewtail.fan WHERE product_id = {HOT}")[0]
+
+    with world.owner() as owner:
+        began, seen = time.monotonic(), {shown()}
+        lines, waiting = ORDERS, set[tuple[str, int]]()
+        while time.monotonic() - began < 3 * SELDOM_S:
+            ask(server, f"INSERT INTO fan.line VALUES ({lines}, 0, {HOT})")
+            lines += 1
+            seen.add(shown())
+            waiting.update(ask(server, "SELECT changed_key, estimate FROM viewtail.fan_out"))
+        assert waiting == {(f"{HOT} (at_most_every={SELDOM_S})", 1)}
+        assert len({version for _, version in seen}) <= 5, "as it was filled, the first change, and three later"
+        assert len(seen) == len({version for _, version in seen}), "one version, one content"
+        ask(server, f"INSERT INTO fan.line VALUES ({lines}, 0, {HOT})")
+        world.succeeds("wait", f"{store}:fan")
+        assert shown()[0] == lines + 1, "it has waited for what was put off"
+        ask(server, "UPDATE fan.line SET product_id = 8 WHERE id = 0")
+        assert "equal" in world.succeeds("verify", f"{store}:fan")
+        assert shown()[0] == lines
+        owner.pass_everything()
+        assert owner.failure is None
+
+
+def test_a_fill_leaves_a_fan_out_that_another_pass_is_to_follow(world: World) -> None:
+    """Changes behind the first one that has it follow are not noted: one may be newer than what the fill has read."""
+    view = f"{world.store}:fan"
+    with world.owner() as owner:
+        world.hold()
+        world.rename("p1")
+        wait_for("a page is written", lambda: world.pages == 1)
+        world.rename("p2")
+        world.let(3)
+        ((_, next_version, *_),) = world.kept()
+        assert next_version is not None
+        states = owner.own.life.on(owner._session).states
+        states.move(Event.REPLAYED, [view])
+        states.begin_backfill(view, next_version + 1, 0, "")
+        assert world.is_open()
+        world.let_all()
+        wait_for("all are written", lambda: world.count("p2") == ORDERS)

@@ -45,11 +45,11 @@ order = Entity("docs.order", related={
 customer = Entity("docs.customer", related={
     "order_count": Count("docs.order", by="customer_id"),
     "newest": Max("docs.order", "n", by="customer_id"),
-})
+}, at_most_every=0.2)
 
 sold = Group("docs.order_line", by=["product_id", "status"], values={
     "lines": Count(), "amount": Sum("amount"), "newest": Max("n"), "dear": Count(where="amount >= 50"),
-})
+}, at_most_every=0.2)
 
 
 def category(row):

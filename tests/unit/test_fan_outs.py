@@ -12,14 +12,18 @@ import pytest
 from ingest import Committed
 from ingest.binlog.coordinates import BinlogPosition
 from offsets.fan_outs import FanOut
-from projectors.derived import Dependents, KeyPage, Touched, fan_outs
-from projectors.derived.fan_outs import FEWEST_KEYS, MOST_S, FanOuts, Live, Pace
+from projectors.derived import Dependents, KeyPage, Touched, fan_outs, pace, postponed
+from projectors.derived.fan_outs import FanOuts
+from projectors.derived.pace import FEWEST_KEYS, MOST_BESIDE_S, MOST_KEYS, MOST_S, Live, Pace
+from projectors.derived.reading import Slice
 from viewtail.changes.batches import Batch, Watermark
+from viewtail.changes.tables import Column, Kind
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key
 
 VIEW = "redis:order"
 PAGE = 10
+KEY = (Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False),)
 DEPENDENTS: Mapping[str, Sequence[Key]] = {
     "hot": [(number,) for number in range(25)],
     "warm": [(number,) for number in range(100, 115)],
@@ -70,11 +74,11 @@ class Records:
     def read(self) -> list[FanOut]:
         return [*self.kept.values()]
 
-    def keep(self, fan_out: FanOut) -> None:
-        self.kept[fan_out.what] = fan_out
+    def keep(self, fan_outs: Sequence[FanOut]) -> None:
+        self.kept.update({fan_out.what: fan_out for fan_out in fan_outs})
 
-    def save(self, fan_out: FanOut) -> bool:
-        return not self.is_gone and fan_out.what in self.kept
+    def save(self, fan_outs: Sequence[FanOut]) -> list[FanOut]:
+        return [fan_out for fan_out in fan_outs if self.is_gone or fan_out.what not in self.kept]
 
     def end(self, of: Sequence[FanOut], upto: int) -> None:
         self.ended += [(fan_out.what, upto) for fan_out in of]
@@ -86,14 +90,15 @@ class World:
     def __init__(self) -> None:
         self.records, self.pages, self.gets_changes = Records(), list[tuple[int, list[Key]]](), True
         self.turns: list[str] = []
+        self.entity = SimpleNamespace(at_most_every=0.0, table="shop.order")
         self.incarnation = "run 1"
         life: Any = SimpleNamespace(
-            views={VIEW: SimpleNamespace(derived=Rows(), needed=())},
+            views={VIEW: SimpleNamespace(derived=Rows(), needed=(), key=KEY, view=SimpleNamespace(entity=self.entity))},
             gets_changes=lambda _: self.gets_changes,
             gate=SimpleNamespace(turns=self._turn, let_pass=lambda _: None),
             projections=SimpleNamespace(of_derived=lambda view, versions, rows, origin: versions),
         )
-        reader: Any = SimpleNamespace(in_snapshot=self._in_snapshot)
+        reader: Any = SimpleNamespace(in_snapshot=self._in_snapshot, slices=_slices)
         records: Any = self.records
         self.fan_outs = FanOuts(
             records=records,
@@ -123,15 +128,28 @@ class World:
     def _write(self, versions: Any) -> None:
         self.pages.append((next(iter(versions.values())), [*versions]))
 
+    @property
+    def is_under_way(self) -> bool:
+        return self.fan_outs.due_s(9.0) == 0.0
+
+    def touch(self, number: int, *keys: int) -> list[int]:
+        """Keys that a batch touches; returns those that are written with it."""
+        touched = Touched({(key,): at(number).version for key in keys})
+        return [key for (key,) in self.fan_outs.take(VIEW, touched, committed(number), committed_us=0)]
+
     def passed(self, of: Batch, took_s: float = 0.003) -> None:
         self.fan_outs.note_live(took_s)
         self.fan_outs.passed(of)
 
     def finish(self) -> list[Key]:
         before = len(self.pages)
-        while self.fan_outs.is_under_way:
+        while self.is_under_way:
             self.step()
         return [key for _, keys in self.pages[before:] for key in keys]
+
+
+def _slices(_: Any, __: Any, versions: Mapping[Key, int], ___: Any) -> Iterator[Slice]:
+    yield Slice(versions, {}, is_last=True)
 
 
 @pytest.fixture
@@ -143,7 +161,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def test_few_dependents_are_written_with_their_batch_and_many_in_pages_behind_it(world: World) -> None:
-    assert world.take(2, "cold") == {(7,): at(2).version} and not world.fan_outs.is_under_way
+    assert world.take(2, "cold") == {(7,): at(2).version} and not world.is_under_way
     assert world.take(3, "hot", "cold") == {(7,): at(3).version}
     kept = world.records.kept["hot"]
     assert (kept.table, kept.key, kept.about, kept.version) == ("shop.product", "hot", 25, at(3).version)
@@ -214,7 +232,7 @@ def test_after_a_restart_it_waits_for_its_change_and_is_no_other_one_when_that_c
     world.take(5, "hot")
     world.step()
     world.fan_outs.begin(at(2))
-    assert not world.fan_outs.is_under_way and world.fan_outs.oldest_us == 5
+    assert not world.is_under_way and world.fan_outs.oldest_us == 5
     world.take(5, "hot")
     assert world.records.kept["hot"].next_version is None
     assert world.finish() == DEPENDENTS["hot"][10:]
@@ -224,25 +242,25 @@ def test_nothing_is_written_under_a_smaller_version_than_a_watermark_that_was_pa
     """A prepared XA transaction holds the position back; a backfill under the watermark would win by its version."""
     world.take(3, "hot")
     world.passed(batch(3, Watermark("w", at(8).version)))
-    assert not world.fan_outs.is_under_way
+    assert not world.is_under_way
     world.take(9, "cold")
-    assert world.fan_outs.is_under_way
+    assert world.is_under_way
 
 
 def test_a_page_is_newer_than_the_rows_of_a_filling_that_were_written_at_a_watermark(world: World) -> None:
     """In a topic these were read before it: they may lack the change, and have its version."""
     world.take(3, "hot")
     world.fan_outs.passed(batch(8, Watermark("w", at(8).version)))
-    assert not world.fan_outs.is_under_way
+    assert not world.is_under_way
     world.fan_outs.passed(batch(9))
-    assert world.fan_outs.is_under_way
+    assert world.is_under_way
 
 
 def test_no_page_has_an_older_version_than_what_a_topic_has_when_reading_begins_before_that(world: World) -> None:
     """A prepared XA transaction holds the position back, and nothing guards a topic."""
     world.take(2, "hot")
     world.fan_outs.begin(at(3), at(5).version)
-    assert not world.fan_outs.is_under_way
+    assert not world.is_under_way
     world.take(6, "cold")
     world.finish()
     assert {version for version, _ in world.pages} == {at(6).version}
@@ -268,12 +286,12 @@ def test_a_store_that_may_have_lost_pages_has_the_pass_begin_again(world: World)
 def test_what_is_gone_from_the_table_is_over_and_a_halted_view_has_no_turn(world: World) -> None:
     world.take(3, "hot", "warm")
     world.gets_changes = False
-    assert not world.fan_outs.is_under_way and world.fan_outs.oldest_us == 0
+    assert not world.is_under_way and world.fan_outs.oldest_us == 0
     world.gets_changes = True
     world.records.is_gone = True
     world.step()
     world.step()
-    assert not world.fan_outs.is_under_way and world.fan_outs.oldest_us == 0
+    assert not world.is_under_way and world.fan_outs.oldest_us == 0
 
 
 def test_one_that_begins_after_a_fill_ended_another_writes_all_rows(
@@ -307,7 +325,8 @@ def test_changes_that_wait_come_first_unless_they_come_without_end(
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     clock = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(fan_outs, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    for module in (fan_outs, pace, postponed):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now, time=lambda: clock.now))
     return clock
 
 
@@ -318,22 +337,111 @@ def test_a_page_takes_about_as_long_as_changes_beside_it_and_longer_while_there_
     assert live.page_s() == MOST_S, "nobody waits"
     for _ in range(50):
         live.note(0.006)
-    assert live.page_s() == pytest.approx(0.012, rel=0.01)
+    assert live.page_s() == pytest.approx(0.009, rel=0.01)
     clock.now += 0.5
     assert live.page_s() == pytest.approx(0.025)
     clock.now += 60
     assert live.page_s() == MOST_S
     live.note(30.0)  # a large one is no reason for large pages
-    assert live.page_s() == MOST_S
+    assert live.page_s() == MOST_BESIDE_S
 
 
 @pytest.mark.parametrize(("fixed_s", "a_key_s"), [(0.001, 0.0001), (0.004, 0.0001), (0.02, 0.0001), (0.001, 0.02)])
 @pytest.mark.parametrize("page_s", [0.01, 0.05])
 def test_a_page_comes_to_take_as_long_as_it_may_whatever_is_slow(fixed_s: float, a_key_s: float, page_s: float) -> None:
-    pace = Pace()
+    of_view = Pace()
     for _ in range(60):
-        keys = pace.keys(page_s)
-        pace.note(keys, fixed_s + keys * a_key_s)
+        keys = of_view.keys(page_s)
+        of_view.note(keys, fixed_s + keys * a_key_s)
     took_s = fixed_s + keys * a_key_s
     assert took_s <= max(1.1 * page_s, fixed_s + FEWEST_KEYS * a_key_s)
-    assert took_s >= min(0.8 * page_s, fixed_s + fan_outs.MOST_KEYS * a_key_s) or keys == FEWEST_KEYS
+    assert took_s >= min(0.8 * page_s, fixed_s + MOST_KEYS * a_key_s) or keys == FEWEST_KEYS
+
+
+@pytest.fixture
+def seldom(world: World, clock: SimpleNamespace) -> World:
+    world.entity.at_most_every = 60.0
+    return world
+
+
+def test_a_key_that_changes_all_the_time_is_written_at_most_every_so_often(
+    seldom: World, clock: SimpleNamespace
+) -> None:
+    assert seldom.touch(2, 7, 8) == [7, 8], "nothing is put off that was not written lately"
+    clock.now += 1
+    assert seldom.touch(3, 7, 9) == [9]
+    (kept,) = seldom.records.kept.values()
+    assert (kept.table, kept.key, kept.version) == ("shop.order", "7 (at_most_every=60)", at(3).version)
+    for number in range(4, 50):
+        clock.now += 1
+        assert seldom.touch(number, 7) == [] and not seldom.is_under_way
+    assert [*seldom.records.kept.values()] == [kept], "it waits already"
+    clock.now += 14
+    assert seldom.is_under_way and seldom.fan_outs.oldest_us > 0
+    seldom.step()
+    assert seldom.pages == [(at(49).version, [(7,)])], "and shows all that came meanwhile"
+    assert not seldom.is_under_way and seldom.fan_outs.oldest_us == 0 and not kept.is_open
+    assert seldom.touch(50, 7) == [], "that was a writing, too"
+    seldom.passed(batch(50))
+    clock.now += 61
+    assert seldom.finish() == [(7,)]
+    clock.now += 61
+    assert seldom.touch(51, 7) == [7]
+
+
+def test_keys_that_wait_are_written_together(seldom: World, clock: SimpleNamespace) -> None:
+    seldom.touch(2, *range(30))
+    for number in range(3, 33):
+        clock.now += 0.1
+        assert seldom.touch(number, number - 3) == []
+    assert len(seldom.records.kept) == 30 and seldom.fan_outs.due_s(9.0) == 9.0
+    clock.now += 61
+    assert seldom.finish() == [(key,) for key in range(30)] and len(seldom.pages) == 3
+
+
+def test_keys_that_wait_are_written_after_a_restart(seldom: World, clock: SimpleNamespace) -> None:
+    seldom.touch(2, 7)
+    clock.now += 10
+    seldom.touch(5, 7)
+    clock.now += 10
+    seldom.fan_outs.begin(at(2))
+    assert not seldom.is_under_way
+    assert seldom.touch(5, 7) == [], "its change comes again"
+    assert len(seldom.records.kept) == 1
+    clock.now += 45
+    assert not seldom.is_under_way, "since its change a minute has not passed"
+    clock.now += 6
+    assert seldom.finish() == [(7,)]
+
+
+def test_a_key_that_changes_after_a_fill_ended_its_waiting_is_kept_again(seldom: World, clock: SimpleNamespace) -> None:
+    seldom.touch(2, 7)
+    seldom.touch(3, 7)
+    seldom.records.kept.clear()
+    seldom.touch(4, 7)
+    (kept,) = seldom.records.kept.values()
+    assert kept.next_version == at(4).version
+    clock.now += 61
+    assert seldom.finish() == [(7,)]
+
+
+def test_passes_of_a_row_that_changes_all_the_time_are_as_seldom(seldom: World, clock: SimpleNamespace) -> None:
+    seldom.take(3, "hot")
+    seldom.step()
+    seldom.take(4, "hot")
+    assert seldom.finish() == DEPENDENTS["hot"][10:] and not seldom.is_under_way
+    assert seldom.fan_outs.oldest_us == 4
+    clock.now += 61
+    assert seldom.finish() == DEPENDENTS["hot"]
+    seldom.passed(batch(5))
+    assert seldom.records.kept == {}
+    seldom.take(6, "hot")
+    assert not seldom.is_under_way, "the last one ended just now"
+    clock.now += 61
+    assert seldom.finish() == DEPENDENTS["hot"]
+
+
+def test_more_keys_than_are_remembered_are_written_earlier(seldom: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postponed, "MOST_REMEMBERED", 3)
+    assert seldom.touch(2, 1, 2, 3, 4) == [1, 2, 3, 4]
+    assert seldom.touch(3, 1, 4) == [1]

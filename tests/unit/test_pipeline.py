@@ -66,7 +66,10 @@ def batch(followed: Followed, number: int, ids: list[int], name: str = "n", kind
 class NoFanOuts:
     """Every row that a batch touches is told by its events."""
 
-    is_under_way, oldest_us = False, 0
+    oldest_us = 0
+
+    def due_s(self, most_s: float) -> float:
+        return most_s
 
     def begin(self, *_: Any) -> None: ...
 

@@ -99,3 +99,17 @@ def test_a_message_replaces_what_the_view_shows_since_it_does_not_say_what_was_b
     projected = Projections(views, followed).of(batch)
     assert not projected.touched, "nothing is read again"
     assert writes_by_key(projected) == {(1,): (7, None), (2,): (7, b'{"n":1}'), (3,): (8, None)}
+
+
+def test_a_topic_of_what_is_written_at_most_every_so_often_is_refused() -> None:
+    entity = Group("shop.order", by="status", values={"n": Count()}, at_most_every=60)
+    with pytest.raises(DeclarationError, match=r"a topic has a message of each key that a batch touched"):
+        check_source(BinlogKind(), [Topic("orders", entity)])
+    check_source(BinlogKind(), [RedisHash("orders", entity, fields=["n"])])
+
+
+def test_how_often_a_view_is_written_is_no_reason_to_fill_it_again() -> None:
+    often, seldom = (
+        Group("shop.order", by="status", values={"n": Count()}, at_most_every=seconds) for seconds in (0, 60)
+    )
+    assert often.particulars == seldom.particulars

@@ -15,7 +15,7 @@ from projectors.binding import bind
 from projectors.catalog import tables_of
 from projectors.related import Count, Many, Max, Min, One, Related, Sum
 from projectors.stores.redis.views import RedisHash, RedisJson
-from projectors.views import Entity
+from projectors.views import Entity, Group
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.operations.check import _misnamed, _unknown
@@ -132,6 +132,18 @@ def related(**of: Related) -> Entity:
             "related has 'n' and 'N', which differ in case alone; rename one",
         ),
         (lambda: Entity("shop.order", max_bytes=0), "Entity('shop.order'): max_bytes is a number of bytes, 1 or more"),
+        (
+            lambda: Entity("shop.order", at_most_every=60),
+            "Entity('shop.order'): at_most_every goes with related=, or with a Group",
+        ),
+        (
+            lambda: Entity("shop.order", related={"n": Count("shop.line", by="a")}, at_most_every=-1),
+            "at_most_every is a number of seconds, 0 to 86,400, not -1",
+        ),
+        (
+            lambda: Group("shop.order", by="status", values={"n": Count()}, at_most_every="1"),  # type: ignore[arg-type]
+            "Group('shop.order'): at_most_every is a number of seconds, 0 to 86,400, not '1'",
+        ),
         (
             lambda: Entity("shop.order", version="at", related={"n": Count("shop.line", by="a")}),
             "related goes with no version=, append_only=, order=, only= or columns_by=",

@@ -13,6 +13,7 @@ from typing import Any
 from offsets.pipelines import positions
 from projectors.catalog import Catalog
 from projectors.derived import Dependents, Touched, touched_keys
+from projectors.derived.postponed import keys_in
 from projectors.proving.changed_keys import StreamRange, changed_keys
 from projectors.proving.comparison import Found
 from projectors.proving.view_access import ViewAccess
@@ -201,9 +202,12 @@ class _Standing:
 
     def _fanned_out(self) -> Collection[Key]:
         """What fan-outs that nobody goes on with would bring to the view."""
-        under_way = [Dependents(fan_out.what, fan_out.version) for fan_out in self.beside.fan_outs()]
-        rows = self.beside.view.derived
-        return touched_keys(rows, Touched({}, under_way), self.beside.in_snapshot) if rows and under_way else ()
+        fan_outs, rows = self.beside.fan_outs(), self.beside.view.derived
+        if rows is None or not fan_outs:
+            return ()
+        waiting = {key: fan_out.version for fan_out in fan_outs for key in keys_in(fan_out.what)}
+        others = [Dependents(of.what, of.version) for of in fan_outs if not keys_in(of.what)]
+        return touched_keys(rows, Touched(waiting, others), self.beside.in_snapshot)
 
 
 def _print(report: Report, options: Options) -> None:

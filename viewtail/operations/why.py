@@ -19,6 +19,7 @@ from offsets.fan_outs import FanOut
 from offsets.keepers import Keeper, known_views
 from offsets.views import State
 from projectors.binding import made_by
+from projectors.derived.postponed import keys_in
 from projectors.proving.changed_keys import Change, LookBack, Looked
 from projectors.proving.comparison import Comparison, Expected
 from projectors.proving.view_access import ViewAccess
@@ -234,18 +235,19 @@ class Why:
         try:
             version = self.beside.watermarks.now_within(self.beside.stop, SETTLED_WITHIN_S)
             if version is not None:
-                return self._fanning_out(version)
+                return self._fanning_out(version, facts.name)
         except WatermarkMissingError as error:
             return Judgement(Verdict.BEHIND, str(error), "viewtail check")
         lag = f"{pipeline.lag_s:.0f} s, as it last said" if pipeline.lag_s else "this moment"
         why = f"pipeline {name} is behind by {lag} ({pipeline.state})"
         return Judgement(Verdict.BEHIND, why, "viewtail status")
 
-    def _fanning_out(self, version: int) -> Judgement | None:
+    def _fanning_out(self, version: int, key: Key) -> Judgement | None:
         """Return which fan-out may not have come to the entity; None where none is under way any more soon."""
         under_way: list[FanOut] = []
         for _ in looks(self.beside.stop, SETTLED_WITHIN_S):
-            if not (under_way := self.beside.fan_outs(version)):
+            under_way = [of for of in self.beside.fan_outs(version) if key in (keys_in(of.what) or [key])]
+            if not under_way:
                 return None
         return Judgement(Verdict.BEHIND, str(under_way[0]), "viewtail status")
 
