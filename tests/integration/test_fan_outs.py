@@ -359,7 +359,8 @@ def test_a_store_that_was_restarted_has_its_pass_begin_again(world: World, monke
         monkeypatch.setattr(FanOuts, "step", lambda _, write, *, may_wait: in_the_loop(write, may_wait))
         world.let_all()
         wait_for("all are written", lambda: world.count("p1") == ORDERS)
-        assert begun.is_set() and world.pages > ORDERS / PAGE + 5
+        assert begun.is_set()
+        wait_for("the last page is counted, too", lambda: world.pages > ORDERS / PAGE + 5, 10)
 
 
 @pytest.mark.parametrize("store", ["redis", "mysql"])
