@@ -157,7 +157,7 @@ class ViewAccess:
         if self.is_standing or self.view.derived is None:
             return version
         repeats = Repeats(SAY_AGAIN_S)
-        for _ in looks(self.stop, self.passed_within_s):
+        for _ in looks(self.stop, self.passed_within_s + self.view.view.entity.at_most_every):
             if not (under_way := self.fan_outs(version)):
                 return version
             if repeats.is_due(f"{under_way[0].table} {under_way[0].key}"):

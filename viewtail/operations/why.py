@@ -235,7 +235,7 @@ class Why:
         try:
             version = self.beside.watermarks.now_within(self.beside.stop, SETTLED_WITHIN_S)
             if version is not None:
-                return self._fanning_out(version, facts.name)
+                return self._fanning_out(version, facts.key)
         except WatermarkMissingError as error:
             return Judgement(Verdict.BEHIND, str(error), "viewtail check")
         lag = f"{pipeline.lag_s:.0f} s, as it last said" if pipeline.lag_s else "this moment"
