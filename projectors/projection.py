@@ -10,6 +10,7 @@ import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import chain
 from typing import Any, ClassVar
 
 import orjson
@@ -80,12 +81,12 @@ def parts_of(view: BoundView) -> Sequence[Part]:
 
 def _followed(of_views: Sequence[tuple[BoundView, Part]]) -> Followed:
     table = united([part.table for _, part in of_views])
-    columns = {name for _, part in of_views for name in part.columns}
+    columns = set(chain.from_iterable(part.columns for _, part in of_views))
     orders = (view.view.entity.order for view, _ in of_views)
     return Followed(
         table,
         columns=tuple(column.name for column in table.columns if column.name in columns),
-        keys=tuple(dict.fromkeys(key for _, part in of_views for key in part.keys)),
+        keys=tuple(dict.fromkeys(chain.from_iterable(part.keys for _, part in of_views))),
         order=next((order for order in orders if order is not None), None),
     )
 

@@ -11,50 +11,38 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import TypeAlias
 
-import orjson
 import structlog
 
 from ingest import Committed
 from offsets.fan_outs import FanOut, FanOutRecords
 from projectors import failpoints
-from projectors.derived import Dependents, DerivedRows, Touched
+from projectors.derived import Dependents, Touched
 from projectors.derived.pace import Live, Pace
+from projectors.derived.pages import Page, few_and_many, page_of
 from projectors.derived.postponed import Postponed, described, keys_in
-from projectors.derived.reading import DerivedReader, Slice, rows_by_key
+from projectors.derived.reading import DerivedReader, Slice
 from projectors.projection import Projected
 from projectors.view_life import ViewLife
 from projectors.views import BoundView
-from viewtail.changes.batches import Batch, Origin, Row
+from viewtail.changes.batches import Batch, Origin
 from viewtail.changes.errors import SourceError
 from viewtail.changes.positions import Position
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key
-from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.pipeline")
 
 WAITS_AT_MOST_S = 0.1  # for a moment in which no change waits
-MOST_APART = 20  # changed rows of one look-up of which it is asked which have many dependents
 SAVE_EVERY_S = 0.5  # so much is written again after a kill; then it is another one's turn
 MOST_REMEMBERED = 100_000  # keys that a pass wrote, of all fan-outs: an order of many lines is met once for each
 _Id: TypeAlias = tuple[str, str]  # a view, and `what`
 _NONE = Committed(gtids=frozenset(), version=-1)
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Some of the rows that depend on changed rows, as one snapshot shows them."""
-
-    keys: Sequence[Key]
-    rows: Mapping[Key, Row]  # of the keys that have one
-    left: Sequence[Key]  # that were too large to be read with the others
-    cursor: str | None  # where to go on; None: there are no more
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -142,7 +130,7 @@ class FanOuts:
     def _with_dependents(self, view: str, touched: Touched, changes: Committed, committed_us: int) -> Mapping[Key, int]:
         rows = self.life.views[view].derived
         assert rows is not None
-        look_up = partial(_look_up, rows=rows, of=touched.dependents, above=self.above)
+        look_up = partial(few_and_many, rows=rows, of=touched.dependents, above=self.above)
         versions, many = self.reader.in_snapshot(changes, look_up)
         for dependents, about in many:
             table, _, key = rows.described(dependents.what).partition(" ")
@@ -399,7 +387,7 @@ class FanOuts:
         written = self._written[_id(fan_out)]
         began = time.monotonic()
         with self.life.gate.turns([view]):
-            read = partial(_page, view=bound, fan_out=fan_out, limit=limit, page_s=page_s, written=written)
+            read = partial(page_of, view=bound, fan_out=fan_out, limit=limit, page_s=page_s, written=written)
             page = self.reader.in_snapshot(changes, read)
             failpoints.reach("before page")
             for some in self._slices(bound, page, changes):
@@ -476,80 +464,3 @@ def _begin_again(fan_out: FanOut, incarnation: str) -> None:
 
 def _name(fan_out: FanOut) -> str:
     return f"{fan_out.table} {fan_out.key}"
-
-
-def _look_up(
-    connection: Connection, *, rows: DerivedRows, of: Sequence[Dependents], above: int
-) -> tuple[dict[Key, int], list[tuple[Dependents, int | None]]]:
-    """The keys of dependents by version; and changed rows that have more than so many, with about how many."""
-    versions: dict[Key, int] = {}
-    many: list[tuple[Dependents, int | None]] = []
-    for dependents in of:
-        some, rest = _few(connection, rows, dependents, above)
-        many += [(each, rows.about(connection, each.what)) for each in rest]
-        for key in some:
-            versions[key] = max(dependents.version, versions.get(key, 0))
-    return versions, many
-
-
-def _few(
-    connection: Connection, rows: DerivedRows, of: Dependents, above: int
-) -> tuple[Sequence[Key], list[Dependents]]:
-    """The keys where there are no more than so many; else the changed rows that have them.
-
-    Of a few changed rows each is a fan-out of its own where it has many: it may change again alone, or with others.
-    """
-    keys = _upto(connection, rows, of.what, above)
-    if keys is not None:
-        return keys, []
-    each = rows.each(of.what)
-    if not 1 < len(each) <= MOST_APART:
-        return (), [of]
-    found: list[Key] = []
-    many: list[Dependents] = []
-    for what in each:
-        of_one = _upto(connection, rows, what, above)
-        if of_one is None or len(found) + len(of_one) > above:
-            many.append(Dependents(what, of.version))
-        else:
-            found += of_one
-    return found, many
-
-
-def _upto(connection: Connection, rows: DerivedRows, what: str, most: int) -> list[Key] | None:
-    """The keys of all dependents; None where there are more than so many."""
-    keys: dict[Key, None] = {}
-    cursor: str | None = None
-    for _ in range(MOST_APART):
-        page = rows.dependents(connection, what, cursor, most + 1)
-        keys.update(dict.fromkeys(page.keys))
-        if len(keys) > most:
-            return None
-        if page.cursor is None:
-            return [*keys]
-        cursor = page.cursor
-    return None  # many rows between, whatever they lead to
-
-
-def _page(
-    connection: Connection, *, view: BoundView, fan_out: FanOut, limit: int, page_s: float, written: Container[Key]
-) -> Page:
-    """Of the changed rows one after another: a server finds the dependents of one in the order of an index.
-
-    Those that were `written` in this pass show the change.
-    """
-    rows = view.derived
-    assert rows is not None
-    each = rows.each(fan_out.what)
-    number, cursor = (0, None) if fan_out.cursor is None else orjson.loads(fan_out.cursor)
-    keys: dict[Key, None] = {}
-    until = time.monotonic() + page_s
-    while True:
-        page = rows.dependents(connection, each[number], cursor, limit - len(keys))
-        keys.update(dict.fromkeys(key for key in page.keys if key not in written))
-        number, cursor = (number + 1, None) if page.cursor is None else (number, page.cursor)
-        if number == len(each) or len(keys) >= limit or time.monotonic() > until:
-            break
-    found, left = rows_by_key(connection, derived=rows, needed=view.needed, keys=[*keys]) if keys else ({}, [])
-    behind = None if number == len(each) else orjson.dumps([number, cursor]).decode()
-    return Page([*keys], found, left, behind)

@@ -174,14 +174,14 @@ def world(
 ) -> World:
     found = World(server, redis_server, request.param, tmp_path)
     monkeypatch.setattr(failpoints, "reach", found.reach)
-    page = fan_outs._page
+    page = fan_outs.page_of
 
     def counted(*arguments: Any, **named: Any) -> fan_outs.Page:
         read = page(*arguments, **named)
         found.keys += len(read.keys)
         return read
 
-    monkeypatch.setattr(fan_outs, "_page", counted)
+    monkeypatch.setattr(fan_outs, "page_of", counted)
     monkeypatch.setattr(pace, "MOST_KEYS", PAGE)
     monkeypatch.setattr(fan_outs, "SAVE_EVERY_S", 0.0)
     return found

@@ -12,7 +12,7 @@ import pytest
 from ingest import Committed
 from ingest.binlog.coordinates import BinlogPosition
 from offsets.fan_outs import FanOut
-from projectors.derived import Dependents, KeyPage, Touched, fan_outs, pace, postponed
+from projectors.derived import Dependents, KeyPage, Touched, fan_outs, pace, pages, postponed
 from projectors.derived.fan_outs import FanOuts
 from projectors.derived.pace import FEWEST_KEYS, MOST_BESIDE_S, MOST_KEYS, MOST_S, Live, Pace
 from projectors.derived.reading import Slice
@@ -156,7 +156,7 @@ def _slices(_: Any, __: Any, versions: Mapping[Key, int], ___: Any) -> Iterator[
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(fan_outs, "rows_by_key", lambda _, **named: ({}, []))
+    monkeypatch.setattr(pages, "rows_by_key", lambda _, **named: ({}, []))
     monkeypatch.setattr(Pace, "keys", lambda *_: PAGE)
     monkeypatch.setattr(fan_outs, "SAVE_EVERY_S", 0.0)
     return World()
@@ -204,7 +204,7 @@ def test_few_changed_rows_are_apart_where_each_has_many(world: World) -> None:
 
 
 def test_many_changed_rows_are_one_and_gone_through_one_by_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fan_outs, "MOST_APART", 2)
+    monkeypatch.setattr(pages, "MOST_APART", 2)
     assert world.take(3, "cold+warm+hot") == {}
     assert [*world.records.kept] == ["cold+warm+hot"]
     each = [*DEPENDENTS["cold"], *DEPENDENTS["warm"], *DEPENDENTS["hot"]]

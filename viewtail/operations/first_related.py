@@ -81,9 +81,12 @@ def _called_as_a_key(table: Table, tables: Mapping[str, Table]) -> Iterator[Refe
     for other in tables.values():
         parents.setdefault(_lower(other.primary_key), []).append(other)
     for key, having in parents.items():
-        is_telling = any(name.endswith("id") for name in key) and all(len(name) > len("id") for name in key)
-        if is_telling and len(having) == 1 and {*key} != {*_lower(table.primary_key)} and own.keys() >= {*key}:
+        if _is_telling(key) and len(having) == 1 and {*key} != {*_lower(table.primary_key)} and own.keys() >= {*key}:
             yield Reference(table.name, tuple(own[name] for name in key), having[0].name, having[0].primary_key)
+
+
+def _is_telling(key: Sequence[str]) -> bool:
+    return any(name.endswith("id") for name in key) and all(len(name) > len("id") for name in key)
 
 
 def _lower(names: Sequence[str]) -> tuple[str, ...]:
