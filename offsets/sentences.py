@@ -102,3 +102,20 @@ def replace_view_texts(
         "WHERE id = %s AND state = %s AND reason <=> %s",
         (reason, with_fill_key, before.id, before.state, before.reason),
     )
+
+
+class FanOutTexts(NamedTuple):
+    """Changed rows that are a fan-out of a view, as the view names them."""
+
+    view: str
+    table: str
+    what: str
+
+
+def fan_out_texts(cursor: Any, database: str) -> list[FanOutTexts]:
+    """Read the texts of every fan-out, written ones too."""
+    cursor.execute(
+        f"SELECT v.name, f.changed_table, f.what FROM {quote(database, 'fan_out')} f "
+        f"JOIN {quote(database, 'view')} v ON v.id = f.view_id"
+    )
+    return [FanOutTexts(*row) for row in cursor.fetchall()]

@@ -125,13 +125,42 @@ def touched_keys(rows: DerivedRows, touched: Touched, in_snapshot: InSnapshot) -
     return {**others, **{key: max(at, others.get(key, 0)) for key, at in touched.versions.items()}}
 
 
+def version_of(
+    rows: DerivedRows, touched: Touched, key: Key, in_snapshot: InSnapshot, before_page: Callable[[], None]
+) -> int | None:
+    """The version under which one key was touched; None where it was not.
+
+    Of dependents, no page is read behind the one that has it. `before_page` may raise.
+    """
+    version = touched.versions.get(key)
+    newer = [of for of in touched.dependents if version is None or of.version > version]
+    newer.sort(key=lambda of: of.version, reverse=True)
+
+    def look_up(connection: Connection) -> Mapping[Key, int]:
+        for dependents in newer:
+            for keys in _pages(rows, dependents.what, connection, before_page):
+                if key in keys:
+                    return {key: dependents.version}
+        return {}
+
+    return in_snapshot(look_up).get(key, version) if newer else version
+
+
 def _dependent_keys(rows: DerivedRows, of: Sequence[Dependents], connection: Connection) -> dict[Key, int]:
     versions: dict[Key, int] = {}
     for dependents in of:
-        cursor, is_more = None, True
-        while is_more:
-            page = rows.dependents(connection, dependents.what, cursor, KEYS_A_PAGE)
-            for key in page.keys:
+        for keys in _pages(rows, dependents.what, connection):
+            for key in keys:
                 versions[key] = max(dependents.version, versions.get(key, 0))
-            cursor, is_more = page.cursor, page.cursor is not None
     return versions
+
+
+def _pages(
+    rows: DerivedRows, what: str, connection: Connection, before_page: Callable[[], None] = lambda: None
+) -> Iterator[Sequence[Key]]:
+    cursor, is_more = None, True
+    while is_more:
+        before_page()
+        page = rows.dependents(connection, what, cursor, KEYS_A_PAGE)
+        yield page.keys
+        cursor, is_more = page.cursor, page.cursor is not None

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from ingest import History, Part, Source, TimedSource
-from projectors.derived import InSnapshot, touched_keys
+from projectors.derived import DerivedRows, InSnapshot, touched_keys, version_of
 from projectors.projection import followed_tables
 from projectors.views import BoundView
 from viewtail.changes.batches import (
@@ -144,6 +144,10 @@ class Looked:
         return self.last.version > max(upto, self.unreadable_upto)
 
 
+class _OutOfTime(Exception):
+    """Very many rows depend on what changed, and their pages take longer than a look back may."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookBack:
     """For the last change of one entity: the newest part of the stream first, each from its begin to its end.
@@ -218,7 +222,7 @@ class LookBack:
         source = _reader(self.history, self.view, fits_from)
         try:
             for batch in _batches(source, at, self.stop):
-                self._note(batch, wanted, looked)
+                self._note(batch, wanted, deadline, looked)
                 halt = next((halt for halt in batch.halts if wanted.has(halt.version)), None)
                 if halt is not None or wanted.ends_in(batch):
                     source.interrupt()
@@ -228,29 +232,48 @@ class LookBack:
                     source.interrupt()
                     looked.stopped_at = at
                     break
+        except _OutOfTime:
+            source.interrupt()
+            looked.stopped_at = at
         except ViewtailError:
             looked.stopped_at = at
             raise
         return at, None
 
-    def _note(self, batch: Batch, wanted: StreamRange, looked: Looked) -> None:
-        for event in self._of_entity(wanted.events(batch)):
-            origin, of = batch.origin_of(event), _named(event.followed, self._row(event))
+    def _note(self, batch: Batch, wanted: StreamRange, deadline: float, looked: Looked) -> None:
+        for event in self._of_entity(wanted.events(batch), deadline):
+            origin, of = batch.origin_of(event), _named(event.followed, self._row(event, deadline))
             change = Change(version=event.version, op=_OPS[event.kind], origin=origin, of=of)
             self._note_change(change, event.kind, looked)
         for altered in batch.table_changes:
             if not altered.kind.keeps_rows and wanted.has(altered.version):
                 looked.unreadable_upto = max(looked.unreadable_upto, altered.version)
 
-    def _of_entity(self, events: Sequence[Event]) -> list[Event]:
+    def _of_entity(self, events: Sequence[Event], deadline: float) -> list[Event]:
         """The events that changed the entity; where its row is made of several, the last of them."""
         derived = self.view.derived
         if derived is None:
             return [event for event in events if self.key in _keys_of_rows(event, self.view)]
-        version = touched_keys(derived, derived.touched(events), self.in_snapshot).get(self.key)
-        return [event for event in events if event.version == version]
+        if self._version(derived, events, deadline) is None:
+            return []
+        # Rows of one table are looked up together, under the version of the last: only fewer tell which it was.
+        while len(events) > 1:
+            earlier, later = events[: len(events) // 2], events[len(events) // 2 :]
+            events = earlier if self._version(derived, later, deadline) is None else later
+        return [*events]
 
-    def _row(self, event: Event) -> Row:
+    def _version(self, derived: DerivedRows, events: Sequence[Event], deadline: float) -> int | None:
+        """The version under which events touched the entity. Raises _OutOfTime, StopRequested."""
+
+        def require_time() -> None:
+            if self.stop.is_set():
+                raise StopRequested
+            if time.monotonic() > deadline:
+                raise _OutOfTime
+
+        return version_of(derived, derived.touched(events), self.key, self.in_snapshot, require_time)
+
+    def _row(self, event: Event, deadline: float) -> Row:
         """The last image of the row, or of one of them, by which an event changed the entity."""
         derived, width = self.view.derived, 2 if event.kind == UPDATE else 1
         rows = event.rows
@@ -259,8 +282,7 @@ class LookBack:
             return next(of_entity, rows[-1])
         while len(rows) > width:
             half = len(rows) // width // 2 * width
-            touched = derived.touched([event._replace(rows=rows[:half])])
-            is_there = self.key in touched_keys(derived, touched, self.in_snapshot)
+            is_there = self._version(derived, [event._replace(rows=rows[:half])], deadline) is not None
             rows = rows[:half] if is_there else rows[half:]
         return rows[-1]
 
@@ -270,8 +292,14 @@ class LookBack:
             return
         if looked.last is None or change.version >= looked.last.version:
             looked.last = change
-        if change.version == self.version:
+        if self._is_shown(change) and (looked.shown is None or change.version >= looked.shown.version):
             looked.shown = change
+
+    def _is_shown(self, change: Change) -> bool:
+        """Whether it is the change that the view shows; derived rows show all up to the version that they have."""
+        if self.version is None or self.view.derived is None:
+            return change.version == self.version
+        return change.version <= self.version
 
 
 def _named(followed: Followed, row: Row) -> str:

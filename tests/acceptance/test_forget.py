@@ -316,7 +316,7 @@ def test_what_viewtails_own_tables_say_of_an_erased_entity_is_erased_too(shop: S
         assert left["found"] == f"the key: what runs now ({number})" and "then this command again" in left["run"]
     proof = proof_of(shop, "7")
     own = {one["place"]: one for one in proof["own"]}
-    assert len(own) == 5 and {one["found"] for one in own.values()} == {"nothing"}
+    assert len(own) == 6 and {one["found"] for one in own.values()} == {"nothing"}
     runs = own[f"table `{OWN}`.`operator_run`"]
     assert runs["held"] == "the key in 1 row" and runs["was_erased"]
     conditions = shop.ask(f"SELECT id FROM {OWN}.operator_run WHERE what LIKE 'where%' ORDER BY id")

@@ -228,6 +228,23 @@ def test_a_watermark_is_told_when_all_is_published_that_changed_before_it(
     again.close()
 
 
+def test_the_oldest_watermarks_are_forgotten_where_too_many_wait_to_be_told(
+    store: PublisherStore, sink: Publisher
+) -> None:
+    """All are in each record of the position, which a broker takes up to a size; who waits for one writes it again."""
+    sink.lacks_from = lambda: 10_001
+    sink.on_passed([Watermark("told", 10_000)])
+    for first in (10_001, 10_801):
+        sink.on_passed([Watermark(f"t{version}", version) for version in range(first, first + 800)])
+        sink.write([], position(first))
+        sink.publish_watermarks()
+    assert store.told()[0] == {"told": 10_000}
+    sink.lacks_from = lambda: 99_999
+    sink.publish_watermarks()
+    told = store.told()[0]
+    assert told == {"told": 10_000, **{f"t{version}": version for version in range(10_601, 11_601)}}
+
+
 def test_when_nothing_happens_consumers_are_told_how_far_they_are(store: PublisherStore, sink: Publisher) -> None:
     sink.settle()
     assert store.told() == ({}, None), "there is nothing to tell before the first position"

@@ -271,6 +271,25 @@ def test_commands_wait_for_it_and_name_it(world: World) -> None:
         assert owner.failure is None
 
 
+def test_an_erased_row_is_in_no_fan_out_that_is_kept(world: World) -> None:
+    of_product = {
+        "redis": "RedisJson('product', product, fields=['name'])",
+        "mysql": "IndexTable('product', product, value='name')",
+    }
+    views = VIEWS.replace('line["product"]["name"]', '(line["product"] or {"name": None})["name"]')
+    views = views.replace('row["lines"][0]["product"]["name"] if row["lines"] else None', 'names(row)["names"][0]')
+    more = f"product = Entity('fan.product')\nviews.append({of_product[world.store]})\n"
+    (world.run.folder / "views.py").write_text(views + more)
+    with world.owner() as owner:
+        world.slow_s = 0.02
+        ask(world.server, f"DELETE FROM fan.product WHERE id = {HOT}")
+        wait_for("it is under way", world.is_open)
+        proof = json.loads(world.succeeds("forget", "fan.product", str(HOT), "--json"))
+        assert proof["is_erased"]
+        assert world.kept() == [] and world.count("p0") == 0
+        assert owner.failure is None
+
+
 def test_a_backfill_and_a_halt_make_it_needless(world: World) -> None:
     view = f"{world.store}:fan"
     with world.owner() as owner:

@@ -12,7 +12,7 @@ import pytest
 from stack import Server
 from tests.integration.test_view_states import Scene
 from viewtail.changes.tables import Column, Kind
-from viewtail.operations.own_traces import ERASED, OwnTraces
+from viewtail.operations.own_traces import ERASED, OwnTrace, OwnTraces
 
 KEY = Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False)
 
@@ -50,17 +50,22 @@ def ask(scene: Scene, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
 
 
 def erase(scene: Scene, between: Callable[[], object] = lambda: None) -> dict[str, int]:
+    return {trace.table: trace.erased for trace in all_traces(scene, between)}
+
+
+def all_traces(scene: Scene, between: Callable[[], object] = lambda: None) -> list[OwnTrace]:
     with closing(scene.open()) as connection:
         traces = OwnTraces(
             cursor=_Cursor(connection.cursor(), between),
             database=scene.database,
+            tables={"shop.user"},
             key=(7,),
             columns=(KEY,),
             views={scene.view.id},
             known={scene.view.id},
         ).erase()
         connection.commit()
-    return {one.table: one.erased for one in traces}
+    return traces
 
 
 def record(scene: Scene, what: str, progress: object, result: str) -> None:
@@ -116,7 +121,7 @@ def test_how_far_a_backfill_came_while_a_key_is_erased_from_its_reason_stays(sce
     with closing(scene.open()) as connection:
         cursor = connection.cursor()
         traces = OwnTraces(
-            cursor=_Cursor(cursor, replayed), database=scene.database, key=(7,), columns=(KEY,),
+            cursor=_Cursor(cursor, replayed), database=scene.database, tables={"shop.user"}, key=(7,), columns=(KEY,),
             views={scene.view.id}, known={scene.view.id},
         )  # fmt: skip
         traces._fills()
@@ -124,3 +129,23 @@ def test_how_far_a_backfill_came_while_a_key_is_erased_from_its_reason_stays(sce
     assert ask(scene, "SELECT state, reason, fill_key FROM OWN.view") == [
         ("filling", None, '{"order": "id", "key": [9], "kept": 8}')
     ]
+
+
+@pytest.mark.parametrize("what", ['["user#0", [[6], [7]]]', '["#keys", [[7]]]'])
+def test_a_fan_out_that_names_the_key_is_named_until_it_is_over(scene: Scene, what: str) -> None:
+    scene.put("filled")
+    ((number,),) = ask(scene, "SELECT id FROM OWN.view")
+    for named in (what, '["user#0", [[70]]]'):
+        ask(
+            scene,
+            "INSERT INTO OWN.fan_out (view_id, what_hash, what, changed_table, changed_key, version, written_upto) "
+            "VALUES (%s, LEFT(SHA2(%s, 256), 16), %s, 'shop.user', '', 8, 9)",
+            *(number, named, named),
+        )
+    assert {trace.table: trace.left for trace in all_traces(scene) if trace.left} == {
+        "fan_out": f"a fan-out of it in {scene.view.id}"
+    }
+    ask(scene, "DELETE FROM OWN.fan_out WHERE what = %s", what)
+    assert not any(trace.left for trace in all_traces(scene))
+    ask(scene, "UPDATE OWN.fan_out SET what = %s, changed_table = 'shop.product'", what)
+    assert not any(trace.left for trace in all_traces(scene)), "a row of another table"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from projectors.stores import Meanwhile, OnMissing, Publisher, ignored, nothing
 from projectors.views import BoundView
+from projectors.watermark_rows import forget_oldest
 from tests.support.fake_sink import Faults
 from viewtail.changes.batches import Watermark
 from viewtail.changes.errors import FencedError, StoreUnavailableError
@@ -114,6 +115,7 @@ class FakePublisher(Publisher):
             told = self._tellable()
             broker.watermarks.update(told)
             broker.untold = {token: at for token, at in {**broker.untold, **self._seen}.items() if token not in told}
+            forget_oldest(broker.untold)
             if self._kept is not None:
                 broker.told = self._kept
             broker.witness, broker.fills, broker.newest = upto, dict(self.fills), self.newest

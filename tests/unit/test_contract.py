@@ -9,6 +9,7 @@ import pytest
 
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.stores.topics.views import Topic
 from projectors.views import Entity, Group, View
 from viewtail import Count, Many, Min, One, Sum
 from viewtail.changes.errors import DeclarationError
@@ -440,6 +441,29 @@ OF_TABLES: list[View] = [
     RedisJson("total", OF_ORDER, document=lambda row: {"total": row["total"]}),
     RedisJson("any", OF_ORDER, document=lambda row: {"lines": row["lines"]}),
 ]
+ARCHIVED = Entity("shop.user", append_only=True, version="unused")
+KEEPS = "the view keeps what it shows: it takes that for archiving"
+DROPPED = "ALTER TABLE {} DROP PARTITION p0"
+
+
+@pytest.mark.parametrize(
+    ("sql", "view", "is_broken", "what"),
+    [
+        ("TRUNCATE {}", RedisHash("u", Entity("shop.user"), fields=["name"]), True, "empties the view too"),
+        ("TRUNCATE {}", OF_TABLES[0], True, "empties the view too"),
+        ("TRUNCATE {}", Topic("u", Entity("shop.user")), True, "backfills the view again by itself"),
+        ("TRUNCATE {}", RedisHash("u", ARCHIVED, fields=["name"]), True, KEEPS),
+        (DROPPED, RedisHash("u", Entity("shop.user"), fields=["name"]), False, "removes them from the view too"),
+        (DROPPED, OF_TABLES[0], False, "backfills the view again by itself"),
+        (DROPPED, Topic("u", Entity("shop.user")), False, "backfills the view again by itself"),
+        (DROPPED, RedisHash("u", ARCHIVED, fields=["name"]), False, KEEPS),
+    ],
+)
+def test_each_view_is_said_what_it_does_where_rows_of_its_table_go(
+    sql: str, view: View, is_broken: bool, what: str
+) -> None:
+    (effect,) = effects(sql.format(view.entity.table), [view], is_offline=True)
+    assert effect.breaks == is_broken and effect.why.endswith(what)
 
 
 @pytest.mark.parametrize("is_offline", [False, True])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
-from ingest import Part
+from ingest import Part as StreamPart
 from projectors.binding import bind
+from projectors.derived import Dependents, KeyPage, Part, Touched
 from projectors.proving.changed_keys import LookBack, Looked
 from projectors.stores.topics.views import Topic
 from projectors.views import Entity
@@ -18,8 +21,9 @@ from tests.unit.test_pipeline import at
 from viewtail.changes.batches import INSERT, Batch, RowChanges, Watermark
 from viewtail.changes.errors import HistoryGoneError
 from viewtail.changes.positions import Position
+from viewtail.servers.sessions import Connection
 
-PARTS = [Part(begin=at(begin), byte_count=1, begun_us=0) for begin in (10, 0)]
+PARTS = [StreamPart(begin=at(begin), byte_count=1, begun_us=0) for begin in (10, 0)]
 
 
 class FailingFake(TimedFake):
@@ -28,7 +32,7 @@ class FailingFake(TimedFake):
     fails_behind = 0
     has_older = True
 
-    def newest_first(self) -> Iterator[Part]:
+    def newest_first(self) -> Iterator[StreamPart]:
         yield PARTS[0]
         if not self.has_older:
             raise HistoryGoneError("the older part is gone")
@@ -42,9 +46,29 @@ class FailingFake(TimedFake):
             yield batch
 
 
-def looked(changed: list[int], fails_behind: int, *, has_older: bool = True) -> Looked:
+class ManyDependents:
+    """Derived rows: each change touches the entities 0 to 999, a page of one each, and takes `page_s` for it."""
+
+    def __init__(self, page_s: float) -> None:
+        self.page_s, self.page_count = page_s, 0
+        self.parts = [Part(TABLE, tuple(column.name for column in TABLE.columns), ())]
+
+    def touched(self, events: Sequence[Any]) -> Touched:
+        return Touched({}, [Dependents("a row", event.version) for event in events])
+
+    def dependents(self, connection: Any, what: str, cursor: str | None, limit: int) -> KeyPage:
+        self.page_count += 1
+        time.sleep(self.page_s)
+        number = int(cursor or 0)
+        return KeyPage([(number,)], None if number == 999 else str(number + 1))
+
+
+def looked(
+    changed: list[int], fails_behind: int, *, has_older: bool = True, derived: Any = None, within_s: float = 60
+) -> Looked:
     """With a change of the entity at each of these places, 1 to 20."""
     (view,) = bind([Topic("into", Entity("shop.user"))], lambda *_: TABLE)
+    view = replace(view, derived=derived)
 
     def reader(followed: Any, _: Any) -> FailingFake:
         batches = []
@@ -66,9 +90,9 @@ def looked(changed: list[int], fails_behind: int, *, has_older: bool = True) -> 
         version=at(2).version,
         token="token",
         most_bytes=1 << 20,
-        within_s=60,
+        within_s=within_s,
         stop=threading.Event(),
-        in_snapshot=lambda _: {},
+        in_snapshot=lambda look_up: look_up(cast(Connection, None)),
     ).execute()
 
 
@@ -89,3 +113,19 @@ def test_a_look_that_nothing_ends_finds_the_change_that_the_view_shows() -> None
     found = looked([2, 12], 30)
     assert found.shown is not None and found.shown.version == at(2).version
     assert found.is_sure and not found.failure and found.stopped_at is None
+
+
+def test_no_page_of_dependents_is_read_behind_the_one_that_has_the_entity() -> None:
+    rows = ManyDependents(0.0)
+    found = looked([12, 13], 30, derived=rows)
+    assert found.last is not None and found.last.version == at(13).version and found.is_sure
+    assert rows.page_count == 2 * 8
+
+
+def test_a_look_ends_in_time_amid_the_dependents_of_a_change() -> None:
+    rows = ManyDependents(0.1)
+    began = time.monotonic()
+    found = looked([12], 30, derived=rows, within_s=0.3)
+    assert time.monotonic() - began < 0.7 and rows.page_count < 8
+    assert found.last is None and found.stopped_at == at(11)
+    assert not found.failure and not found.is_all

@@ -19,8 +19,9 @@ NAME = Column(name="name", kind=Kind.TEXT, declared="varchar(40)", is_nullable=F
 
 def traces(rendered: str, *columns: Column) -> OwnTraces:
     return OwnTraces(
-        cursor=None, database="own", key=parse_key(rendered, columns), columns=columns, views={"redis:v"}, known=()
-    )
+        cursor=None, database="own", tables={"shop.user"}, key=parse_key(rendered, columns), columns=columns,
+        views={"redis:v"}, known=(),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

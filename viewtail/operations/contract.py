@@ -247,9 +247,9 @@ class Contract:
             case TableChangeKind.EMPTIED | TableChangeKind.THINNED if not is_own:
                 yield False, f"{verdict.why}; viewtail backfills the view again by itself"
             case TableChangeKind.EMPTIED:
-                yield True, f"{verdict.why}; viewtail empties the view too"
+                yield True, f"{verdict.why}; {_taken_away(view, is_emptied=True)}"
             case TableChangeKind.THINNED:
-                yield False, f"{verdict.why}; viewtail removes them from the view too"
+                yield False, f"{verdict.why}; {_taken_away(view, is_emptied=False)}"
 
     def _with_all_columns(self, followed: Followed, text: str) -> Followed:
         """A function may look at any column, so each one that the statement changes is used."""
@@ -311,6 +311,15 @@ class Contract:
                 case ddl.Altered(table, changes):
                     if (shape := self._shape_of(table)) is not None:
                         _change(shape, changes)
+
+
+def _taken_away(view: View, *, is_emptied: bool) -> str:
+    """What a view does where rows of its entity's table went without a change for each: projectors/table_changes.py."""
+    if view.entity.append_only:
+        return "the view keeps what it shows: it takes that for archiving"
+    if store_of(view).keeps_every_change or (view.entity.is_derived and not is_emptied):
+        return "viewtail backfills the view again by itself"
+    return f"viewtail {'empties the view' if is_emptied else 'removes them from the view'} too"
 
 
 def _made(created: ddl.Created) -> _Shape | None:

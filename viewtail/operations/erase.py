@@ -184,6 +184,8 @@ def erase(
     waits()
     pipelines = {*_pipelines_of(catalog, others), *(name for of in keepers.values() for name in of)}
     version = passed_now(catalog, sorted(pipelines), timeout_s)
+    if others or any(view.derived is not None for view in views):
+        passed_now(catalog, sorted(pipelines), timeout_s)  # a fan-out that is written is forgotten behind this
     _require_gone(catalog, views[0], parsed, archived())
     looked = [place for view in views for place in _look(catalog, view, keepers[view.id], parsed, version)]
     looked += _look_at_others(catalog, others)
@@ -382,6 +384,7 @@ def _own(catalog: Catalog, views: Sequence[BoundView], declared: Collection[str]
             traces = OwnTraces(
                 cursor=cursor,
                 database=catalog.database,
+                tables={table, views[0].view.entity.table},
                 key=key,
                 columns=views[0].key,
                 views={view_of(name) for name in (*left, *(view.id for view in views))},

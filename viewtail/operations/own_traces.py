@@ -2,7 +2,7 @@
 
 The tables that can hold it: `operator_run` (keys that were named, conditions, how far a run came, what it lowered),
 `view` (the last row of a backfill), and the sentences that say why something is halted, paused, or could not be done.
-All others hold no key of an entity.
+`fan_out` names changed rows until it is over: that is said, and not taken out. All others hold no key of an entity.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 import orjson
 
 from offsets import sentences as texts
-from offsets.fill_keys import key_from_text, key_text
+from offsets.fill_keys import key_from_text, key_text, untagged
 from offsets.runs import MOST_TEXT as CUT_AT
 from offsets.runs import RunState, is_under_way
-from offsets.sentences import RunTexts, Sentence
+from offsets.sentences import FanOutTexts, RunTexts, Sentence
 from offsets.views import State
 from viewtail.changes.copy_ids import view_of
 from viewtail.changes.errors import MisuseError
@@ -50,28 +50,30 @@ class OwnTraces:
     """The traces of one entity.
 
     Args:
+        tables: names of the entity's, as it is declared and as it was described.
         views: ids of the views of its table, with this key.
         known: ids of all views that viewtail's tables know; runs of others may be of any table.
     """
 
     cursor: Any
     database: str
+    tables: Collection[str]
     key: Key
     columns: tuple[Column, ...]
     views: Collection[str]
     known: Collection[str]
     _rendered: str = field(init=False)
-    _parts: frozenset[Any] = field(init=False)  # as they are kept in JSON
+    _in_json: Key = field(init=False)  # the key, as it is kept in JSON
     _named: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self._rendered = render_key(self.key, self.columns)
-        self._parts = frozenset(key_from_text(key_text(self.key, "", 0)).key or ())
+        self._in_json = key_from_text(key_text(self.key, "", 0)).key or ()
         self._named = _named(self._rendered)
 
     def erase(self) -> list[OwnTrace]:
         """Erase them in the caller's transaction; return each table that may name a key."""
-        return [self._runs(), self._fills(), *map(self._sentences, texts.SENTENCES)]
+        return [self._runs(), self._fills(), self._fan_outs(), *map(self._sentences, texts.SENTENCES)]
 
     # -- what operators had done --------------------------------------------------------------------------------
 
@@ -162,7 +164,7 @@ class OwnTraces:
     def _is_place(self, text: Any) -> bool:
         """Return whether it is the row of the entity, by whatever key the table is read."""
         place = key_from_text(text).key if isinstance(text, str) else None
-        return place is not None and self._parts <= set(place)
+        return place is not None and set(self._in_json) <= set(place)
 
     # -- views --------------------------------------------------------------------------------------------------
 
@@ -182,6 +184,15 @@ class OwnTraces:
         left = f"how far the backfill of {', '.join(filling)} is" if filling else ""
         return OwnTrace(table="view", erased=erased, left=left)
 
+    def _fan_outs(self) -> OwnTrace:
+        """Which are kept yet: each goes behind a later change once it is written."""
+        naming = {of.view for of in texts.fan_out_texts(self.cursor, self.database) if self._is_changed_row(of)}
+        left = f"a fan-out of it in {', '.join(sorted(naming))}" if naming else ""
+        return OwnTrace(table="fan_out", left=left)
+
+    def _is_changed_row(self, of: FanOutTexts) -> bool:
+        return of.table in self.tables and _has(untagged(orjson.loads(of.what)), self._in_json)
+
     # -- sentences ----------------------------------------------------------------------------------------------
 
     def _sentences(self, of: Sentence) -> OwnTrace:
@@ -200,6 +211,11 @@ class OwnTraces:
         while (new := self._named.sub(lambda match: f"{match['before'] or ''}{ERASED}", text)) != text:
             text = new
         return text[:length]
+
+
+def _has(value: Any, key: Key) -> bool:
+    """Whether a key is somewhere in nested lists."""
+    return isinstance(value, list) and (tuple(value) == key or any(_has(part, key) for part in value))
 
 
 def _named(rendered: str) -> re.Pattern[str]:

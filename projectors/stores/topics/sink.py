@@ -28,6 +28,7 @@ from projectors.stores.topics.positions import last_published
 from projectors.stores.topics.reading import TopicReader
 from projectors.stores.topics.rules import topic_of, transactional_id
 from projectors.views import BoundView
+from projectors.watermark_rows import forget_oldest
 from viewtail.changes.batches import Watermark
 from viewtail.changes.envelope import Envelope, Message
 from viewtail.changes.errors import RETRIES, FencedError, StoreError, StoreUnavailableError
@@ -268,6 +269,7 @@ class TopicSink(Publisher):
                 return letters
             told = {} if self._progress is None else self._progress.watermarks
             untold = {token: at for token, at in {**self._watermarks, **self._seen}.items() if token not in told}
+            forget_oldest(untold)  # a fan-out may be open for hours, and who still waits writes another one
             value = Published(
                 position=upto.to_text(),
                 newest=self.newest,
