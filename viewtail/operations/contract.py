@@ -28,7 +28,7 @@ from ingest.binlog.statements import (
 from projectors.binding import Describe, bind, shown_whole, tables_named
 from projectors.projection import followed_tables
 from projectors.stores.registry import store_of
-from projectors.views import View
+from projectors.views import BoundView, View
 from viewtail.changes.batches import Followed, TableChangeKind
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind, Table, full_name
@@ -109,6 +109,7 @@ class Contract:
     unread: list[Unread] = field(default_factory=list)
     _naming: ddl.Naming = ddl.as_written
     _followed: dict[str, Sequence[Followed]] = field(default_factory=dict)  # by view; its entity's table is the first
+    _joined: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)  # by view: tables and columns
     _shapes: dict[ddl.Name, _Shape | None] = field(default_factory=dict)
     _is_unlogged: bool = False  # the file made the server write no row events
     _sql_mode: int = STRICT  # of the session, as the server has it by default or the file says
@@ -206,6 +207,7 @@ class Contract:
         if self.describe is not None:
             try:
                 (bound,) = bind([view], self.describe)
+                self._joined[view.id] = _joined_by_text(bound)
                 # Readers may still have the copy that the previous declaration keeps.
                 return [*followed_tables(filter(None, [bound, bound.previous])).values()]
             except DeclarationError:
@@ -242,6 +244,8 @@ class Contract:
         match verdict.kind:
             case TableChangeKind.REPLACED:
                 yield from self._replaced(followed, text, verdict.why)
+            case TableChangeKind.REDEFINED if view.entity.is_derived:
+                yield from self._redefined(view, followed, text, verdict.why)
             case TableChangeKind.WIDENED if is_own:
                 yield from self._widened(view, followed, text, verdict.why)
             case TableChangeKind.EMPTIED | TableChangeKind.THINNED if not is_own:
@@ -250,6 +254,20 @@ class Contract:
                 yield True, f"{verdict.why}; {_taken_away(view, is_emptied=True)}"
             case TableChangeKind.THINNED:
                 yield False, f"{verdict.why}; {_taken_away(view, is_emptied=False)}"
+
+    def _redefined(self, view: View, followed: Followed, text: str, why: str) -> Iterator[tuple[bool, str]]:
+        """Texts are found, put in order and compared by their collation."""
+        joined = self._joined.get(view.id, frozenset())
+        changed = _lower([change.old for change in _defined(ddl.read(text, self.database, self._naming))])
+        names = [name for name in changed if (followed.table.full_name, name) in joined]
+        if names:
+            unlike = (
+                f"{why}, and rows are found by {' and '.join(names)}: where the other column of the two has another "
+            )
+            mend = f"collation the view halts, until that is changed too and `viewtail replay {view.id}` is run"
+            yield True, unlike + mend
+        else:
+            yield False, f"{why}; viewtail backfills the view again by itself"
 
     def _with_all_columns(self, followed: Followed, text: str) -> Followed:
         """A function may look at any column, so each one that the statement changes is used."""
@@ -320,6 +338,14 @@ def _taken_away(view: View, *, is_emptied: bool) -> str:
     if store_of(view).keeps_every_change or (view.entity.is_derived and not is_emptied):
         return "viewtail backfills the view again by itself"
     return f"viewtail {'empties the view' if is_emptied else 'removes them from the view'} too"
+
+
+def _joined_by_text(view: BoundView) -> frozenset[tuple[str, str]]:
+    """Tables and columns, in lower case, by which related rows are found that are texts."""
+    if view.derived is None or not view.view.entity.related:
+        return frozenset()
+    columns = [(of.table.full_name, column) for of in view.derived.looked_up for column in of.columns]
+    return frozenset((table, column.name.lower()) for table, column in columns if column.kind is Kind.TEXT)
 
 
 def _made(created: ddl.Created) -> _Shape | None:

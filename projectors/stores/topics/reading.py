@@ -87,7 +87,12 @@ class TopicReader(ViewReader):
         try:
             return self._read_key(text)
         except NOT_TAKEN:
-            raise StoreError(f"Kafka: the topic {self.view.view.name} has a key that viewtail did not write") from None
+            name = self.view.view.name
+            raise StoreError(
+                f"Kafka: the topic {name} has a key that is none of its entity's: viewtail did not write it, or the "
+                "key column has another type since. Give it the former type, or delete the topic: `viewtail run` makes "
+                "and fills it again"
+            ) from None
 
     def _count(self) -> int:
         """The number of partitions."""
