@@ -73,7 +73,8 @@ class ViewAccess:
         if store.keeps_every_change:
             raise MisuseError(
                 f"{self.view.id} is a topic: it keeps every change, and no version beside a key, so single entities "
-                f"of it are neither compared nor written again. To publish it again: viewtail replay {self.view.id}"
+                f"of it are neither compared, waited for nor written again. How far it is: viewtail status. "
+                f"To publish it again: viewtail replay {self.view.id}"
             )
         self._pipelines = [pipeline.name for pipeline in self.catalog.pipelines() if pipeline.store == store.name]
         self.session = self.catalog.session()

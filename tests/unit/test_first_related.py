@@ -87,6 +87,20 @@ def test_columns_that_are_called_as_a_primary_key_refer_to_its_table() -> None:
     }
 
 
+def test_what_a_tool_for_alters_left_over_is_no_relation() -> None:
+    tables = {
+        each.name: each
+        for each in (
+            table("person", "playerid height", key="playerid"),
+            table("_person_del", "playerid height", key="playerid"),
+            table("_batting_gho", "playerid stint", key="playerid stint"),
+        )
+    }
+    assert [*_named(tables["_batting_gho"], tables)] == []
+    batting = table("batting", "playerid stint", key="playerid stint")
+    assert [of.parent for of in _named(batting, tables)] == ["person"]
+
+
 def test_a_key_that_two_tables_have_or_that_any_table_may_have_refers_to_none() -> None:
     tables = {
         each.name: each

@@ -14,6 +14,7 @@ from projectors import catalog
 from projectors.binding import bind
 from projectors.catalog import tables_of
 from projectors.related import Count, Many, Max, Min, One, Related, Sum
+from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash, RedisJson
 from projectors.views import Entity, Group
 from viewtail.changes.errors import DeclarationError
@@ -158,6 +159,12 @@ def test_a_declaration_that_no_table_could_fit_is_refused(declare: Any, message:
 # -- what the tables do not fit -----------------------------------------------------------------------------------
 
 WORK = One("shop.product", on="product_id")
+
+
+def test_an_index_table_of_related_rows_is_refused_with_what_to_do() -> None:
+    entity = related(lines=Many("shop.line", by="order_id", columns=["note"]))
+    with pytest.raises(DeclarationError, match=r"lines is what related tables have, which an index cannot hold; .*of="):
+        bind([IndexTable("by_lines", entity, value="lines")], describe)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Each relation was bound to its tables, so it works; which of them a view is to h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
@@ -23,6 +24,7 @@ from viewtail.servers.sessions import Connection
 MOST = 4  # relations of each kind
 BELOW = 2  # of the rows of a Many
 MOST_LISTED = 100  # rows on average; of more there is a number
+_LEFT_OVER = re.compile(r"_.+_(?:gho|ghc|del|old|new)", re.IGNORECASE)  # by gh-ost and pt-online-schema-change
 _KEYS = (
     "SELECT table_name, constraint_name, column_name, referenced_table_name, referenced_column_name "
     "FROM information_schema.key_column_usage WHERE table_schema = %s AND referenced_table_schema = %s "
@@ -68,6 +70,9 @@ def _foreign_keys(connection: Connection, schema: str) -> Iterator[Reference]:
 
 def _named(table: Table, tables: Mapping[str, Table]) -> Iterator[Reference]:
     """References by columns that are called as a table is, with _id behind, or as another table's primary key is."""
+    if _LEFT_OVER.fullmatch(table.name):
+        return
+    tables = {name: other for name, other in tables.items() if not _LEFT_OVER.fullmatch(name)}
     of_columns: dict[tuple[str, ...], Reference] = {}
     for each in (*_called_as_a_table(table, tables), *_called_as_a_key(table, tables)):
         of_columns.setdefault(each.columns, each)

@@ -284,6 +284,11 @@ class IndexTableShape:
             return f"varchar({column.length})", self._collation
         if kind is Kind.TEXT and declared.startswith(("char(", "varchar(")):
             return declared, self._collation
+        if column.fields:
+            raise self._wrong(
+                f"{column.name} is what related tables have, which an index cannot hold; compute from it what the "
+                "table is to show: values={...}, of=lambda row: ..."
+            )
         is_long = kind in (Kind.TEXT, Kind.BYTES) and not declared.startswith(("binary", "varbinary"))
         if is_long or kind in (Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.UNSUPPORTED):
             name = column.name
