@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import structlog
+
 from projectors import failpoints
 from projectors.derived.reading import committed
 from projectors.fills.windows import Windows
@@ -16,6 +18,8 @@ from projectors.projection import Projected
 from projectors.stores import Publisher
 from viewtail.changes.batches import Batch
 from viewtail.changes.positions import Position
+
+_log = structlog.get_logger("viewtail.pipeline")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -30,6 +34,7 @@ class PublishingPipeline(Pipeline):
     def __post_init__(self) -> None:
         Pipeline.__post_init__(self)
         self.sink.gets_changes, self.sink.lacks_from = self.life.gets_changes, self.fan_outs.lacks_from
+        self.sink.unfinished = self.fan_outs.unfinished
         self.windows = Windows(self.sink, self.life.projections.is_halted)
         self._most_open_rows = self.limits.batch_rows
         self.limits = self.limits.with_at_most(self.sink.most_rows)
@@ -38,6 +43,9 @@ class PublishingPipeline(Pipeline):
         self._open_rows = 0
         # Nothing guards a topic: where the position stays before what was published (XA), no page has an older version.
         self.fan_outs.begin(begin, self.sink.newest)
+        if lost := self.fan_outs.lost(self.sink.was_unfinished):
+            _log.error("MySQL has lost fan-outs of topics, which are filled again", views=", ".join(lost))
+            self.life.lost(lost)
         self.windows.begin_again()
         self.watermarks.waiter.begin_again()
 

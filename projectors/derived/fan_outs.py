@@ -277,6 +277,22 @@ class FanOuts:
         """The version of the oldest change that entities are to show yet; MAX_VERSION: there is none."""
         return min((fan_out.version for fan_out in self._all.values() if self._is_open(fan_out)), default=MAX_VERSION)
 
+    def unfinished(self) -> dict[str, int]:
+        """The version of the newest change of each view of which entities lack something yet."""
+        newest: dict[str, int] = {}
+        for fan_out in filter(self._is_open, self._all.values()):
+            version = fan_out.next_version or fan_out.version
+            newest[fan_out.view] = max(version, newest.get(fan_out.view, 0))
+        return newest
+
+    def lost(self, was_unfinished: Mapping[str, int]) -> list[str]:
+        """The views that lack something of which nothing is kept: MySQL took back what it had acknowledged."""
+        kept = {
+            view: max((of.next_version or of.version for of in self._all.values() if of.view == view), default=-1)
+            for view in was_unfinished
+        }
+        return [view for view, version in was_unfinished.items() if kept[view] < version]
+
     def _is_open(self, fan_out: FanOut) -> bool:
         return fan_out.is_open and self.life.gets_changes(fan_out.view)
 

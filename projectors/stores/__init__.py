@@ -126,6 +126,9 @@ class Publisher(Sink, Protocol):
     gets_changes: Callable[[str], bool] = staticmethod(lambda _: True)  # whether a view gets changes now
     # The version from which on not all is appended that a change brings; watermarks above are told later.
     lacks_from: Callable[[], int] = staticmethod(lambda: MAX_VERSION)
+    # By view, the version of the newest change of which that is so; and what it was, as `fills` is kept.
+    unfinished: Callable[[], Mapping[str, int]] = staticmethod(dict)
+    was_unfinished: Mapping[str, int] = {}
 
     @property
     def is_open(self) -> bool:

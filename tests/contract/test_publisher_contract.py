@@ -228,6 +228,22 @@ def test_a_watermark_is_told_when_all_is_published_that_changed_before_it(
     again.close()
 
 
+def test_what_is_unfinished_is_durable_with_the_position(store: PublisherStore, sink: Publisher) -> None:
+    sink.unfinished = lambda: {store.person.id: 7}
+    sink.write([changes(store.person, range(100, 101))], None)
+    assert sink.was_unfinished == {}
+    sink.write([], position(500))
+    again = store.sink()
+    again.prepare()
+    assert again.was_unfinished == {store.person.id: 7}
+    again.write([], position(501))
+    last = store.sink()
+    last.prepare()
+    assert last.was_unfinished == {}
+    last.close()
+    again.close()
+
+
 def test_the_oldest_watermarks_are_forgotten_where_too_many_wait_to_be_told(
     store: PublisherStore, sink: Publisher
 ) -> None:

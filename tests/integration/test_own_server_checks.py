@@ -26,4 +26,4 @@ def test_a_server_that_may_take_back_commits_is_warned_of_with_what_a_topic_then
     finally:
         ask(server, f"SET GLOBAL {name} = 1")
     assert "changes are applied again" in finding.why
-    assert "documents then lacks the fan-outs that were taken back, until viewtail replay TOPIC" in finding.why
+    assert "A topic of documents is filled again where a fan-out was taken back" in finding.why

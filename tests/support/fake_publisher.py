@@ -34,6 +34,7 @@ class Broker:
     made_count: int = 0
     witness: Position | None = None
     fills: dict[str, str] = field(default_factory=dict)
+    unfinished: dict[str, int] = field(default_factory=dict)
     newest: int = 0
     watermarks: dict[str, int] = field(default_factory=dict)  # told to consumers
     untold: dict[str, int] = field(default_factory=dict)
@@ -74,6 +75,7 @@ class FakePublisher(Publisher):
             self.broker.made_count += 1
             self.broker.places[view] = self.broker.made_count
         self._kept, self.fills, self._seen = self.broker.witness, dict(self.broker.fills), {}
+        self.was_unfinished = dict(self.broker.unfinished)
         self.newest = self.broker.newest
         return {}
 
@@ -119,6 +121,7 @@ class FakePublisher(Publisher):
             if self._kept is not None:
                 broker.told = self._kept
             broker.witness, broker.fills, broker.newest = upto, dict(self.fills), self.newest
+            broker.unfinished = dict(self.unfinished())
             broker.commit_count += 1
             self.faults.after()
         except StoreUnavailableError:

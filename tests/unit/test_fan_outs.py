@@ -272,6 +272,20 @@ def test_what_is_not_shown_yet_is_known_by_the_version_of_its_change(world: Worl
     assert world.fan_outs.lacks_from() == MAX_VERSION
 
 
+def test_views_whose_fan_outs_are_kept_no_more_are_known_by_what_the_topic_s_record_says(world: World) -> None:
+    world.take(3, "hot")
+    world.take(4, "warm")
+    told = world.fan_outs.unfinished()
+    assert told == {VIEW: at(4).version}
+    world.fan_outs.begin(at(3))
+    assert world.fan_outs.lost(told) == []
+    world.records.kept.popitem()  # MySQL took the newest one back
+    world.fan_outs.begin(at(3))
+    assert world.fan_outs.lost(told) == [VIEW]
+    world.finish()
+    assert world.fan_outs.unfinished() == {} and world.fan_outs.lost({}) == []
+
+
 def test_a_store_that_may_have_lost_pages_has_the_pass_begin_again(world: World) -> None:
     world.take(3, "hot")
     world.finish()

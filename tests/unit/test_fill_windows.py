@@ -395,6 +395,14 @@ class Pages:
 
     def passed(self, *_: Any) -> None: ...
 
+    def come_to(self, _: Any) -> None: ...
+
+    def unfinished(self) -> dict[str, int]:
+        return {}
+
+    def lost(self, _: Any) -> list[str]:
+        return []
+
     def lacks_from(self) -> int:
         return 12
 

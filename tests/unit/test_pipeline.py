@@ -73,6 +73,14 @@ class NoFanOuts:
 
     def begin(self, *_: Any) -> None: ...
 
+    def come_to(self, _: Any) -> None: ...
+
+    def unfinished(self) -> dict[str, int]:
+        return {}
+
+    def lost(self, _: Any) -> list[str]:
+        return []
+
     def lacks_from(self) -> int:
         return MAX_VERSION
 

@@ -48,7 +48,11 @@ _PROGRESS = st.builds(
 
 @given(
     st.builds(
-        Published, position=_TEXT, fills=st.dictionaries(_TEXT, _TEXT, max_size=3), progress=st.none() | _PROGRESS
+        Published,
+        position=_TEXT,
+        fills=st.dictionaries(_TEXT, _TEXT, max_size=3),
+        fan_outs=st.dictionaries(_TEXT, st.integers(0, MAX_VERSION), max_size=3),
+        progress=st.none() | _PROGRESS,
     )
 )
 def test_a_record_of_positions_is_read_as_it_was_written(record: Published) -> None:

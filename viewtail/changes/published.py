@@ -6,6 +6,7 @@ One record a pipeline, keyed by it; compaction keeps the newest. Its value is a 
     newest      version of the newest change that is in the topics. It is behind the position's where that had to stay
                 before a transaction that was prepared (XA) and not ended
     fills       how far the filling of each new topic has come, by view
+    fan_outs    the version of the newest change by view of which a fan-out is under way: that one is kept in MySQL
     watermarks  seen up to here, and not told by a progress yet: whoever publishes next tells them
     owner       id of the deployment whose pipeline it is: two may call their databases the same
     progress    now and then: a version, and by topic the end of each partition behind all messages up to that version;
@@ -51,6 +52,7 @@ class Published:
     position: str
     newest: int = 0
     fills: Mapping[str, str] = field(default_factory=dict)
+    fan_outs: Mapping[str, int] = field(default_factory=dict)  # version, by view
     progress: Progress | None = None
     watermarks: Mapping[str, int] = field(default_factory=dict)  # token -> version
     owner: str = ""  # the id of a deployment; '' where none was known
@@ -62,6 +64,8 @@ class Published:
             record["owner"] = self.owner
         if self.fills:
             record["fills"] = dict(self.fills)
+        if self.fan_outs:
+            record["fan_outs"] = _texts(self.fan_outs)
         if self.watermarks:
             record["watermarks"] = _texts(self.watermarks)
         if (progress := self.progress) is not None:
@@ -81,6 +85,7 @@ class Published:
                 position=str(record["position"]),
                 newest=int(record.get("newest", 0)),
                 fills={str(view): str(key) for view, key in record.get("fills", {}).items()},
+                fan_outs=_numbers(record.get("fan_outs", {})),
                 progress=None if progress is None else _progress(progress),
                 watermarks=_numbers(record.get("watermarks", {})),
                 owner=str(record.get("owner", "")),
@@ -98,12 +103,12 @@ def _progress(record: Any) -> Progress:
     )
 
 
-def _texts(watermarks: Mapping[str, int]) -> dict[str, str]:
-    return {token: str(version) for token, version in watermarks.items()}
+def _texts(versions: Mapping[str, int]) -> dict[str, str]:
+    return {name: str(version) for name, version in versions.items()}
 
 
-def _numbers(watermarks: Mapping[str, str]) -> dict[str, int]:
-    return {str(token): int(version) for token, version in watermarks.items()}
+def _numbers(versions: Mapping[str, str]) -> dict[str, int]:
+    return {str(name): int(version) for name, version in versions.items()}
 
 
 def record_key(database: str, pipeline: str) -> bytes:

@@ -56,8 +56,7 @@ def _asked(connection: Connection, address: MySQLAddress, database: str, has_vie
         name = "innodb_flush_log_at_trx_commit"
         why = (
             "a crash of the server may take back offsets and rows it had acknowledged; both go together, and changes "
-            "are applied again. Topics get nothing again: one of documents then lacks the fan-outs that were taken "
-            "back, until viewtail replay TOPIC"
+            "are applied again. A topic of documents is filled again where a fan-out was taken back"
         )
         yield warn(_WHERE, name, "not 1", why, facts.setting.format(name=name, value=1))
 

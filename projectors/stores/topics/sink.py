@@ -198,6 +198,7 @@ class TopicSink(Publisher):
     def _go_on_behind(self, published: Published | None) -> None:
         self._kept = None if published is None else self._position(published.position)
         self.fills = {} if published is None else dict(published.fills)
+        self.was_unfinished = {} if published is None else published.fan_outs
         self.newest = 0 if published is None else published.newest
         self._seen, self._watermarks = {}, {} if published is None else dict(published.watermarks)
         self._told = self._kept
@@ -274,6 +275,7 @@ class TopicSink(Publisher):
                 position=upto.to_text(),
                 newest=self.newest,
                 fills=self.fills,
+                fan_outs=self.unfinished(),
                 progress=self._progress,
                 watermarks=untold,
                 owner=self._owner,
