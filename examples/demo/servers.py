@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from stack.places import stack_directory
 from stack.server import Server, running_in
 
 KEPT = "demo-kept"
+STOP_AGAIN_S = 0.3
 PREPARE: dict[str, Callable[[Path], Server]] = {
     "mysql": stack.mysql.prepare,
     "redis": stack.redis.prepare,
@@ -47,20 +49,35 @@ def directory(is_kept: bool) -> Path:
 def start_all(wanted: Mapping[str, str], into: Path, stopping: ExitStack | None) -> list[Started]:
     """Start servers, all at once: kinds by names. One that this machine lacks is reported, not raised.
 
-    `stopping` stops them, those that are about to start at an interruption, too. Without it they outlive the demo.
+    `stopping` stops them. Without it they outlive the demo. An interruption stops those that are starting at once.
     """
-    with ExitStack() as ending:
-        pool = (stopping or ending).enter_context(ThreadPoolExecutor(len(wanted)))
-        return list(pool.map(lambda name: _start(name, wanted[name], into, stopping), wanted))
+    begun: list[Server] = []
+    is_over = threading.Event()
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        tasks: list[Future[Started]] = []
+        try:
+            for name, kind in wanted.items():
+                tasks.append(pool.submit(_start, name, kind, into, stopping, begun, is_over))
+            return [task.result() for task in tasks]
+        except BaseException:
+            is_over.set()
+            while wait(tasks, STOP_AGAIN_S).not_done:
+                for server in [*begun]:  # its process may have begun since the last time
+                    server.stop()
+            raise
 
 
-def _start(name: str, kind: str, into: Path, stopping: ExitStack | None) -> Started:
+def _start(
+    name: str, kind: str, into: Path, stopping: ExitStack | None, begun: list[Server], is_over: threading.Event
+) -> Started:
     began_at = time.monotonic()
     try:
         server = PREPARE[kind](into / name)
-        if stopping is not None:
-            stopping.callback(server.stop)
-        server.start(stays=stopping is None)
+        if not is_over.is_set():
+            begun.append(server)
+            if stopping is not None:
+                stopping.callback(server.stop)
+            server.start(stays=stopping is None)
     except stack.StackError as error:
         return Started(name=name, server=None, reason=str(error), seconds=time.monotonic() - began_at)
     return Started(name=name, server=server, reason=None, seconds=time.monotonic() - began_at)
