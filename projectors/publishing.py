@@ -65,8 +65,6 @@ class PublishingPipeline(Pipeline):
         if not self._open_rows:  # else what the transaction began with is older
             self.vitals.oldest_waiting_us = batch.oldest_commit_us
         self._make_ready(batch)
-        if batch.changes or batch.refused:
-            self.fan_outs.come_to(committed(batch))  # what was published before, too
         self._leave_out_published(batch)
         projected = self._next.projected(batch)
         for part, _ in self._derived(batch, projected):
@@ -101,6 +99,9 @@ class PublishingPipeline(Pipeline):
     def _leave_out_published(self, batch: Batch) -> None:
         """A position stays before a transaction that is prepared (XA), so changes behind it may come again."""
         newest = self.sink.newest
+        oldest = [change.version for change in batch.changes[:1]] + [row.version for row in batch.refused]
+        if any(version <= newest for version in oldest):
+            self.fan_outs.come_to(committed(batch))  # pages show it, though it is not published again
         if batch.changes and batch.changes[0].version <= newest:
             batch.changes = [change for change in batch.changes if change.version > newest]
         if batch.refused:

@@ -21,7 +21,7 @@ from projectors.stores.topics.views import Topic
 from projectors.views import BoundView, Entity
 from tests.support.fake_publisher import Broker, FakePublisher
 from tests.support.running import wait_for
-from tests.unit.test_pipeline import Loop, at
+from tests.unit.test_pipeline import Loop, NoFanOuts, at
 from viewtail.changes.batches import (
     INSERT,
     UNKNOWN,
@@ -383,25 +383,15 @@ def test_a_piece_of_a_large_transaction_is_never_committed_with_an_older_positio
     assert committed == [(at(scene.number).version, 2)]
 
 
-class Pages:
+class Pages(NoFanOuts):
     """One page of a fan-out at each moment in which there may be one."""
-
-    is_under_way, oldest_us = True, 0
 
     def __init__(self, page: Projected) -> None:
         self._page = page
+        self.come_to_versions: list[int] = []
 
-    def begin(self, *_: Any) -> None: ...
-
-    def passed(self, *_: Any) -> None: ...
-
-    def come_to(self, _: Any) -> None: ...
-
-    def unfinished(self) -> dict[str, int]:
-        return {}
-
-    def lost(self, _: Any) -> list[str]:
-        return []
+    def come_to(self, changes: Any) -> None:
+        self.come_to_versions.append(changes.version)
 
     def lacks_from(self) -> int:
         return 12
@@ -433,6 +423,19 @@ def test_no_page_is_committed_with_a_piece_of_a_transaction_of_the_source(scene:
     loop.pipeline._apply(scene.batch((3, "c", 0)))
     loop.pipeline._between_batches(is_idle=True)
     assert [change.key for change in scene.broker.of(VIEW)] == [(2,), (3,), (7,)]
+
+
+def test_pages_are_told_of_what_is_read_again_and_was_published_before_alone(scene: Scene) -> None:
+    loop = looped(scene, scene.batch((1, "a", 0)))
+    loop.pipeline.fan_outs = pages = Pages(Projected([], []))  # type: ignore[assignment]
+    scene.sink.write([], at(0))
+    again = scene.batch((2, "b", 0))
+    scene.sink.newest = version = again.changes[-1].version
+    loop.pipeline._apply(again)
+    assert pages.come_to_versions == [version] and scene.broker.of(VIEW) == []
+    loop.pipeline._apply(scene.batch((3, "c", 0)))
+    assert pages.come_to_versions == [version]
+    assert [change.key for change in scene.broker.of(VIEW)] == [(3,)]
 
 
 def test_consumers_are_told_of_a_watermark_once_the_loop_has_no_fan_out_from_before_it(scene: Scene) -> None:
