@@ -14,6 +14,7 @@ from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
 from offsets import Owner, dead_letters, fan_outs, migrations, views
+from offsets.fan_outs import FanOut
 from offsets.mysql import Session, check_fence, reading, transaction
 from offsets.views import GETS_NOTHING, State, ViewStates
 from viewtail.changes.copy_ids import copy_id, view_of
@@ -223,16 +224,22 @@ class Copies:
             return {copy.view: copy for copy in _read(cursor, self._database, f"r.pipeline_id = {number}")}
 
     def due(self, copies: Iterable[Copy]) -> list[Copy]:
-        """Return those of these copies whose stage was asked for, and can be done now.
-
-        While a fan-out is under way in a copy, readers must not get it: the live one may show more by now.
-        """
+        """Return those of these copies whose stage was asked for, and can be done now."""
         asked = [copy for copy in copies if copy.stage in ASKED]
-        if all(copy.stage is Stage.DROPPING for copy in asked):
-            return asked
+        behind = self.behind(asked)
+        return [copy for copy in asked if copy.copy_id not in behind]
+
+    def behind(self, copies: Iterable[Copy]) -> dict[str, FanOut]:
+        """Return, by id, the copies that readers are to get and must not get now, with what keeps them from it.
+
+        While a fan-out is under way in one, the live one may show more.
+        """
+        wanted = {copy.copy_id for copy in copies if copy.stage in (Stage.SWAPPING, Stage.RETURNING)}
+        if not wanted:
+            return {}
         with reading(self._session, "looking for fan-outs") as cursor:
-            behind = {fan_out.view for _, fan_out in fan_outs.under_way(cursor, self._database)}
-        return [copy for copy in asked if copy.stage is Stage.DROPPING or copy.copy_id not in behind]
+            under_way = fan_outs.under_way(cursor, self._database)
+        return {fan_out.view: fan_out for _, fan_out in under_way if fan_out.view in wanted}
 
     def live(self, view: str) -> tuple[int, str]:
         """The number of the copy that readers see, and the hash of the declaration that made it."""

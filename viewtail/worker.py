@@ -296,5 +296,5 @@ class Worker:
 
 
 def _is_behind(own: PipelineRun) -> bool:
-    """Return whether it is left alone by what can wait."""
-    return own.pipeline.vitals.state != PipelineState.RUNNING or own.lag_s > BUSY_ABOVE_S
+    """Return whether it is left alone by what can wait. A fan-out is none: one may always be under way."""
+    return own.pipeline.vitals.state != PipelineState.RUNNING or own.stream_lag_s > BUSY_ABOVE_S

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -18,7 +18,7 @@ import structlog
 
 from ingest.canonical.chunks import CHUNK_BYTES
 from offsets.backfills import BackfillProgress
-from offsets.copies import Copies, Copy, Stage
+from offsets.copies import Copies, Copy, Event, Stage
 from offsets.mysql import OwnSession, looking
 from projectors.copies import OwnedCopies, ask_for_next
 from projectors.fills import from_topic
@@ -36,6 +36,7 @@ _log = structlog.get_logger("viewtail.backfill")
 SIDE_BY_SIDE = 4
 SMALL_ROWS = 10_000  # by the server's estimate, which may be wrong: so the chunks are smaller, too
 LOOK_EVERY_S = 2.0  # for views that an operator marked
+SWAP_WAITS_S = 60.0  # for fan-outs
 
 
 class FillRunner:
@@ -49,6 +50,9 @@ class FillRunner:
         self._end: Outcome | None = None  # of the pipeline, where a filling showed that it must end
         self._large: threading.Thread | None = None  # fills a view of a large table
         self._under_way = ""  # that view
+        self._behind_since: dict[
+            str, float
+        ] = {}  # copies that readers are to get when their fan-outs are done; monotonic
         self._failed = Counter[str]()  # how often, by view of a large table; the others come first
 
     def run(self) -> Outcome:
@@ -129,9 +133,24 @@ class FillRunner:
         kept = [copy for copy in beside if copy.stage is not Stage.DROPPING]
         if records.due(kept) or _bound_as(kept) != _bound_as(self._own.copies.values()):
             return True
+        self._refuse_late(records, kept)
         if kept != beside:
             self._owned_copies().drop_places()
         return False
+
+    def _refuse_late(self, records: Copies, copies: Sequence[Copy]) -> None:
+        """Refuse the swaps that have waited for fan-outs for long; who asked is told, and may ask again, or drop it."""
+        behind, now = records.behind(copies), time.monotonic()
+        self._behind_since = {id_: self._behind_since.get(id_, now) for id_ in behind}
+        for copy in copies:
+            if copy.copy_id in behind and now - self._behind_since[copy.copy_id] > SWAP_WAITS_S:
+                note = (
+                    f"readers get the copy when no fan-out is under way in it, and {behind[copy.copy_id]}. A row that "
+                    "changes all the time with so many entities under it has one under way at each moment: have it "
+                    "rest for as long as one takes"
+                )
+                records.move(copy, Event.REFUSED, note=note)
+                _log.warning("the copies were not swapped", view=copy.view, reason=note)
 
     def _of_own_views(self, records: Copies) -> list[Copy]:
         declared = {view.view.id for view in self._own.life.views.values()}

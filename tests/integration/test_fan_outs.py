@@ -7,17 +7,21 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+from offsets.copies import Copies, Stage
+from offsets.copies import Event as CopyEvent
 from offsets.views import Event
 from projectors import failpoints
 from projectors.derived import fan_outs, pace
 from projectors.derived.fan_outs import FanOuts
+from projectors.fills import runner
+from projectors.fills.runner import FillRunner
 from projectors.pipeline import GuardedPipeline
 from stack import Server
 from tests.support.asking import ask
@@ -314,6 +318,33 @@ def test_a_backfill_and_a_halt_make_it_needless(world: World) -> None:
         world.let_all()
         owner.pass_everything()
         assert owner.own.lag_s == 0.0
+
+
+def test_a_swap_that_waits_for_a_fan_out_for_long_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a row changes all the time no swap is possible: its operator is told, and can go back."""
+    monkeypatch.setattr(runner, "SWAP_WAITS_S", 0.5)
+    monkeypatch.setattr(runner, "LOOK_EVERY_S", 0.1)
+    view = f"{world.store}:fan"
+    with world.owner() as owner, closing(owner.own.catalog.session()) as session:
+        records = Copies(session, owner.own.catalog.database, owner.own.identity.name)
+        records.begin(view, "a test", 60)
+    with world.owner() as owner, closing(owner.own.catalog.session()) as session:
+        records = Copies(session, owner.own.catalog.database, owner.own.identity.name)
+        world.hold()
+        world.rename("p1")
+        wait_for("both copies have one under way", lambda: len(world.kept()) == 2)
+        assert records.move(records.read()[view], CopyEvent.SWAP_ASKED)
+        rounds = threading.Thread(target=FillRunner(owner.own).run)
+        rounds.start()
+        try:
+            wait_for("it is refused", lambda: records.read()[view].stage is Stage.BUILDING)
+        finally:
+            owner.own.stop.set()
+            world.let_all()
+            rounds.join()
+        note = records.read()[view].note
+        assert note is not None and "a fan-out of fan.product 7 is under way" in note, note
+        assert records.move(records.read()[view], CopyEvent.DROP_ASKED)
 
 
 def test_a_change_behind_the_watermark_of_a_backfill_is_not_lost_with_a_pass_that_was_to_follow(

@@ -82,13 +82,16 @@ def test_rounds_follow_each_other_soon_where_the_source_may_leave_statements_out
     assert len(asked) == 1, "not after every round: each time takes a session"
 
 
-def test_it_looks_at_nothing_while_the_pipeline_lags_or_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_looks_at_nothing_while_the_stream_lags_or_does_not_run_and_waits_for_no_fan_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock = Clock(monkeypatch)
 
     def is_behind() -> bool:
         own: Any = SimpleNamespace(
             pipeline=SimpleNamespace(vitals=SimpleNamespace(state="paused" if clock.now < 110 else "running")),
-            lag_s=120 - clock.now,
+            stream_lag_s=120 - clock.now,
+            lag_s=1000,  # of a fan-out: of a row that changes all the time there is always one
         )
         return worker._is_behind(own)
 

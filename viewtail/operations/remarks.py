@@ -185,7 +185,7 @@ def _why_not_swapped(copy: Copy, findings: Findings) -> str | None:
         return None
     for pipeline in findings.pipelines:
         is_filled = any(view.name == copy.copy_id and view.state == "filled" for view in pipeline.views)
-        if is_filled and pipeline.state != "down" and pipeline.lag_s > BUSY_ABOVE_S:
+        if is_filled and pipeline.state != "down" and pipeline.lag_s > BUSY_ABOVE_S and not pipeline.fan_outs:
             return (
                 f"viewtail compares it with its table, and then swaps it, only while pipeline {pipeline.name} is less "
                 f"than {BUSY_ABOVE_S:.0f} s behind, and it is {pipeline.lag_s:.1f} s behind now"
