@@ -103,7 +103,7 @@ class DumpConnection:
         pending = getattr(self.socket, "pending", None)
         if pending is not None and pending():
             return True
-        return bool(select.select([self.socket], [], [], 0)[0])
+        return is_readable(self.socket)
 
     def shut_down(self) -> None:
         """End a `receive_into` that waits in another thread."""
@@ -113,6 +113,13 @@ class DumpConnection:
     def close(self) -> None:
         self.shut_down()
         self.socket.close()
+
+
+def is_readable(connection: socket.socket) -> bool:
+    """Return whether bytes, or the end, wait in it; select() would refuse descriptors above 1,023."""
+    waits = select.poll()
+    waits.register(connection, select.POLLIN)
+    return bool(waits.poll(0))
 
 
 class _Session(pymysql.Connection):
