@@ -74,9 +74,10 @@ def find(view: str | View, *values: Any, settings: Settings | None = None, limit
     viewtail.toml's. `.has_more` of the result says whether the limit cut it, `.remark` why rows may be missing.
     Raises MisuseError, SourceUnavailableError, StoreUnavailableError, StoreError.
     """
+    from viewtail.operations.reading import is_found_in
     from viewtail.reading import open_reader
 
-    return open_reader(view, settings).find(values, limit)
+    return open_reader(view, settings, is_found_in).find(values, limit)
 
 
 def get(view: str | View, key: Any, *, settings: Settings | None = None) -> Record | None:
@@ -103,9 +104,10 @@ def search(
 
     A query has at most 10,000 characters; a longer one raises MisuseError.
     """
+    from viewtail.operations.reading import is_searched
     from viewtail.reading import open_reader
 
-    return open_reader(view, settings).search(query, fields=fields, page=page, size=size)
+    return open_reader(view, settings, is_searched).search(query, fields=fields, page=page, size=size)
 
 
 def wait_for(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from projectors.stores.registry import store_of
 from projectors.views import View
 from viewtail import declarations
@@ -11,10 +13,15 @@ from viewtail.servers.patience import QUESTION
 from viewtail.settings import Settings, load
 
 
-def open_reader(view: str | View, settings: Settings | None) -> reading.Reader:
-    """A reader of a view, as declared or by its name in the views of the settings. Raises MisuseError."""
+def open_reader(
+    view: str | View, settings: Settings | None, can_answer: Callable[[View], bool] = lambda _: True
+) -> reading.Reader:
+    """A reader of a view, as declared or by its name in the views of the settings. Raises MisuseError.
+
+    Where several views have the name, it is the one that `can_answer`.
+    """
     settings = (settings or load(None)).asked_with(QUESTION.once())
-    chosen = view if isinstance(view, View) else reading.choose(declarations.load(settings.views), view)
+    chosen = view if isinstance(view, View) else reading.choose(declarations.load(settings.views), view, can_answer)
     settings.check_stores([chosen])
     catalog = deploy(settings, [chosen])
     (declared,) = catalog.views

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from projectors.stores.registry import store_of
+from projectors.views import View
 from viewtail.changes.rendering import render_key
 from viewtail.commands.output import beside, print_json, print_remark, print_rows
 from viewtail.operations.given import key_of_text, other_reading
-from viewtail.operations.reading import Reader
+from viewtail.operations.reading import Reader, is_found_in, is_searched
 from viewtail.reading import open_reader
 from viewtail.settings import Settings
 from viewtail.signals import NOTHING_FOUND
@@ -34,7 +35,7 @@ def get(loaded: Settings, view: str, key: str, *, as_json: bool) -> int:
 
 def find(loaded: Settings, view: str, values: Sequence[str], *, limit: int, as_json: bool) -> int:
     """Print the rows that have the values now; the exit code is NOTHING_FOUND where there are none."""
-    reader = _reader(loaded, view)
+    reader = _reader(loaded, view, is_found_in)
     rows = reader.find(values, limit)
     if rows.has_more:
         print_remark(f"the index has more keys with this value than the limit, {limit}; ask for more with --limit")
@@ -52,7 +53,7 @@ def search(
     loaded: Settings, view: str, query: str, *, fields: Sequence[str] | None, page: int, size: int, as_json: bool
 ) -> int:
     """Print one page of hits; finding none is no error."""
-    reader = _reader(loaded, view)
+    reader = _reader(loaded, view, is_searched)
     result = reader.search(query, fields=fields or None, page=page, size=size)
     if as_json:
         hits = [
@@ -75,8 +76,8 @@ def search(
     return 0
 
 
-def _reader(loaded: Settings, view: str) -> Reader:
+def _reader(loaded: Settings, view: str, can_answer: Callable[[View], bool] = lambda _: True) -> Reader:
     """A reader of the view, whose remark is printed."""
-    reader = open_reader(view, loaded)
+    reader = open_reader(view, loaded, can_answer)
     print_remark(reader.remark)
     return reader

@@ -73,7 +73,7 @@ class Reader:
         from projectors.projection import RowByRow
 
         view = self.view
-        if not view.view.has_index:
+        if not is_found_in(view.view):
             kinds = _kinds([kind for store in STORES for kind in store.view_classes if kind.has_index])
             raise MisuseError(f"view {view.id} has no index to find by; find reads {kinds} views, get reads by key")
         wanted = _wanted(view, values)
@@ -102,7 +102,7 @@ class Reader:
 
     def search(self, query: str, *, fields: Sequence[str] | None = None, page: int = 1, size: int = 10) -> SearchPage:
         """One page of the documents that match a simple query string, best first."""
-        if not store_of(self.view.view).has_search:
+        if not is_searched(self.view.view):
             kinds = _kinds([kind for store in STORES if store.has_search for kind in store.view_classes])
             raise MisuseError(f"view {self.view.id} cannot be searched; search reads {kinds} views, get reads by key")
         with closing(self.open_reader()) as reader:
@@ -125,9 +125,23 @@ def named(views: Iterable[View], name: str) -> list[View]:
     return [view for view in views if name in (view.name, view.id)]
 
 
-def choose(views: Sequence[View], name: str) -> View:
-    """The view of that name, or of that 'store:name'. Raises UnknownNameError with the nearest one."""
+def is_found_in(view: View) -> bool:
+    """Whether `find` reads such views."""
+    return view.has_index
+
+
+def is_searched(view: View) -> bool:
+    """Whether `search` reads such views."""
+    return store_of(view).has_search
+
+
+def choose(views: Sequence[View], name: str, can_answer: Callable[[View], bool] = lambda _: True) -> View:
+    """The view of that name, or of that 'store:name'; where several have the name, the one that can answer.
+
+    Raises UnknownNameError with the nearest one, MisuseError where several can.
+    """
     meant = named(views, name)
+    meant = [view for view in meant if can_answer(view)] or meant
     if len(meant) == 1:
         return meant[0]
     if meant:
