@@ -20,7 +20,7 @@ from math import inf
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import pymysql
-from pymysql.constants import COMMAND, SERVER_STATUS
+from pymysql.constants import COMMAND, FIELD_TYPE, SERVER_STATUS
 from pymysql.protocol import MysqlPacket
 
 from ingest.charsets import decoder_of, unreadable_where_invalid
@@ -44,6 +44,13 @@ _CONVERTED = frozenset(("utf8mb4", "utf8mb3", "latin1"))
 # Of each column that a SELECT gives, what the server says of its type.
 Form: TypeAlias = tuple[tuple[bytes, int], ...]
 _TABLE_DEF_CHANGED = 1412
+_TYPE_AT, _SCALE_AT = 6, 7  # in the bytes of a form
+_NUMBERS = {
+    Kind.INTEGER: frozenset(
+        (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.INT24, FIELD_TYPE.LONG, FIELD_TYPE.LONGLONG, FIELD_TYPE.YEAR)
+    ),
+    Kind.DECIMAL: frozenset((FIELD_TYPE.DECIMAL, FIELD_TYPE.NEWDECIMAL)),
+}
 _UNSIGNED = 32  # of the flags; others say how the statement was executed
 
 
@@ -84,9 +91,13 @@ def fetch_rows(
 
 
 def fetch_bounded(
-    connection: pymysql.Connection[Any], sql: str, columns: Sequence[Column], max_bytes: float
+    connection: pymysql.Connection[Any],
+    sql: str,
+    columns: Sequence[Column],
+    max_bytes: float,
+    look: Callable[[Form], None] = lambda _: None,
 ) -> tuple[list[Row], bool]:
-    """The first rows, as `fetch_rows` with `max_bytes` gives them, and whether there were more.
+    """The first rows, as `fetch_rows` with `max_bytes` and `look` gives them, and whether there were more.
 
     Those are read from the network and dropped, so that the connection can be used on: of a SELECT whose rows
     are rarely beyond the bound, in a snapshot that the next SELECT needs.
@@ -94,7 +105,7 @@ def fetch_bounded(
     session: Any = connection
     with _reading(session):
         session._execute_command(COMMAND.COM_QUERY, sql)
-        _form_read(session, columns)
+        look(_form_read(session, columns))
         result = _Result(session, tuple(columns), max_bytes, session._rfile.read1)
         return result.rows(), not result.is_whole and result.drop_rest()
 
@@ -185,6 +196,21 @@ def _check_count(count: int | None, columns: Sequence[Column]) -> None:
 def _form_of(definition: bytes) -> tuple[bytes, int]:
     """Character set, length, type and digits of a column, and whether it is unsigned: the end of its definition."""
     return definition[-12:-5] + definition[-3:-2], definition[-5] & _UNSIGNED
+
+
+def check_numbers(columns: Sequence[Column], form: Form) -> None:
+    """Raises SourceError where what the server calculates is another number than these columns are.
+
+    Its table was altered, and the stream has not come to that: texts are added up inexactly, and compared as texts.
+    """
+    for column, (of_type, _) in zip(columns, form, strict=True):
+        type_, scale = of_type[_TYPE_AT], of_type[_SCALE_AT]
+        is_same = type_ in _NUMBERS.get(column.kind, (type_,))
+        if not is_same or (column.kind is Kind.DECIMAL and scale != column.scale):
+            raise SourceError(
+                f"the server has another type for {column.name} than {column.type_name}: its table was altered, and "
+                "the changes that were read do not tell it yet"
+            )
 
 
 def _is_refusal(error: pymysql.err.MySQLError) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import Any, ClassVar
 
-from ingest.canonical.rows import fetch_rows, select_list
+from ingest.canonical.rows import check_numbers, fetch_rows, select_list
 from ingest.charsets import ONE_TO_ONE
 from projectors.binding import Describe, unknown_column
 from projectors.derived import DerivedRows, KeyPage, LookedUp, Part, Touched
@@ -220,7 +221,8 @@ class GroupRows(DerivedRows):
         numbers = "".join(f", {value.sql} AS {quote(value.column.name)}" for value in values)
         # The texts of one group are the same, so any row's may be selected: a session's SQL mode allows it.
         groups = f"SELECT {self._selected}{numbers} FROM {self._name}{self._whole(where)} GROUP BY {self._exact}"
-        return fetch_rows(connection, f"SELECT {select_list(columns)} FROM ({groups}) r{order}", columns, max_bytes)
+        statement = f"SELECT {select_list(columns)} FROM ({groups}) r{order}"
+        return fetch_rows(connection, statement, columns, max_bytes, partial(check_numbers, columns))
 
     def _whole(self, where: str) -> str:
         """Without the rows that are in no group."""

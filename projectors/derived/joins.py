@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
-from ingest.canonical.rows import fetch_bounded, select_list
+from ingest.canonical.rows import check_numbers, fetch_bounded, select_list
 from projectors.derived.tree import Columns, Hop, Node, Numbers, group_columns
 from viewtail.changes.batches import Row
 from viewtail.changes.tables import Column, Table
@@ -69,7 +70,7 @@ def _some_numbers(connection: Connection, numbers: Numbers, groups: Sequence[Key
 
 
 def _rows(connection: Connection, statement: str, columns: Sequence[Column], most: int) -> list[Row]:
-    rows, is_cut = fetch_bounded(connection, statement, columns, BYTES_AT_ONCE)
+    rows, is_cut = fetch_bounded(connection, statement, columns, BYTES_AT_ONCE, partial(check_numbers, columns))
     if is_cut or len(rows) >= most:
         raise TooManyRowsError
     return rows
