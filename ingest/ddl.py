@@ -8,30 +8,20 @@ TABLE, tablespaces) is read from its tokens. Importing this module costs 17 MiB:
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
 from sqlglot import exp
-from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import ErrorLevel, SqlglotError
-from sqlglot.tokenizer_core import Token, TokenType
 
-logging.getLogger("sqlglot").disabled = True  # it logs the text of statements it does not know
-
-
-class Unread(Exception):
-    """The statement, or the part of it that the message shows, cannot be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A table; the schema is the session's where the statement names none."""
-
-    schema: str
-    name: str
+from ingest.sql_words import DIALECT, Words
+from ingest.sql_words import Name as Name  # what effects and errors are made of
+from ingest.sql_words import Naming as Naming
+from ingest.sql_words import Unread as Unread
+from ingest.sql_words import as_written as as_written
+from ingest.sql_words import folding as folding
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,40 +173,11 @@ class Altered:
 Effect: TypeAlias = Truncated | Dropped | DatabaseDropped | Renamed | Created | Altered
 
 
-class _Tokenizer(MySQL.Tokenizer):
-    # As they are, the rest of such a statement would be one token.
-    COMMANDS = MySQL.Tokenizer.COMMANDS - {TokenType.COMMAND, TokenType.RENAME, TokenType.SHOW}
-
-
-class _Dialect(MySQL):
-    Tokenizer = _Tokenizer
-
-
-_DIALECT = _Dialect()
 # What CREATE, ALTER and DROP may be about besides tables, and how many words behind the verb it comes at most.
 _OBJECTS = frozenset({"DATABASE", "EVENT", "FUNCTION", "INDEX", "INSTANCE", "LIBRARY", "LOGFILE", "PROCEDURE", "ROLE",
                       "SCHEMA", "SERVER", "TABLESPACE", "TRIGGER", "UNDO", "USER", "VIEW"})  # fmt: skip
 _MODIFIERS = 16
 _PARTITION_VERBS = frozenset({"ANALYZE", "CHECK", "COALESCE", "OPTIMIZE", "REBUILD", "REORGANIZE", "REPAIR"})
-
-
-Naming: TypeAlias = "Callable[[Name], Name]"
-
-
-def as_written(name: Name) -> Name:
-    """A table's name where names that differ in case are those of different tables."""
-    return name
-
-
-def folding(tables: Iterable[tuple[str, str]]) -> Naming:
-    """Table names where case does not tell them apart: those of `tables` as they are, others in lower case."""
-    known = {(schema.lower(), name.lower()): Name(schema, name) for schema, name in tables}
-
-    def named(name: Name) -> Name:
-        lower = name.schema.lower(), name.name.lower()
-        return known.get(lower) or Name(*lower)
-
-    return named
 
 
 def read(statement: str, database: str, naming: Naming = as_written) -> list[Effect]:
@@ -231,7 +192,7 @@ def read(statement: str, database: str, naming: Naming = as_written) -> list[Eff
     """
     readers = {"TRUNCATE": _truncated, "DROP": _dropped, "RENAME": _renamed, "CREATE": _created, "ALTER": _altered}
     try:
-        words = _Words(_DIALECT.tokenize(statement), statement, database, naming)
+        words = Words.of(statement, database, naming)
         verb = words.take()
         if verb not in readers:
             raise Unread(f"a {verb} statement")
@@ -252,7 +213,7 @@ class Outlines:
 
 def outlines(statement: str) -> Outlines:
     """Outline an ALTER TABLE, CREATE TABLE or CREATE INDEX; other statements have no outlines."""
-    words = _Words(_DIALECT.tokenize(statement), statement, "", as_written)
+    words = Words.of(statement, "")
     whole = words.outline()
     verb = words.take()
     for qualifier in (("OR", "REPLACE"), ("TEMPORARY",), ("ONLINE",), ("IGNORE",)):
@@ -272,20 +233,20 @@ def outlines(statement: str) -> Outlines:
     return _of_specifications(list(words.specifications()))
 
 
-def _of_specifications(parts: Sequence[_Words]) -> Outlines:
+def _of_specifications(parts: Sequence[Words]) -> Outlines:
     """Outline the specifications of an ALTER TABLE."""
     added = [definition for part in parts if part.peek() == "ADD" for definition in _listed(_behind_add(part))]
     return Outlines(specifications=tuple(filter(None, (part.outline() for part in parts))), listed=tuple(added))
 
 
-def _behind_add(words: _Words) -> _Words:
+def _behind_add(words: Words) -> Words:
     rest = words.behind()
     rest.skip("COLUMN")
     rest.skip("IF", "NOT", "EXISTS")
     return rest
 
 
-def _listed(words: _Words) -> tuple[str, ...]:
+def _listed(words: Words) -> tuple[str, ...]:
     """The parts in the parentheses that come next, if some do; they are not stepped over."""
     if words.peek() != "(":
         return ()
@@ -295,147 +256,21 @@ def _listed(words: _Words) -> tuple[str, ...]:
 def column_type(declared: str) -> ColumnType:
     """Read a column's type as information_schema declares it."""
     try:
-        type_ = exp.DataType.build(declared, dialect=_DIALECT)
+        type_ = exp.DataType.build(declared, dialect=DIALECT)
     except SqlglotError:
         return UNKNOWN_TYPE
     return _type(type_, declared.upper().split())
 
 
-class _Words:
-    """The tokens of a statement, read from the left."""
-
-    def __init__(self, tokens: Sequence[Token], statement: str, database: str, naming: Naming) -> None:
-        self._tokens = tokens
-        self._statement = statement
-        self._database = database
-        self._naming = naming
-        self._at = 0
-
-    def is_done(self) -> bool:
-        return self._at >= len(self._tokens)
-
-    def peek(self) -> str:
-        """The next word in capitals; '' for a quoted one and at the end."""
-        return "" if self.is_done() else _word(self._tokens[self._at])
-
-    def take(self) -> str:
-        word = self.peek()
-        self._at += 1
-        return word
-
-    def skip(self, *words: str) -> bool:
-        """Step over these words if they come next, in this order."""
-        ahead = tuple(_word(token) for token in self._tokens[self._at : self._at + len(words)])
-        if ahead == words:
-            self._at += len(words)
-        return ahead == words
-
-    def name(self) -> Name:
-        """A table's name, with or without its schema."""
-        first = self.identifier()
-        if self.skip("."):
-            return self._naming(Name(first, self.identifier()))
-        return self._naming(Name(self._database, first))
-
-    def last_name(self) -> Name:
-        """A name behind which nothing may come that means something."""
-        name = self.name()
-        self.check_done()
-        return name
-
-    def check_done(self) -> None:
-        """Raises Unread where more comes than words that change nothing, and MariaDB's waiting time."""
-        self.skip_wait()
-        if not self.skip("RESTRICT"):
-            self.skip("CASCADE")
-        if not self.is_done():
-            raise Unread(f"{self.peek()} where the statement should end")
-
-    def skip_wait(self) -> None:
-        if self.skip("WAIT"):
-            self._at += 1
-        else:
-            self.skip("NOWAIT")
-
-    def identifier(self) -> str:
-        if self.is_done():
-            raise Unread("a name is missing at its end")
-        token = self._tokens[self._at]
-        self._at += 1
-        if token.token_type is TokenType.IDENTIFIER:
-            return token.text
-        is_word = token.text.replace("_", "a").replace("$", "a").isalnum()
-        if token.token_type is TokenType.STRING or not is_word:
-            raise Unread(f"{_word(token) or 'a text'} where a name should be")
-        return token.text
-
-    def specifications(self) -> Iterator[_Words]:
-        """The parts between commas that are in no parentheses."""
-        depth, begin = 0, self._at
-        for at in range(self._at, len(self._tokens)):
-            word = _word(self._tokens[at])
-            depth += (word == "(") - (word == ")")
-            if word == "," and not depth:
-                yield self._part(begin, at)
-                begin = at + 1
-        yield self._part(begin, len(self._tokens))
-
-    def inside(self) -> _Words:
-        """The words up to the parenthesis that closes the one that was just read."""
-        depth = 1
-        for at in range(self._at, len(self._tokens)):
-            word = _word(self._tokens[at])
-            depth += (word == "(") - (word == ")")
-            if not depth:
-                return self._part(self._at, at)
-        raise Unread("a parenthesis that is not closed")
-
-    def behind(self) -> _Words:
-        """The words behind the next one."""
-        return self._part(self._at + 1, len(self._tokens))
-
-    def _part(self, begin: int, end: int) -> _Words:
-        return _Words(self._tokens[begin:end], self._statement, self._database, self._naming)
-
-    def words(self) -> list[str]:
-        """All words that are left, as `peek` gives them."""
-        return [_word(token) for token in self._tokens[self._at :]]
-
-    def outline(self) -> str:
-        """The words that are left, with '?' for a quoted one, and '()' for what is in parentheses."""
-        shown: list[str] = []
-        depth = 0
-        for word in self.words():
-            depth -= word == ")"
-            if not depth:
-                shown.append("()" if word == ")" else word or "?")
-            depth += word == "("
-            if word == "(" and depth == 1:
-                shown.pop()
-        return " ".join(shown)
-
-    def text(self) -> str:
-        """The statement's own text of all tokens."""
-        if not self._tokens:
-            return ""
-        return self._statement[self._tokens[0].start : self._tokens[-1].end + 1]
-
-
-def _word(token: Token) -> str:
-    if token.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
-        return ""
-    return " ".join(token.text.upper().split())
-
-
 # -- whole tables ---------------------------------------------------------------------------------------------------
 
 
-def _truncated(words: _Words) -> list[Effect]:
+def _truncated(words: Words) -> list[Effect]:
     words.skip("TABLE")
     return [Truncated(words.last_name())]
 
 
-def _dropped(words: _Words) -> list[Effect]:
+def _dropped(words: Words) -> list[Effect]:
     if words.skip("TEMPORARY"):
         return []
     kind = words.peek()
@@ -457,7 +292,7 @@ def _dropped(words: _Words) -> list[Effect]:
     return tables
 
 
-def _renamed(words: _Words) -> list[Effect]:
+def _renamed(words: Words) -> list[Effect]:
     if not (words.skip("TABLE") or words.skip("TABLES")):
         raise Unread(f"RENAME {words.peek()}")
     words.skip("IF", "EXISTS")
@@ -472,7 +307,7 @@ def _renamed(words: _Words) -> list[Effect]:
     return [Renamed(tuple(pairs))]
 
 
-def _replaced(words: _Words) -> list[Effect]:
+def _replaced(words: Words) -> list[Effect]:
     """Read what stands behind CREATE OR REPLACE."""
     if words.skip("TEMPORARY"):
         return []
@@ -487,7 +322,7 @@ def _replaced(words: _Words) -> list[Effect]:
     return [Dropped(words.name(), is_replaced=True)]
 
 
-def _created(words: _Words) -> list[Effect]:
+def _created(words: Words) -> list[Effect]:
     if words.skip("OR", "REPLACE"):
         return _replaced(words)
     if words.skip("TEMPORARY"):
@@ -503,7 +338,7 @@ def _created(words: _Words) -> list[Effect]:
     return [_with_columns(table, words.inside()) if has_parenthesis else Created(table)]
 
 
-def _index_replaced(words: _Words) -> Altered:
+def _index_replaced(words: Words) -> Altered:
     """CREATE OR REPLACE [UNIQUE] INDEX name ... ON table, of MariaDB: one of that name is dropped before."""
     while not words.skip("INDEX"):
         words.take()
@@ -515,7 +350,7 @@ def _index_replaced(words: _Words) -> Altered:
     return Altered(words.name(), (_index_dropped(index),), frozenset())
 
 
-def _with_columns(table: Name, words: _Words) -> Created:
+def _with_columns(table: Name, words: Words) -> Created:
     columns: list[tuple[str, ColumnType]] = []
     key: tuple[str, ...] = ()
     unique: list[tuple[str, ...]] = []
@@ -559,7 +394,7 @@ def _defined_type(specification: str, words: Sequence[str]) -> ColumnType:
     return _type(kind, words) if isinstance(kind, exp.DataType) else UNKNOWN_TYPE
 
 
-def _others(words: _Words, verb: str) -> list[Effect]:
+def _others(words: Words, verb: str) -> list[Effect]:
     """Nothing, for objects that hold no rows; options like DEFINER come between the verb and the kind."""
     if _OBJECTS & set(words.words()[:_MODIFIERS]):
         return []
@@ -569,7 +404,7 @@ def _others(words: _Words, verb: str) -> list[Effect]:
 # -- ALTER TABLE ----------------------------------------------------------------------------------------------------
 
 
-def _altered(words: _Words) -> list[Effect]:
+def _altered(words: Words) -> list[Effect]:
     words.skip("ONLINE")
     is_ignoring = words.skip("IGNORE")
     if not words.skip("TABLE"):
@@ -614,7 +449,7 @@ def goes_on(list_of: str, words: Sequence[str]) -> bool:
     return bool(list_of) and (len(words) == 1 or list(words[1:]) in (["ASC"], ["DESC"]))
 
 
-def _new_name(words: _Words) -> Name | None:
+def _new_name(words: Words) -> Name | None:
     if words.peek() != "RENAME" or {"COLUMN", "INDEX", "KEY"} & set(words.words()[1:2]):
         return None
     words.take()
@@ -623,7 +458,7 @@ def _new_name(words: _Words) -> Name | None:
     return words.last_name()
 
 
-def _specified(words: _Words) -> Sequence[Change]:
+def _specified(words: Words) -> Sequence[Change]:
     """Read what one specification of an ALTER TABLE does."""
     all_words = words.words()
     verb, following = (*all_words[:2], "", "")[:2]
@@ -652,7 +487,7 @@ _BY_WORDS: Mapping[tuple[str, str | None], Sequence[Change]] = {
 }
 
 
-def _exchanged(words: _Words) -> list[Change]:
+def _exchanged(words: Words) -> list[Change]:
     words.skip("EXCHANGE", "PARTITION")
     words.identifier()
     if not words.skip("WITH", "TABLE"):
@@ -660,7 +495,7 @@ def _exchanged(words: _Words) -> list[Change]:
     return [PartitionExchanged(words.name())]
 
 
-def _part_dropped(words: _Words) -> list[Change]:
+def _part_dropped(words: Words) -> list[Change]:
     words.take()
     if _has_primary_key(words):
         return [PrimaryKeyDropped()]
@@ -677,7 +512,7 @@ def _index_dropped(name: str) -> Change:
     return PrimaryKeyDropped() if name.upper() == "PRIMARY" else IndexGone(name)
 
 
-def _part_altered(words: _Words) -> list[Change]:
+def _part_altered(words: Words) -> list[Change]:
     """A column's default, whether a column or an index is visible, whether a constraint or an index counts."""
     all_words = words.words()
     if "DEFAULT" in all_words or not {"VISIBLE", "INVISIBLE", "ENFORCED", "IGNORED"}.isdisjoint(all_words):
@@ -685,7 +520,7 @@ def _part_altered(words: _Words) -> list[Change]:
     raise Unread(_begin(words.text()))
 
 
-def _part_renamed(words: _Words) -> list[Change]:
+def _part_renamed(words: Words) -> list[Change]:
     words.take()
     kind = words.take()
     words.skip("IF", "EXISTS")
@@ -700,11 +535,11 @@ _KEY_WORDS = frozenset({"INDEX", "KEY", "PRIMARY", "PRIMARY KEY", "UNIQUE", "FUL
                         "FOREIGN", "FOREIGN KEY", "CHECK"})  # fmt: skip
 
 
-def _has_primary_key(words: _Words) -> bool:
+def _has_primary_key(words: Words) -> bool:
     return "PRIMARY KEY" in " ".join(words.words())
 
 
-def _key_columns(words: _Words) -> tuple[str, ...]:
+def _key_columns(words: Words) -> tuple[str, ...]:
     """The names in the first parentheses, without their lengths and directions; '' for an expression."""
     while words.take() != "(":
         if words.is_done():
@@ -713,7 +548,7 @@ def _key_columns(words: _Words) -> tuple[str, ...]:
     return tuple("" if part.peek() == "(" else part.identifier() for part in parts)
 
 
-def _added(words: _Words) -> list[Change]:
+def _added(words: Words) -> list[Change]:
     """Added columns, whatever their definitions hold: no value that is there changes by one. A key may come with it."""
     words.take()
     words.skip("COLUMN")
@@ -731,7 +566,7 @@ def _added(words: _Words) -> list[Change]:
     return changes
 
 
-def _options(words: _Words) -> list[Change]:
+def _options(words: Words) -> list[Change]:
     """Options of the table; all that sqlglot reads take no row away, but for one engine."""
     alter = _parsed(words.text())
     if alter.args.get("actions"):
@@ -744,7 +579,7 @@ def _options(words: _Words) -> list[Change]:
 
 def _parsed(specification: str) -> exp.Alter:
     try:
-        statements = _DIALECT.parse(f"ALTER TABLE t {specification}", error_level=ErrorLevel.RAISE)
+        statements = DIALECT.parse(f"ALTER TABLE t {specification}", error_level=ErrorLevel.RAISE)
     except SqlglotError:
         raise Unread(_begin(specification)) from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Alter):
@@ -756,7 +591,7 @@ def _begin(specification: str) -> str:
     return " ".join(specification.split()[:2]).upper()
 
 
-def _defined(words: _Words) -> list[Change]:
+def _defined(words: Words) -> list[Change]:
     """MODIFY and CHANGE."""
     specification, definition = words.text(), words.words()
     verb = words.take()
@@ -769,7 +604,7 @@ def _defined(words: _Words) -> list[Change]:
     return [ColumnDefined(old, new, type_, _is_computed(definition), may_be_null)]
 
 
-_READERS: Mapping[str, Callable[[_Words], list[Change]]] = {
+_READERS: Mapping[str, Callable[[Words], list[Change]]] = {
     "ADD": _added, "DROP": _part_dropped, "RENAME": _part_renamed, "MODIFY": _defined, "CHANGE": _defined,
     "EXCHANGE": _exchanged, "ALTER": _part_altered,
 }  # fmt: skip

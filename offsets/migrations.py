@@ -30,27 +30,39 @@ _MISSING = (1049, 1146)  # a database, a table
 
 
 def _to_2(cursor: Any, database: str) -> None:
-    """Fan-outs are durable."""
+    """Fan-outs are durable, and unique keys are called so."""
+    for table in _indexed(cursor, database, "name_idx"):
+        if table in ("source", "pipeline", "view"):
+            cursor.execute(f"ALTER TABLE {quote(database, table)} RENAME INDEX name_idx TO name_key")
     cursor.execute(f"""
 CREATE TABLE IF NOT EXISTS {quote(database, "fan_out")} (
-  `view_id` SMALLINT UNSIGNED NOT NULL COMMENT 'view.id',
-  `what_hash` BINARY(16) NOT NULL COMMENT 'first half of the SHA-256 of `what`',
-  `what` MEDIUMTEXT NOT NULL COMMENT 'the changed rows of another table, as the view names them',
-  `changed_table` VARCHAR(160) NOT NULL COMMENT 'for people: that table',
-  `changed_key` VARCHAR(1000) NOT NULL COMMENT 'for people: the keys of these rows',
-  `version` BIGINT UNSIGNED NOT NULL COMMENT 'of the change that this pass brings to the entities',
-  `committed_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when that was committed',
-  `next_version` BIGINT UNSIGNED NULL COMMENT 'of a change since the pass began: another pass follows; NULL: none does',
-  `next_committed_at` TIMESTAMP(6) NULL COMMENT 'when that was committed',
-  `page_cursor` MEDIUMTEXT NULL COMMENT 'where the pass goes on; NULL: at its beginning',
-  `done_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'entities that the pass has written',
-  `estimate` BIGINT UNSIGNED NULL COMMENT 'about how many there are; NULL: not known',
+  `view_id` SMALLINT UNSIGNED NOT NULL COMMENT 'Its view: view.id',
+  `what_hash` BINARY(16) NOT NULL COMMENT 'First half of the SHA-256 of `what`',
+  `what` MEDIUMTEXT NOT NULL COMMENT 'The changed rows of another table, as the view names them',
+  `changed_table` VARCHAR(160) NOT NULL COMMENT 'For people: that table',
+  `changed_key` VARCHAR(1000) NOT NULL COMMENT 'For people: the keys of these rows',
+  `version` BIGINT UNSIGNED NOT NULL COMMENT 'Of the change that this pass brings to the entities',
+  `committed_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'When that was committed',
+  `next_version` BIGINT UNSIGNED NULL COMMENT 'Of a change since the pass began: another pass follows; NULL: none does',
+  `next_committed_at` TIMESTAMP(6) NULL COMMENT 'When that was committed',
+  `page_cursor` MEDIUMTEXT NULL COMMENT 'Where the pass goes on; NULL: at its beginning',
+  `done_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'Entities that the pass has written',
+  `estimate` BIGINT UNSIGNED NULL COMMENT 'About how many there are; NULL: not known',
   `written_upto` BIGINT UNSIGNED NULL
-    COMMENT 'the pass is done, its last page has this version: kept until the store shows a later one',
-  `incarnation` VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'run of the store that the pass began in',
+    COMMENT 'The pass is done, its last page has this version: kept until the store shows a later one',
+  `incarnation` VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'Run of the store that the pass began in',
   PRIMARY KEY (`view_id`, `what_hash`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={facts_of(cursor.connection).binary_collation}
-  COMMENT='viewtail: changed rows that many entities depend on, and how many of these are written'""")
+  COMMENT='viewtail: Changed rows that many entities depend on, and how many of these are written'""")
+
+
+def _indexed(cursor: Any, database: str, index: str) -> list[str]:
+    """The tables that have an index of that name."""
+    cursor.execute(
+        "SELECT DISTINCT table_name FROM information_schema.statistics WHERE table_schema = %s AND index_name = %s",
+        (database, index),
+    )
+    return [table for (table,) in cursor.fetchall()]
 
 
 STEPS: Sequence[Step] = (_to_2,)  # the first one leads from FIRST to the version after it

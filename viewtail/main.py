@@ -21,6 +21,7 @@ from viewtail.cli import (
     contract,
     dead_letters,
     forget,
+    lint,
     pausing,
     reading,
     rebuild,
@@ -85,6 +86,7 @@ def _options(context: typer.Context, config: Config = None, _is_version: Version
 for command in (
     starting.init,
     starting.check,
+    lint.lint,
     running.run,
     status.status,
     reading.get,

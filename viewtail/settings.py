@@ -133,6 +133,19 @@ class ServeSettings(Group):
         return self
 
 
+_Codes = Annotated[tuple[str, ...], BeforeValidator(_split)]
+
+
+class LintSettings(Group):
+    """`viewtail lint`: which rules of the guideline count."""
+
+    select: _Codes = Field(("VT",), description="codes of rules, or what they begin with, separated by commas")
+    ignore: _Codes = Field(
+        (), description="the same, of rules that do not count; `VT104:shop.order` only for that table, * for anything"
+    )
+    strict: bool = Field(False, description="whether warnings make the exit code 1, too")
+
+
 class _First(BaseSettings):
     """The settings before those of the stores, and the section of viewtail's own tables, which is needed by name."""
 
@@ -165,6 +178,7 @@ class Settings(_WithStores):
     logs: Logs = Logs()
     cleaner: CleanerSettings = CleanerSettings()
     serve: ServeSettings = ServeSettings()
+    lint: LintSettings = LintSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -33,12 +33,14 @@ from viewtail.servers.sessions import MySQLAddress, open_session
 
 CREATE = """
 CREATE TABLE IF NOT EXISTS consumed_change (
-  id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
-  entity_key JSON NOT NULL,
-  version BIGINT UNSIGNED NOT NULL COMMENT 'of two changes of a key, the later one has the larger',
-  op CHAR(1) NOT NULL COMMENT 'c, u or d; r: the row as it was when the topic was filled',
-  content JSON NULL COMMENT 'the row after the change; NULL: it was deleted'
-)
+  id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY COMMENT 'Compact key',
+  -- Called as the message calls it. viewtail: ignore VT109
+  entity_key JSON NOT NULL COMMENT 'Key of the entity',
+  version BIGINT UNSIGNED NOT NULL COMMENT 'Of two changes of a key, the later one has the larger',
+  op CHAR(1) NOT NULL COMMENT 'One of c, u and d; r: the row as it was when the topic was filled',
+  -- Called as the message calls it. viewtail: ignore VT109
+  content JSON NULL COMMENT 'The row after the change; NULL: it was deleted'
+) COMMENT 'Every change of a topic, once'
 """
 INSERT = "INSERT INTO consumed_change (entity_key, version, op, content) VALUES (%s, %s, %s, %s)"
 

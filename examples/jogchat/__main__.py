@@ -93,8 +93,7 @@ class _Writer:
         self._execute("CREATE DATABASE jogchat")
         self._cells.create()
         for table, columns in INDEXED.items():
-            named = ", ".join(f"{column} VARCHAR(190)" for column in columns)
-            self._execute(f"CREATE TABLE jogchat.{table} (id INT PRIMARY KEY, {named}, {_index(columns)})")
+            self._execute(ddl(table, columns))
             for number in range(ROWS):
                 self._put(table, number)
                 self._insert(table, number)
@@ -158,8 +157,15 @@ def _asked(connection: Any, statement: str, *values: object) -> list[tuple[Any, 
     return rows
 
 
-def _index(columns: tuple[str, ...]) -> str:
-    return ", ".join(f"KEY {column}_idx ({column})" for column in columns)
+def ddl(table: str, columns: tuple[str, ...]) -> str:
+    """Return the statement that makes a plain table; its name is the one that the cells have there."""
+    named = ",\n".join(f"{column} VARCHAR(190) COMMENT 'As the application writes it'" for column in columns)
+    indexes = ",\n".join(f"KEY {column}_idx ({column})" for column in columns)
+    return (
+        f"-- viewtail: ignore VT102\nCREATE TABLE jogchat.{table} (\n"
+        f"id INT PRIMARY KEY COMMENT 'Compact key',\n{named},\n{indexes}\n"
+        ") COMMENT 'The newest state of each, as a plain table'"
+    )
 
 
 if __name__ == "__main__":

@@ -24,47 +24,58 @@ SEED = 7
 
 DDL = (
     "CREATE DATABASE shop CHARACTER SET utf8mb4",
-    "CREATE TABLE shop.country (iso CHAR(2) NOT NULL PRIMARY KEY, name VARCHAR(60) NOT NULL)",
+    """CREATE TABLE shop.country (
+      iso CHAR(2) NOT NULL PRIMARY KEY COMMENT 'ISO 3166 code of two letters',
+      name VARCHAR(60) NOT NULL COMMENT 'In English'
+    ) COMMENT 'Countries'""",
     """CREATE TABLE shop.customer (
-      id INT NOT NULL PRIMARY KEY,
-      name VARCHAR(60) NOT NULL,
-      city VARCHAR(100) NOT NULL,
-      country_iso CHAR(2) NOT NULL,
-      KEY (country_iso)
-    )""",
-    "CREATE TABLE shop.department (id INT NOT NULL PRIMARY KEY, name VARCHAR(30) NOT NULL)",
+      id INT NOT NULL PRIMARY KEY COMMENT 'Number of the household',
+      name VARCHAR(60) NOT NULL COMMENT 'What it is called here',
+      city VARCHAR(100) NOT NULL COMMENT 'Where it was drawn to live',
+      country_iso CHAR(2) NOT NULL COMMENT 'Its country: country.iso',
+      KEY country_iso_idx (country_iso)
+    ) COMMENT 'Households'""",
+    """CREATE TABLE shop.department (
+      id INT NOT NULL PRIMARY KEY COMMENT 'Compact key',
+      name VARCHAR(30) NOT NULL COMMENT 'As the retailer has it'
+    ) COMMENT 'Departments of the shop'""",
     """CREATE TABLE shop.product (
-      id INT NOT NULL PRIMARY KEY,
-      title VARCHAR(60) NOT NULL,
-      brand VARCHAR(20) NOT NULL,
-      package_size VARCHAR(20) NULL,
-      department_id INT NULL,
-      KEY (department_id)
-    )""",
-    """CREATE TABLE shop.order (
-      id BIGINT NOT NULL PRIMARY KEY,
-      customer_id INT NOT NULL,
-      store_id INT NOT NULL,
-      ordered_at DATETIME NOT NULL,
-      status ENUM('paid','packed','shipped') NOT NULL,
-      KEY (customer_id)
-    )""",
+      id INT NOT NULL PRIMARY KEY COMMENT 'Number of the retailer',
+      title VARCHAR(60) NOT NULL COMMENT 'What it is',
+      brand VARCHAR(20) NOT NULL COMMENT 'National, or private',
+      package_size VARCHAR(20) NULL COMMENT 'As printed on it',
+      department_id INT NULL COMMENT 'Its department: department.id',
+      KEY department_id_idx (department_id)
+    ) COMMENT 'What can be bought'""",
+    # Shops have a table of this name, and it is what has to be quoted everywhere.
+    """-- viewtail: ignore VT104
+    CREATE TABLE shop.order (
+      id BIGINT NOT NULL PRIMARY KEY COMMENT 'Number of the basket',
+      customer_id INT NOT NULL COMMENT 'Who bought: customer.id',
+      store_id INT NOT NULL COMMENT 'Number of the store',
+      ordered_at DATETIME NOT NULL COMMENT 'When it was paid',
+      status ENUM('paid','packed','shipped') NOT NULL COMMENT 'How far it is',
+      KEY customer_id_idx (customer_id)
+    ) COMMENT 'Baskets that were paid'""",
     """CREATE TABLE shop.order_line (
-      order_id BIGINT NOT NULL,
-      line_no INT NOT NULL,
-      product_id INT NOT NULL,
-      quantity INT NOT NULL,
-      amount DECIMAL(10,2) NOT NULL,
+      order_id BIGINT NOT NULL COMMENT 'Its order: order.id',
+      line_no INT NOT NULL COMMENT 'From 1 in each order',
+      product_id INT NOT NULL COMMENT 'What was bought: product.id',
+      quantity INT NOT NULL COMMENT 'How many',
+      amount DECIMAL(10,2) NOT NULL COMMENT 'What was paid for all of them, dollars',
       PRIMARY KEY (order_id, line_no),
-      KEY (product_id)
-    )""",
-    "CREATE TABLE shop.campaign (id INT NOT NULL PRIMARY KEY, name VARCHAR(60) NOT NULL)",
+      KEY product_id_idx (product_id)
+    ) COMMENT 'Lines of orders'""",
+    """CREATE TABLE shop.campaign (
+      id INT NOT NULL PRIMARY KEY COMMENT 'Number of the retailer',
+      name VARCHAR(60) NOT NULL COMMENT 'Its kind, and since when'
+    ) COMMENT 'Campaigns with coupons'""",
     """CREATE TABLE shop.order_campaign (
-      order_id BIGINT NOT NULL,
-      campaign_id INT NOT NULL,
+      order_id BIGINT NOT NULL COMMENT 'The order: order.id',
+      campaign_id INT NOT NULL COMMENT 'Whose coupon came with it: campaign.id',
       PRIMARY KEY (order_id, campaign_id),
-      KEY (campaign_id)
-    )""",
+      KEY campaign_id_idx (campaign_id)
+    ) COMMENT 'Coupons that came with orders'""",
 )
 TABLES = ("country", "customer", "department", "product", "order", "order_line", "campaign", "order_campaign")
 

@@ -72,13 +72,15 @@ STRICT = 3 << 21  # STRICT_TRANS_TABLES, STRICT_ALL_TABLES
 def plain(statement: str, sql_mode: int = 0) -> str:
     """The statement without comments; what /*!...*/ holds is executed, so it stays, and so does all that is quoted.
 
+    What is left stays on its line, but for empty ones before the first word.
+
     What depends on the session's `sql_mode` comes out as it is written without: with NO_BACKSLASH_ESCAPES a backslash
     hides no quote behind it, so it is doubled, and with ANSI_QUOTES "..." is an identifier, put into backticks.
     """
     has_escapes, is_ansi = not sql_mode & NO_BACKSLASH_ESCAPES, bool(sql_mode & ANSI_QUOTES)
 
     def replaced(match: re.Match[str]) -> str:
-        text = match[1] or " "
+        text = match[1] or " " + "\n" * match[0].count("\n")
         if is_ansi and text[0] == '"':
             return "`" + text[1:].removesuffix('"').replace('""', '"').replace("`", "``") + "`"
         return text if has_escapes or text[0] not in "'\"" else text.replace("\\", "\\" * 2)

@@ -40,6 +40,9 @@ from viewtail.changes.findings import Finding
 from viewtail.entities.event_table import EventTable
 from viewtail.operations import first_views
 from viewtail.operations.check import Checked, check, grants
+from viewtail.operations.lint import live
+from viewtail.operations.lint.choosing import Chosen
+from viewtail.operations.lint.linting import Linter
 from viewtail.servers.facts import facts_of
 from viewtail.servers.sessions import Connection, MySQLAddress, create_database, open_session, value_of
 
@@ -111,6 +114,13 @@ def _first_view(connection: Connection) -> object:
     return first_views.schema_to_look_at(connection, SCHEMA, (OWN,)), first_views.choose(connection, SCHEMA)
 
 
+def _linted(connection: Connection) -> object:
+    linter = Linter(Chosen(), SCHEMA)
+    live.define(linter, connection, SCHEMA, is_judged=True)
+    tables = [(table.name, table.options, [column.name for column in table.columns]) for table in linter.schema]
+    return tables, linter.schema.programs, linter.findings()
+
+
 # Name: the files that ask it, and the question.
 QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
     "facts": (("viewtail/servers/facts.py", "ingest/watermarks.py", "viewtail/operations/waiting.py"), _facts),
@@ -135,6 +145,7 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
         ("viewtail/operations/first_views.py", "viewtail/operations/first_related.py"),
         _first_view,
     ),
+    "the definitions that lint looks at": (("viewtail/operations/lint/live.py",), _linted),
     "how busy the source is": (("projectors/throttle.py",), replica_lag_s),
     "who may bring a polled row": (("ingest/poll/writers.py",), _writers),
     "whether a polled server is a replica": (("ingest/poll/checks.py",), is_replica),

@@ -50,6 +50,13 @@ def test_the_settings_table_is_what_the_models_say() -> None:
     assert "`VIEWTAIL_SOURCE__URL`" in REFERENCE
 
 
+def test_the_page_of_lint_has_every_rule_as_its_data_says() -> None:
+    page, rules = (CHECKOUT / "docs/lint.md").read_text(), _script("lint_rules")
+    assert rules.PART.rewritten(page, rules.text()) == page, "run: python docs/lint_rules.py"
+    assert all(f"### {rule.code} {rule.name}" in page for rule in rules.RULES)
+    assert "| VT303 foreign-key | 22 | 6 | 11 |" in page, "docs/lint_verdicts.py writes what it finds elsewhere"
+
+
 def test_the_metrics_table_names_every_metric_and_no_other() -> None:
     registry = CollectorRegistry()
     view = {"view": "mysql:v", "state": "filled", "filled": 1.0, "parked": 0, "proven_s": 1.0}

@@ -12,7 +12,7 @@ from projectors.views import View
 from viewtail import declarations
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError
-from viewtail.commands.named_file import INPUT, content_of
+from viewtail.commands.named_file import shown_name, text_of
 from viewtail.commands.output import print_json
 from viewtail.operations.contract import Contract, Effect, Unread
 from viewtail.operations.sql_files import Statement, statements
@@ -28,8 +28,8 @@ def check(loaded: Settings, file: Path, *, database: str | None, is_offline: boo
     The exit code is 2 when a statement cannot be read, and 1 when a view breaks.
     """
     views = declarations.configured(loaded)
-    name = _shown(file)
-    to_check = statements(_text(file))
+    name = shown_name(file)
+    to_check = statements(text_of(file))
     if not to_check:
         raise MisuseError(f"{name}: there is no statement in it")
     default = database or _only_schema(views)
@@ -56,19 +56,6 @@ def _of_source(loaded: Settings, views: Sequence[View], default: str) -> Iterato
     """Yield the contract with the tables as the source has them now."""
     with closing(open_session(loaded.asked_with(QUESTION.once()).source_address(), role="source")) as connection:
         yield Contract(views, partial(describe, connection), default, folds_names(connection))
-
-
-def _shown(file: Path) -> str:
-    return "standard input" if file == INPUT else f"{file}"
-
-
-def _text(file: Path) -> str:
-    try:
-        return content_of(file).decode("utf-8-sig")
-    except OSError as error:
-        raise MisuseError(f"{file}: {error.strerror}; name a file with SQL statements, or - for the input") from None
-    except UnicodeDecodeError:
-        raise MisuseError(f"{file}: it is no text in UTF-8") from None
 
 
 def _only_schema(views: Sequence[View]) -> str:

@@ -36,14 +36,14 @@ def places_ddl(table: EventTable) -> str:
     """Return the statement that creates that table where it is missing."""
     return (
         f"CREATE TABLE IF NOT EXISTS {places_of(table)} (\n"
-        "  id INT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,\n"
-        "  kind VARCHAR(8) NOT NULL COMMENT 'table: the one archive table; or file',\n"
-        "  place VARCHAR(4096) NOT NULL COMMENT 'schema.table, or the path of a file',\n"
-        "  state VARCHAR(8) NOT NULL COMMENT 'of a file: writing; written: its events are moved; whole',\n"
-        "  sha256 CHAR(64) NULL COMMENT 'of the file, in hexadecimal',\n"
-        "  event_count BIGINT UNSIGNED NULL COMMENT 'lines of the file',\n"
-        "  created_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)\n"
-        ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='viewtail: where archived events are'"
+        "  id INT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY COMMENT 'Compact key',\n"
+        "  kind VARCHAR(8) NOT NULL COMMENT 'Either table: the one archive table; or file',\n"
+        "  place VARCHAR(4096) NOT NULL COMMENT 'Name of the table, or the path of a file',\n"
+        "  state VARCHAR(8) NOT NULL COMMENT 'Of a file: writing; written: its events are moved; whole',\n"
+        "  sha256 CHAR(64) NULL COMMENT 'Of the file, in hexadecimal',\n"
+        "  event_count BIGINT UNSIGNED NULL COMMENT 'Lines of the file',\n"
+        "  created_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'When it was begun'\n"
+        ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='viewtail: Where archived events are'"
     )
 
 

@@ -95,20 +95,23 @@ class EventTable:
         text = f"CHARACTER SET utf8mb4 COLLATE {facts.binary_collation} NOT NULL"  # 'a' and 'a ' are two entities
         return (
             f"CREATE TABLE IF NOT EXISTS {self.quoted} (\n"
-            "  event_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,\n"
-            f"  entity_id VARCHAR({MOST_ENTITY_ID}) {text},\n"
+            "  event_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY COMMENT 'Rises over all entities',\n"
+            f"  entity_id VARCHAR({MOST_ENTITY_ID}) {text} COMMENT 'Whose event it is',\n"
             "  version BIGINT UNSIGNED NOT NULL COMMENT '1 for the first event of an entity, without gaps',\n"
-            f"  command_id VARCHAR({MOST_COMMAND_ID}) {text} COMMENT 'chosen by who sent it',\n"
-            f"  command_name VARCHAR({MOST_NAME}) {text},\n"
+            f"  command_id VARCHAR({MOST_COMMAND_ID}) {text} COMMENT 'Chosen by who sent it',\n"
+            f"  command_name VARCHAR({MOST_NAME}) {text} COMMENT 'Which command it was',\n"
+            "  -- Its three documents, and its keys, are called as programs know them. viewtail: ignore VT109\n"
             # Stored as text: MySQL's JSON type changes some numbers to their neighbours.
-            "  request LONGTEXT CHARACTER SET utf8mb4 NOT NULL CHECK (JSON_VALID(request)),\n"
+            "  request LONGTEXT CHARACTER SET utf8mb4 NOT NULL COMMENT 'What was asked' CHECK (JSON_VALID(request)),\n"
+            "  -- viewtail: ignore VT109\n"
             "  response LONGTEXT CHARACTER SET utf8mb4 NOT NULL\n"
-            "    COMMENT 'what the command was answered, the first time and ever after' CHECK (JSON_VALID(response)),\n"
-            "  state JSON NOT NULL COMMENT 'of the entity after the command',\n"
-            "  committed_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),\n"
-            "  UNIQUE KEY entity_version (entity_id, version),\n"
-            f"  UNIQUE KEY {COMMAND_KEY} (entity_id, command_id)\n"
-            ") ENGINE=InnoDB"
+            "    COMMENT 'What the command was answered, the first time and ever after' CHECK (JSON_VALID(response)),\n"
+            "  -- viewtail: ignore VT109\n"
+            "  state JSON NOT NULL COMMENT 'That of the entity after the command',\n"
+            "  committed_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'When it was written',\n"
+            "  UNIQUE KEY entity_version (entity_id, version), -- viewtail: ignore VT108\n"
+            f"  UNIQUE KEY {COMMAND_KEY} (entity_id, command_id) -- viewtail: ignore VT108\n"
+            ") ENGINE=InnoDB COMMENT 'Events of entities, one a command'"
         )
 
     def exists(self, connection: Connection) -> bool:

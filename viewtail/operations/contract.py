@@ -9,22 +9,12 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial, reduce
 from itertools import chain
 
 from ingest import ddl
-from ingest.binlog.statements import (
-    ANSI_QUOTES,
-    NO_BACKSLASH_ESCAPES,
-    STRICT,
-    Verdict,
-    concerned,
-    judge,
-    plain,
-    shown,
-    without_settings,
-)
+from ingest.binlog.statements import Verdict, concerned, judge, shown
 from projectors.binding import Describe, bind, shown_whole, tables_named
 from projectors.projection import followed_tables
 from projectors.stores.registry import store_of
@@ -34,13 +24,11 @@ from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind, Table, full_name
 from viewtail.operations.sql_files import Statement
 from viewtail.operations.sql_forms import is_definition, why_unread
+from viewtail.operations.sql_session import Session
 
 _UNKNOWN_KEY = ("(the primary key)",)  # equal to no key that a statement names
 _CHANGES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD\s+DATA|WITH)\b", re.IGNORECASE)
-_SET = re.compile(r"SET\b", re.IGNORECASE)
-_UNLOGGED = re.compile(r"\b(?:sql_log_bin|binlog_format)\s*:?=\s*(?P<value>[^\s,]+)", re.IGNORECASE)
-_SQL_MODE = re.compile(r"\bsql_mode\s*:?=\s*(?:(?P<quote>['\"])(?P<value>[^'\"]*)(?P=quote)|\S)", re.IGNORECASE)
-_NO_ROW_EVENTS = ("0", "OFF", "FALSE", "STATEMENT", "MIXED")
+_WITHOUT_EVENTS = (None, TableChangeKind.EMPTIED, TableChangeKind.THINNED, TableChangeKind.REPLACED)
 _TEXTS = frozenset({"CHAR", "VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"})
 _BYTES = frozenset({"VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"})
 _INTEGERS = frozenset({"TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT"})
@@ -104,17 +92,17 @@ class Contract:
 
     views: Sequence[View]
     describe: Describe | None
-    database: str
+    database: InitVar[str]
     folds_names: bool | None = None
     unread: list[Unread] = field(default_factory=list)
+    session: Session = field(init=False)  # that runs the statements
     _naming: ddl.Naming = ddl.as_written
     _followed: dict[str, Sequence[Followed]] = field(default_factory=dict)  # by view; its entity's table is the first
     _joined: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)  # by view: tables and columns
     _shapes: dict[ddl.Name, _Shape | None] = field(default_factory=dict)
-    _is_unlogged: bool = False  # the file made the server write no row events
-    _sql_mode: int = STRICT  # of the session, as the server has it by default or the file says
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, database: str) -> None:
+        self.session = Session(database)
         for view in self.views:
             self._followed[view.id] = self._of(view)
         if self.folds_names:
@@ -131,32 +119,28 @@ class Contract:
     def check(self, statements: Sequence[Statement]) -> Iterator[Effect]:
         """The effects on views, in the order of the statements; those that cannot be read are added to `unread`."""
         for statement in statements:
-            text = without_settings(plain(statement.text, self._sql_mode))
+            text = self.session.text_of(statement)
             if self._note_unread(statement, text) and not is_definition(text):
                 continue
-            if re.match(r"USE\b", text, re.IGNORECASE):
-                self.database = text[4:].strip(" `").replace("``", "`")
+            if self.session.follow(text):
                 continue
-            if _CHANGES_ROWS.match(text) and not self._is_unlogged:
+            if _CHANGES_ROWS.match(text) and not self.session.is_unlogged:
                 continue  # which the binlog has as rows
-            if _SET.match(text):
-                self._set(text)
-                continue
             for view, breaks, why in self._on_all(text):
                 yield Effect(line=statement.line, statement=shown(text), view=view.id, breaks=breaks, why=why)
             self._go_on(text)
 
     def _note_unread(self, statement: Statement, text: str) -> bool:
         """Return whether it cannot be read; a table of the file that it may be about is unknown from then on."""
-        if not (why := why_unread(text, self.database) or self._why_nowhere(text)):
+        if not (why := why_unread(text, self.session.database) or self._why_nowhere(text)):
             return False
         known = [
             Followed(Table(schema=name.schema, name=name.name, columns=(), primary_key=()), ()) for name in self._shapes
         ]
-        for followed in concerned(text, self.database, known):
+        for followed in concerned(text, self.session.database, known):
             self._shapes[_name(followed)] = None
         is_concerned = any(
-            concerned(text, self.database or followed.table.schema, [followed]) for followed in self._all
+            concerned(text, self.session.database or followed.table.schema, [followed]) for followed in self._all
         )
         may_break = not is_definition(text) or is_concerned
         self.unread.append(Unread(line=statement.line, statement=shown(text), why=why, may_break=may_break))
@@ -164,7 +148,7 @@ class Contract:
 
     def _why_nowhere(self, text: str) -> str:
         """Return why a statement may be about a view's table or not: names without a database are of none yet."""
-        if self.database or not is_definition(text):
+        if self.session.database or not is_definition(text):
             return ""
         of_views = sorted({
             followed.table.schema
@@ -195,14 +179,6 @@ class Contract:
                 if first := next(filter(None, firsts), None):
                     yield view, True, f"it halts with {first}, which shows the same table in the same store"
 
-    def _set(self, text: str) -> None:
-        """Follow the settings that change how later statements are read; a value that is no text is the default."""
-        if unlogged := _UNLOGGED.search(text):
-            self._is_unlogged = unlogged["value"].strip("'\"").upper() in _NO_ROW_EVENTS
-        if mode := _SQL_MODE.search(text):
-            names = None if mode["quote"] is None else mode["value"].upper()
-            self._sql_mode = STRICT if names is None else _bits(names)
-
     def _of(self, view: View) -> Sequence[Followed]:
         if self.describe is not None:
             try:
@@ -229,7 +205,8 @@ class Contract:
         name, is_own = (followed.table.schema, followed.table.name), followed is self._followed[view.id][0]
         if (view.entity.schema_and_table if is_own else name) in shown_whole(view):
             followed = self._with_all_columns(followed, text)
-        for verdict in judge(text, self.database, [followed], self._sql_mode, folds_names=self.folds_names):
+        session = self.session
+        for verdict in judge(text, session.database, [followed], session.sql_mode, folds_names=self.folds_names):
             if verdict.kind is None:
                 if verdict.columns is None:
                     whole.setdefault((view.store, _name(followed)), view.id)
@@ -258,7 +235,7 @@ class Contract:
     def _redefined(self, view: View, followed: Followed, text: str, why: str) -> Iterator[tuple[bool, str]]:
         """Texts are found, put in order and compared by their collation."""
         joined = self._joined.get(view.id, frozenset())
-        changed = _lower([change.old for change in _defined(ddl.read(text, self.database, self._naming))])
+        changed = _lower([change.old for change in _defined(ddl.read(text, self.session.database, self._naming))])
         names = [name for name in changed if (followed.table.full_name, name) in joined]
         if names:
             unlike = (
@@ -271,16 +248,18 @@ class Contract:
 
     def _with_all_columns(self, followed: Followed, text: str) -> Followed:
         """A function may look at any column, so each one that the statement changes is used."""
-        if not concerned(text, self.database, [followed]):
+        if not concerned(text, self.session.database, [followed]):
             return followed
         known = {column.name.lower() for column in followed.table.columns}
-        more = tuple(_undescribed(name) for name in _changed_columns(text, self.database) if name.lower() not in known)
+        more = tuple(
+            _undescribed(name) for name in _changed_columns(text, self.session.database) if name.lower() not in known
+        )
         table = replace(followed.table, columns=(*followed.table.columns, *more))
         return replace(followed, table=table, columns=tuple(column.name for column in table.columns))
 
     def _widened(self, view: View, followed: Followed, text: str, why: str) -> Iterator[tuple[bool, str]]:
         place, table = store_of(view).typed_place, followed.table
-        defined = _defined(ddl.read(text, self.database, self._naming))
+        defined = _defined(ddl.read(text, self.session.database, self._naming))
         held = _lower([*(view.entity.key or table.primary_key), *view.shown])
         is_held = not {*held}.isdisjoint(_lower([change.old for change in defined]))
         if not place or not is_held or (view.entity.related and self.describe is None):
@@ -299,7 +278,7 @@ class Contract:
 
     def _replaced(self, followed: Followed, text: str, why: str) -> Iterator[tuple[bool, str]]:
         """Rows of another table: the view follows if that has what it uses."""
-        arrived = _arrived(ddl.read(text, self.database, self._naming), _name(followed))
+        arrived = _arrived(ddl.read(text, self.session.database, self._naming), _name(followed))
         problem = ""  # rows of an exchanged partition are of the same columns
         if arrived is not None:
             shape = self._shape_of(arrived)
@@ -317,7 +296,7 @@ class Contract:
 
     def _go_on(self, text: str) -> None:
         """The tables as they are behind the statement."""
-        for effect in _read(text, self.database, self._naming):
+        for effect in _read(text, self.session.database, self._naming):
             match effect:
                 case ddl.Created(table, like) as created:
                     model = self._shape_of(like) if like is not None else None
@@ -329,6 +308,18 @@ class Contract:
                 case ddl.Altered(table, changes):
                     if (shape := self._shape_of(table)) is not None:
                         _change(shape, changes)
+
+
+def missed(text: str, session: Session, tables: Iterable[ddl.Name]) -> Iterator[tuple[ddl.Name, str]]:
+    """The tables whose rows a statement changes, or takes away, without row events, and how: any reader misses that."""
+    if not is_definition(text) and not (session.is_unlogged and _CHANGES_ROWS.match(text)):
+        return
+    followed = [
+        Followed(Table(schema=name.schema, name=name.name, columns=(), primary_key=_UNKNOWN_KEY), ()) for name in tables
+    ]
+    for verdict in judge(text, session.database, followed, session.sql_mode):
+        if verdict.kind in _WITHOUT_EVENTS:
+            yield _name(verdict.followed), verdict.why
 
 
 def _taken_away(view: View, *, is_emptied: bool) -> str:
@@ -356,14 +347,6 @@ def _made(created: ddl.Created) -> _Shape | None:
         key=created.key,
         unique={str(number): key for number, key in enumerate(created.unique)},
         computed={name.lower() for name in created.computed},
-    )
-
-
-def _bits(names: str) -> int:
-    """Return, of an sql_mode in capitals, those that bear on how statements are read and rows converted."""
-    is_strict = "STRICT_" in names or "TRADITIONAL" in names
-    return (
-        STRICT * is_strict | ANSI_QUOTES * ("ANSI" in names) | NO_BACKSLASH_ESCAPES * ("NO_BACKSLASH_ESCAPES" in names)
     )
 
 

