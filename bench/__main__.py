@@ -27,6 +27,7 @@ from bench.commands import Commands
 from bench.documents import Documents, HotProduct
 from bench.lines import TURNS, Line, Told, by_turns
 from bench.live import Latency
+from bench.masking import Masking
 from bench.measured import peak_memory_mib
 from bench.operators import Operators, Rebuilds
 from bench.page import BINLOG, CLEANER, DOCUMENTS, ENTITIES, OPERATORS, REBUILT, TOPICS, operated, page, section
@@ -51,6 +52,7 @@ from stack import StackError
 PARTS = {
     "decode": ("mysql",),
     "drains": ("mysql", "redis"),
+    "masks": ("mysql",),
     "elasticsearch": ("mysql", "elasticsearch"),
     "backfill": ("mysql",),
     "live": ("mysql", "redis", "elasticsearch"),
@@ -190,6 +192,12 @@ class Bench:
                     partial(peers[store], setting, sizes.bulk),
                     partial(self._drain, store, sizes.bulk, bulk_at),
                 )
+
+    def masks(self) -> None:
+        """The same rows with and without masks."""
+        work = Masking(self.setting, self.sizes, self.rounds)
+        work.measure()
+        self.lines += work.lines
 
     def _drain(self, store: str, rows: int, place: Place) -> float:
         """Into an empty target: rows/s. Raises when rows are missing afterwards."""

@@ -73,6 +73,8 @@ def _default(field: Any) -> str:
         return ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
+    if isinstance(value, tuple) and value:
+        return f"`{','.join(value)}`"
     return f"`{value}`"
 
 

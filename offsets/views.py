@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum, StrEnum
 from typing import Any, TypeAlias
 
@@ -495,7 +495,14 @@ def _json_of(places: Sequence[Place]) -> str:
 
 
 def _columns_text(columns: Sequence[Column]) -> str:
-    return orjson.dumps([{**asdict(column), "kind": column.kind.value} for column in columns]).decode()
+    return orjson.dumps([_kept(column) for column in columns]).decode()
+
+
+def _kept(column: Column) -> dict[str, Any]:
+    """As the table has it, and whether it is masked; the secret of a mask is not kept."""
+    kept = asdict(replace(column.stored, tags=(), made_from=None, fields=()))
+    fields = [_kept(field) for field in column.fields]
+    return {**kept, "kind": column.stored.kind.value, "fields": fields, "mask": column.mask is not None}
 
 
 def _columns_from(text: str | None) -> list[Column]:
@@ -504,5 +511,12 @@ def _columns_from(text: str | None) -> list[Column]:
 
 
 def _column_from(kept: dict[str, Any]) -> Column:
+    """A column that was masked, and that the table may have no more, is read as NULL."""
     fields = tuple(map(_column_from, kept.get("fields", ())))
-    return Column(**{**kept, "kind": Kind(kept["kind"]), "labels": tuple(kept["labels"]), "fields": fields})
+    texts = {"labels": tuple(kept["labels"]), "fields": fields, "tags": ()}
+    column = Column(**{**kept, "kind": Kind(kept["kind"]), **texts, "mask": None})
+    if not kept.get("mask"):
+        return column
+    from viewtail.changes.masks import masked  # `status` reads views, and renders nothing
+
+    return masked(column, "null")

@@ -20,12 +20,14 @@ from projectors.derived import DerivedRows, Part
 from projectors.derived.registry import derived_rows
 from projectors.function_columns import Reads, columns_read, merged
 from projectors.function_source import function_source
+from projectors.masking import MaskedTables, structural_problems
 from projectors.related import Many, One, Relations, Uses, referring_columns
 from projectors.related import columns_named as related_columns
 from projectors.stores.registry import needed, store_of
 from projectors.views import BoundView, RowFunction, View
 from viewtail.changes.bodies import ZLIB
 from viewtail.changes.errors import DeclarationError, nearest
+from viewtail.changes.masks import NO_SECRET, Masks
 from viewtail.changes.tables import Column, Kind, Table
 
 Describe = Callable[[str, str], Table]
@@ -34,8 +36,8 @@ _NO_PAGES = (Kind.ENUM, Kind.SET, Kind.FLOAT, Kind.DOUBLE)
 _NO_KEYS = (Kind.FLOAT, Kind.DOUBLE, Kind.JSON, Kind.GEOMETRY, Kind.VECTOR)
 
 
-def bind(views: Sequence[View], describe: Describe) -> list[BoundView]:
-    """Each view with its table, described by `describe(schema, table)`.
+def bind(views: Sequence[View], describe: Describe, masks: Masks = NO_SECRET) -> list[BoundView]:
+    """Each view with its table, described by `describe(schema, table)`, and masked as the settings say.
 
     Raises one DeclarationError, a line for each problem of any view. What `describe` raises for a table that is
     missing is one of them; its other errors pass through.
@@ -44,7 +46,7 @@ def bind(views: Sequence[View], describe: Describe) -> list[BoundView]:
     bound: list[BoundView] = []
     tables = _Tables(describe)
     for view in views:
-        candidate, problems_of_view = _tried(view, tables)
+        candidate, problems_of_view = _tried(view, tables, masks)
         if candidate is not None:
             bound.append(_with_previous(candidate, tables))
         problems += [f"view {view.id}: {problem}" for problem in problems_of_view]
@@ -74,22 +76,23 @@ class _Tables:
         return table
 
 
-def _tried(view: View, describe: Describe) -> tuple[BoundView | None, list[str]]:
+def _tried(view: View, describe: Describe, masks: Masks) -> tuple[BoundView | None, list[str]]:
     """The view with its table, and what is wrong with it; None where it cannot be bound at all."""
+    tables = MaskedTables(view, describe, masks)
     try:
-        canonical = describe(*view.entity.schema_and_table)
+        canonical = tables(*view.entity.schema_and_table)
         names, is_any = named_columns(view)
-        derived = derived_rows(view, canonical, describe, None if is_any else names)
+        derived = derived_rows(view, canonical, tables, None if is_any else names)
     except DeclarationError as error:
         return None, [str(error)] if str(error) else []
-    problems = [] if derived is None else [*derived.problems()]
+    problems = [*tables.problems(), *(() if derived is None else derived.problems())]
     if not problems:
         rows = canonical if derived is None else derived.table
         problems = [*_entity_problems(view, rows, derived), *_column_problems(view, rows)]
     if problems:
         return None, problems
-    bound = _bound(view, rows, derived)
-    return bound, list(store_of(view).problems(bound))
+    bound = replace(_bound(view, rows, derived), masks=masks)
+    return bound, [*tables.problems_of_use(bound), *store_of(view).problems(bound)]
 
 
 # --- The entity ---
@@ -105,6 +108,7 @@ def _entity_problems(view: View, table: Table, derived: DerivedRows | None) -> I
         )
     else:
         yield from _keys_problems(view, table, names)
+    yield from structural_problems(view, table, names)
     if entity.version is not None:
         yield from _version_problems(table, entity.version, names)
     if entity.body is not None and entity.codec is not None:
@@ -391,7 +395,7 @@ def functions_read(view: View) -> Reads:
 def _bound(view: View, table: Table, derived: DerivedRows | None) -> BoundView:
     """`table` has the rows that the view sees."""
     key = tuple(_columns(table, view.entity.key or table.primary_key))
-    values = view.computed or tuple(_columns(table, _shown(view, table)))
+    values = view.computed or tuple(column.in_store for column in _columns(table, _shown(view, table)))
     names, is_any = named_columns(view)
     needed = _needed(table, key, None if is_any else names)
     fingerprint = _fingerprint(view, table, key, needed, derived)
@@ -405,7 +409,7 @@ def _with_previous(bound: BoundView, describe: Describe) -> BoundView:
     before = bound.view.previous
     if before is None:
         return bound
-    previous, problems = _tried(before, describe)
+    previous, problems = _tried(before, describe, bound.masks)
     return replace(bound, previous_misfit="; ".join(problems)) if problems else replace(bound, previous=previous)
 
 
@@ -463,7 +467,12 @@ def _part(part: Part) -> list[Any]:
 
 
 def _type(column: Column) -> list[Any]:
-    return [column.name, column.declared, column.charset, column.is_nullable]
+    own = [column.name, column.declared, column.charset, column.is_nullable]
+    if column.mask is None:
+        return own
+    # Another secret makes other hashes. The fingerprint is kept, and says nothing of it.
+    secret = hashlib.sha256(b"viewtail masks" + column.mask.secret).hexdigest()
+    return [*own, column.mask.how, _type(column.mask.of), secret]
 
 
 def _declaration(view: View) -> dict[str, Any]:
@@ -481,6 +490,8 @@ def _declaration(view: View) -> dict[str, Any]:
     }
     if view.entity.only:
         declared["only"] = view.entity.only
+    if view.entity.masked or view.unmasked:
+        declared["masks"] = [view.entity.masked, view.unmasked]
     if "document" in declared:
         declared["document"] = function_source(view.document)
     if view.entity.body is not None and _functions(view):  # other views show the column as it is

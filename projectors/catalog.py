@@ -17,6 +17,7 @@ from offsets.keepers import kept_elsewhere, known_views
 from offsets.mysql import OwnSession, saved_position
 from offsets.views import GETS_NOTHING, ViewRecord, ViewStates, places_ours
 from projectors.binding import Describe, bind, columns_named, declaration_hash
+from projectors.masking import conflicts
 from projectors.servers import Servers
 from projectors.stores import Store
 from projectors.stores.access import Access
@@ -25,6 +26,7 @@ from projectors.stores.registry import STORES, store_named, store_of
 from projectors.views import BoundView, View
 from projectors.watermark_rows import WatermarkPlace
 from viewtail.changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
+from viewtail.changes.masks import NO_SECRET, Masks
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
 from viewtail.servers.sessions import Connection, asking
 
@@ -254,6 +256,10 @@ _NO_TOPIC = (
     "Topic({name!r}, ENTITY), viewtail run --role tail"
 )
 _NOT_IN_TOPIC = "the topic {topic}, which it is kept from, lacks {names}; add that to fields=[...] of the Topic"
+_UNMASKED = (
+    "unmasked= is for views that are kept from the database itself: a topic may have the columns masked, and a hash "
+    "would pass for the value. Keep the view where VIEWTAIL_SOURCE__URL is the MySQL server, or leave unmasked= out"
+)
 _PUBLISHED = (
     "it publishes every change in the order of the stream, in which rows that are polled have no place; "
     "tail the binlog (VIEWTAIL_SOURCE__MODE=binlog), or take it out of views.py"
@@ -266,18 +272,22 @@ _EACH_BATCH = (
 
 def check_source(kind: SourceKind, views: Sequence[View]) -> None:
     """Raises DeclarationError for views that a source of this kind cannot keep."""
-    wrong = []
-    for view in views:
-        if view.entity.is_pattern and not kind.has_patterns:
-            wrong.append(f"view {view.id}: {view.entity.table}: {_PATTERNS}")
-        if view.entity.is_derived and not kind.can_read_back:
-            wrong += [f"view {view.id}: {why}" for why in _not_brought(kind, view)]
-        if store_of(view).keeps_every_change and not kind.has_watermarks:
-            wrong.append(f"view {view.id}: {_PUBLISHED}")
-        if store_of(view).keeps_every_change and view.entity.at_most_every:
-            wrong.append(f"view {view.id}: {_EACH_BATCH}")
-    if wrong:
+    if wrong := [f"view {view.id}: {why}" for view in views for why in _not_kept(kind, view)]:
         raise DeclarationError("\n".join(wrong))
+
+
+def _not_kept(kind: SourceKind, view: View) -> Iterator[str]:
+    """Why a source of this kind cannot keep a view."""
+    if view.entity.is_pattern and not kind.has_patterns:
+        yield f"{view.entity.table}: {_PATTERNS}"
+    if view.entity.is_derived and not kind.can_read_back:
+        yield from _not_brought(kind, view)
+    if view.unmasked and kind.brings_whole_rows:
+        yield _UNMASKED
+    if store_of(view).keeps_every_change and not kind.has_watermarks:
+        yield _PUBLISHED
+    if store_of(view).keeps_every_change and view.entity.at_most_every:
+        yield _EACH_BATCH
 
 
 def _not_brought(kind: SourceKind, view: View) -> Iterator[str]:
@@ -288,10 +298,12 @@ def _not_brought(kind: SourceKind, view: View) -> Iterator[str]:
         yield _NO_TOPIC.format(name=f"{'.'.join(view.entity.schema_and_table)}.{view.name}")
 
 
-def bound_for(kind: SourceKind, views: Sequence[View], describe: Describe) -> list[BoundView]:
+def bound_for(kind: SourceKind, views: Sequence[View], describe: Describe, masks: Masks = NO_SECRET) -> list[BoundView]:
     """As `bind`, for views that a source of this kind keeps. Raises DeclarationError."""
     check_source(kind, views)
-    bound = bind(views, describe)
+    bound = bind(views, describe, masks)
+    if wrong := [*conflicts(bound)]:
+        raise DeclarationError("\n".join(wrong))
     if not kind.brings_whole_rows:
         return bound
     if wrong := [f"view {view.id}: {why}" for view in bound for why in _lacking(view)]:
@@ -313,7 +325,7 @@ def bound_to_tables(servers: Servers, views: Sequence[View]) -> Catalog:
     check_source(servers.kind, views)  # before any server is asked
     with asking(servers.source().address(), role="source") as connection:
         described = Descriptions(connection, {table for view in views for table in view.entity.tables})
-        return Catalog(servers=servers, views=bound_for(servers.kind, views, described.table))
+        return Catalog(servers=servers, views=bound_for(servers.kind, views, described.table, servers.masks))
 
 
 def bound_to_what_fits(servers: Servers, views: Sequence[View]) -> Catalog:

@@ -84,8 +84,8 @@ def in_form(view: BoundView, form: Followed) -> BoundView:
     """The view of rows in a form that its table had."""
     columns = form.table.columns
     shown = [column.name for column in columns] if shows_all(view.view) else view.view.shown
-    values = tuple(column for name in shown if (column := form.table.column(name)) is not None)
-    needed = tuple(column.name for column in columns if column.name in view.needed or column in values)
+    values = tuple(column.in_store for name in shown if (column := form.table.column(name)) is not None)
+    needed = tuple(column.name for column in columns if column.name in (*view.needed, *shown))
     return replace(view, table=form.table, values=values, needed=needed)
 
 

@@ -47,6 +47,7 @@ from projectors.watermark_rows import WatermarkWriter
 from projectors.watermarks import LocalWaiter, PassedWatermarks, Watermarks
 from viewtail.changes.batches import Followed
 from viewtail.changes.errors import DeclarationError, ViewtailError
+from viewtail.changes.masks import Masks
 from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.positions import Position
 from viewtail.changes.tables import Table
@@ -114,7 +115,7 @@ class PipelineRun:
 
     def _bound(self, view: BoundView, describe: Describe) -> BoundView:
         try:
-            (found,) = bind([view.view], describe)
+            (found,) = bind([view.view], describe, view.masks)
         except DeclarationError:  # nothing of it is kept now; where it is to be, that halts it
             return view
         return replace(found, comes_whole=view.comes_whole)
@@ -178,7 +179,8 @@ def open_run(
         kept = _kept(states, taken.sink, asked, store, placed.views, held_back)
         is_cleaned = catalog.servers.is_cleaned and guarded(taken.sink) is not None
         recent = RecentKeys()
-        cascades = _cascades(history, kept.running, kept.followed) if is_cleaned else Cascades((), (), ())
+        masks = catalog.servers.masks
+        cascades = _cascades(history, kept.running, kept.followed, masks) if is_cleaned else Cascades((), (), ())
         life = _life(catalog, taken.session, placed.views, kept, _projections(store, kept, asked), held_back, fits_from)
         letters = DeadLetters(taken.session, catalog.database, placed.views, states.ids)
         letters.load()
@@ -350,19 +352,21 @@ def _watermarks(catalog: Catalog, identity: PipelineId, owner: Owner, stop: thre
     return Watermarks(writer, LocalWaiter(passed))
 
 
-def _cascades(history: History, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed]) -> Cascades:
+def _cascades(
+    history: History, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed], masks: Masks
+) -> Cascades:
     """What a cleaner must know of the tables that these refer to; adds those to what is followed."""
     keys = history.unlogged_keys([*followed])
     if not keys:
         return Cascades((), (), ())
     with closing(history.open_session()) as connection:
-        followed |= followed_parents(keys, followed.keys(), partial(_visible, connection))
+        followed |= followed_parents(keys, followed.keys(), partial(_visible, connection, masks))
     return Cascades(keys, views, followed.values())
 
 
-def _visible(connection: Connection, name: tuple[str, str]) -> Table | None:
+def _visible(connection: Connection, masks: Masks, name: tuple[str, str]) -> Table | None:
     try:
-        return describe(connection, *name)
+        return masks.table(describe(connection, *name), {}, ())
     except DeclarationError as error:
         _log.warning("what cascades from a table do is found in rounds only: it cannot be followed", error=str(error))
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import chain
 from typing import Any, ClassVar
@@ -37,7 +37,7 @@ from viewtail.changes.batches import (
 )
 from viewtail.changes.errors import place_of
 from viewtail.changes.rendering import Convert, render_key, row_value
-from viewtail.changes.tables import united
+from viewtail.changes.tables import Table, united
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
@@ -82,6 +82,7 @@ def parts_of(view: BoundView) -> Sequence[Part]:
 def _followed(of_views: Sequence[tuple[BoundView, Part]]) -> Followed:
     table = united([part.table for _, part in of_views])
     columns = set(chain.from_iterable(part.columns for _, part in of_views))
+    table = _with_masks(table, [part for _, part in of_views])
     orders = (view.view.entity.order for view, _ in of_views)
     return Followed(
         table,
@@ -89,6 +90,18 @@ def _followed(of_views: Sequence[tuple[BoundView, Part]]) -> Followed:
         keys=tuple(dict.fromkeys(chain.from_iterable(part.keys for _, part in of_views))),
         order=next((order for order in orders if order is not None), None),
     )
+
+
+def _with_masks(table: Table, parts: Sequence[Part]) -> Table:
+    """A column has the mask with which it is used: views that do not use it may have another one."""
+    used = {column.name: column for part in parts for column in part.table.columns if column.name in part.columns}
+    if all(used.get(column.name, column).mask == column.mask for column in table.columns):
+        return table
+    columns = (
+        used[column.name] if column.name in used and used[column.name].mask != column.mask else column
+        for column in table.columns
+    )
+    return replace(table, columns=tuple(columns))
 
 
 class Projections:

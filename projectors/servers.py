@@ -12,6 +12,7 @@ from ingest import SourceAccess, SourceKind
 from ingest.limits import Limits
 from projectors.stores import Store
 from projectors.stores.access import Access
+from viewtail.changes.masks import NO_SECRET, Masks
 from viewtail.changes.positions import ReadPosition
 from viewtail.servers.facts import limit_selects
 from viewtail.servers.sessions import Connection, MySQLAddress, asking, open_session, session_error
@@ -30,6 +31,7 @@ class Servers:
         watermarks_in: the database on the source's primary that watermarks are written in.
         limits: what a pipeline holds between reading and writing.
         is_cleaned: whether a cleaner looks after the views.
+        masks: which columns are masked, beside those that declarations name, and the secret of hashes.
         mark: notes the owner's lease in its sessions, so that the next owner finds them.
     """
 
@@ -42,6 +44,7 @@ class Servers:
     read_position: ReadPosition
     limits: Limits
     is_cleaned: bool
+    masks: Masks = NO_SECRET
     mark: Callable[[Connection], None] = lambda _: None
 
     def open_source(self) -> Connection:

@@ -89,6 +89,10 @@ class TableChanges:
         followed, are to be bound to it as the pipeline is taken again; nothing of the batch was committed.
         """
         now = self._bound_now(view)
+        if changed := _masked_otherwise(view, now):
+            # From here on the stream is to have them so, whoever reads it.
+            _log.warning("columns are masked otherwise: the view is filled again", view=view.id, columns=changed)
+            raise Ended(Outcome(End.DESCRIBE_AGAIN, f"a table changed: {view.id}: {change.reason}"))
         is_other = not _is_alike(view, now) or view.key != now.key
         if publisher(self.sink) is not None and _is_keyed_alike(view, now) and is_other:
             # Its changes are read in the form that they have, and the keys of its topic as its columns are now.
@@ -201,7 +205,8 @@ class TableChanges:
 
     def _bound_now(self, view: BoundView) -> BoundView:
         with closing(self.open_source()) as connection:
-            (now,) = bind([view.view], lambda schema, name: _without_new(describe(connection, schema, name), view))
+            described = partial(describe, connection)
+            (now,) = bind([view.view], lambda *name: _without_new(described(*name), view), view.masks)
         return replace(now, copy=view.copy, is_beside=view.is_beside, move=view.move)
 
 
@@ -237,6 +242,18 @@ def _tell_of_new_column(view: BoundView, change: TableChange) -> None:
             view=view.id,
             why=change.reason,
         )
+
+
+def _masked_otherwise(view: BoundView, now: BoundView) -> list[str]:
+    """The columns that a view uses, or would show, whose masks are not those of before."""
+    changed = []
+    for part in parts_of(view):
+        table = now.described(part.table.schema, part.table.name)
+        for name in part.columns:
+            before, after = part.table.column(name), table.column(name)
+            if before is not None and after is not None and before.mask != after.mask:
+                changed.append(f"{table.full_name}.{name}")
+    return changed
 
 
 def _uses_more(view: BoundView, now: BoundView) -> bool:

@@ -16,6 +16,7 @@ from viewtail.changes.batches import Row
 from viewtail.changes.bodies import CODECS
 from viewtail.changes.copy_ids import copy_id, is_copy
 from viewtail.changes.errors import DeclarationError
+from viewtail.changes.masks import NO_SECRET, Masks, check_masks
 from viewtail.changes.tables import Column, Table, full_name, is_pattern, names_of
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Entity:
         max_bytes: the most bytes of related rows that an entity has; one with more is parked with that reason.
         at_most_every: seconds between two writings of one entity whose related rows change all the time; 0: each
             change is written.
+        masked: how each of these columns is masked before any view sees it: 'hash', 'last4', 'null' or 'year'. A column
+            of a related table is written 'schema.table.column'. See docs/masks.md.
     """
 
     table: str
@@ -71,6 +74,7 @@ class Entity:
     related: Relations
     max_bytes: int
     at_most_every: float
+    masked: tuple[tuple[str, str], ...]
     values: tuple[tuple[str, Aggregate], ...]  # of a Group
 
     def __init__(
@@ -90,6 +94,7 @@ class Entity:
         related: Mapping[str, Related] | None = None,
         max_bytes: int = DEFAULT_MAX_BYTES,
         at_most_every: float = 0,
+        masked: Mapping[str, str] | None = None,
     ) -> None:
         where = _entity_label(self, table, name)
         if body is not None:
@@ -109,6 +114,7 @@ class Entity:
             related=relations(related, where),
             max_bytes=max_bytes,
             at_most_every=_seconds(at_most_every, where),
+            masked=_masked(masked, where),
             values=(),
         )
         for misfit in _misfits(self):
@@ -137,6 +143,11 @@ class Entity:
     def is_derived(self) -> bool:
         """Whether its rows are made of several rows, perhaps of several tables."""
         return bool(self.particulars)
+
+    @property
+    def whole_masked(self) -> tuple[tuple[str, str], ...]:
+        """`masked` with the table of every column: 'schema.table.column'."""
+        return tuple((name if "." in name else f"{self.table}.{name}", how) for name, how in self.masked)
 
     @property
     def schema_and_table(self) -> tuple[str, str]:
@@ -286,6 +297,8 @@ class View:
     function: ClassVar[str] = "document"  # what its argument is called
     columns: tuple[str, ...]  # all that the functions get; (): what their source asks for
     previous: View | None  # the declaration before this one, which keeps its copy up to date while this one's comes
+    masked: tuple[tuple[str, str], ...]  # how columns are masked, 'schema.table.column': of its entity, and of others
+    unmasked: tuple[str, ...]  # columns that it needs as they are, whatever masks them
     topic: View | None  # of derived rows: the topic of the same entity in views.py; where topics are read, it has them
     push: bool  # who writes its table shows it what was committed at once, ahead of its pipeline
 
@@ -297,6 +310,7 @@ class View:
         document: RowFunction | None = None,
         columns: str | Sequence[str] = (),
         push: bool = False,
+        unmasked: str | Sequence[str] = (),
     ) -> None:
         label = f"{type(self).__name__}({name!r})"
         _check_name(name, label)
@@ -309,6 +323,7 @@ class View:
         _check_push(push, entity, label)
         self._put(name=name, entity=entity, where=where, document=document, push=push, previous=None, topic=None)
         self._put(columns=column_names(columns, f"{label}: columns"))
+        self._put(masked=entity.whole_masked, unmasked=column_names(unmasked, f"{label}: unmasked"))
 
     def _put(self, **values: Any) -> None:
         """Set attributes of a frozen declaration, while it is being made."""
@@ -318,6 +333,13 @@ class View:
         """The same declaration, whose rows that topic has."""
         twin = copy(self)
         twin._put(topic=topic)
+        return twin
+
+    def masked_as(self, masked: tuple[tuple[str, str], ...]) -> Self:
+        """The same declaration, with the masks of all entities."""
+        twin = copy(self)
+        previous = None if self.previous is None else self.previous.masked_as(masked)
+        twin._put(masked=masked, previous=previous)
         return twin
 
     def _set_previous(self, previous: View | None) -> None:
@@ -333,6 +355,7 @@ class View:
         for what, now, before in (
             ("name", self.name, previous.name),
             ("entity", self.entity, previous.entity),
+            ("unmasked", self.unmasked, previous.unmasked),
             *((name, value, previous.fixed[name]) for name, value in self.fixed.items()),
         ):
             if now != before:
@@ -414,11 +437,17 @@ class BoundView:
     move: Move | None = None  # it is one of these two copies: whatever writes an entity has it moved first
     derived: DerivedRows | None = None  # makes the rows of `table` of canonical ones; None: `table` is canonical itself
     comes_whole: bool = False  # the stream is a topic that has the rows of `table`: `derived` reads them for all else
+    masks: Masks = NO_SECRET  # what the settings say of masks, as it was bound
     is_pushed: bool = False  # what is written comes ahead of the pipeline, which has the last word on equal versions
 
     @property
     def id(self) -> str:
         return copy_id(self.view.id, self.copy) if self.is_beside else self.view.id
+
+    def is_masked(self, name: str) -> bool:
+        """Return whether it shows the table's column of that name masked."""
+        column = None if self.view.computed else self.table.column(name)
+        return column is not None and column.mask is not None
 
     @property
     def read_back(self) -> DerivedRows | None:
@@ -501,6 +530,14 @@ def _schema_and_table(table: Any, name: Any, where: str) -> tuple[str, str]:
             "give schema and table apart, Entity('shop', 'order.line'), or in backticks: Entity('shop.`order.line`')"
         )
     return names
+
+
+def _masked(given: Any, where: str) -> tuple[tuple[str, str], ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping) or not given:
+        raise DeclarationError(f"{where}: masked is a dict of columns and their masks, e.g. {{'email': 'hash'}}")
+    return tuple(sorted(check_masks(given, where).items()))
 
 
 def _only(given: Mapping[str, str | int] | None, where: str) -> tuple[tuple[str, str | int], ...]:

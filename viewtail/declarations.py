@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
+from projectors.masking import with_masks
 from projectors.stores.registry import STORES, store_of, with_topics
 from projectors.views import View
 from viewtail import own_packages
@@ -94,14 +95,14 @@ def load(name: str) -> list[View]:
     name, _, shard = name.partition("@")
     found, attribute, file = attribute_of(name, _NO_VIEWS)
     if not isinstance(found, Sharded):
-        return with_topics(_checked(found, attribute, file))
+        return with_topics(with_masks(_checked(found, attribute, file)))
     if not shard:
         first = next(iter(found.shards()))
         raise MisuseError(
             "the views are kept in several deployments, and views.py names the servers that are read: unset url of "
             f"[source] (VIEWTAIL_SOURCE__URL) where it is set, and choose one: {SHARD_VARIABLE}={first}"
         )
-    return with_topics(_checked(found.views_of(shard), attribute, file))
+    return with_topics(with_masks(_checked(found.views_of(shard), attribute, file)))
 
 
 def declared(name: str) -> object:

@@ -35,6 +35,7 @@ from projectors.stores.index_tables.store import MySQLSettings
 from projectors.stores.registry import STORES, needed
 from projectors.views import View
 from viewtail.changes.errors import SettingsError, nearest
+from viewtail.changes.masks import SHORTEST_SECRET, Masks
 from viewtail.servers.addresses import MYSQL, AddressForm, parse
 from viewtail.servers.login import OWN_DATABASE, Group, Name, Server
 from viewtail.servers.patience import Patience
@@ -86,6 +87,26 @@ _MODULE_ATTRIBUTE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$"
 def _split(given: object) -> object:
     """A list in the environment is separated by commas."""
     return [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
+
+
+Tag = Annotated[str, Field(pattern=r"^#?\w+$", max_length=64)]
+
+
+class MaskSettings(Group):
+    """People's data, which is masked before it leaves the database: see docs/masks.md."""
+
+    tags: Annotated[tuple[Tag, ...], BeforeValidator(_split)] = Field(
+        ("PPI", "GEO"),
+        description="words behind a # in a column's comment that mark it as people's data, separated by commas",
+    )
+    secret: SecretStr | None = Field(
+        None, min_length=SHORTEST_SECRET, description="key of the hashes; needed where a view has a hashed column"
+    )
+
+    def masks(self) -> Masks:
+        """The same, for those who describe tables."""
+        secret = "" if self.secret is None else self.secret.get_secret_value()
+        return Masks(frozenset(tag.lstrip("#").upper() for tag in self.tags), secret.encode())
 
 
 _ORIGIN = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?")
@@ -177,6 +198,7 @@ class Settings(_WithStores):
     metrics: Metrics = Metrics()
     logs: Logs = Logs()
     cleaner: CleanerSettings = CleanerSettings()
+    masks: MaskSettings = MaskSettings()
     serve: ServeSettings = ServeSettings()
     lint: LintSettings = LintSettings()
 
@@ -254,6 +276,7 @@ class Settings(_WithStores):
             read_position=read_position,
             limits=self.run,
             is_cleaned=self.cleaner.share > 0,
+            masks=self.masks.masks(),
         )
 
     def section(self, store: Store) -> Any:

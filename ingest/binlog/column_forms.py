@@ -24,6 +24,7 @@ from ingest.binlog.table_fit import is_text_in_binary, kind_of, labels_of
 from ingest.binlog.table_map import MapColumn
 from ingest.charsets import decoder_of, single_byte_table, unreadable_where_invalid
 from viewtail.changes.errors import TableUnreadableError
+from viewtail.changes.masks import careful_mask_of, mask_of
 from viewtail.changes.tables import Column, Kind
 
 _LONG = BLOBS | {types.JSON, types.GEOMETRY, types.VECTOR, types.BLOB_COMPRESSED}  # length in `metadata` bytes
@@ -85,15 +86,36 @@ def layout_of(column: MapColumn, described: Column | None, number: int | None, i
     else:
         layout.size = _fixed_size(type_, metadata)
     if described is not None:
-        kind = kind_of(column)
-        if is_text_in_binary(column, described):
-            _text_in_binary(layout, column, mariadb_types.TEXTS[described.declared])
-            return layout
-        _MAKERS[Kind.BYTES if is_json_raw and kind is Kind.JSON else kind](layout, column)
-        if type_ in COMPRESSED:
-            layout.value = layout.value.replace("{raw}", "uncompressed({raw})")
-            layout.careful = layout.careful.replace("{raw}", "uncompressed({raw})")
+        _read(layout, column, described.stored, is_json_raw)
+        if described.mask is not None and not (is_json_raw and described.stored.kind is Kind.JSON):
+            _masked(layout, described)
     return layout
+
+
+def _read(layout: Layout, column: MapColumn, described: Column, is_json_raw: bool) -> None:
+    """Let a layout turn the column's bytes into its value."""
+    kind = kind_of(column)
+    if is_text_in_binary(column, described):
+        _text_in_binary(layout, column, mariadb_types.TEXTS[described.declared])
+        return
+    _MAKERS[Kind.BYTES if is_json_raw and kind is Kind.JSON else kind](layout, column)
+    if column.type in COMPRESSED:
+        layout.value = layout.value.replace("{raw}", "uncompressed({raw})")
+        layout.careful = layout.careful.replace("{raw}", "uncompressed({raw})")
+
+
+def _masked(layout: Layout, described: Column) -> None:
+    """Let it make the masked value; one that is not shown is not even read."""
+    assert described.mask is not None
+    if described.mask.how == "null":
+        layout.value, layout.careful, layout.before = "None", "", ()
+        if not layout.prefix:
+            layout.codes, layout.fields = "", ()
+        return
+    mask = f"mask{layout.number}"
+    layout.names |= {mask: mask_of(described), f"careful_{mask}": careful_mask_of(described)}
+    layout.value = f"{mask}({layout.value or f'v{layout.number}'})"
+    layout.careful = layout.careful and f"careful_{mask}({layout.careful})"
 
 
 def _impossible(column: MapColumn, what: str) -> TableUnreadableError:

@@ -98,7 +98,7 @@ def _refuse_old_temporals(table_map: TableMap, followed: Followed) -> None:
     for column in table_map.columns:
         described = followed.table.column(column.name)
         if column.type in (types.TIME, types.DATETIME, types.TIMESTAMP) and (
-            described is None or not _OLD_TEMPORAL.fullmatch(described.declared)
+            described is None or not _OLD_TEMPORAL.fullmatch(described.stored.declared)
         ):
             raise TableUnreadableError(
                 f"{table_map.full_name}, column {column.name}: its format is that of before MariaDB 10.1, in which the "

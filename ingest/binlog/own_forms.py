@@ -7,7 +7,7 @@ from an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ingest.binlog import column_types as types
@@ -17,6 +17,7 @@ from ingest.binlog.table_fit import is_as_described, kind_of, labels_of
 from ingest.binlog.table_map import MapColumn, TableMap
 from viewtail.changes.batches import Followed, Forms
 from viewtail.changes.errors import TableUnreadableError
+from viewtail.changes.masks import masked
 from viewtail.changes.tables import Column, Kind
 
 _GEOMETRIES = ("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon")
@@ -51,12 +52,23 @@ def _columns(table_map: TableMap, followed: Followed, forms: Forms, ambiguous: C
             assert described is not None
             yield described
         elif seen.name in wanted or (described is None and seen.name in former):
-            yield _column(table_map, seen, _candidates(seen.name, described, forms), ambiguous)
+            candidates = _candidates(seen.name, described, forms)
+            stored = _column(table_map, seen, [candidate.stored for candidate in candidates], ambiguous)
+            yield _masked_alike(stored, described, candidates)
 
 
-def _candidates(name: str, described: Column | None, forms: Forms) -> Iterable[Column]:
+def _candidates(name: str, described: Column | None, forms: Forms) -> Sequence[Column]:
     earlier = (column for column in forms.former if column.name == name)
-    return earlier if described is None else (described, *earlier)
+    return [*earlier] if described is None else [described, *earlier]
+
+
+def _masked_alike(stored: Column, described: Column | None, candidates: Sequence[Column]) -> Column:
+    """The column with the mask that it has now; where it is gone, and ever had one, with that."""
+    if described is not None and described.stored == stored:
+        return described
+    masks = [column.mask for column in ([described] if described is not None else candidates)]
+    mask = next((mask for mask in masks if mask is not None), None)
+    return stored if mask is None else masked(stored, mask.how, mask.secret)
 
 
 def _column(table_map: TableMap, seen: MapColumn, candidates: Iterable[Column], ambiguous: Collection[int]) -> Column:

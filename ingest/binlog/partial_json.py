@@ -23,6 +23,7 @@ from ingest.binlog.table_map import TableMap
 from ingest.charsets import unreadable_where_invalid
 from viewtail.changes.batches import Followed, Row
 from viewtail.changes.errors import TableUnreadableError
+from viewtail.changes.masks import careful_mask_of
 from viewtail.changes.tables import Kind
 
 _PARTIAL_JSON = 1  # the only value option
@@ -44,6 +45,8 @@ class PartialUpdates:
             for bit, column in enumerate(json_columns)
             if column.name in followed.columns
         ]
+        columns = [followed.table.column(name) for _, _, name in self._places]
+        self._masks = {column.name: careful_mask_of(column) for column in columns if column is not None and column.mask}
 
     def decode(self, buffer: Buffer, start: int, end: int) -> list[Row]:
         """Return rows before, after, before, after, ...; texts that are invalid are `Unreadable`.
@@ -84,6 +87,9 @@ class PartialUpdates:
                 new[place] = unreadable_where_invalid(partial(_changed_text, raw), name)(changed)
             elif changed is not None:
                 new[place] = text(changed)
+            if name in self._masks:
+                mask = self._masks[name]
+                old[place], new[place] = (None if of[place] is None else mask(of[place]) for of in (old, new))
         return tuple(old), tuple(new)
 
 

@@ -6,7 +6,7 @@ Imported with the first statement that changes a table: sqlglot's grammar takes 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeAlias
 
@@ -42,6 +42,7 @@ def meant(followed: Followed, effects: list[ddl.Effect], is_strict: bool, case_t
         case_tells: names that differ in case are those of different tables; False: they are, or may be, the same.
     """
     near = _Near(ddl.Name(followed.table.schema, followed.table.name), case_tells)
+    followed = replace(followed, table=followed.table.stored)
     meanings = [meaning for effect in effects if (meaning := _of_effect(followed, near, effect, is_strict)) is not None]
     return next((meaning for meaning in meanings if meaning[0] is None), meanings[0] if meanings else None)
 

@@ -39,6 +39,7 @@ def check_fits(table_map: TableMap, name: str, followed: Followed) -> None:
     seen, described = table_map.column(name), followed.table.column(name)
     if described is None:
         raise TableUnreadableError(f"{where}: the table's description lacks it; this is a fault in viewtail, report it")
+    described = described.stored
     if seen is None:
         raise TableUnreadableError(
             f"{where}: rows of the binlog lack it: it was dropped, or they are older than it. Take it out of the views "

@@ -34,6 +34,7 @@ from viewtail.changes.errors import (
     TookTooLongError,
     ViewtailError,
 )
+from viewtail.changes.masks import careful_mask_of, mask_of
 from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
 from viewtail.servers.answers import LastAnswer
 from viewtail.servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, number_of, quote, session_error, took_too_long
@@ -446,7 +447,7 @@ class TableRows:
 
 def reading(column: Column) -> tuple[object, ...]:
     """Describe how values are asked for and understood; where it differs, an earlier reader would read wrong values."""
-    return _expression(column), column.kind, column.charset if _has_codec(column) else None
+    return _expression(column), column.kind, column.charset if _has_codec(column) else None, column.mask
 
 
 def _has_codec(column: Column) -> bool:
@@ -454,6 +455,7 @@ def _has_codec(column: Column) -> bool:
 
 
 def _expression(column: Column) -> str:
+    column = column.stored
     name, declared = quote(column.name), column.declared.lower()
     if column.kind is Kind.FLOAT or (column.kind is Kind.DOUBLE and declared != "double"):
         # [M] A FLOAT is printed with 6 digits, a DOUBLE ZEROFILL of -0.0 as '000-0'; the product with a
@@ -477,6 +479,11 @@ _VALUES |= dict.fromkeys((Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR), "{raw}")
 
 def _value(column: Column, number: int, names: dict[str, Any], *, is_careful: bool) -> str:
     """Give the code that turns the bytes {raw} of that column into its value; what it calls is added to `names`."""
+    if column.mask is not None:
+        if column.mask.how == "null":
+            return "None"
+        names[f"mask{number}"] = careful_mask_of(column) if is_careful else mask_of(column)
+        return f"mask{number}({_value(column.stored, number, names, is_careful=is_careful)})"
     value = _VALUES.get(column.kind, "{raw}.decode()")
     decode = decoder_of((column.charset or "") if _has_codec(column) else "utf8mb4")
     if _has_codec(column):

@@ -53,7 +53,7 @@ class Descriptions:
         columns = (
             "column_name, data_type, column_type, is_nullable, character_set_name, character_maximum_length, "
             "numeric_precision, numeric_scale, datetime_precision, generation_expression, collation_name, "
-            "column_default"
+            "column_default, column_comment"
         )
         facts = facts_of(connection) if tables else None
         keys = "index_name, column_name, sub_part, non_unique, index_type = 'BTREE' AND {index_is_used}"
@@ -220,7 +220,7 @@ _QUOTED = re.compile(r"`((?:[^`]|``)+)`")  # both servers print each column of a
 
 def _column(row: Sequence[Any]) -> Column:
     name, data_type, declared, is_nullable, charset, length, *row = row
-    precision, scale, fraction, expression, collation, default = row
+    precision, scale, fraction, expression, collation, default, comment = row
     charset = _OLD_NAMES.get(charset, charset)
     declared = declared.removesuffix(" /*M!100301 COMPRESSED*/")
     if data_type in TEXTS_IN_BINARY:  # MariaDB's: as the text that a SELECT gives
@@ -241,7 +241,15 @@ def _column(row: Sequence[Any]) -> Column:
         is_generated=bool(expression),
         made_from=_made_from(expression),
         default=_default(default),
+        tags=_tags(comment or ""),
     )
+
+
+_TAG = re.compile(r"#(\w+)")
+
+
+def _tags(comment: str) -> tuple[str, ...]:
+    return tuple(sorted({tag.upper() for tag in _TAG.findall(comment)})) if "#" in comment else ()
 
 
 def _length(kind: Kind, data_type: str, length: int | None, precision: int | None) -> int:

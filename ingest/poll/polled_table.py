@@ -184,7 +184,7 @@ class PolledTable:
             )
         self._fetched(connection, f"{self._select} LIMIT 0")  # before they are described: that is the form of these
         now = describe(connection, table.schema, table.name)
-        if any(now.column(column.name) != column for column in (self.order, *self._columns)):
+        if any(now.column(column.name) != column.stored for column in (self.order, *self._columns)):
             raise _changed(self.name)
 
     def _newest(self, connection: Connection) -> int:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from ingest.canonical.rows import fetch_rows, select_list
 from projectors.binding import Describe, unknown_column
 from projectors.derived import DerivedRows, KeyPage, Part, Touched
+from projectors.masking import not_plain
 from projectors.views import View
 from viewtail.changes.batches import Refused, Row, RowChanges, unreadable_in
 from viewtail.changes.tables import Column, Kind, Table
@@ -81,6 +82,7 @@ class NewestCells(DerivedRows):
         yield from (unknown_column(table, name, "column") for name in missing)
         if missing:
             return
+        yield from self._masked()
         by, newest = self._column(self.by), self._column(self.newest)
         if by.kind is not Kind.TEXT:
             yield f"columns_by: column {by.name} of {table.full_name} is {by.type_name}; cells are named by a text"
@@ -94,6 +96,11 @@ class NewestCells(DerivedRows):
                 f"{table.full_name} has no unique key ({', '.join((*self.key, by.name, newest.name))}), so which cell "
                 "of a row is the newest is not certain, and each would be looked for in the whole table"
             )
+
+    def _masked(self) -> Iterator[str]:
+        for column in map(self._column, (*self.key, self.by, self.newest, self.body)):
+            if column.mask is not None:
+                yield not_plain(column, self.canonical, "cells are named, chosen or decoded by it")
 
     @property
     def unique(self) -> list[tuple[str, ...]]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ingest.charsets import can_hold
 from projectors.binding import unknown_column
+from projectors.masking import check_plain
 from viewtail.changes.errors import DeclarationError, nearest
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.servers.literals import literal
@@ -165,6 +166,7 @@ class _Reading:
             raise DeclarationError(unknown_column(self._table, name, "column"))
         if column.kind is Kind.UNSUPPORTED:
             raise DeclarationError(f"column {name} is {column.type_name}, which viewtail cannot read")
+        check_plain(column, self._table, "the condition asks for it")
         self.names.add(name)
         return column
 

@@ -19,6 +19,7 @@ from projectors.binding import Describe, unknown_column
 from projectors.derived import DerivedRows, KeyPage, LookedUp, Part, Touched
 from projectors.derived.conditions import Condition, condition_of
 from projectors.derived.tree import Columns, number_of
+from projectors.masking import not_plain
 from projectors.related import Aggregate
 from projectors.views import View
 from viewtail.changes.batches import Refused, Row, RowChanges, pairs, unreadable_in
@@ -66,6 +67,8 @@ def rows_of(view: View, table: Table, _: Describe, names: frozenset[str] | None)
 
 
 def _key_problems(table: Table, column: Column) -> list[str]:
+    if column.mask is not None:
+        return [not_plain(column, table, "rows are grouped by it")]
     what = f"by: column {column.name} of {table.full_name} is {column.type_name}"
     if column.kind is Kind.UNSUPPORTED:
         return [f"{what}, which viewtail cannot read exactly; convert it, or group by another column"]

@@ -13,6 +13,7 @@ from typing import Any
 
 from projectors.binding import Describe, paging_problems, unknown_column
 from projectors.derived.conditions import Condition, condition_of
+from projectors.masking import check_plain
 from projectors.related import Aggregate, Many, One, Related, Relations, Uses
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind, Table
@@ -199,7 +200,7 @@ class Growing:
     def _node(self, table: Table, key: Columns, name: str, of: Related, uses: Uses | None, path: str) -> Node:
         far = self._table(of.schema_and_table)
         if isinstance(of, One):
-            on = self._columns(table, of.on)
+            on = self._plain_columns(table, of.on)
             hops: tuple[Hop, ...] = (
                 self._hop(table, on, far, self._unique(far, of.to, "to ", "say Many where it means all of them")),
             )
@@ -224,10 +225,10 @@ class Growing:
 
     def _many(self, table: Table, key: Columns, of: Many, far: Table) -> tuple[Hop, ...]:
         if of.between is None:
-            return (self._hop(table, key, far, self._columns(far, of.by)),)
+            return (self._hop(table, key, far, self._plain_columns(far, of.by)),)
         between = self._table(of.between)
-        first = self._hop(table, key, between, self._columns(between, of.by))
-        return first, self._hop(between, self._columns(between, of.to), far, primary_key(far))
+        first = self._hop(table, key, between, self._plain_columns(between, of.by))
+        return first, self._hop(between, self._plain_columns(between, of.to), far, primary_key(far))
 
     def _numbers(self, table: Table, key: Columns, some: Sequence[tuple[str, Aggregate]], path: str) -> Numbers:
         of = some[0][1]
@@ -235,10 +236,12 @@ class Growing:
         numbers = [(aggregate, number) for each in some for aggregate, number in self._number(*each, far, path)]
         return Numbers(
             path=f"{path}{some[0][0]}",
-            hops=(self._hop(table, key, far, self._columns(far, of.by)),),
+            hops=(self._hop(table, key, far, self._plain_columns(far, of.by)),),
             condition=condition_of(of.where, far) if of.where else None,
             numbers=tuple(number for _, number in numbers),
-            over=self._columns(far, [aggregate.column for aggregate, _ in numbers if aggregate.column is not None]),
+            over=self._plain_columns(
+                far, [aggregate.column for aggregate, _ in numbers if aggregate.column is not None]
+            ),
         )
 
     def _number(
@@ -254,7 +257,16 @@ class Growing:
         table = self._describe(*name)
         if not table.primary_key:
             raise DeclarationError(_no_key(table))
+        for column in primary_key(table):
+            check_plain(column, table, "its rows are told apart by it")
         return table
+
+    def _plain_columns(self, table: Table, names: Sequence[str]) -> Columns:
+        """Columns whose values find or order rows, or are added up."""
+        columns = self._columns(table, names)
+        for column in columns:
+            check_plain(column, table, "rows are found, put in order or added up by it")
+        return columns
 
     def _columns(self, table: Table, names: Sequence[str]) -> Columns:
         columns = []
@@ -282,7 +294,7 @@ class Growing:
                 f"{what}({', '.join(names)}) is no primary key and no unique key over NOT NULL columns of "
                 f"{table.full_name}, so two rows may share it; make it one, or {or_else}"
             )
-        return self._columns(table, names or table.primary_key)
+        return self._plain_columns(table, names or table.primary_key)
 
     def _hop(self, near: Table, near_on: Columns, far: Table, far_on: Columns) -> Hop:
         if len(near_on) != len(far_on):
@@ -302,7 +314,7 @@ class Growing:
         return Hop(near, near_on, far, far_on)
 
     def _order(self, table: Table, names: Sequence[str]) -> tuple[tuple[Column, bool], ...]:
-        columns = self._columns(table, [name.removeprefix("-") for name in names])
+        columns = self._plain_columns(table, [name.removeprefix("-") for name in names])
         named = [(column, name.startswith("-")) for column, name in zip(columns, names, strict=True)]
         return (*named, *((column, False) for column in primary_key(table) if column not in columns))
 
@@ -361,6 +373,7 @@ def number_of(name: str, of: Aggregate, table: Table) -> tuple[str, Column]:
     column = table.column(of.column)
     if column is None:
         raise DeclarationError(unknown_column(table, of.column, "column"))
+    check_plain(column, table, f"{of.kind} is made of it")
     is_exact = column.kind in _ADDED and not column.declared.startswith(("bit", "year"))
     if of.kind == "Sum" and not is_exact:
         raise DeclarationError(

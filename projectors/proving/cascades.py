@@ -98,7 +98,7 @@ class Looks:
         """SQL, of the table's rows that may have other values; '' of none."""
         if self.is_any_changed:
             return "TRUE"
-        columns = {column.name: column for column in table.columns}
+        columns = {column.name: column for column in table.stored.columns}
         return " OR ".join(
             sorted(
                 " AND ".join(_is(columns[name], value) for name, value in zip(names, values, strict=True))
@@ -162,7 +162,8 @@ def _indexed(view: BoundView, held: Collection[str]) -> list[str]:
     if not view.view.has_index or view.view.computed:  # whose values are not those that a row refers by
         return []
     columns = store_of(view.view).indexed(view)
-    known = [column.name for column in takewhile(lambda column: column.name in held and _is_exact(column), columns)]
+    exact = {column.name for column in columns if _is_exact(column) and not view.is_masked(column.name)}
+    known = [column.name for column in takewhile(lambda column: column.name in exact.intersection(held), columns)]
     return [] if view.view.needs_all_values and len(known) < len(columns) else known
 
 
@@ -255,7 +256,8 @@ class Cascades(Observer):
 def _parent(followed: Followed, keys: Iterable[ForeignKey]) -> _Parent:
     name = _name(followed.table)
     referenced = {column for key in keys if key.parent == name for column in key.referenced}
-    at = [number for number, column in enumerate(followed.columns) if column in referenced]
+    known = {column.name for column in followed.table.columns if column.mask is None}
+    at = [number for number, column in enumerate(followed.columns) if column in referenced & known]
     return _Parent(
         name, tuple(followed.columns[number] for number in at), lambda row: tuple([row[number] for number in at])
     )

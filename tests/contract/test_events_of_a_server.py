@@ -12,9 +12,10 @@ import pytest
 
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
-from ingest.canonical import describe
+from ingest.canonical import describe, fetch_rows, select_list
 from stack import Server
 from viewtail.changes.batches import DELETE, UPDATE, Batch, Followed, Row
+from viewtail.changes.masks import Masks
 from viewtail.servers.sessions import MySQLAddress, open_session
 
 TABLES = ("t", "u")
@@ -257,6 +258,21 @@ def test_partial_json_updates_give_the_documents_that_the_table_holds(reader: Re
     reader.read()
     reader.assert_equal()
     reader.execute("FLUSH BINARY LOGS")
+
+
+def test_partial_json_updates_give_masked_documents_too(reader: Reader) -> None:
+    masked = Masks(secret=b"of this test alone").table(
+        reader._followed["events", "t"].table, {"j": "hash", "n": "null"}, ()
+    )
+    reader._followed["events", "t"] = Followed(masked, reader._followed["events", "t"].columns)
+    change_json_at_random(reader, random.Random(2), 100)
+    reader.read()
+    with open_session(reader._address, role="source") as session:
+        statement = f"SELECT {select_list(masked.columns)} FROM events.t"
+        wanted = {row[0]: row for row in fetch_rows(session, statement, masked.columns)}
+    assert {key: row for (_, key), (_, row) in reader.held.items()} == wanted
+    hashes = {row[2] for row in wanted.values() if row[2] is not None}
+    assert hashes and {len(one) for one in hashes} == {64}
 
 
 # -- XA -----------------------------------------------------------------------------------------------------------

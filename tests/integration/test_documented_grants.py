@@ -58,7 +58,8 @@ SETUP = (
     f"CREATE TABLE {SCHEMA}.parent (`a``b` INT, b INT, PRIMARY KEY (`a``b`, b))",
     (
         f"CREATE TABLE {SCHEMA}.child (id INT PRIMARY KEY COMMENT 'CONSTRAINT `x` ON DELETE CASCADE', a INT, b INT, "
-        f"c VARCHAR(8) DEFAULT 'x''y', up INT, twice INT AS (2 * a), KEY (a, b), CONSTRAINT `{ODD.replace('`', '``')}` "
+        "c VARCHAR(8) DEFAULT 'x''y' COMMENT 'a #PPI', "
+        f"up INT, twice INT AS (2 * a), KEY (a, b), CONSTRAINT `{ODD.replace('`', '``')}` "
         "FOREIGN KEY (a, b) REFERENCES parent (`a``b`, b) ON DELETE CASCADE ON UPDATE SET NULL, CONSTRAINT across "
         f"FOREIGN KEY (c) REFERENCES {FAR}.country (code) ON UPDATE CASCADE, CONSTRAINT self FOREIGN KEY (up) "
         "REFERENCES child (id) ON DELETE SET NULL, CONSTRAINT plain FOREIGN KEY (up) REFERENCES child (id))"

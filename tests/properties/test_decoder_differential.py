@@ -7,8 +7,10 @@ printed; VIEWTAIL_TEST_SEED sets it. Each family of types is in a row format of 
 
 from __future__ import annotations
 
+import hmac
 import os
 import random
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -33,6 +35,7 @@ from tests.support.binlog_file import (
 )
 from tests.support.random_rows import SampleTable, sample_tables
 from viewtail.changes.batches import Followed, Row
+from viewtail.changes.masks import masked
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.servers.sessions import MySQLAddress, open_session
 
@@ -46,6 +49,7 @@ _TABLES = len(sample_tables()) * (len(ROW_FORMATS) if IS_EVERY_FORMAT else 1)
 # Inserted, updated, and half of them deleted; whole statements.
 ROWS_A_TABLE = -(-ROW_CHANGES * 2 // (5 * _TABLES * ROWS_A_STATEMENT)) * ROWS_A_STATEMENT
 SCHEMA = "differential"
+SECRET = b"of the differential test"
 
 Rows = dict[int, Row]
 
@@ -121,6 +125,14 @@ def test_every_row_image_decodes_to_what_the_server_answers(
         _assert_same(seen[UPDATE_ROWS][::2], _narrow(inserted, at), chosen)
         _assert_same(seen[UPDATE_ROWS][1::2], _narrow(updated, at), chosen)
         _assert_same(seen[DELETE_ROWS], _narrow(deleted, at), chosen)
+    hidden = _masked(followed, rng)
+    shown = {number: _hidden(row, hidden) for number, row in updated.items()}
+    seen_hidden = _decoded(mysql_server, file, start, sample.name, hidden)
+    _assert_same(seen_hidden[UPDATE_ROWS][1::2], shown, hidden)
+    _assert_same(seen_hidden[DELETE_ROWS], shown, hidden)
+    hidden_columns = [column for column in hidden.table.columns if column.name in hidden.columns]
+    statement = f"SELECT {select_list(hidden_columns)} FROM {SCHEMA}.`{sample.name}`"
+    _assert_same(fetch_rows(session, statement, hidden_columns), shown, hidden)
     with session.cursor() as cursor:
         cursor.execute("SELECT row_format FROM information_schema.tables WHERE table_name = %s", (sample.name,))
         assert (cursor.fetchone() or "")[0].upper() == row_format
@@ -226,6 +238,41 @@ def _narrowed(followed: Followed, rng: random.Random) -> Followed:
     """Some of the columns, the key among them, so that steps over columns are taken."""
     chosen = tuple(name for name in followed.columns if name == "id" or rng.random() < 0.3)
     return Followed(followed.table, chosen)
+
+
+def _masked(followed: Followed, rng: random.Random) -> Followed:
+    """The same columns, but for the key and about one in six masked in any way that fits."""
+    columns = list(followed.table.columns)
+    for at, column in enumerate(columns):
+        ways = ["hash", "hash", "null", None]
+        ways += ["last4"] * 2 * (column.kind in (Kind.TEXT, Kind.INTEGER))
+        ways += ["year"] * 2 * (column.kind in (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP))
+        way = rng.choice(ways)
+        if column.name != "id" and column.name in followed.columns and way is not None:
+            columns[at] = masked(column, way, SECRET)
+    return Followed(replace(followed.table, columns=tuple(columns)), followed.columns)
+
+
+def _hidden(row: Row, followed: Followed) -> Row:
+    """What masks make of a row, said in other words."""
+    shown = []
+    for name, value in zip(followed.columns, row, strict=True):
+        column = followed.table.column(name)
+        assert column is not None
+        if column.mask is not None and value is not None:
+            text = value.hex() if isinstance(value, bytes) else value if isinstance(value, str) else _text(value)
+            value = {
+                "hash": lambda text=text: hmac.new(SECRET, text.encode(), "sha256").hexdigest(),
+                "last4": lambda text=text: re.sub("(?s).", "*", text) if len(text) < 8 else "****" + text[-4:],
+                "year": lambda text=text: int(text.split("-")[0]),
+                "null": lambda: None,
+            }[column.mask.how]()
+        shown.append(value)
+    return tuple(shown)
+
+
+def _text(value: Any) -> str:
+    return format(value, "f") if isinstance(value, Decimal) else repr(value)
 
 
 def _narrow(rows: Rows, at: Sequence[int]) -> Rows:

@@ -118,8 +118,8 @@ def test_the_page_lists_the_arguments_of_the_signature_with_their_defaults(name:
     if issubclass(DECLARATIONS[name], View):
         common = _arguments(PAGE.partition("## Common to all views")[2])
         assert not common.keys() & listed.keys()
-        assert list(common) == ["entity", "where", "previous", "push"]
-        listed |= dict(list(common.items())[: 2 if name == "Topic" else 4])
+        assert list(common) == ["entity", "where", "unmasked", "previous", "push"]
+        listed |= dict(list(common.items())[: 3 if name == "Topic" else 5])
     assert listed == expected
 
 

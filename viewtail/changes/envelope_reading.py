@@ -32,6 +32,7 @@ from viewtail.changes.envelope_columns import characters_of, integers_of, is_bit
 from viewtail.changes.envelope_schemas import Schema
 from viewtail.changes.envelope_values import CLOCKS, DAYS, NOT_TAKEN, MissingFieldError, Read, decimal_pattern, own
 from viewtail.changes.errors import ViewtailError
+from viewtail.changes.masks import is_masked, mask_of
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.changes.versions import MAX_FILE_NUMBER, MAX_POSITION, MAX_VERSION, base_version
 
@@ -71,8 +72,8 @@ class EnvelopeReader:
         self._columns = [column for column in columns if column is not None]
         self._key = frozenset(column.name for column in key)
         self._shows_default_for_null = shows_default_for_null
-        self._own: _Reads = {column.name: _or_null(own(column), column) for column in self._columns}
-        self._own_row = _row_of(self._columns, self._own, followed.columns)
+        self._own: _Reads = {column.name: _or_null(_own(column), column) for column in self._columns}
+        self._own_row = _row_of(self._columns, self._own, _unmasked(self._columns))
         self._read_own = _message_of(followed, self._own_row)
         self._debezium: dict[tuple[bytes, bool], tuple[_Reads, _ReadRow]] = {}  # by schema, and whether of a snapshot
         self._schemas: dict[bytes, _Fields] = {}  # by what stands before a payload
@@ -147,8 +148,8 @@ class EnvelopeReader:
                 fields=self._schemas[schema] if schema else None,
                 shows_default_for_null=self._shows_default_for_null,
             )
-            reads = {column.name: debezium(column, writer) for column in self._columns}
-            plain = {column.name for column in self._columns if is_alike(column, writer)}
+            reads = {column.name: _masking(debezium(column.stored, writer), column) for column in self._columns}
+            plain = {column.name for column in self._columns if column.mask is None and is_alike(column, writer)}
             ways = self._debezium[schema, is_snapshot] = reads, _row_of(self._columns, reads, plain)
         return ways
 
@@ -366,6 +367,31 @@ def _version(text: bytes) -> int:
 
 def _no() -> Any:
     raise ValueError
+
+
+def _own(column: Column) -> Read:
+    """What viewtail wrote: masked already, but for a message from before the column was."""
+    if column.mask is None:
+        return own(column)
+    how, read = column.mask.how, _masking(own(column.stored), column)
+    return lambda value: value if is_masked(value, how) else read(value)
+
+
+def _masking(read: Read, column: Column) -> Read:
+    """The same, of a value that is masked then."""
+    if column.mask is None:
+        return read
+    mask = mask_of(column)
+
+    def masked(parsed: Any) -> Any:
+        value = read(parsed)
+        return None if value is None else mask(value)
+
+    return masked
+
+
+def _unmasked(columns: Sequence[Column]) -> frozenset[str]:
+    return frozenset(column.name for column in columns if column.mask is None)
 
 
 def _or_null(read: Read, column: Column) -> Read:

@@ -38,6 +38,11 @@ _DECODED = {text[1:]: chr(code) for code, text in (ENCODED | _LINE_ENDS).items()
 _SPECIAL = re.compile("[%{}:]")
 
 
+def text_of(column: Column) -> Convert:
+    """The function that gives a value's text as docs/types.md has it: bytes in hexadecimal, other texts as they are."""
+    return NUMBER_TEXTS.get(column.kind, bytes.hex if column.kind in _RAW else str)
+
+
 def render_key(key: Key, columns: Sequence[Column]) -> str:
     """The key as text: its columns joined by ':', bytes as lower-case hex, % { } : in texts percent-encoded.
 

@@ -54,6 +54,18 @@ class Column:
     made_from: frozenset[str] | None = field(default=None, compare=False)  # which those are; None: it is not known
     # As information_schema prints it; None where there is none, or NULL. It says nothing about stored values.
     default: str | None = field(default=None, compare=False)
+    tags: tuple[str, ...] = ()  # the words behind a # in its comment, in capitals and in order
+    mask: Mask | None = None  # what readers of rows do to each value; the column describes what that makes
+
+    @property
+    def stored(self) -> Column:
+        """The column as the table has it."""
+        return self if self.mask is None else self.mask.of
+
+    @property
+    def in_store(self) -> Column:
+        """The column where its values are masked already: in a view's store."""
+        return self if self.mask is None else replace(self, mask=None)
 
     @property
     def type_name(self) -> str:
@@ -62,6 +74,15 @@ class Column:
         if name.lower() in ("enum", "set"):
             return name.upper() + bracket + labels
         return self.declared.upper()
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What takes a column's value as it is read; masks.py makes the function of it."""
+
+    how: str  # one of masks.HOW
+    of: Column  # as the table has it
+    secret: bytes = field(default=b"", repr=False)  # of a hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +122,13 @@ class Table:
 
     def column(self, name: str) -> Column | None:
         return next((column for column in self.columns if column.name == name), None)
+
+    @property
+    def stored(self) -> Table:
+        """The table as the server has it, without masks."""
+        if all(column.mask is None for column in self.columns):
+            return self
+        return replace(self, columns=tuple(column.stored for column in self.columns))
 
 
 def united(tables: Sequence[Table]) -> Table:

@@ -54,7 +54,13 @@ PrintGrants = Annotated[
 ]
 
 
-def check(context: typer.Context, json: Json = False, print_grants: PrintGrants = False) -> int:
+People = Annotated[
+    bool,
+    typer.Option("--people", help="Print which columns with people's data go where, and in which form, and no more."),
+]
+
+
+def check(context: typer.Context, json: Json = False, print_grants: PrintGrants = False, people: People = False) -> int:
     """Check every requirement of the source and the stores.
 
     Each line that is not ok says what viewtail saw, why it matters, and the SQL or setting to run. The command changes
@@ -64,4 +70,6 @@ def check(context: typer.Context, json: Json = False, print_grants: PrintGrants 
 
     if print_grants:
         return in_each(context.obj, commands.print_grants)
+    if people:
+        return in_each(context.obj, commands.print_people, as_json=json)
     return in_each(context.obj, commands.check, as_json=json)

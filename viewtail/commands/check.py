@@ -11,10 +11,11 @@ from projectors.catalog import Catalog
 from viewtail import declarations, settings
 from viewtail.changes.counting import counted
 from viewtail.changes.findings import Finding, Level
-from viewtail.commands.output import print_json, print_table
-from viewtail.composition import own_tables
+from viewtail.commands.output import print_json, print_rows, print_table
+from viewtail.composition import deployed_to_ask, own_tables
 from viewtail.operations.check import grants, is_well, needed_servers
 from viewtail.operations.check_deployment import check_deployment
+from viewtail.operations.people import peoples_columns
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
@@ -24,6 +25,24 @@ def print_grants(loaded: settings.Settings) -> int:
     views = declarations.configured(loaded)
     loaded.check_stores(views)
     print("\n".join(grants(needed_servers(Catalog(servers=loaded.servers()), views), views)))
+    return 0
+
+
+def print_people(loaded: settings.Settings, *, as_json: bool) -> int:
+    """Print the columns with people's data, and where each goes."""
+    views = declarations.configured(loaded)
+    catalog = deployed_to_ask(loaded, views)
+    columns = peoples_columns(catalog.views, catalog.servers.masks)
+    if as_json:
+        print_json({"columns": columns})
+    else:
+        print_rows([
+            {
+                "table": each.table, "column": each.column, "tags": " ".join(f"#{tag}" for tag in each.tags),
+                "view": each.view or "(none)", "form": each.form or "",
+            }
+            for each in columns
+        ])  # fmt: skip
     return 0
 
 

@@ -32,10 +32,12 @@ from viewtail.changes.batches import Row
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import DeclarationError, StoreError, ViewtailError, nearest, once
 from viewtail.changes.findings import Finding, Level, fail, ok, warn
+from viewtail.changes.masks import NO_SECRET, Masks
 from viewtail.changes.tables import Column
 from viewtail.operations import sessions
 from viewtail.operations.changed_views import refilled_in_place
 from viewtail.operations.looked_up import index_findings
+from viewtail.operations.people import unmasked_findings
 from viewtail.servers.literals import where_all
 from viewtail.servers.sessions import Connection, open_session, quote
 
@@ -49,6 +51,7 @@ class Checked:
     kind: SourceKind
     source: SourceAccess
     stores: Sequence[tuple[Store, Access]]  # those that have views, and that of viewtail's own tables
+    masks: Masks = NO_SECRET
 
     @property
     def own(self) -> Access | None:
@@ -61,6 +64,7 @@ def needed_servers(catalog: Catalog, views: Sequence[View]) -> Checked:
     return Checked(
         kind=catalog.servers.kind,
         source=catalog.servers.source(),
+        masks=catalog.servers.masks,
         stores=[(store, catalog.access(store)) for store in stores],
     )
 
@@ -103,8 +107,9 @@ def _views(checked: Checked, views: Sequence[View], away: Set[str]) -> list[Find
     try:
         check_source(checked.kind, views)
         with closing(open_session(checked.source.address(), role="source")) as connection:
-            bound = bound_for(checked.kind, views, partial(describe, connection))
+            bound = bound_for(checked.kind, views, partial(describe, connection), checked.masks)
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
+            fit += unmasked_findings(bound)
             fit += [finding for view in bound for finding in (*_remarks(view), *_tried(connection, view))]
         indexes = list(index_findings(checked.source, bound))
         kept = _kept_by_others(checked, bound, away)

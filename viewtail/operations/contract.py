@@ -21,6 +21,7 @@ from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
 from viewtail.changes.batches import Followed, TableChangeKind
 from viewtail.changes.errors import DeclarationError
+from viewtail.changes.masks import ANY_SECRET
 from viewtail.changes.tables import Column, Kind, Table, full_name
 from viewtail.operations.sql_files import Statement
 from viewtail.operations.sql_forms import is_definition, why_unread
@@ -76,6 +77,11 @@ class _Shape:
         unique = self.unique.pop(name.lower(), None)
         if unique and new_name:
             self.unique[new_name.lower()] = unique
+
+
+def _as_stored(followed: Followed) -> Followed:
+    """Statements are about columns as the table has them, masked or not."""
+    return replace(followed, table=followed.table.stored)
 
 
 @dataclass(slots=True)
@@ -182,10 +188,11 @@ class Contract:
     def _of(self, view: View) -> Sequence[Followed]:
         if self.describe is not None:
             try:
-                (bound,) = bind([view], self.describe)
+                (bound,) = bind([view], self.describe, ANY_SECRET)
                 self._joined[view.id] = _joined_by_text(bound)
                 # Readers may still have the copy that the previous declaration keeps.
-                return [*followed_tables(filter(None, [bound, bound.previous])).values()]
+                tables = followed_tables(filter(None, [bound, bound.previous])).values()
+                return [*map(_as_stored, tables)]
             except DeclarationError:
                 pass  # the migration may be what it waits for
         named = tables_named(view)
@@ -266,7 +273,7 @@ class Contract:
             return
         table = reduce(_with_lengths, defined, table)
         try:
-            bind([view], partial(self._described_with, view.entity.schema_and_table, table))
+            bind([view], partial(self._described_with, view.entity.schema_and_table, table), ANY_SECRET)
         except DeclarationError as error:
             yield True, f"{why}, but the {place} cannot be as wide: {error}"
         else:

@@ -18,6 +18,7 @@ from projectors.stores import Choice
 from projectors.stores.registry import STORES
 from projectors.views import BoundView
 from viewtail.changes.errors import DeclarationError
+from viewtail.changes.masks import ANY_SECRET
 from viewtail.changes.tables import Table
 from viewtail.servers.sessions import Connection
 
@@ -144,7 +145,7 @@ def _bound(choice: Choice, tables: Mapping[str, Table]) -> BoundView | None:
     try:
         documents = (store.document_example(choice) for store in STORES)
         views = [document.view for document in documents if document is not None]
-        return bind(views[:1], lambda _, name: tables[name])[0] if views else None
+        return bind(views[:1], lambda _, name: tables[name], ANY_SECRET)[0] if views else None
     except DeclarationError:
         return None
 

@@ -20,6 +20,7 @@ from projectors.related import Many, One, Relations
 from projectors.stores import Choice, Example
 from projectors.stores.registry import STORES
 from viewtail.changes.errors import DeclarationError, MisuseError, nearest
+from viewtail.changes.masks import ANY_SECRET
 from viewtail.changes.tables import Column, Kind, Table, is_pattern, names_of
 from viewtail.operations.first_related import declared, references, with_related
 from viewtail.servers.facts import folds_names
@@ -217,7 +218,7 @@ def documents(choice: Choice) -> list[Example]:
 
 def _can_be_bound(example: Example, table: Table) -> bool:
     try:
-        bind([example.view], lambda *_: table)
+        bind([example.view], lambda *_: table, ANY_SECRET)
     except DeclarationError:
         return False
     return True

@@ -24,6 +24,7 @@ from projectors.views import BoundView
 from viewtail.changes.binary_texts import inet4_text, inet6_text, uuid_text
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError
+from viewtail.changes.masks import is_masked, mask_of
 from viewtail.changes.rendering import ENCODED, out_of_a_line, parse_key
 from viewtail.changes.tables import Column, Kind
 from viewtail.changes.writes import Key
@@ -136,6 +137,27 @@ def canonical_value(given: Any, column: Column) -> Any:
     except UnicodeEncodeError:
         why = "has a lone surrogate, which is no character"
         raise MisuseError(f"a value for column {column.name} {why}") from None
+
+
+def indexed_value(given: Any, column: Column) -> Any:
+    """A value that a view is asked for: of a masked column, what its mask makes of the stored one.
+
+    Raises MisuseError, without the value where it is one to be masked.
+    """
+    if column.mask is None or given is None:
+        return canonical_value(given, column)
+    how, stored = column.mask.how, column.stored
+    if how == "null":
+        raise MisuseError(f"column {column.name} is masked: the view has NULL there, so nothing is found by it")
+    if how == "year" and re.fullmatch("[0-9]{4}", str(given)):
+        return int(given)
+    if how == "last4" and is_masked(given, how):
+        return given
+    try:
+        return mask_of(column)(canonical_value(given, stored))
+    except MisuseError:
+        what = f"column {column.name} ({stored.declared}), whose values are masked ({how})"
+        raise MisuseError(f"the value does not fit {what}; it is given as the table has it") from None
 
 
 def _require_type(given: Any, column: Column) -> None:

@@ -27,7 +27,7 @@ from viewtail.changes.errors import MisuseError, UnknownNameError, nearest
 from viewtail.changes.rendering import row_value
 from viewtail.changes.tables import Kind, Table
 from viewtail.changes.writes import Key
-from viewtail.operations.given import canonical_value, in_hexadecimal, key_of
+from viewtail.operations.given import in_hexadecimal, indexed_value, key_of
 from viewtail.servers.literals import one_of, where_all
 from viewtail.servers.sessions import Connection, MySQLAddress, session_error
 
@@ -197,7 +197,9 @@ def _wanted(view: BoundView, values: Sequence[Any]) -> tuple[Any, ...]:
         count = f"{least} to {len(columns)}" if least < len(columns) else f"{least}"
         most = f"{count} value{'s' * (len(columns) > 1)}"
         raise MisuseError(f"view {view.id} is indexed by {names}: give {most}, not {len(values)}")
-    wanted = tuple(canonical_value(value, column) for value, column in zip(values, columns, strict=False))
+    of_table = {column.name: column for column in view.table.columns if view.is_masked(column.name)}
+    given = zip(values, columns, strict=False)
+    wanted = tuple(indexed_value(value, of_table.get(column.name, column)) for value, column in given)
     if all(value is None for value in wanted):
         raise MisuseError(f"view {view.id}: NULL alone is not indexed; give a value of {names}")
     return wanted

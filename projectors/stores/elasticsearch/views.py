@@ -35,8 +35,9 @@ class SearchIndex(View):
         where: RowFunction | None = None,
         previous: SearchIndex | None = None,
         push: bool = False,
+        unmasked: str | Sequence[str] = (),
     ) -> None:
-        self._set(name, entity, where, document, columns, push)
+        self._set(name, entity, where, document, columns, push, unmasked)
         label = f"SearchIndex({name!r})"
         mapping = _mapping(fields, label) if isinstance(fields, Mapping) else {}
         names = column_names(tuple(fields), f"{label}: fields")

@@ -184,7 +184,7 @@ def present_values(view: BoundView, present: Mapping[str, str]) -> Iterator[Colu
     for name, declared in present.items():
         column = of_table.get(name) or value_column(name, declared) or view.table.column(name)
         if name not in others and column is not None:
-            yield column
+            yield column.in_store
 
 
 def stale_keys(database: str, view: BoundView, after: Key | None, version: int) -> str:

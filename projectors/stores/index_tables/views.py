@@ -46,9 +46,10 @@ class IndexTable(View):
         where: RowFunction | None = None,
         previous: IndexTable | None = None,
         push: bool = False,
+        unmasked: str | Sequence[str] = (),
     ) -> None:
         label = f"IndexTable({name!r})"
-        self._set(name, entity, where, of, columns, push)
+        self._set(name, entity, where, of, columns, push, unmasked)
         if values is not None:
             self._set_made(label, _made(values, label), value, each)
         else:

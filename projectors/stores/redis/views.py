@@ -57,8 +57,9 @@ class RedisHash(_RedisView):
         where: RowFunction | None = None,
         previous: RedisHash | None = None,
         push: bool = False,
+        unmasked: str | Sequence[str] = (),
     ) -> None:
-        self._set(name, entity, where, push=push)
+        self._set(name, entity, where, push=push, unmasked=unmasked)
         self._set_fields(f"RedisHash({name!r})", fields, key)
         if not self.fields:
             raise DeclarationError(f"RedisHash({name!r}): fields names at least one column")
@@ -85,8 +86,9 @@ class RedisJson(_RedisView):
         where: RowFunction | None = None,
         previous: RedisJson | None = None,
         push: bool = False,
+        unmasked: str | Sequence[str] = (),
     ) -> None:
-        self._set(name, entity, where, document, columns, push)
+        self._set(name, entity, where, document, columns, push, unmasked)
         self._set_fields(f"RedisJson({name!r})", fields, key)
         if bool(self.fields) == bool(document):
             raise DeclarationError(
@@ -123,8 +125,9 @@ class RedisSet(View):
         where: RowFunction | None = None,
         previous: RedisSet | None = None,
         push: bool = False,
+        unmasked: str | Sequence[str] = (),
     ) -> None:
-        self._set(name, entity, where, push=push)
+        self._set(name, entity, where, push=push, unmasked=unmasked)
         self._set_key(key)
         self._set_previous(previous)
 
@@ -177,8 +180,9 @@ class RedisSortedSet(RedisSet):
         where: RowFunction | None = None,
         previous: RedisSortedSet | None = None,
         push: bool = False,
+        unmasked: str | Sequence[str] = (),
     ) -> None:
-        self._set(name, entity, where, push=push)
+        self._set(name, entity, where, push=push, unmasked=unmasked)
         self._set_key(key)
         if not isinstance(score, str) or not score:
             raise DeclarationError(f"RedisSortedSet({name!r}): score is the name of one column")

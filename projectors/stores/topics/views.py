@@ -28,6 +28,7 @@ class Topic(View):
         config: the topic's own settings, as Kafka names them: {"min.insync.replicas": 2, "retention.ms": 86400000}.
         schemas: each message carries the schema of its key and value, as Kafka Connect's JsonConverter writes it.
         where: a row for which it is false is not in the topic.
+        unmasked: columns that it needs as they are, although they are masked (docs/masks.md).
     """
 
     store: ClassVar[str] = "kafka"
@@ -50,8 +51,9 @@ class Topic(View):
         config: Mapping[str, str | int | float | bool] | None = None,
         schemas: bool = False,
         where: RowFunction | None = None,
+        unmasked: str | Sequence[str] = (),
     ) -> None:
-        self._set(name, entity, where)
+        self._set(name, entity, where, unmasked=unmasked)
         label = f"Topic({name!r})"
         if partitions is not None and not (type(partitions) is int and 0 < partitions <= MOST_PARTITIONS):
             raise DeclarationError(f"{label}: partitions is a number from 1 to {MOST_PARTITIONS:,}, not {partitions!r}")
