@@ -274,7 +274,8 @@ class SourceKind(ABC):
     can_read_back: ClassVar[bool] = False  # rows of the tables can be read again for a change
     brings_whole_rows: ClassVar[bool] = False  # rows that are made of several come as rows of a stream of their own
     can_check_offsets: ClassVar[bool] = False  # a reader beside the pipelines can tell what is gone behind an offset
-    has_patterns: ClassVar[bool] = False  # tables by a pattern are read as one
+    has_patterns: ClassVar[bool] = False  # tables by a pattern are read as one: those with braces, see `polls`
+    polls: ClassVar[bool] = False  # tables by their ids; a pattern may have # for a digit there
 
     @abstractmethod
     def read_position(self, text: str | bytes) -> Position:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from ingest import Tables
 from ingest.left_out import left_out_checks
 from viewtail.changes.findings import Finding, expect, fail
-from viewtail.changes.tables import full_name, is_pattern
+from viewtail.changes.patterns import pattern_of
+from viewtail.changes.tables import full_name
 from viewtail.servers.facts import facts_of
 from viewtail.servers.privileges import Privileges, account, on_database
 from viewtail.servers.sessions import Connection, MySQLAddress, quote, value_of
@@ -18,13 +19,15 @@ WATERMARK_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
 
 def select_grant(address: MySQLAddress, schema: str, table: str) -> str:
     """The statement that grants SELECT on a table, or on the whole schema where a pattern stands for several."""
-    on = on_database(schema) if is_pattern(table) else quote(schema, table)
+    pattern = pattern_of(schema, table)
+    on = quote(schema, table) if pattern is None else f"{quote(pattern.likes[0])}.*"
     return f"GRANT SELECT ON {on} TO {account(address)};"
 
 
 def select_check(address: MySQLAddress, schema: str, table: str, why: str, *, is_granted: bool) -> Finding:
     """Say whether the user may SELECT what `select_grant` grants."""
-    what, seen = full_name(schema, "*" if is_pattern(table) else table), "granted" if is_granted else "not granted"
+    what = full_name(schema, table) if pattern_of(schema, table) is None else f"{schema}.*"
+    seen = "granted" if is_granted else "not granted"
     return expect(is_granted, WHERE, f"SELECT on {what}", seen, why, select_grant(address, schema, table))
 
 

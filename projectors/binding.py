@@ -128,7 +128,7 @@ def _keys_problems(view: View, table: Table, names: Sequence[str]) -> Iterator[s
     if all(columns):
         yield from _uniqueness(view, table, names)
         yield from paging_problems(table)
-    if table.parts and set(names) == set(table.primary_key):
+    if table.pattern is not None and not table.of_braces and set(names) == set(table.primary_key):
         yield (
             f"key ({', '.join(names)}) is the primary key of each of the tables {table.full_name}, which give out the "
             "same numbers; name the column whose values live in one of them each: Entity(..., key=...)"
@@ -294,6 +294,8 @@ def shows_all(view: View) -> bool:
 def unknown_column(table: Table, name: str, what: str) -> str:
     """The message that a table has no such column."""
     names = [column.name for column in table.columns]
+    if (why := table.lacking.get(name)) is not None:
+        return f"{table.full_name} are read as one, and {what} {name} is not the same in all of them: {why}"
     return f"{table.full_name} has no {what} {name}" + (nearest(name, names) or f"; it has {', '.join(names)}")
 
 

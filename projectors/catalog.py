@@ -27,7 +27,9 @@ from projectors.views import BoundView, View
 from projectors.watermark_rows import WatermarkPlace
 from viewtail.changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
 from viewtail.changes.masks import NO_SECRET, Masks
+from viewtail.changes.patterns import Pattern, pattern_of
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
+from viewtail.changes.tables import full_name
 from viewtail.servers.sessions import Connection, asking
 
 _log = structlog.get_logger("viewtail.catalog")
@@ -242,8 +244,24 @@ class Catalog:
 
 
 _PATTERNS = (
-    "each # stands for a digit, and several tables are read as one only where they are polled; "
-    "set VIEWTAIL_SOURCE__MODE=poll, or declare an entity and a view for each table"
+    "it stands for many tables, which are read as one from MySQL alone; set VIEWTAIL_SOURCE__URL to the MySQL server"
+)
+_DIGITS = (
+    "each # stands for a digit, and several tables are read as one in this form only where they are polled; write "
+    "braces, whose value is a column and part of the key, in its place: 'account_{shard:int}'"
+)
+_OLD_FORM = "# for a digit is the older form of a pattern; with braces, {shard:int}, what it stands for is a column"
+_EACH_TENANT = (
+    "a topic of many tables that are read as one is not there yet: the tables that come and go would be in no order "
+    "with the keys of its messages. Declare a topic of each table, or keep these views in MySQL, Redis or Elasticsearch"
+)
+_OWN_TABLES = (
+    "its tables may be in {database}, where viewtail keeps its own, and the view {view} there is called as one of "
+    "them; give the view another name, or viewtail another database (VIEWTAIL_MYSQL__URL=mysql://.../OTHER)"
+)
+_TWO_PATTERNS = (
+    "the table {table} is one of {first} and of {second}, and a row belongs to one entity; write the same for both, or "
+    "names that tell them apart"
 )
 _READ_BACK = (
     "its rows are made of several rows, which are read again at each change: polled tables have no order among each "
@@ -278,8 +296,8 @@ def check_source(kind: SourceKind, views: Sequence[View]) -> None:
 
 def _not_kept(kind: SourceKind, view: View) -> Iterator[str]:
     """Why a source of this kind cannot keep a view."""
-    if view.entity.is_pattern and not kind.has_patterns:
-        yield f"{view.entity.table}: {_PATTERNS}"
+    if view.entity.pattern is not None:
+        yield from (f"{view.entity.table}: {why}" for why in _unread_patterns(kind, view))
     if view.entity.is_derived and not kind.can_read_back:
         yield from _not_brought(kind, view)
     if view.unmasked and kind.brings_whole_rows:
@@ -288,6 +306,43 @@ def _not_kept(kind: SourceKind, view: View) -> Iterator[str]:
         yield _PUBLISHED
     if store_of(view).keeps_every_change and view.entity.at_most_every:
         yield _EACH_BATCH
+
+
+def _unread_patterns(kind: SourceKind, view: View) -> Iterator[str]:
+    """Why a source of this kind does not bring the rows of many tables."""
+    pattern = view.entity.pattern
+    assert pattern is not None
+    if not kind.has_patterns:
+        yield _PATTERNS
+    elif store_of(view).keeps_every_change:
+        yield _EACH_TENANT
+    elif not pattern.names and not kind.polls:
+        yield _DIGITS
+
+
+def check_apart(database: str, views: Sequence[View]) -> None:
+    """Raises DeclarationError where a table would be of two entities, or a view's own would be one of a pattern's."""
+    wrong: list[str] = []
+    tables = sorted({view.entity.schema_and_table for view in views})
+    for pattern in filter(None, (pattern_of(*names) for names in tables)):
+        wrong += _shared(pattern, tables)
+        for view in views:
+            if pattern.part(database, view.name) is not None:
+                wrong.append(f"{pattern.full_name}: {_OWN_TABLES.format(database=database, view=view.id)}")
+        if not pattern.names:
+            _log.warning(_OLD_FORM, tables=pattern.full_name)
+    if wrong:
+        raise DeclarationError("\n".join(wrong))
+
+
+def _shared(pattern: Pattern, tables: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Which tables of other entities are of a pattern, too."""
+    for names in tables:
+        other = pattern_of(*names)
+        sample = names if other is None else other.sample[:2]
+        if names != (pattern.schema, pattern.name) and pattern.part(*sample) is not None:
+            first, second = pattern.full_name, full_name(*names)
+            yield _TWO_PATTERNS.format(table=full_name(*sample), first=first, second=second)
 
 
 def _not_brought(kind: SourceKind, view: View) -> Iterator[str]:
@@ -323,6 +378,7 @@ def _lacking(view: BoundView) -> Iterator[str]:
 def bound_to_tables(servers: Servers, views: Sequence[View]) -> Catalog:
     """Describe the tables and bind the views to them; raises DeclarationError for what cannot work."""
     check_source(servers.kind, views)  # before any server is asked
+    check_apart(servers.database, views)
     with asking(servers.source().address(), role="source") as connection:
         described = Descriptions(connection, {table for view in views for table in view.entity.tables})
         return Catalog(servers=servers, views=bound_for(servers.kind, views, described.table, servers.masks))
@@ -395,6 +451,8 @@ def _reason_to_halt(servers: Servers, view: View, records: Mapping[str, ViewReco
 def _is_hidden(servers: Servers, view: View) -> bool:
     """Return whether rights on a table are missing: they may come back, and no change is lost until then."""
     own = view.entity.schema_and_table
+    if view.entity.pattern is not None:
+        return False  # who may not see all of its tables is told so as they are described
     with asking(servers.source().address(), role="source") as connection:
         return any(
             is_denied(connection, *table, sorted(columns_named(view)) if table == own else ())

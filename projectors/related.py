@@ -332,8 +332,8 @@ def _table(given: Any, where: str) -> str:
     names = names_of(given) if isinstance(given, str) else None
     if names is None:
         raise DeclarationError(f"{where}: the table is written 'schema.table', e.g. 'shop.order_line'")
-    if is_pattern(names[1]):
-        raise DeclarationError(f"{where}: each # stands for a digit, and related rows are of one table; name that one")
+    if any(map(is_pattern, names)):
+        raise DeclarationError(f"{where}: # and braces stand for many tables, and related rows are of one; name that")
     return full_name(*names)
 
 

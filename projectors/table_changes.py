@@ -2,12 +2,14 @@
 
 - All rows are gone (TRUNCATE): each key that the view shows with an older version gets a tombstone with the version of
   the statement. Rows inserted later stay, and the statement can be applied twice.
-- Some rows are gone (DROP PARTITION), or all rows that derived ones are of: the keys that the table no longer has get
+- Some rows are gone (DROP PARTITION), or all rows that derived ones are of, or one of many tables with its rows (DROP,
+  which may have been about a temporary one, or RENAME): the keys that the table no longer has get
   tombstones. A row deleted since is gone a moment early; one that was inserted again comes with its own event.
 - A store that appends every change has no guard for either: its view is filled again in the order of the stream, and
   the end of that deletes the keys that the table no longer has.
 - Other rows may have come (the tables of gh-ost, an exchanged partition): the view is backfilled again in place, if the
   table as it is now still fits it.
+- One of many tables came by RENAME, with rows: they are written here, with the version of the statement.
 - A column became wider: the store makes room before the first row behind the statement.
 - A column was added: views that show every column have it after the next start, which the log says.
 - Rows are read in another way from here on (another character set, another order of the keys): the view is bound to the
@@ -19,7 +21,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,13 +30,16 @@ import pymysql
 import structlog
 
 from ingest.canonical import describe
-from ingest.canonical.chunks import absent_keys, reading_of
+from ingest.canonical.chunks import CanonicalRows, absent_keys, reading_of
+from ingest.canonical.parts import rows_about
+from ingest.canonical.rows import TableRows
+from ingest.canonical.tables import with_part
 from offsets import OffsetStore
 from projectors.binding import bind, shown_whole, shows_new_columns
-from projectors.dead_letters import DeadLetters
+from projectors.dead_letters import DeadLetters, Parking
 from projectors.derived import Part
 from projectors.outcomes import End, Ended, Outcome
-from projectors.projection import parts_of
+from projectors.projection import Projections, followed_tables, parts_of
 from projectors.stores import GuardedSink, Sink, guarded, publisher
 from projectors.view_life import ViewLife
 from projectors.views import BoundView
@@ -47,12 +52,14 @@ from viewtail.changes.errors import (
     StopRequested,
     StoreError,
 )
+from viewtail.changes.patterns import Part as TablePart
 from viewtail.changes.tables import Table, unlike
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, ViewWrites, Write
 from viewtail.servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.pipeline")
+MOST_ROWS_MEANWHILE = 100_000  # of one table, while the stream waits for them; by the server's estimate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +95,7 @@ class TableChanges:
         Raises Ended where the views of a store that keeps every change, or those that use columns which are not
         followed, are to be bound to it as the pipeline is taken again; nothing of the batch was committed.
         """
-        now = self._bound_now(view)
+        now = self._bound_now(view, change.part)
         if changed := _masked_otherwise(view, now):
             # From here on the stream is to have them so, whoever reads it.
             _log.warning("columns are masked otherwise: the view is filled again", view=view.id, columns=changed)
@@ -146,6 +153,9 @@ class TableChanges:
             now = self._bind(view, change).table
         except StoreError as error:
             raise SourceError(f"its store has no room for it: {error}") from None
+        if change.part is not None:
+            self._fill_part(self.life.views[view.id], change.part, change.version)
+            return
         self.life.replaced(view.id, change.version)
         before = change.followed.table
         if (now.primary_key, now.unique_names) != (before.primary_key, before.unique_names):
@@ -153,9 +163,46 @@ class TableChanges:
             # process alone: marked for a backfill, the view has the pipeline taken again.
             self.life.projections.halt(view.id)
 
+    def _fill_part(self, view: BoundView, part: TablePart, version: int) -> None:
+        """One of many tables has other rows than before: those that it has now, and no key besides.
+
+        They are read as they are now, and written with the statement's version: what changed since comes with a newer
+        one. The stream waits meanwhile, so of a large table the whole view is filled again, beside the stream.
+        """
+        sink = guarded(self.sink)
+        assert sink is not None, "no topic is of many tables"
+        with closing(self.open_source()) as connection:
+            count = rows_about(connection, part)
+        if count > MOST_ROWS_MEANWHILE:
+            self.life.replaced(view.id, version)
+            return
+        projections = Projections([view], followed_tables([view]))
+        parking = Parking(self.dead_letters, self.life.halt)
+        rows = CanonicalRows(
+            TableRows(view.table.at(part)),
+            view.needed,
+            open_source=self.open_source,
+            shows=None,
+            stop=self.stop,
+            only=view.condition,
+        )
+        with self.life.gate.closed(view.id), closing(rows):
+            last_key: Key | None = None
+            while (chunk := rows.after(last_key, version)) is not None:
+                self.check_lease()
+                projected = projections.of_rows(view.id, chunk.rows, version)
+                refused = self.sink.write(projected.writes, None)
+                self.offsets.save_rows()
+                parking.park(projected.writes, projected.parked, refused)
+                last_key = chunk.last_key
+                if self.stop.is_set():
+                    raise StopRequested
+            self._thin(sink, view, version, part.values)
+        _log.info("one of many tables was filled", view=view.id, table=part.full_name, about=count)
+
     def _take_away(self, view: BoundView, change: TableChange) -> None:
-        if view.view.entity.append_only:
-            return  # archiving, as its row deletes are
+        if _is_archiving(view, change):
+            return
         sink = guarded(self.sink)
         if sink is None:
             self._fill_again(view, change)
@@ -164,11 +211,19 @@ class TableChanges:
             self.life.replaced(view.id, change.version)  # rows are there still, and may be others
             return
         with self.life.gate.closed(view.id):
-            if change.kind is TableChangeKind.EMPTIED and view.view.entity.version is None and view.derived is None:
-                for page in sink.keys_below(view.id, change.version):
+            if _is_emptied(view, change) and view.view.entity.version is None and view.derived is None:
+                for page in sink.keys_of_part(view.id, change.values, change.version):
                     self._bury(view, {key: Write(change.version, None) for key, _ in page})
             else:
-                self._thin(sink, view, change.version)
+                self._thin(sink, self._keyed_now(view, change), change.version, change.values)
+
+    def _keyed_now(self, view: BoundView, change: TableChange) -> BoundView:
+        """Its keys may be read in another way than when it was bound; those of one of many tables are as they were."""
+        if change.part is not None:
+            return view
+        now = self._bound_now(view)
+        _check_alike(view, now)
+        return now
 
     def _fill_again(self, view: BoundView, change: TableChange) -> None:
         if publisher(self.sink) is None:
@@ -176,19 +231,17 @@ class TableChanges:
         with self.life.gate.closed(view.id):
             self.life.replaced(view.id, change.version)
 
-    def _thin(self, sink: GuardedSink, view: BoundView, version: int) -> None:
-        """Bury the keys that the table has no more.
+    def _thin(self, sink: GuardedSink, view: BoundView, version: int, part: Key) -> None:
+        """Bury the keys that begin with the values of `part` and that the table has no more.
 
         With a version column a delete is one above the row's version, and nothing shows which rows are older. Derived
         rows were read ahead of the statement: one that came after it may be shown already.
         """
-        now = self._bound_now(view)  # its keys may be read in another way than when the view was bound
-        _check_alike(view, now)
         is_column = view.view.entity.version is not None
         with closing(self.open_source()) as connection:
-            for page in sink.keys_below(view.id, MAX_VERSION if is_column else version):
+            for page in sink.keys_of_part(view.id, part, MAX_VERSION if is_column else version):
                 keys = [key for key, _ in page]
-                gone = absent_keys(now.key, keys, partial(_present, connection, now), now.condition)
+                gone = absent_keys(keys, partial(_present, connection, view))
                 stale = {key: Write(stored | 1 if is_column else version, None) for key, stored in page if key in gone}
                 self._bury(view, stale)
 
@@ -203,11 +256,23 @@ class TableChanges:
             self.offsets.save_rows()
             self.dead_letters.clear_applied(writes, [])
 
-    def _bound_now(self, view: BoundView) -> BoundView:
+    def _bound_now(self, view: BoundView, part: TablePart | None = None) -> BoundView:
+        """The view with its table as it is now; of a pattern the one table `part` is looked at."""
         with closing(self.open_source()) as connection:
-            described = partial(describe, connection)
-            (now,) = bind([view.view], lambda *name: _without_new(described(*name), view), view.masks)
+
+            def described(schema: str, name: str) -> Table:
+                if part is not None:
+                    return with_part(connection, view.table, part)
+                return _without_new(describe(connection, schema, name), view)
+
+            (now,) = bind([view.view], described, view.masks)
         return replace(now, copy=view.copy, is_beside=view.is_beside, move=view.move)
+
+
+def _is_archiving(view: BoundView, change: TableChange) -> bool:
+    """Return whether the view keeps what the table loses, as it does with row deletes, or with tables that are gone."""
+    entity = view.view.entity
+    return entity.append_only or (change.kind is TableChangeKind.LEFT and entity.dropped == "keep")
 
 
 def _is_emptied(view: BoundView, change: TableChange) -> bool:
@@ -311,10 +376,10 @@ def _check_alike(view: BoundView, now: BoundView) -> None:
                 raise SourceError(f"column {name}: {difference}")
 
 
-def _present(connection: Connection, view: BoundView, where: str) -> list[Row]:
+def _present(connection: Connection, view: BoundView, keys: Sequence[Key]) -> list[Row]:
     """The keys of its rows as they are now: the statement's event came after it had taken effect."""
     try:
-        rows = view.rows.keys(connection, view.key, where)
+        rows = view.rows.having(connection, view.key, view.key, keys, view.condition)
         connection.commit()  # the next one sees what was committed since
     except pymysql.err.MySQLError:
         raise SourceUnavailableError(f"the source broke off; {RETRIES}") from None

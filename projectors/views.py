@@ -17,7 +17,8 @@ from viewtail.changes.bodies import CODECS
 from viewtail.changes.copy_ids import copy_id, is_copy
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.masks import NO_SECRET, Masks, check_masks
-from viewtail.changes.tables import Column, Table, full_name, is_pattern, names_of
+from viewtail.changes.patterns import BadPatternError, Pattern, pattern_of
+from viewtail.changes.tables import Column, NamePattern, Table, full_name, names_of
 
 if TYPE_CHECKING:
     from ingest.canonical.rows import ReadableRows
@@ -36,8 +37,10 @@ class Entity:
 
     Args:
         table: 'schema.table', a name with a dot in backticks as in SQL; or the schema alone, and `name` the table.
-            Where it is polled, of several tables that are alike 'schema.table_##', each # a digit. Needs `key`, each
-            value of which lives in one of them, and `order`.
+            Of many tables that are alike, a tenant's each: 'app.org{account_id:int}_invoice', 'tenant_{tenant}.user'.
+            What is there in a table's name is a column of its rows, a whole number or a text, and their key begins
+            with it. (Where it is polled, also 'schema.table_##', each # a digit: that needs `key`, each value of which
+            lives in one of them.)
         name: Entity("shop", "order.line") is Entity("shop.`order.line`").
         key: one or several columns; by default the primary key.
         version: an integer column that rises with every change of a key (event-sourced and cell tables).
@@ -59,6 +62,8 @@ class Entity:
             change is written.
         masked: how each of these columns is masked before any view sees it: 'hash', 'last4', 'null' or 'year'. A column
             of a related table is written 'schema.table.column'. See docs/masks.md.
+        dropped: what becomes of the rows of a table of many that is dropped, or renamed to what does not match:
+            'delete', or 'keep', in which case views are the archive of them.
     """
 
     table: str
@@ -75,6 +80,7 @@ class Entity:
     max_bytes: int
     at_most_every: float
     masked: tuple[tuple[str, str], ...]
+    dropped: str
     values: tuple[tuple[str, Aggregate], ...]  # of a Group
 
     def __init__(
@@ -95,6 +101,7 @@ class Entity:
         max_bytes: int = DEFAULT_MAX_BYTES,
         at_most_every: float = 0,
         masked: Mapping[str, str] | None = None,
+        dropped: str = "delete",
     ) -> None:
         where = _entity_label(self, table, name)
         if body is not None:
@@ -115,15 +122,23 @@ class Entity:
             max_bytes=max_bytes,
             at_most_every=_seconds(at_most_every, where),
             masked=_masked(masked, where),
+            dropped=dropped,
             values=(),
         )
         for misfit in _misfits(self):
             raise DeclarationError(f"{where}: {misfit}")
 
     @property
-    def is_pattern(self) -> bool:
-        """Whether it draws on all tables whose names match."""
-        return is_pattern(self.schema_and_table[1])
+    def pattern(self) -> Pattern | None:
+        """It draws on all tables whose names match; None: on one table."""
+        return pattern_of(*self.schema_and_table)
+
+    def is_of(self, table: str) -> bool:
+        """Return whether a table, as 'schema.table', is its own, or one of its own."""
+        pattern, names = self.pattern, names_of(table)
+        if pattern is None or names is None:
+            return self.table == table
+        return pattern.part(*names) is not None
 
     @property
     def tables(self) -> frozenset[tuple[str, str]]:
@@ -186,8 +201,8 @@ class Group(Entity):
         names = column_names(by, f"{where}: by")
         if not names:
             raise DeclarationError(f"{where}: by names one column or several")
-        if is_pattern(_schema_and_table(table, name, where)[1]):
-            raise DeclarationError(f"{where}: a group is of the rows of one table, without #")
+        if pattern_of(*_schema_and_table(table, name, where)) is not None:
+            raise DeclarationError(f"{where}: a group is of the rows of one table, without braces or #")
         super().__init__(table, name, key=names)
         every = _seconds(at_most_every, where)
         _freeze(self, values=_values(values, names, where), at_most_every=every)
@@ -230,11 +245,7 @@ def _misfits(entity: Entity) -> Iterator[str]:
         yield "append_only needs version='COLUMN', the column that says which row of a key is the newest"
     if entity.order is not None and not entity.append_only:
         yield "order needs append_only=True: only rows that are added can be polled"
-    if entity.is_pattern and (entity.order is None or not entity.key):
-        yield (
-            "# stands for a digit, so it is several tables, which are polled as one: say key=, whose values live in "
-            "one of them each, and order=, their AUTO_INCREMENT column"
-        )
+    yield from _pattern_misfits(entity)
     if entity.only and not entity.append_only:
         yield (
             "only needs append_only=True: a row that an update takes out of the entity, and one that it takes in, "
@@ -242,6 +253,42 @@ def _misfits(entity: Entity) -> Iterator[str]:
         )
     yield from _body_misfits(entity)
     yield from _related_misfits(entity)
+
+
+def _pattern_misfits(entity: Entity) -> Iterator[str]:
+    if entity.dropped not in ("delete", "keep"):
+        yield f"dropped is 'delete' or 'keep', not {entity.dropped!r}"
+    if (pattern := entity.pattern) is None:
+        if entity.dropped == "keep":
+            yield "dropped='keep' is for many tables that are one entity, with braces in their name"
+        return
+    names = pattern.names
+    yield from _pattern_key_misfits(entity, names)
+    used = {
+        "version": [entity.version], "order": [entity.order], "body": [entity.body], "only": dict(entity.only),
+    }  # fmt: skip
+    for argument, columns in used.items():
+        if given := [name for name in columns if name in names]:
+            yield f"{argument}: {given[0]} is in the tables' names and in none of their columns"
+    if entity.related or entity.columns_by is not None:
+        yield (
+            "related= and columns_by= are of the rows of one table; views of many tables are of single rows. Read the "
+            "related rows of a table's own, with an entity for each, or leave the argument out"
+        )
+
+
+def _pattern_key_misfits(entity: Entity, names: Sequence[str]) -> Iterator[str]:
+    if not names and (entity.order is None or not entity.key):
+        yield (
+            "# stands for a digit, so it is several tables, which are polled as one: say key=, whose values live in "
+            "one of them each, and order=, their AUTO_INCREMENT column. Braces, e.g. {shard:int}, make it a column"
+        )
+    if entity.key and [*entity.key[: len(names)]] != [*names]:
+        rest = [name for name in entity.key if name not in names]
+        yield (
+            f"each of its tables may have a row of any key, so the key begins with what tells them apart: "
+            f"key={[*names, *rest]!r}"
+        )
 
 
 def _body_misfits(entity: Entity) -> Iterator[str]:
@@ -482,6 +529,11 @@ class BoundView:
         return TableRows(self.table) if self.derived is None else self.derived
 
     @property
+    def prefix(self) -> int:
+        """How many of the key's first columns say which of many tables a row is in."""
+        return len(self.table.of_braces)
+
+    @property
     def bodies(self) -> tuple[str, ...]:
         """The columns whose values the entity's codec decodes."""
         if self.derived is not None:
@@ -522,13 +574,17 @@ def _check_push(push: Any, entity: Entity, label: str) -> None:
 def _schema_and_table(table: Any, name: Any, where: str) -> tuple[str, str]:
     """Take an entity's first arguments apart."""
     if isinstance(table, str) and table and isinstance(name, str) and name:
-        return table, name
+        return table, NamePattern(name) if "#" in name else name
     names = names_of(table) if isinstance(table, str) and name is None else None
     if names is None:
         raise DeclarationError(
             f"{where}: the table is written 'schema.table', e.g. Entity('shop.user'). Where a name has a dot in it, "
             "give schema and table apart, Entity('shop', 'order.line'), or in backticks: Entity('shop.`order.line`')"
         )
+    try:
+        pattern_of(*names)
+    except BadPatternError as error:
+        raise DeclarationError(f"{where}: {error}") from None
     return names
 
 

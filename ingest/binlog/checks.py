@@ -15,10 +15,12 @@ from pymysql.constants import ER
 from ingest import Tables
 from ingest.canonical import is_denied
 from ingest.canonical.foreign_keys import cascading_ancestry
+from ingest.canonical.parts import UNSEEN, examples
 from ingest.left_out import left_out_checks, unasked_checks
 from ingest.watermarks import select_check, watermark_checks
 from viewtail.changes.errors import SourceError
 from viewtail.changes.findings import Finding, expect, fail, ok, warn
+from viewtail.changes.patterns import pattern_of
 from viewtail.changes.tables import ForeignKey, full_name
 from viewtail.servers.asking import findings
 from viewtail.servers.facts import MARIADB, MYSQL, ServerFacts, facts_of
@@ -83,14 +85,15 @@ def checks(
         yield ok(_WHERE, "reachable", source)
         yield from server_checks(connection)
         yield from privilege_checks(connection, source, tables)
-        yield from left_out_checks(connection, source, database, tables, is_primary=is_primary)
+        shown = examples(connection, tables)
+        yield from left_out_checks(connection, source, database, shown, is_primary=is_primary)
         yield from prepared_checks(connection, source)
-        yield from cascade_checks(connection, source, tables, late)
+        yield from cascade_checks(connection, source, shown, late)
 
     yield from findings(_WHERE, source, "source", _URL, of_source)
 
     def of_primary(connection: Connection) -> Iterator[Finding]:
-        yield from watermark_checks(connection, primary, database, tables)
+        yield from watermark_checks(connection, primary, database, examples(connection, tables))
         if not is_primary:
             yield from unasked_checks(connection, primary)
 
@@ -159,7 +162,10 @@ def privilege_checks(connection: Connection, address: MySQLAddress, tables: Tabl
         yield expect(is_held, _WHERE, name, "granted" if is_held else "not granted", why, mend)
     for schema, table in tables:
         why = "new views are backfilled from the table, and find reads it"
-        if (may_select := _may_select(connection, schema, table)) is not None:  # else a finding of its views
+        if (pattern := pattern_of(schema, table)) is not None:
+            is_granted = not held.missing(("SELECT",), pattern.sample.schema)
+            yield select_check(address, schema, table, UNSEEN, is_granted=is_granted)
+        elif (may_select := _may_select(connection, schema, table)) is not None:  # else a finding of its views
             yield select_check(address, schema, table, why, is_granted=may_select)
 
 

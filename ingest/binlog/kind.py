@@ -115,6 +115,7 @@ class BinlogKind(SourceKind):
     address = MYSQL
     before_all = BEFORE_ALL
     can_read_back = True
+    has_patterns = True
     can_check_offsets = True
 
     def read_position(self, text: str | bytes) -> BinlogPosition:

@@ -19,6 +19,7 @@ from ingest.binlog.table_map import TableMap, parse
 from ingest.binlog.table_readers import NO_EXTRA_DATA, CurrentRows, TableReader
 from viewtail.changes.batches import DELETE, INSERT, UPDATE, Followed, Row
 from viewtail.changes.errors import TableUnreadableError
+from viewtail.changes.patterns import Part
 from viewtail.changes.tables import Column, Kind
 
 _NEVER_PLAIN = b"\xff\xff"  # in its place: no event's rows pass for those of such a table unseen
@@ -28,7 +29,7 @@ _RESTART = f"Restart viewtail, so that it reads the table's definition again, an
 _OLD_TEMPORAL = re.compile(r"(time|datetime|timestamp) /\* mariadb-5\.3 \*/", re.IGNORECASE)
 
 
-def compile_mariadb_reader(body: bytes, followed: Followed) -> TableReader:
+def compile_mariadb_reader(body: bytes, followed: Followed, part: Part | None = None) -> TableReader:
     """The reader for a table map of MariaDB; raises TableUnreadableError."""
     table_map = parse(body, types.MARIADB_CHARACTER)
     _refuse_old_temporals(table_map, followed)
@@ -41,11 +42,11 @@ def compile_mariadb_reader(body: bytes, followed: Followed) -> TableReader:
     else:
         decoded = _with_row_end(table_map, followed, row_end)
         current, prefix = current_rows(decoded.columns.index(row_end), decoded is not followed), _NEVER_PLAIN
-    decoder = compile_decoder(table_map, decoded)
+    decoder = compile_decoder(table_map, decoded, part=part)
     count = len(table_map.columns)
     bitmap = ((1 << count) - 1).to_bytes((count + 7) // 8, "little")  # unused bits are zeros here [M]
     image = prefix + decoder.write_image[: -len(bitmap)] + bitmap
-    return TableReader(followed, decoder, decoder.decode, image, image + bitmap, table_map, current)
+    return TableReader(followed, decoder, decoder.decode, image, image + bitmap, table_map, current, part)
 
 
 def current_rows(row_end_at: int, is_added: bool) -> CurrentRows:

@@ -24,6 +24,7 @@ from ingest.charsets import unreadable_where_invalid
 from viewtail.changes.batches import Followed, Row
 from viewtail.changes.errors import TableUnreadableError
 from viewtail.changes.masks import careful_mask_of
+from viewtail.changes.patterns import Part
 from viewtail.changes.tables import Kind
 
 _PARTIAL_JSON = 1  # the only value option
@@ -35,9 +36,9 @@ Path = list[str | int]
 class PartialUpdates:
     """Reads such events of one table."""
 
-    def __init__(self, table_map: TableMap, followed: Followed) -> None:
+    def __init__(self, table_map: TableMap, followed: Followed, part: Part | None = None) -> None:
         self._table = table_map.full_name
-        self._decoder = compile_decoder(table_map, followed, is_json_raw=True)
+        self._decoder = compile_decoder(table_map, followed, is_json_raw=True, part=part)
         json_columns = [column for column in table_map.columns if kind_of(column) is Kind.JSON]
         self._bit_bytes = (len(json_columns) + 7) // 8
         self._places = [  # bit, the value's place in a row, for those that are followed

@@ -11,8 +11,9 @@ enough; texts of dates and decimals are remembered.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, lru_cache
+from types import CodeType, MappingProxyType
 from typing import Any
 
 from ingest.binlog import packed_integers
@@ -25,23 +26,31 @@ from ingest.binlog.table_fit import check_fits
 from ingest.binlog.table_map import TableMap
 from viewtail.changes.batches import Followed, Row
 from viewtail.changes.errors import TableUnreadableError
+from viewtail.changes.patterns import Part
 
 _PATTERNS = 64  # NULL patterns of a table that get code of their own ...
 _SEEN_OFTEN = 16  # ... once they were seen so many times
 _SEEN_ONCE = 500  # so many others before one was seen often: they are as good as random
+NO_CONSTANTS: Mapping[int, Any] = MappingProxyType({})
 _MISFITS = (IndexError, struct.error, MalformedJsonError)  # what reading past a row's end comes to
 
 
-def compile_decoder(table_map: TableMap, followed: Followed, *, is_json_raw: bool = False) -> Decoder:
+def compile_decoder(
+    table_map: TableMap, followed: Followed, *, is_json_raw: bool = False, part: Part | None = None
+) -> Decoder:
     """A decoder of `table_map` for the columns `followed.columns`; `is_json_raw`: JSON stays in its binary form.
+
+    Of a pattern's table, `part`: each row has the values that are in its name.
 
     Raises TableUnreadableError, naming table, column, what was seen and what to do, when a followed column is
     missing, cannot be read exactly, or no longer has the values that `followed.table` describes.
     """
     wanted = {name: number for number, name in enumerate(followed.columns)}
+    constants = constants_of(table_map, followed, part)
     for name in followed.columns:
         try:
-            check_fits(table_map, name, followed)
+            if name not in constants:
+                check_fits(table_map, name, followed)
         except TableUnreadableError as error:
             error.columns = frozenset({name})
             raise
@@ -50,7 +59,21 @@ def compile_decoder(table_map: TableMap, followed: Followed, *, is_json_raw: boo
         number = wanted.get(column.name)
         described = None if number is None else followed.table.column(column.name)
         layouts.append(layout_of(column, described, number, is_json_raw))
-    return Decoder(table_map.full_name, layouts)
+    return Decoder(table_map.full_name, layouts, {wanted[name]: value for name, value in constants.items()})
+
+
+def constants_of(table_map: TableMap, followed: Followed, part: Part | None) -> dict[str, Any]:
+    """The values of columns that a table's name has. Raises TableUnreadableError where it has such a column itself."""
+    if part is None:
+        return {}
+    constants = dict(zip(followed.table.of_braces, part.values, strict=True))
+    names = {name.lower() for name in constants}
+    if own := [column.name for column in table_map.columns if column.name.lower() in names]:
+        raise TableUnreadableError(
+            f"{table_map.full_name}, column {own[0]}: the braces of {followed.table.full_name} are called so, whose "
+            "value is in the table's name. Rename the column, or the braces"
+        )
+    return {name: value for name, value in constants.items() if name in followed.columns}
 
 
 class Decoder:
@@ -61,13 +84,13 @@ class Decoder:
     bits of the bitmap are ones [M, MySQL 9.7]. `update_image` is the same with both bitmaps, as in UPDATE_ROWS.
     """
 
-    def __init__(self, table: str, layouts: list[Layout]) -> None:
+    def __init__(self, table: str, layouts: list[Layout], constants: Mapping[int, Any] = NO_CONSTANTS) -> None:
         count = len(layouts)
         bitmap = b"\xff" * ((count + 7) // 8)
         self.write_image = packed_integers.written(count) + bitmap
         self.update_image = self.write_image + bitmap
         self._table = table
-        self._layouts = layouts
+        self._layouts, self._constants = layouts, constants
         self._null_bytes = len(bitmap)
         self._seen: dict[bytes, int] = {}
         self._patterns: dict[bytes, Callable[..., int]] = {}
@@ -76,18 +99,19 @@ class Decoder:
         for layout in layouts:
             self._names |= layout.names
         self._names |= {"other": self._other, "MISFITS": _MISFITS, "misfit": self._misfit}
+        self._names |= {f"v{number}": value for number, value in constants.items()}
         # The rows that fill buffer[start:end]; of an UPDATE_ROWS event before, after, before, after, ... Raises
         # UnicodeDecodeError when a text is invalid in its character set (`decode_carefully` finds which), and
         # TableUnreadableError when the bytes do not fit the table.
-        self.decode: Callable[[Buffer, int, int], list[Row]] = self._compile(Writer(layouts).plain_rows())
+        self.decode: Callable[[Buffer, int, int], list[Row]] = self._compile(Writer(layouts, constants).plain_rows())
 
     @cached_property
     def _careful(self) -> Callable[..., int]:
-        return self._compile(Writer(self._layouts, is_careful=True).any_rows())
+        return self._compile(Writer(self._layouts, self._constants, is_careful=True).any_rows())
 
     @cached_property
     def _any_pattern(self) -> Callable[..., int]:
-        return self._compile(Writer(self._layouts).one_row())
+        return self._compile(Writer(self._layouts, self._constants).one_row())
 
     def decode_carefully(self, buffer: Buffer, start: int, end: int) -> list[Row]:
         """Do as `decode`, with `Unreadable` in the place of texts that are invalid in their character set."""
@@ -129,17 +153,24 @@ class Decoder:
     def _pattern(self, pattern: bytes) -> Callable[..., int]:
         seen = self._seen[pattern] = self._seen.get(pattern, 0) + 1
         if seen >= _SEEN_OFTEN and len(self._patterns) < _PATTERNS:
-            run = self._patterns[pattern] = self._compile(Writer(self._layouts).rows_with(pattern))
+            run = self._patterns[pattern] = self._compile(Writer(self._layouts, self._constants).rows_with(pattern))
             return run
         if len(self._seen) > _SEEN_ONCE:
             self._seen.clear()
             if not self._patterns:
-                self._any_patterns = self._compile(Writer(self._layouts).any_rows())
+                self._any_patterns = self._compile(Writer(self._layouts, self._constants).any_rows())
         return self._any_pattern
 
     def _compile(self, source_and_names: tuple[str, dict[str, Any]]) -> Callable[..., Any]:
         source, names = source_and_names
         scope = self._names | names
-        exec(compile(source, f"<decoder of {self._table}>", "exec"), scope)
+        name = f"<decoder of {self._table}>"
+        exec(_code_of_many(source) if self._constants else compile(source, name, "exec"), scope)
         run: Callable[..., Any] = scope["run"]
         return run
+
+
+@lru_cache(maxsize=512)
+def _code_of_many(source: str) -> CodeType:
+    """The same for thousands of tables that are alike."""
+    return compile(source, "<decoder of tables of a pattern>", "exec")

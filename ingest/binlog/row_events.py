@@ -92,7 +92,7 @@ class RowEvents:
         """An update whose after-images hold of a JSON column only what changed."""
         try:
             if reader.partial is None:
-                reader.partial = PartialUpdates(reader.table_map, reader.followed)
+                reader.partial = PartialUpdates(reader.table_map, reader.followed, reader.part)
             rows = reader.partial.decode(event.buffer, rows_at, event.end)
         except TableUnreadableError as error:
             self._tables.halt(reader.followed, version, str(error))

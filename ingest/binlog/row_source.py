@@ -7,6 +7,7 @@ they are not, columns that nobody follows are counted, not looked at.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 from ingest.binlog.column_forms import PREFIXES, Layout
@@ -19,7 +20,7 @@ _LARGE_BYTES = 1 << 20  # ... up to here: a larger event holds one row, whose co
 class Writer:
     """Writes the source of one function; if not said otherwise, run(buffer, p, end, append) -> where it stopped."""
 
-    def __init__(self, layouts: list[Layout], *, is_careful: bool = False) -> None:
+    def __init__(self, layouts: list[Layout], constants: Iterable[int] = (), *, is_careful: bool = False) -> None:
         self._layouts = layouts
         self._is_careful = is_careful
         self._null_bytes = (len(layouts) + 7) // 8
@@ -29,7 +30,8 @@ class Writer:
         self._at, self._offset = "p", 0  # the present place: a variable and a constant beside it
         self._run: list[tuple[str, tuple[str, ...], int]] = []  # fixed-width columns not yet written
         self._after: list[str] = []  # what turns them into values
-        wanted = sorted(layout.number for layout in layouts if layout.number is not None)
+        # Of a constant, its variable is a name of the function's module.
+        wanted = sorted([*constants, *(layout.number for layout in layouts if layout.number is not None)])
         self._tuple = "(" + "".join(f"v{number}, " for number in wanted) + ")"
 
     def plain_rows(self) -> tuple[str, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ingest.binlog import query_event, statements
 from ingest.binlog.events import EXECUTE_LOAD_QUERY, Event
@@ -13,6 +13,7 @@ from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.walk import Walk
 from ingest.binlog.xa_transactions import XaTransactions
 from viewtail.changes.batches import Followed, TableChange, TableChangeKind
+from viewtail.changes.tables import Table
 
 
 class StatementEvents:
@@ -93,7 +94,8 @@ class StatementEvents:
         place, tables = self._walk.place, self._walk.tables
         followed = statements.concerned(statement, query.database, tables.followed.values())
         for table in followed:
-            tables.last_statements[table] = f"{statements.shown(statement)} (at {place})"
+            if table.table.pattern is None:  # else it was about another one, as a rule
+                tables.last_statements[table] = f"{statements.shown(statement)} (at {place})"
         for verdict in statements.judge(
             statement, query.database, followed, query.sql_mode, folds_names=tables.folds_names
         ):
@@ -105,15 +107,16 @@ class StatementEvents:
         if kind is None and _goes_on(verdict):
             kind = TableChangeKind.REPLACED
         if kind is None:
+            why = why if verdict.part is None else f"{verdict.name}: {why}"
             self._halt(verdict.followed, why, log_pos, verdict.columns)
             return
         if kind is TableChangeKind.EMPTIED and query.uses_temporary_tables:
             # Perhaps a temporary table was emptied: viewtail looks up which rows are gone.
             kind = TableChangeKind.THINNED
-        reason = f"{verdict.followed.table.full_name} at {place}: {why}"
+        reason = f"{verdict.name} at {place}: {why}"
         self._walk.transaction.mark_told()
         changes = self._walk.tables.table_changes
-        changes.append(TableChange(verdict.followed, place.version(log_pos), kind, reason))
+        changes.append(TableChange(verdict.followed, place.version(log_pos), kind, reason, verdict.part))
 
     def _halt(self, table: Followed, why: str, log_pos: int, columns: frozenset[str] | None = None) -> None:
         why = f"{why}. When the table is as it should be, {BACKFILL_TABLE}"
@@ -131,7 +134,14 @@ class StatementEvents:
         if query.databases is None:
             return list(followed)
         schemas = {name.lower() for name in query.databases}
-        return [table for table in followed if table.table.schema.lower() in schemas]
+        return [table for table in followed if _is_in(table.table, schemas)]
+
+
+def _is_in(table: Table, schemas: Collection[str]) -> bool:
+    """Return whether a table, or one of a pattern's, may be in one of these schemas, in small letters."""
+    if table.pattern is None:
+        return table.schema.lower() in schemas
+    return any(table.pattern.schema_values(schema, folds_names=True) is not None for schema in schemas)
 
 
 def _goes_on(verdict: statements.Verdict) -> bool:

@@ -13,12 +13,18 @@ read, each followed table that it may name halts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from viewtail.changes.batches import Followed, TableChangeKind
+from viewtail.changes.patterns import Part
+from viewtail.changes.tables import Table
 from viewtail.servers.quoted import BACKTICK, DOUBLE, SINGLE
+
+if TYPE_CHECKING:
+    from ingest import ddl
 
 
 class Meaning(Enum):
@@ -44,6 +50,18 @@ class Verdict:
     kind: TableChangeKind | None  # None: they halt
     why: str  # without the statement
     columns: frozenset[str] | None = None  # of a halt: views that use none of them go on; None: all halt
+    part: Part | None = None  # which of a pattern's tables it is about
+
+    @property
+    def table(self) -> Followed:
+        """The one table that it is about."""
+        from ingest.binlog import table_effects
+
+        return self.followed if self.part is None else table_effects.alone(self.followed, self.part)
+
+    @property
+    def name(self) -> str:
+        return self.followed.table.full_name if self.part is None else self.part.full_name
 
 
 _SINGLE_WITHOUT_ESCAPES = r"'[^']*+'?"
@@ -120,7 +138,7 @@ def without_settings(text: str) -> str:
 def of_schemas(text: str, database: str, followed: Iterable[Followed]) -> list[Followed]:
     """The followed tables of the session's database and of those that a `plain` text may name."""
     folded = text.casefold()
-    return [table for table in followed if _reaches(folded, database, table.table.schema)]
+    return [table for table in followed if _reaches(text, folded, database, table.table)]
 
 
 def savepoint(text: str) -> str:
@@ -135,9 +153,9 @@ def concerned(text: str, database: str, followed: Iterable[Followed]) -> list[Fo
     """The followed tables that a statement's `plain` text may be about: every one that it is about is among them."""
     folded = text.casefold()  # lower() writes a sigma by what follows it, so that a name would not be found
     if _DROP_DATABASE.match(text):
-        return [table for table in followed if _names(folded, table.table.schema)]
-    named = [table for table in followed if _names(folded, table.table.name)]
-    return [table for table in named if _reaches(folded, database, table.table.schema)]
+        return [table for table in followed if _names_schema(text, folded, table.table)]
+    named = [table for table in followed if _names_table(text, folded, table.table)]
+    return [table for table in named if _reaches(text, folded, database, table.table)]
 
 
 def judge(
@@ -160,7 +178,6 @@ def judge(
         why = f"a {text.split(None, 1)[0].upper()} statement may have changed rows without row events"
         return [Verdict(table, None, why) for table in tables]
     from ingest import ddl  # 17 MiB, which a stream without such statements does without
-    from ingest.binlog import table_effects
 
     names = [(each.table.schema, each.table.name) for each in tables]
     try:
@@ -168,11 +185,39 @@ def judge(
     except ddl.Unread as error:
         why = f"viewtail cannot read this statement ({error}), and it may be about the table"
         return [Verdict(table, None, why) for table in tables]
-    is_strict, case_tells = bool(sql_mode & STRICT), folds_names is False
-    judged = [(table, table_effects.meant(table, effects, is_strict, case_tells)) for table in tables]
-    verdicts = [Verdict(table, *meant) for table, meant in judged if meant is not None]
-    extended = (table for table in tables if table_effects.extends(table, effects))
-    return verdicts + [Verdict(table, TableChangeKind.EXTENDED, "a column was added") for table in extended]
+    return _verdicts(tables, effects, bool(sql_mode & STRICT), folds_names)
+
+
+def _verdicts(
+    tables: Sequence[Followed], effects: list[ddl.Effect], is_strict: bool, folds_names: bool | None
+) -> list[Verdict]:
+    gone = [verdict for table in tables for verdict in _gone(table, effects, folds_names)]
+    meant = [verdict for table in tables for verdict in _meant(table, effects, is_strict, folds_names)]
+    return [*gone, *meant, *(verdict for table in tables for verdict in _extended(table, effects, folds_names))]
+
+
+def _gone(table: Followed, effects: list[ddl.Effect], folds_names: bool | None) -> Iterator[Verdict]:
+    from ingest.binlog import table_effects
+
+    for part, why in table_effects.gone(table, effects, folds_names):
+        yield Verdict(table, TableChangeKind.LEFT, why, None, part)
+
+
+def _meant(table: Followed, effects: list[ddl.Effect], is_strict: bool, folds_names: bool | None) -> Iterator[Verdict]:
+    from ingest.binlog import table_effects
+
+    case_tells = folds_names is False
+    for part, alone in table_effects.alone_in(table, effects, folds_names):
+        if (meant := table_effects.meant(alone, effects, is_strict, case_tells)) is not None:
+            yield Verdict(table, *meant, part)
+
+
+def _extended(table: Followed, effects: list[ddl.Effect], folds_names: bool | None) -> Iterator[Verdict]:
+    from ingest.binlog import table_effects
+
+    for part, alone in table_effects.alone_in(table, effects, folds_names):
+        if table_effects.extends(alone, effects):
+            yield Verdict(table, TableChangeKind.EXTENDED, "a column was added", None, part)
 
 
 def reason(verdict: Verdict, text: str) -> str:
@@ -186,8 +231,22 @@ def shown(text: str) -> str:
     return short if len(short) <= _SHOWN_CHARACTERS else short[: _SHOWN_CHARACTERS - 4] + " ..."
 
 
-def _reaches(folded: str, database: str, schema: str) -> bool:
-    return database.casefold() == schema.casefold() or _names(folded, schema)
+def _reaches(text: str, folded: str, database: str, table: Table) -> bool:
+    if table.pattern is not None and table.pattern.is_named_in(f"`{database.replace('`', '``')}`", schema=True):
+        return True
+    return database.casefold() == table.schema.casefold() or _names_schema(text, folded, table)
+
+
+def _names_schema(text: str, folded: str, table: Table) -> bool:
+    if table.pattern is not None:
+        return table.pattern.is_named_in(text, schema=True)
+    return _names(folded, table.schema)
+
+
+def _names_table(text: str, folded: str, table: Table) -> bool:
+    if table.pattern is not None:
+        return table.pattern.is_named_in(text, schema=False)
+    return _names(folded, table.name)
 
 
 def _names(folded: str, identifier: str) -> bool:

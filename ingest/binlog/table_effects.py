@@ -5,13 +5,14 @@ Imported with the first statement that changes a table: sqlglot's grammar takes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeAlias
 
 from ingest import ddl
 from viewtail.changes.batches import Followed, TableChangeKind
+from viewtail.changes.patterns import Part
 from viewtail.changes.tables import Column, full_name
 
 # Each holds all values of those before it.
@@ -53,6 +54,83 @@ def extends(followed: Followed, effects: list[ddl.Effect]) -> bool:
     altered = [effect for effect in effects if isinstance(effect, ddl.Altered) and effect.table == own]
     added = [item.name for effect in altered for item in effect.changes if isinstance(item, ddl.ColumnAdded)]
     return not known.issuperset(added)
+
+
+def alone_in(
+    followed: Followed, effects: list[ddl.Effect], folds_names: bool | None
+) -> Iterator[tuple[Part | None, Followed]]:
+    """The tables that a statement may be about, each as if it alone was followed: itself, or those of a pattern.
+
+    Of a pattern those that are there, or came; one that was made anew has its rows in the stream.
+    """
+    pattern = followed.table.pattern
+    if pattern is None:
+        yield None, followed
+        return
+    named = [name for effect in effects for name in _names_of_present(effect)]
+    left = {name for effect in effects if isinstance(effect, ddl.Renamed) for name in _left(effect)}
+    for name in dict.fromkeys(named):
+        part = pattern.part(name.schema, name.name, folds_names=folds_names)
+        if part is not None and name not in left:
+            yield part, alone(followed, part)
+
+
+def _names_of_present(effect: ddl.Effect) -> Iterator[ddl.Name]:
+    match effect:
+        case ddl.Truncated(table):
+            yield table
+        case ddl.Altered(table, changes):
+            yield table
+            yield from (change.other for change in changes if isinstance(change, ddl.PartitionExchanged))
+        case ddl.Renamed(pairs):
+            yield from (now for now, before in _after(pairs).items() if now != before)
+
+
+def alone(followed: Followed, part: Part) -> Followed:
+    """One table of a pattern, without the columns of the braces, which it does not have."""
+    names = followed.table.of_braces
+    own = replace(followed.table.without_braces(), schema=part.schema, name=part.name)
+    keys = tuple(tuple(name for name in key if name not in names) for key in followed.keys)
+    columns = tuple(name for name in followed.columns if name not in names)
+    return Followed(own, columns, keys, followed.order, followed.forms, followed)
+
+
+def gone(followed: Followed, effects: list[ddl.Effect], folds_names: bool | None) -> Iterator[tuple[Part, str]]:
+    """The tables of a pattern that are gone after a statement, and how they went."""
+    pattern = followed.table.pattern
+    if pattern is None:
+        return
+    for effect in effects:
+        if isinstance(effect, ddl.DatabaseDropped):
+            values = pattern.schema_values(effect.schema, folds_names=folds_names)
+            if values is not None:
+                yield Part(effect.schema, "", values), "the table was dropped with its database"
+            continue
+        for name, why in _gone(effect):
+            if (part := pattern.part(name.schema, name.name, folds_names=folds_names)) is not None:
+                yield part, why
+
+
+def _gone(effect: ddl.Effect) -> Iterator[tuple[ddl.Name, str]]:
+    match effect:
+        case ddl.Dropped(table):
+            yield table, "the table was dropped"
+        case ddl.Renamed():
+            yield from ((name, "the table has another name now") for name in _left(effect))
+
+
+def _left(renamed: ddl.Renamed) -> list[ddl.Name]:
+    """The names that no table has any more."""
+    after = _after(renamed.pairs)
+    return [old for old in after.values() if old not in after]
+
+
+def _after(pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -> dict[ddl.Name, ddl.Name]:
+    """Of each name that a table has now, the one that it had."""
+    before: dict[ddl.Name, ddl.Name] = {}
+    for old, new in pairs:
+        before[new] = before.pop(old, old)
+    return before
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +185,7 @@ def _renamed(near: _Near, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -> Meant
     own = near.own
     if (mention := near.about_any(chain(*pairs), None, "the table was renamed")) is None:
         return None
-    before: dict[ddl.Name, ddl.Name] = {}  # of a table's name now, the one it had
-    for old, new in pairs:
-        before[new] = before.pop(old, old)
+    before = _after(pairs)
     if before.get(own, own) != own:
         return TableChangeKind.REPLACED, "another table got this table's name", None
     gone = [new for new, old in before.items() if old == own and new != own]

@@ -21,6 +21,7 @@ from ingest.binlog.table_map import TableMap, names, parse
 from ingest.binlog.transaction_layouts import RowsHead, rows_head
 from viewtail.changes.batches import Followed, Halt, Row, TableChange
 from viewtail.changes.errors import TableUnreadableError
+from viewtail.changes.patterns import Part
 
 _log = structlog.get_logger("viewtail.source")
 
@@ -44,6 +45,7 @@ class TableReader:
     update_image: bytes
     table_map: TableMap
     current: CurrentRows | None = None  # of a system-versioned table
+    part: Part | None = None  # which of a pattern's tables it is
     rows_head: RowsHead = field(init=False)
     partial: PartialUpdates | None = None  # made when the first such update is read
 
@@ -61,13 +63,13 @@ class OwnTable:
 OWN_TABLE = OwnTable()
 
 
-def compile_reader(body: bytes, followed: Followed) -> TableReader:
+def compile_reader(body: bytes, followed: Followed, part: Part | None = None) -> TableReader:
     """The reader for a table map of MySQL; raises TableUnreadableError."""
     table_map = parse(body)
     followed = form_of(table_map, followed)
-    decoder = compile_decoder(table_map, followed)
+    decoder = compile_decoder(table_map, followed, part=part)
     write_image, update_image = NO_EXTRA_DATA + decoder.write_image, NO_EXTRA_DATA + decoder.update_image
-    return TableReader(followed, decoder, decoder.decode, write_image, update_image, table_map)
+    return TableReader(followed, decoder, decoder.decode, write_image, update_image, table_map, part=part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,7 @@ class TableReaders:
         self._place, self._transaction = place, transaction
         self.folds_names = folds_names
         self.followed = {self._key(*names): followed for names, followed in wanted.followed.items()}
+        self.patterns = [followed for followed in self.followed.values() if followed.table.pattern is not None]
         self.watermark = wanted.watermark
         self._own_schemas = frozenset(map(self._folded, wanted.own_schemas))
         self._fits_from = wanted.fits_from
@@ -104,6 +107,7 @@ class TableReaders:
     def reader(self, body: bytes, version: int) -> TableReader | OwnTable | None:
         """The reader for a table map that is not in `by_body`; None for a table nobody follows."""
         schema, _ = key = self._key(*names(body))
+        followed, part = self._followed(key)
         reader: TableReader | OwnTable | None = None
         if key == self._key(self.watermark.table.schema, self.watermark.table.name):
             self.has_watermarks = True
@@ -112,11 +116,11 @@ class TableReaders:
             except TableUnreadableError as error:
                 self.skip_watermark(str(error))
                 return None  # not remembered: the log gets a line for each one that is skipped
-        elif (followed := self.followed.get(key)) is not None:
+        elif followed is not None:
             if self._is_before_it_fits(followed, version):
                 return None  # not remembered: later ones are followed
             try:
-                reader = self.compile(body, followed)
+                reader = self.compile(body, followed, part)
             except TableUnreadableError as error:
                 last = self.last_statements.get(followed)
                 why = f"{error}. The last statement about the table: {last}" if last else str(error)
@@ -127,6 +131,17 @@ class TableReaders:
             self.by_body.clear()
         self.by_body[body] = reader
         return reader
+
+    def _followed(self, key: tuple[str, str]) -> tuple[Followed | None, Part | None]:
+        """What is followed by the name of a table, or is one of many."""
+        followed = self.followed.get(key)
+        if followed is not None and followed.table.pattern is None:
+            return followed, None
+        for several in self.patterns:
+            pattern = several.table.pattern
+            if pattern is not None and (part := pattern.part(*key, folds_names=self.folds_names)) is not None:
+                return several, part
+        return None, None
 
     def _folded(self, name: str) -> str:
         return name.lower() if self.folds_names else name
@@ -162,6 +177,7 @@ class TableReaders:
         self.halts.append(Halt(followed, version, reason, columns))
         self.halted.add(followed)
         self.followed.pop(self._key(followed.table.schema, followed.table.name), None)
+        self.patterns = [several for several in self.patterns if several is not followed]
         self.by_body.clear()
         for identity, reader in self.by_id.items():
             if reader and reader.followed.described is followed:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-from zlib import crc32
 
 import pymysql
 
-from ingest.canonical.rows import ReadableRows, TableRows, fetch_rows, reading, source_error
-from ingest.canonical.tables import parts_of
+from ingest.canonical.parts import parts_of
+from ingest.canonical.rows import ReadableRows, TableRows, fetch_rows, reading, select_of, source_error
 from viewtail.changes.batches import Row
-from viewtail.changes.errors import SnapshotTooOldError, StopRequested, TablesChangedError, TemporaryError
+from viewtail.changes.errors import SnapshotTooOldError, StopRequested, TableGoneError, TemporaryError
+from viewtail.changes.patterns import Part
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.changes.writes import Key
-from viewtail.servers.literals import beyond, rows_with, where_all
+from viewtail.servers.literals import beyond, where_all
 from viewtail.servers.sessions import SNAPSHOT, Connection, quote
 
 CHUNK_ROWS = 24_000  # as many as a batch of the stream; at 4,000 a tenth of the time is commits
@@ -71,7 +72,11 @@ class CanonicalRows:
     ) -> None:
         self._readable = readable
         self._table = table = readable.table
-        self._has_snapshots = shows is not None or readable.needs_snapshot or bool(table.parts)
+        self._pattern = table.pattern if table.part is None else None
+        self._parts: list[Part] | None = None  # of a pattern, in order
+        self._last_part: Part | None = None  # that rows were read of
+        self._is_interrupted = False  # before the end of what was to be read
+        self._has_snapshots = shows is not None or readable.needs_snapshot
         self._only = only
         self._condition = condition
         self._open = open_source
@@ -79,7 +84,8 @@ class CanonicalRows:
         self._stop = stop
         self.chunk_rows, self.chunk_bytes = chunk_rows, chunk_bytes
         by_name = {column.name: column for column in table.columns}
-        self._paging = [by_name[name] for name in table.paging_key]
+        # Of a pattern within one of its tables.
+        self._paging = [by_name[name] for name in table.paging_key if name not in table.of_braces]
         wanted = [by_name[name] for name in columns]
         # Paging columns that nobody wants are read behind the row and cut off again.
         self._columns = [*wanted, *(column for column in self._paging if column not in wanted)]
@@ -93,33 +99,12 @@ class CanonicalRows:
         """The rows after a key, None from the beginning; None where none follow.
 
         A chunk is cut at `chunk_bytes`, which costs a session: chunks grow until one is cut, and slowly from then on.
-        The tables of a pattern are read one after the other, and a key has the name of its table before it.
+        The tables of a pattern are read one after the other, many in one chunk where they are small.
         """
-        if not self._table.parts:
-            return self._after(self._readable, key, version)
-        for table, of_table in self._parts_after(key):
-            chunk = self._after(TableRows(table), of_table, version)
-            if chunk is not None:
-                is_last = chunk.is_last and table.name == self._table.parts[-1]
-                return replace(chunk, last_key=(table.name, *chunk.last_key), is_last=is_last)
-        return None
-
-    def _parts_after(self, key: tuple[Any, ...] | None) -> Iterator[tuple[Table, tuple[Any, ...] | None]]:
-        """Yield the tables of a pattern that may have rows after a key, each with the key in it."""
-        for table in self._table.each:
-            if key is None or table.name > key[0]:
-                yield table, None
-            elif table.name == key[0]:
-                yield table, key[1:]
-
-    def _after(self, readable: ReadableRows, key: tuple[Any, ...] | None, version: int) -> Chunk | None:
         limit = min(self._limit, self.chunk_rows)
-        where = where_all(self._only, self._condition, "" if key is None else beyond(self._paging, key))
-        behind = f" ORDER BY {self._order} LIMIT {limit}"
-        rows, read_at = self._snapshot(
-            version, lambda session: readable.fetch(session, self._columns, where, behind, self.chunk_bytes)
-        )
+        rows, read_at = self._snapshot(version, lambda session: self._read_after(session, key, limit))
         is_cut = len(rows) < limit and self._connection is not None and not self._connection.open
+        is_last = not is_cut and len(rows) < limit and not self._is_interrupted
         if is_cut:
             self._growth = 1.1
             self._limit = len(rows) * 3 // 4 + 1
@@ -127,51 +112,121 @@ class CanonicalRows:
             self._limit = min(int(limit * self._growth) + 1, self.chunk_rows)
         if not rows:
             return None
-        last = tuple(rows[-1][at] for at in self._key_at)
+        last = self._place_of(rows[-1])
         if len(self._columns) > self._width:
             rows = [row[: self._width] for row in rows]
-        return Chunk(rows, last, read_at, is_last=not is_cut and len(rows) < limit)
+        return Chunk(rows, last, read_at, is_last=is_last)
+
+    def _read_after(self, session: Connection, key: tuple[Any, ...] | None, limit: int) -> list[Row]:
+        """The rows of one table, or of as many of a pattern's as a chunk has room for."""
+        rows: list[Row] = []
+        self._is_interrupted, left = False, float(self.chunk_bytes)
+        for readable, of_table in self._tables_after(session, key):
+            try:
+                more = self._rows_of(readable, session, of_table, limit - len(rows), left)
+            except SnapshotTooOldError:  # of one of many tables; what was read before it is good
+                if not rows:
+                    raise
+                self.close()
+                self._is_interrupted = True
+                break
+            if more:
+                rows += more
+                self._last_part = readable.table.part
+            if self._pattern is None or len(rows) >= limit or not session.open:
+                break
+            left -= _bytes_about(more)
+            if left <= 0:
+                self._is_interrupted = True
+                break
+            if self._stop.is_set():
+                raise StopRequested
+        return rows
+
+    def _rows_of(
+        self, readable: ReadableRows, session: Connection, key: tuple[Any, ...] | None, limit: int, max_bytes: float
+    ) -> list[Row]:
+        where = where_all(self._only, self._condition, "" if key is None else beyond(self._paging, key))
+        try:
+            return readable.fetch(session, self._columns, where, f" ORDER BY {self._order} LIMIT {limit}", max_bytes)
+        except TableGoneError:
+            if readable.table.part is None:
+                raise
+            return []  # and its rows with it, which the stream says
+
+    def _place_of(self, row: Row) -> tuple[Any, ...]:
+        """What the next chunk begins behind: the paging key, and of a pattern its table first."""
+        key = tuple(row[at] for at in self._key_at)
+        part = self._last_part
+        return key if self._pattern is None or part is None else (*part.place, *key)
+
+    def _tables_after(
+        self, session: Connection, key: tuple[Any, ...] | None
+    ) -> Iterator[tuple[ReadableRows, tuple[Any, ...] | None]]:
+        """Yield what may have rows after a key, each with the key in it.
+
+        Of a pattern those that there were as the first chunk was read: all rows of a later one come in the stream.
+        """
+        if self._pattern is None:
+            yield self._readable, key
+            return
+        if self._parts is None:
+            self._parts = parts_of(session, self._pattern)
+        width = len(self._parts[0].place) if self._parts else 0
+        first = 0 if key is None else bisect_left(self._parts, key[:width], key=lambda part: part.place)
+        for part in self._parts[first:]:
+            yield (
+                TableRows(self._table.at(part)),
+                key[width:] if key is not None and part.place == key[:width] else None,
+            )
 
     def key_after(self, key: tuple[Any, ...] | None, rows: int, version: int) -> tuple[Any, ...] | None:
         """The paging key of the row that is so many rows behind a key; None where there are fewer."""
-        if not self._table.parts:
-            return self._key_after(self._readable, key, rows, version)
-        for table, of_table in self._parts_after(key):
-            key_in_table = self._key_after(TableRows(table), of_table, rows, version)
-            if key_in_table is not None:
-                return (table.name, *key_in_table)
-            rows -= self._count_after(table, of_table, version)
-            if rows <= 0:  # some were added meanwhile
-                rows = 1
-        return None
-
-    def _count_after(self, table: Table, key: tuple[Any, ...] | None, version: int) -> int:
-        where = where_all(self._only, "" if key is None else beyond(self._paging, key))
-        statement = f"SELECT COUNT(*) FROM {quote(table.schema, table.name)}{where}"
-        ((count,),), _ = self._snapshot(version, lambda session: fetch_rows(session, statement, [_COUNT]))
-        return int(count)
-
-    def _key_after(
-        self, readable: ReadableRows, key: tuple[Any, ...] | None, rows: int, version: int
-    ) -> tuple[Any, ...] | None:
-        where = where_all(self._only, "" if key is None else beyond(self._paging, key))
-        behind = f" ORDER BY {self._order} LIMIT 1 OFFSET {rows - 1:d}"
-        keys, _ = self._snapshot(version, lambda session: readable.keys(session, self._paging, where, behind))
+        keys, _ = self._snapshot(version, lambda session: self._key_after(session, key, rows))
         return keys[0] if keys else None
+
+    def _key_after(self, session: Connection, key: tuple[Any, ...] | None, rows: int) -> list[Row]:
+        for readable, of_table in self._tables_after(session, key):
+            where = where_all(self._only, "" if of_table is None else beyond(self._paging, of_table))
+            behind = f" ORDER BY {self._order} LIMIT 1 OFFSET {rows - 1:d}"
+            try:
+                if keys := readable.keys(session, self._paging, where, behind):
+                    part = readable.table.part
+                    return [(*(() if part is None else part.place), *keys[0])]
+                if self._pattern is not None:
+                    statement = select_of(readable.table, "COUNT(*)", where)
+                    ((count,),) = fetch_rows(session, statement, [_COUNT])
+                    rows = max(1, rows - int(count))  # some were added meanwhile
+            except TableGoneError:
+                if readable.table.part is None:
+                    raise
+        return []
 
     def having(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> list[Row]:
         """The rows with these keys over some columns."""
-        where = where_all(self._only, rows_with(columns, keys))
-        rows, _ = self._snapshot(version, lambda session: self._readable.fetch(session, self._columns, where))
+        rows, _ = self._snapshot(
+            version, lambda session: self._readable.having(session, self._columns, columns, keys, self._only)
+        )
         return [row[: self._width] for row in rows]
 
     def absent(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> set[Key]:
         """Find the keys over some columns that no row has."""
 
-        def present(where: str) -> list[Row]:
-            return self._snapshot(version, lambda session: self._readable.keys(session, columns, where))[0]
+        def present(some: Sequence[Key]) -> list[Row]:
+            read = self._snapshot(
+                version, lambda session: self._readable.having(session, columns, columns, some, self._only)
+            )
+            return read[0]
 
-        return absent_keys(columns, keys, present, self._only)
+        return absent_keys(keys, present)
+
+    def of_present_tables(self, keys: Sequence[Key]) -> list[Key]:
+        """Those of these keys whose table there is, where many are one and their names begin the key."""
+        if self._pattern is None or not keys:
+            return list(keys)
+        present = {part.values for part in parts_of(self._session(), self._pattern)}
+        width = len(self._pattern.names)
+        return [key for key in keys if key[:width] in present]
 
     def close(self) -> None:
         if self._connection is not None and self._connection.open:
@@ -193,7 +248,6 @@ class CanonicalRows:
                 with connection.cursor() as cursor:
                     cursor.execute(SNAPSHOT)
                     if self._shows is None or self._shows(cursor, version):
-                        self._check_parts(connection)
                         rows = read(connection)
                         if connection.open:
                             connection.commit()
@@ -210,16 +264,6 @@ class CanonicalRows:
             if self._stop.wait(0.05):
                 raise StopRequested
 
-    def _check_parts(self, connection: Connection) -> None:
-        """A table that has rows in this snapshot was there before it; only one that is known is read."""
-        parts = self._table.parts
-        if parts and (present := tuple(parts_of(connection, self._table.schema, self._table.name))) != parts:
-            differing = ", ".join(sorted({*parts} ^ {*present}))
-            raise TablesChangedError(
-                f"other tables match {self._table.full_name} than when this began: {differing} came or went. A "
-                "pipeline goes on with those that there are now; a command is to be repeated"
-            )
-
     def _session(self) -> Connection:
         if self._connection is None or not self._connection.open:
             self._connection = self._open()
@@ -229,16 +273,20 @@ class CanonicalRows:
         return self._connection
 
 
-def absent_keys(
-    columns: Sequence[Column], keys: Sequence[Key], present: Callable[[str], list[Row]], only: str = ""
-) -> set[Key]:
-    """Find the keys over some columns that no row has; `present` gives the keys of rows that meet a condition."""
+def absent_keys(keys: Sequence[Key], present: Callable[[Sequence[Key]], list[Row]]) -> set[Key]:
+    """Find the keys that no row has; `present` gives those of some keys that one has."""
     absent: set[Key] = set()
     for start in range(0, len(keys), _KEYS_A_QUERY):
         some = keys[start : start + _KEYS_A_QUERY]
-        where = where_all(only, rows_with(columns, some))
-        absent |= set(some) - {tuple(row) for row in present(where)}
+        absent |= set(some) - {tuple(row) for row in present(some)}
     return absent
+
+
+def _bytes_about(rows: Sequence[Row]) -> int:
+    """What rows take as the server sends them, about: by some of them."""
+    some = rows[:: max(1, len(rows) // 8)]
+    size = sum(len(value) if isinstance(value, str | bytes) else 8 for row in some for value in row)
+    return size * len(rows) // max(1, len(some))
 
 
 def row_order(table: Table) -> str:
@@ -247,7 +295,7 @@ def row_order(table: Table) -> str:
     key = [columns[name] for name in table.paging_key]
     parts = ((one.name, one.kind.value, one.collation or "", "unsigned" * one.is_unsigned) for one in key)
     order = ", ".join(" ".join(part).strip() for part in parts)
-    return f"{order} of tables {crc32(','.join(table.parts).encode()):08x}" if table.parts else order
+    return order if table.pattern is None else f"tables {table.pattern.full_name}, {order}"
 
 
 def reading_of(table: Table, names: Sequence[str]) -> object:

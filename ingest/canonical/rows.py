@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -31,16 +31,18 @@ from viewtail.changes.errors import (
     SnapshotTooOldError,
     SourceError,
     SourceUnavailableError,
+    TableGoneError,
     TookTooLongError,
     ViewtailError,
 )
 from viewtail.changes.masks import careful_mask_of, mask_of
 from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
 from viewtail.servers.answers import LastAnswer
+from viewtail.servers.literals import literal, rows_with, where_all
 from viewtail.servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, number_of, quote, session_error, took_too_long
 
 # Every valid text of these character sets reaches the client as it is.
-_CONVERTED = frozenset(("utf8mb4", "utf8mb3", "latin1"))
+CONVERTED = frozenset(("utf8mb4", "utf8mb3", "latin1"))
 
 # Of each column that a SELECT gives, what the server says of its type.
 Form: TypeAlias = tuple[tuple[bytes, int], ...]
@@ -52,6 +54,7 @@ _NUMBERS = {
     ),
     Kind.DECIMAL: frozenset((FIELD_TYPE.DECIMAL, FIELD_TYPE.NEWDECIMAL)),
 }
+_NO_SUCH_TABLE = (1049, 1146)
 _UNSIGNED = 32  # of the flags; others say how the statement was executed
 
 
@@ -230,6 +233,8 @@ def source_error(error: pymysql.err.MySQLError, connection: pymysql.Connection[A
         return SnapshotTooOldError(
             f"{address} cannot show a table in a snapshot from before it was altered ({number_of(error)}). {RETRIES}"
         )
+    if number_of(error) in _NO_SUCH_TABLE:
+        return TableGoneError(f"{address}: {error.args[1]}. Restart viewtail, so that it reads which tables there are")
     mapped = session_error(error, address, "source")
     is_final = _is_refusal(error) and number_of(error) not in TEMPORARY_NUMBERS
     if not is_final or not isinstance(mapped, SourceUnavailableError):
@@ -402,15 +407,42 @@ def select_list(columns: Sequence[Column]) -> str:
 
 
 def select_of(table: Table, expressions: str, where: str) -> str:
-    """The SELECT of a table's rows, or of all tables that a pattern stands for; `where` is as `where_all` gives it."""
-    names = (quote(part.schema, part.name) for part in table.each)
-    return " UNION ALL ".join(f"SELECT {expressions} FROM {name}{where}" for name in names)
+    """The SELECT of a table's rows; `where` is as `where_all` gives it.
+
+    One of a pattern's tables has no column of the braces: `expressions_of` has their values, and for conditions that an
+    operator wrote they are put beside the table's own columns.
+    """
+    name, constants = quote(table.schema, table.name), _constants(table)
+    if any(of in where.lower() for of in map(str.lower, constants)):
+        named = ", ".join(f"{value} AS {quote(of)}" for of, value in constants.items())
+        name = f"(SELECT {named}, r.* FROM {name} r) r"
+    return f"SELECT {expressions} FROM {name}{where}"
+
+
+def expressions_of(table: Table, columns: Sequence[Column]) -> str:
+    """As `select_list`, of one table, which may be one of a pattern's."""
+    constants = _constants(table)
+    return ", ".join(constants.get(column.name) or _expression(column) for column in columns)
+
+
+def _constants(table: Table) -> dict[str, str]:
+    """Of one of a pattern's tables, by the name of its column each value that its name has."""
+    if table.part is None:
+        return {}
+    columns = zip(table.columns, table.part.values, strict=False)
+    return {column.name: _constant(value, column) for column, value in columns}
+
+
+def _constant(value: Any, column: Column) -> str:
+    text = literal(value, column)
+    return text if column.kind is Kind.INTEGER else f"CONVERT({text} USING utf8mb4) COLLATE {column.collation}"
 
 
 class ReadableRows(Protocol):
     """Rows that are read as if they were of one table. Where a snapshot is needed, the caller begins it.
 
-    `where`, as `where_all` gives it, and what comes `behind` (ORDER BY, LIMIT) are over the table's key.
+    `where`, as `where_all` gives it, and what comes `behind` (ORDER BY, LIMIT) are over the table's key. The rows of a
+    pattern's tables are read by key, or table by table.
     """
 
     needs_snapshot: ClassVar[bool]  # several SELECTs make a row
@@ -427,10 +459,17 @@ class ReadableRows(Protocol):
     def keys(self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "") -> list[Row]:
         """The same of columns of the key alone, which may cost less."""
 
+    def having(
+        self, connection: Any, columns: Sequence[Column], of: Sequence[Column], keys: Sequence[Row], only: str = ""
+    ) -> list[Row]:
+        """The same of the rows with one of these keys over the columns `of`, which meet the condition `only`."""
+        read = self.keys if columns == of else self.fetch
+        return read(connection, columns, where_all(only, rows_with(of, keys)))
+
 
 @dataclass(frozen=True, slots=True)
-class TableRows:
-    """The rows of a table as the server has it, or of all tables that a pattern stands for."""
+class TableRows(ReadableRows):
+    """The rows of a table as the server has it, or of all that a pattern stands for: of those by key alone."""
 
     needs_snapshot: ClassVar[bool] = False
     table: Table
@@ -438,11 +477,41 @@ class TableRows:
     def fetch(
         self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "", max_bytes: float = inf
     ) -> list[Row]:
-        statement = f"{select_of(self.table, select_list(columns), where)}{behind}"
+        statement = f"{select_of(self.table, expressions_of(self.table, columns), where)}{behind}"
         return fetch_rows(connection, statement, columns, max_bytes)
 
     def keys(self, connection: Any, columns: Sequence[Column], where: str = "", behind: str = "") -> list[Row]:
         return self.fetch(connection, columns, where, behind)
+
+    def having(
+        self, connection: Any, columns: Sequence[Column], of: Sequence[Column], keys: Sequence[Row], only: str = ""
+    ) -> list[Row]:
+        table = self.table
+        if table.pattern is None or table.part is not None:
+            return ReadableRows.having(self, connection, columns, of, keys, only)
+        rows: list[Row] = []
+        for of_part, some, in_part in _by_part(table, of, keys):
+            with suppress(TableGoneError):  # and its rows with it
+                rows += ReadableRows.having(TableRows(of_part), connection, columns, some, in_part, only)
+        return rows
+
+
+def _by_part(
+    table: Table, of: Sequence[Column], keys: Sequence[Row]
+) -> Iterator[tuple[Table, Sequence[Column], Sequence[Row]]]:
+    """Of a pattern, each table that may have some of these keys, and what is left of them there."""
+    pattern = table.pattern
+    assert pattern is not None
+    width = len(pattern.names)
+    if not width:  # its tables are not told apart by what is in a row
+        yield from ((of_part, of, keys) for of_part in table.each)
+        return
+    by_part: dict[Row, list[Row]] = {}
+    for key in keys:
+        by_part.setdefault(tuple(key[:width]), []).append(key[width:])
+    for values, in_part in by_part.items():
+        if (part := pattern.of(values)) is not None:
+            yield table.at(part), of[width:], in_part
 
 
 def reading(column: Column) -> tuple[object, ...]:
@@ -451,7 +520,7 @@ def reading(column: Column) -> tuple[object, ...]:
 
 
 def _has_codec(column: Column) -> bool:
-    return column.kind is Kind.TEXT and column.charset not in _CONVERTED
+    return column.kind is Kind.TEXT and column.charset not in CONVERTED
 
 
 def _expression(column: Column) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from ingest.canonical.rows import fetch_rows, select_list
+from ingest.canonical.rows import expressions_of, fetch_rows, select_of
 from viewtail.changes.batches import Row
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.servers.literals import where_all
 from viewtail.servers.sessions import Connection, quote
 
+MOST_TABLES = 20  # of a pattern
 ROUNDS = 5  # of random numbers
 LONGER = 4  # times as long as in the round before are the runs of rows behind them
 
@@ -23,12 +24,11 @@ LONGER = 4  # times as long as in the round before are the runs of rows behind t
 def sampled(connection: Connection, table: Table, names: Sequence[str], count: int, only: str = "") -> list[Row]:
     """Read at most `count` different rows that meet the condition `only`, with the columns of these names."""
     if table.parts:
-        a_table = -(-count // len(table.parts))
-        return [row for part in table.each for row in sampled(connection, part, names, a_table, only)][:count]
+        return _of_some_parts(connection, table, names, count, only)
     by_name = {column.name: column for column in table.columns}
     columns = [by_name[name] for name in names]
-    paging = [by_name[name] for name in table.paging_key]
-    selected = f"SELECT {select_list(columns)} FROM {quote(table.schema, table.name)}"
+    paging = [by_name[name] for name in table.paging_key if name not in table.of_braces]
+    selected = select_of(table, expressions_of(table, columns), "")
     every = where_all(only)
     rows_by_text: dict[str, Row] = {}
 
@@ -45,6 +45,12 @@ def sampled(connection: Connection, table: Table, names: Sequence[str], count: i
                 break
     connection.commit()
     return list(rows_by_text.values())[:count]
+
+
+def _of_some_parts(connection: Connection, table: Table, names: Sequence[str], count: int, only: str) -> list[Row]:
+    parts = random.sample(table.parts, min(len(table.parts), MOST_TABLES))
+    a_table = -(-count // len(parts))
+    return [row for part in parts for row in sampled(connection, table.at(part), names, a_table, only)][:count]
 
 
 def _behind(connection: Connection, table: Table, paging: Sequence[Column], count: int, only: str) -> Iterator[str]:

@@ -7,16 +7,26 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from typing import Any
 
 import pymysql
 import pymysql.cursors
 
+from ingest.canonical.parts import (
+    COLUMNS,
+    COLUMNS_ORDER,
+    KEYS,
+    KEYS_ORDER,
+    Shape,
+    described_parts,
+    of_parts,
+    rows_of_parts,
+)
 from ingest.canonical.rows import source_errors, user_of
 from ingest.charsets import READABLE
 from viewtail.changes.errors import DeclarationError
-from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind, Table, full_name, is_pattern, matches
+from viewtail.changes.patterns import Part, pattern_of
+from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind, Table, full_name, is_pattern
 from viewtail.servers.facts import ServerFacts, facts_of, folds_names
 from viewtail.servers.sessions import Connection, lacks_rights, quote
 
@@ -42,30 +52,24 @@ class Descriptions:
     """Tables as information_schema shows them now, asked for together: many cost little more than one."""
 
     def __init__(self, connection: Connection, tables: Collection[tuple[str, str]]) -> None:
-        self._parts = {table: parts_of(connection, *table) for table in tables if is_pattern(table[1])}
-        tables = {table for table in tables if table not in self._parts} | {
-            (schema, part) for (schema, _), parts in self._parts.items() for part in parts
-        }
+        self._connection, self._user = connection, user_of(connection)
+        tables = {table for table in tables if not any(map(is_pattern, table))}
         self._asked = frozenset(tables)
         if tables and folds_names(connection):  # two of them may be one table
             tables, self._asked = {(schema.lower(), name.lower()) for schema, name in tables}, frozenset()
-        self._user = user_of(connection)
-        columns = (
-            "column_name, data_type, column_type, is_nullable, character_set_name, character_maximum_length, "
-            "numeric_precision, numeric_scale, datetime_precision, generation_expression, collation_name, "
-            "column_default, column_comment"
-        )
         facts = facts_of(connection) if tables else None
-        keys = "index_name, column_name, sub_part, non_unique, index_type = 'BTREE' AND {index_is_used}"
-        keys_order = "index_name = 'PRIMARY' DESC, index_name, seq_in_index"
         self._tables = _by_table(connection, facts, tables, "tables", "table_type", "table_name")
-        self._columns = _by_table(connection, facts, tables, "columns", columns, "ordinal_position")
-        self._keys = _by_table(connection, facts, tables, "statistics", keys, keys_order)
+        self._columns = _by_table(connection, facts, tables, "columns", COLUMNS, COLUMNS_ORDER)
+        self._keys = _by_table(connection, facts, tables, "statistics", KEYS, KEYS_ORDER)
+
+    def has(self, schema: str, name: str) -> bool:
+        """Return whether there is such a table."""
+        return bool(_of(self._tables, schema, name, self._asked))
 
     def table(self, schema: str, name: str) -> Table:
         """Raises DeclarationError when there is no such table, when the user may not see it, and for a view."""
-        if (parts := self._parts.get((schema, name))) is not None:
-            return self._of_pattern(schema, name, parts)
+        if (pattern := pattern_of(schema, name)) is not None:
+            return described_parts(self._connection, pattern, _of_shape)
         described, whole = _of(self._tables, schema, name, self._asked), full_name(schema, name)
         columns = _of(self._columns, schema, name, self._asked)
         if not columns or not described:
@@ -79,68 +83,38 @@ class Descriptions:
                 f"{whole} is no base table but a {str(kind).lower()}: its changes are not in the binlog. "
                 "Name the tables it draws on"
             )
-        keys = _of(self._keys, schema, name, self._asked)
-        primary, unique = _unique_keys(keys, columns)
         row_end = _row_end(columns, whole) if kind == "SYSTEM VERSIONED" else None
-        return Table(
-            schema=schema,
-            name=name,
-            columns=tuple(_column(row[2:]) for row in columns),
-            primary_key=tuple(column for column in primary if column != row_end),
-            unique_keys=tuple(unique.values()),
-            unique_names=tuple(unique),
-            row_end=row_end,
-            indexes=_indexes(keys),
-        )
-
-    def _of_pattern(self, schema: str, pattern: str, parts: Sequence[str]) -> Table:
-        """Raises DeclarationError where the tables are not alike, too."""
-        if not parts:
-            raise DeclarationError(
-                f"no table is called {full_name(schema, pattern)}, where each # is a digit, or the user {self._user} "
-                f"may see none: check the name, or GRANT SELECT ON {quote(schema)}.* to that user"
-            )
-        first, *others = [self.table(schema, part) for part in parts]
-        for other in others:
-            if (difference := _difference(first, other)) is not None:
-                raise DeclarationError(
-                    f"the tables {full_name(schema, pattern)} are read as one, and {other.full_name} is not like "
-                    f"{first.full_name}: {difference}. ALTER one of them, or declare an entity for each kind"
-                )
-        # A unique key of some of them says nothing of the others' rows.
-        unique = {
-            name: key
-            for name, key in zip(first.unique_names, first.unique_keys, strict=True)
-            if all(key in other.unique_keys for other in others)
-        }
-        return replace(
-            first,
-            name=pattern,
-            parts=tuple(parts),
-            unique_names=tuple(unique),
-            unique_keys=tuple(unique.values()),
-        )
+        return _described(schema, name, columns, _of(self._keys, schema, name, self._asked), row_end)
 
 
-def parts_of(connection: Connection, schema: str, pattern: str) -> list[str]:
-    """The names of the tables that match a pattern now, and that the user may see, in order."""
-    like = re.sub(r"([\\\\_%])", r"\\\1", pattern).replace("#", "_")
-    sql = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_name LIKE %s"
-    with source_errors(connection), connection.cursor(pymysql.cursors.Cursor) as cursor:
-        cursor.execute(sql, (schema, like))
-        return sorted(name for (name,) in cursor.fetchall() if matches(pattern, name))
+def _described(schema: str, name: str, columns: Sequence[Any], keys: Sequence[Any], row_end: str | None) -> Table:
+    primary, unique = _unique_keys(keys, columns)
+    return Table(
+        schema=schema,
+        name=name,
+        columns=tuple(_column(row[2:]) for row in columns),
+        primary_key=tuple(column for column in primary if column != row_end),
+        unique_keys=tuple(unique.values()),
+        unique_names=tuple(unique),
+        row_end=row_end,
+        indexes=_indexes(keys),
+    )
 
 
-def _difference(first: Table, second: Table) -> str | None:
-    for before, now in zip_longest(first.columns, second.columns):
-        if before != now:
-            at = before or now
-            assert at is not None
-            here, there = (f"{c.name} {c.declared}" if c else "nothing" for c in (before, now))
-            return f"where one has {here}, the other has {there}" if here != there else f"column {at.name} differs"
-    if first.primary_key != second.primary_key:
-        return "it has another primary key"
-    return None
+def with_part(connection: Connection, table: Table, part: Part) -> Table:
+    """A pattern as it was described, and one of its tables as that is now. Raises DeclarationError.
+
+    One that is gone again changes nothing."""
+    assert table.pattern is not None
+    now = Descriptions(connection, [(part.schema, part.name)])
+    if not now.has(part.schema, part.name):
+        return table
+    of_both = of_parts(table.pattern, [table.without_braces(), now.table(part.schema, part.name)], table.parts)
+    return replace(of_both, lacking={**table.lacking, **of_both.lacking})
+
+
+def _of_shape(part: Part, shape: Shape) -> Table:
+    return _described(part.schema, part.name, shape.columns, shape.keys, None)
 
 
 def _unique_keys(
@@ -306,14 +280,12 @@ def is_denied(connection: Connection, schema: str, name: str, columns: Iterable[
 
 
 def row_estimates(connection: Connection, tables: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """The approximate number of rows by (schema, table), from the server's statistics."""
-    patterns = {table: parts_of(connection, *table) for table in tables if is_pattern(table[1])}
-    asked = {*tables, *((schema, part) for (schema, _), parts in patterns.items() for part in parts)}
+    """The approximate number of rows by (schema, table), from the server's statistics; of a pattern that of all."""
+    patterns = {table: pattern for table in tables if (pattern := pattern_of(*table)) is not None}
+    asked = {table for table in tables if table not in patterns}
     facts = facts_of(connection) if asked else None
     counts = {
         table: int(rows[0][2] or 0)
         for table, rows in _by_table(connection, facts, asked, "tables", "table_rows", "table_name").items()
     }
-    for (schema, pattern), parts in patterns.items():
-        counts[schema, pattern] = sum(counts.get((schema, part), 0) for part in parts)
-    return counts
+    return counts | {table: sum(rows_of_parts(connection, pattern).values()) for table, pattern in patterns.items()}

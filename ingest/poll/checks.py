@@ -8,22 +8,20 @@ from functools import partial
 import pymysql
 
 from ingest import Orders, SourceAccess, Tables
-from ingest.canonical.rows import source_errors
-from ingest.canonical.tables import parts_of
+from ingest.canonical.parts import UNSEEN, parts_of
 from ingest.poll.polled_table import auto_increment
 from ingest.poll.writers import why_unreadable
 from ingest.watermarks import select_check
-from viewtail.changes.errors import SourceError
 from viewtail.changes.findings import Finding, expect, fail, ok, warn
-from viewtail.changes.tables import full_name, is_pattern
+from viewtail.changes.patterns import pattern_of
+from viewtail.changes.tables import full_name
 from viewtail.servers.asking import findings
 from viewtail.servers.facts import MARIADB, facts_of
-from viewtail.servers.privileges import Privileges, on_database
+from viewtail.servers.privileges import Privileges
 from viewtail.servers.sessions import TEMPORARY_NUMBERS, Connection, MySQLAddress, number_of
 
 _WHERE = "source"
 _URL = "VIEWTAIL_SOURCE__URL"
-_UNSEEN = "a table that comes to them is not seen by a user who has no SELECT on the whole schema"
 _CHANNELS = "SELECT CHANNEL_NAME FROM performance_schema.replication_connection_configuration"
 
 
@@ -40,26 +38,18 @@ def _of_server(
     yield ok(_WHERE, "reachable", "yes")
     held = Privileges.of(connection)
     for schema, table in tables:
-        is_one = not is_pattern(table)
-        is_missing = bool(held.missing(("SELECT",), schema, table if is_one else None))
-        why = "its rows cannot be read" if is_one else _UNSEEN
+        pattern = pattern_of(schema, table)
+        of = (schema, table) if pattern is None else (pattern.sample.schema,)
+        is_missing = bool(held.missing(("SELECT",), *of))
+        why = "its rows cannot be read" if pattern is None else UNSEEN
         yield select_check(address, schema, table, why, is_granted=not is_missing)
-        if is_one and is_missing:
+        if is_missing:
             continue  # information_schema does not show its columns either
-        for name in [table] if is_one else parts_of(connection, schema, table):
-            yield _ids(connection, schema, name, orders.get((schema, table), ()))
+        names = [(schema, table)] if pattern is None else [part[:2] for part in parts_of(connection, pattern)]
+        for name in names:
+            yield _ids(connection, *name, orders.get((schema, table), ()))
     yield _is_primary(connection)
     yield _locks(connection, wait_s)
-
-
-def check_sees_all(connection: Connection, schema: str, tables: str) -> None:
-    """Raise SourceError if the user may not see all tables of the schema."""
-    with source_errors(connection):
-        missing = Privileges.of(connection).missing(("SELECT",), schema)
-    if missing:
-        raise SourceError(
-            f"{tables} are polled as one, and {_UNSEEN}: GRANT SELECT ON {on_database(schema)} to the source's user"
-        )
 
 
 def _ids(connection: Connection, schema: str, table: str, orders: Collection[str]) -> Finding:

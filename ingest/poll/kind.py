@@ -195,7 +195,7 @@ class PollKind(SourceKind):
     address = MYSQL
     before_all = BEFORE_ALL
     has_watermarks = False
-    has_patterns = True
+    has_patterns = polls = True
 
     def read_position(self, text: str | bytes) -> PollPosition:
         return PollPosition.from_text(text)

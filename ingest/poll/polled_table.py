@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingest.canonical.rows import Form, fetch_rows, select_list, source_errors
+from ingest.canonical.rows import Form, expressions_of, fetch_rows, select_of, source_errors
 from ingest.canonical.tables import describe
 from ingest.poll.ids import Ids
 from ingest.poll.position import PollPosition
 from ingest.poll.writers import Open, Writers, still_open
 from viewtail.changes.batches import Followed, Row
 from viewtail.changes.errors import DeclarationError, TablesChangedError
-from viewtail.changes.tables import Column, Table
+from viewtail.changes.tables import Column, Table, unlike
 from viewtail.servers.answers import LastAnswer
 from viewtail.servers.sessions import Connection, quote, value_of
 
@@ -63,7 +63,7 @@ class PolledTable:
         table, names = self.table, self.followed.columns
         self._columns = tuple(column for column in table.columns if column.name in names)
         self._selected = (self.order, *self._columns)
-        self._select = f"SELECT {select_list(self._selected)} FROM {quote(table.schema, table.name)}"
+        self._select = select_of(table, expressions_of(table, self._selected), "")
 
     @property
     def name(self) -> str:
@@ -184,8 +184,14 @@ class PolledTable:
             )
         self._fetched(connection, f"{self._select} LIMIT 0")  # before they are described: that is the form of these
         now = describe(connection, table.schema, table.name)
-        if any(now.column(column.name) != column.stored for column in (self.order, *self._columns)):
+        if any(self._is_other(column, now.column(column.name)) for column in (self.order, *self._columns)):
             raise _changed(self.name)
+
+    def _is_other(self, column: Column, now: Column | None) -> bool:
+        """Return whether a column is not as it was described: of a pattern, as wide as the widest of its tables has."""
+        if column.name in self.table.of_braces or self.table.part is None:
+            return column.name not in self.table.of_braces and now != column.stored
+        return now is None or unlike(now, column.stored) is not None
 
     def _newest(self, connection: Connection) -> int:
         """The largest id that is there."""
@@ -251,7 +257,7 @@ def polled(followed: Followed, order: str, at: PollPosition) -> list[PolledTable
     column = whole.column(order)
     if column is None:
         raise DeclarationError(f"{whole.full_name} has no column {order!r}, by which it is to be polled")
-    is_begun = bool(whole.parts and at.of_pattern(whole))
+    is_begun = bool(at.of_pattern(whole))
     return [
         PolledTable(followed, table, column, at.ids(table.full_name) or (Ids() if is_begun else None))
         for table in whole.each

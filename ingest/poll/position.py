@@ -11,7 +11,7 @@ import orjson
 from ingest.poll.ids import Ids
 from viewtail.changes.errors import HistoryGoneError
 from viewtail.changes.positions import Position
-from viewtail.changes.tables import Table, matches, names_of
+from viewtail.changes.tables import Table, names_of
 
 _BITS = 53  # for the batch number; the epoch is above
 MOST_RUNS = 2_000  # runs per table in a position; ids above them are read again
@@ -45,8 +45,10 @@ class PollPosition:
 
     def of_pattern(self, table: Table) -> list[str]:
         """The tables, by 'schema.table', that match a pattern and whose reading has begun."""
-        named = ((whole, names_of(whole) or ("", "")) for whole in self.tables)
-        return [whole for whole, (schema, name) in named if schema == table.schema and matches(table.name, name)]
+        pattern = table.pattern
+        if pattern is None:
+            return []
+        return [whole for whole in self.tables if (names := names_of(whole)) is not None and pattern.part(*names)]
 
     def behind(self, read: Mapping[str, Ids]) -> PollPosition:
         """The position behind the next batch, in which these ids are delivered."""

@@ -17,8 +17,7 @@ from contextlib import closing, contextmanager, suppress
 import pymysql
 
 from ingest import GoOn, Progress, ReadAgain, Resuming, check_epochs
-from ingest.canonical.tables import parts_of
-from ingest.poll.checks import check_sees_all
+from ingest.canonical.parts import parts_of
 from ingest.poll.ids import Ids
 from ingest.poll.polled_table import MOST_BYTES, PolledTable, polled
 from ingest.poll.position import PollPosition, own
@@ -37,7 +36,6 @@ from viewtail.changes.batches import (
 )
 from viewtail.changes.errors import RETRIES, SourceUnavailableError, TablesChangedError
 from viewtail.changes.positions import Position
-from viewtail.changes.tables import full_name
 from viewtail.servers.answers import LastAnswer
 from viewtail.servers.sessions import Connection, number_of
 
@@ -224,11 +222,11 @@ class _Reading:
 
     def look_at_patterns(self, connection: Connection) -> None:
         """Look which tables match now. Raises TablesChangedError where they are to be described again."""
-        followed = {id(table.followed): table.followed for table in self.tables if table.followed.table.parts}
-        for pattern in followed.values():
+        for pattern in {table.followed for table in self.tables}:
             whole = pattern.table
-            check_sees_all(connection, whole.schema, whole.full_name)
-            names = {full_name(whole.schema, part) for part in parts_of(connection, whole.schema, whole.name)}
+            if whole.pattern is None:
+                continue
+            names = {part.full_name for part in parts_of(connection, whole.pattern)}
             known = {table.full_name for table in whole.each}
             if gone := sorted({*self.position.of_pattern(whole)} - names):
                 reason = (

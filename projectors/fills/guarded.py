@@ -115,6 +115,9 @@ class GuardedFill:
 
     def _stale(self, filling: Filling, present: Mapping[Key, int]) -> dict[Key, Write]:
         """The tombstones for those of these keys, each with its version, that the table no longer has."""
+        if filling.view.view.entity.dropped == "keep":  # the rows of tables that are gone stay
+            kept = {*filling.rows.of_present_tables(list(present))}
+            present = {key: stored for key, stored in present.items() if key in kept}
         if filling.view.view.entity.version is None:
             return {key: Write(self._version, None) for key in present}
         absent = filling.rows.absent(filling.view.key, list(present), self._version)

@@ -98,6 +98,15 @@ class Reprojection:
 
         Those of `unexplained` lose the version that they have first, if it is still what was seen.
         """
+        if self.view.view.entity.dropped == "keep":  # of tables that are gone the view is the archive
+            keys = self.rows.of_present_tables(keys)
+        return self._of_keys(keys, version, unexplained)
+
+    def of_gone_table(self, keys: Sequence[Key], version: int) -> Written:
+        """Bury these keys of a table that is gone, also where the view is its archive."""
+        return self._of_keys(keys, version, None)
+
+    def _of_keys(self, keys: Sequence[Key], version: int, unexplained: Mapping[Key, Held] | None) -> Written:
         written = Written()
         for at in range(0, len(keys), KEYS_A_WRITE):
             some = list(keys[at : at + KEYS_A_WRITE])

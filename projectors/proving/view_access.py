@@ -280,6 +280,11 @@ class ViewAccess:
             held=self.reader.held,
         )
 
+    @property
+    def sink(self) -> GuardedSink:
+        """A writer of the view alone, ready. Raises StoreError as `reprojection` does."""
+        return self.reprojection.sink
+
     def require_place(self) -> None:
         """Raises StoreError where the view's table, index or keys are gone as a whole."""
         sink, _ = self._sink

@@ -211,6 +211,11 @@ class GuardedSink(Sink, Protocol):
         over many fresh keys between two pages.
         """
 
+    def keys_of_part(self, view: str, values: Key, version: int) -> Iterator[list[tuple[Key, int]]]:
+        """`keys_below` of those keys that begin with these values; a store may find them without reading the others."""
+        for page in self.keys_below(view, version):
+            yield [(key, stored) for key, stored in page if key[: len(values)] == values]
+
     def is_gone(self, view: str) -> bool:
         """Return whether the store holds nothing of the view, whichever pipeline keeps it. Nothing is made for it."""
         raise NotImplementedError
@@ -470,6 +475,7 @@ class Store(ABC):
     default_address: ClassVar[str] = ""  # the server that is used if no address is set; '': one must be set
     has_own_tables: ClassVar[bool] = False  # viewtail's own tables are on its server
     keeps_every_change: ClassVar[bool] = False  # its sink is given every change, not the newest writes
+    has_copies: ClassVar[bool] = False  # a view may have a second one, see `no_copies` and `swapping`
     has_search: ClassVar[bool] = False  # its readers find documents by a query
     typed_place: ClassVar[str] = ""  # the word for a place with columns of the table's types, which widens with them
     needs_place: ClassVar[bool] = False  # a view's name alone does not tell where it is
@@ -507,7 +513,14 @@ class Store(ABC):
 
     def no_copies(self, view: View) -> str:
         """The reason why it keeps no second copy of the view, and what to do; '' if it does, see `swapping`."""
-        return "viewtail keeps no second copy in its store"
+        if not self.has_copies:
+            return "viewtail keeps no second copy in its store"
+        if view.entity.dropped == "keep":
+            return (
+                "it is the archive of tables that were dropped (dropped='keep'), and a copy would have none of their "
+                "rows. Change it in place"
+            )
+        return ""
 
     def while_refilled(self, access: Access, view: BoundView) -> str:
         """The effect on readers while a view whose declaration changed is backfilled in place. May ask the server.

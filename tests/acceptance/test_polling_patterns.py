@@ -64,9 +64,10 @@ def test_views_draw_on_all_tables_of_a_pattern_and_new_ones_join(polled: Polled)
 
 
 def test_tables_of_a_pattern_that_are_not_alike_or_are_gone_halt_by_name(polled: Polled) -> None:
-    ask(polled.mysql, f"CREATE TABLE bank.account_09 {COLUMNS.replace('balance INT', 'balance BIGINT')}")
+    otherwise = COLUMNS.replace("balance INT", "balance VARCHAR(20)")
+    ask(polled.mysql, f"CREATE TABLE bank.account_09 {otherwise}")
     # That the table came is said first, while they begin again.
-    kinds = ("account_09", "balance int", "balance bigint")
+    kinds = ("account_09", "it was int and is now varchar(20)")
     wait_for("they halt", lambda: all(kind in said for said in states(polled).values() for kind in kinds))
     ask(polled.mysql, "DROP TABLE bank.account_09")
     polled.add("account_00.1", 2, 77, "account_00")
@@ -92,3 +93,29 @@ def test_a_pattern_is_refused_where_new_tables_would_not_be_seen_and_by_the_binl
     polled.run._environment["VIEWTAIL_SOURCE__MODE"] = "binlog"
     done = polled.run.command("check")
     assert done.returncode == 1 and "only where they are polled" in done.stdout
+
+
+def test_braces_make_the_table_a_part_of_the_key(mysql_server: Server, redis_server: Server, tmp_path: Path) -> None:
+    views = VIEWS.replace('"bank.account", key="entity_id"', '"bank.account_{shard:int}", key=["shard", "entity_id"]')
+    views = views.replace("account:{entity_id}", "account:{shard}:{entity_id}")
+    with polling(mysql_server, redis_server, tmp_path, views, ["account_0", "account_1"]) as polled:
+
+        def is_equal() -> bool:
+            wanted = sorted(
+                (shard, entity, balance)
+                for shard in (0, 1, 5)
+                if f"account_{shard}" in polled.tables
+                for entity, balance in ask(mysql_server, f"SELECT entity_id, balance FROM bank.account_{shard}")
+            )
+            shown = "SELECT shard, entity_id, balance FROM viewtail.account_by_balance WHERE balance IS NOT NULL"
+            return sorted(ask(mysql_server, shown)) == wanted
+
+        wait_for("they are filled", is_equal)
+        ask(mysql_server, f"CREATE TABLE bank.account_5 {COLUMNS}")
+        polled.tables.append("account_5")
+        for table in polled.tables:
+            polled.add("same", 1, 9, table)
+        wait_for("one joined, and a key lives in each", is_equal)
+        wait_for("Redis has them too", lambda: polled.redis.exists("account:5:same", "account:0:same") == 2)
+        assert polled.run.command("verify").returncode == 0
+        assert "older form" not in polled.run.log

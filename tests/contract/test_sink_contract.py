@@ -587,6 +587,17 @@ def test_keys_below_gives_keys_as_they_were_written(store: GuardedStore, sink: G
     assert not any(sink.keys_below(store.place.id, 5))
 
 
+def test_the_keys_of_a_part_are_those_that_begin_with_its_values(store: GuardedStore, sink: GuardedSink) -> None:
+    parts = [*dict.fromkeys(text[:40] for text in STRANGE), "a", "ab", "a:b", "a*", "[a]"]
+    apply(store, sink, {(part, code): Write(5, ("v",)) for part in parts for code in range(3)}, store.place)
+    apply(store, sink, {("a", 1): Write(6, None), ("ab", 1): Write(9, ("v",))}, store.place)
+    for part in parts:
+        found = [pair for page in sink.keys_of_part(store.place.id, (part,), 9) for pair in page]
+        gone = {"a": [1], "ab": [1]}.get(part, [])
+        assert set(found) == {((part, code), 5) for code in range(3) if code not in gone}, part
+        assert not any(sink.keys_of_part(store.place.id, (part,), 5))
+
+
 def test_a_sweep_over_fresh_keys_comes_back_between_its_pages(store: GuardedStore, sink: GuardedSink) -> None:
     # Whoever sweeps looks between two pages whether it is to stop.
     apply(store, sink, {(number,): Write(5, ("fresh", None)) for number in range(7_500)})

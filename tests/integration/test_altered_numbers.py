@@ -29,8 +29,8 @@ def server(request: pytest.FixtureRequest) -> Server:
         "CREATE DATABASE altered",
         "CREATE TABLE altered.item (id INT PRIMARY KEY)",
         (
-            "CREATE TABLE altered.line (id INT PRIMARY KEY AUTO_INCREMENT, item_id INT, amount DECIMAL(10,2), day YEAR, "
-            "pieces SMALLINT UNSIGNED, KEY (item_id))"
+            "CREATE TABLE altered.line (id INT PRIMARY KEY AUTO_INCREMENT, item_id INT, amount DECIMAL(10,2), "
+            "day YEAR, pieces SMALLINT UNSIGNED, KEY (item_id))"
         ),
         "INSERT INTO altered.item VALUES (1)",
         "INSERT INTO altered.line (item_id, amount, day, pieces) VALUES (1, '9.10', 2020, 9), (1, '10.20', 2021, 10)",

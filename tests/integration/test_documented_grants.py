@@ -23,7 +23,8 @@ from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.kind import BinlogKind, BinlogSettings
 from ingest.canonical.foreign_keys import cascading_ancestry
 from ingest.canonical.group_sizes import group_sizes
-from ingest.canonical.tables import Descriptions, parts_of, row_estimates
+from ingest.canonical.parts import examples, exists, rows_about, rows_of_parts
+from ingest.canonical.tables import Descriptions, row_estimates
 from ingest.left_out import left_out
 from ingest.limits import Limits
 from ingest.poll.checks import is_replica
@@ -37,6 +38,8 @@ from projectors.throttle import replica_lag_s
 from stack import Server
 from viewtail import Entity, IndexTable
 from viewtail.changes.findings import Finding
+from viewtail.changes.patterns import Part, pattern_of
+from viewtail.changes.tables import NamePattern
 from viewtail.entities.event_table import EventTable
 from viewtail.operations import first_views
 from viewtail.operations.check import Checked, check, grants
@@ -94,6 +97,13 @@ def _described(connection: Connection) -> object:
     return [(table, table.indexes) for name in TABLES if (table := found.table(*name))]
 
 
+def _parts(connection: Connection) -> object:
+    pattern, part = pattern_of(SCHEMA, NamePattern("part_{number:int}")), Part(SCHEMA, "part_1", (1,))
+    assert pattern is not None
+    shown = examples(connection, [(SCHEMA, pattern.name)])
+    return rows_of_parts(connection, pattern), shown, exists(connection, part), rows_about(connection, part)
+
+
 def _group_sizes(connection: Connection) -> object:
     table = Descriptions(connection, TABLES).table(SCHEMA, "parent")
     return group_sizes(connection, table, table.columns[:1], "PRIMARY")
@@ -138,7 +148,7 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
         lambda asked: value_of(asked, "SELECT @@GLOBAL.binlog_expire_logs_seconds"),
     ),
     "tables": (("ingest/canonical/tables.py",), _described),
-    "tables of a pattern": ((), lambda asked: parts_of(asked, SCHEMA, "part_#")),
+    "tables of a pattern": (("ingest/canonical/parts.py",), _parts),
     "how many rows have one value": (("ingest/canonical/group_sizes.py",), _group_sizes),
     "row estimates": ((), lambda asked: row_estimates(asked, TABLES)),
     "foreign keys": (("ingest/canonical/foreign_keys.py",), lambda asked: cascading_ancestry(asked, TABLES)),

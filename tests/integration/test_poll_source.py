@@ -27,7 +27,7 @@ from tests.support.asking import ask
 from tests.support.running import wait_for
 from viewtail.changes.batches import Batch, Followed
 from viewtail.changes.errors import SourceUnavailableError, TablesChangedError
-from viewtail.changes.tables import Table
+from viewtail.changes.tables import NamePattern, Table
 from viewtail.servers.facts import facts_of
 from viewtail.servers.sessions import Connection, MySQLAddress, open_session
 
@@ -71,6 +71,7 @@ class Polled:
 
     def table(self, name: str) -> Table:
         with closing(self.session()) as connection:
+            name = NamePattern(name) if "#" in name else name
             return Descriptions(connection, [("polled", name)]).table("polled", name)
 
     @contextmanager

@@ -147,6 +147,10 @@ class FakeSink:
         for start in range(0, len(shown) + 1, PAGE):
             yield [pair for pair in shown[start : start + PAGE] if pair[1] < version]
 
+    def keys_of_part(self, view: str, values: Key, version: int) -> Iterator[list[tuple[Key, int]]]:
+        for page in self.keys_below(view, version):
+            yield [pair for pair in page if pair[0][: len(values)] == values]
+
     def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
         self._require_connection()
         rows = self.store.rows.get(view, {})

@@ -514,3 +514,28 @@ def test_another_collation_of_a_text_by_which_rows_are_found_may_halt_the_view_a
     assert [breaks for breaks, _ in told.values()] == [True, True, False, False]
     assert "rows are found by tag: where the other column of the two has another collation" in told["order", "tag"][1]
     assert "viewtail backfills the view again by itself" in told["tag", "status"][1]
+
+
+TENANTS: list[View] = [
+    IndexTable("by_number", Entity("app.org{account_id:int}_invoice", key=["account_id", "id"]), value="number"),
+    RedisHash("archive", Entity("app.org{account_id:int}_invoice", dropped="keep"), fields=["note"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("ALTER TABLE app.org5_invoice DROP COLUMN number", {"mysql:by_number": True}),
+        ("ALTER TABLE app.org5_invoice DROP COLUMN unused", {}),
+        ("ALTER TABLE app.org05_invoice DROP COLUMN number", {}),
+        ("CREATE TABLE app.org6_invoice LIKE app.org5_invoice", {}),
+        ("DROP TABLE app.org5_invoice", {"mysql:by_number": False, "redis:archive": False}),
+        ("TRUNCATE app.org5_invoice", {"mysql:by_number": False, "redis:archive": False}),
+        ("DROP DATABASE app", {"mysql:by_number": False, "redis:archive": False}),
+    ],
+)
+def test_a_statement_about_one_of_many_tables_concerns_their_views(sql: str, expected: dict[str, bool]) -> None:
+    found = effects(sql, TENANTS, is_offline=True)
+    assert {effect.view: effect.breaks for effect in found} == expected
+    if sql.startswith("DROP TABLE"):
+        assert ["keeps its rows" in effect.why for effect in found] == [False, True]

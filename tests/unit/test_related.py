@@ -93,7 +93,7 @@ def related(**of: Related) -> Entity:
         (lambda: One(7, on="user_id"), "One(7): the table is written 'schema.table'"),  # type: ignore[arg-type]
         (
             lambda: One("shop.user_#", on="user_id"),
-            "each # stands for a digit, and related rows are of one table; name",
+            "# and braces stand for many tables, and related rows are of one; name",
         ),
         (lambda: One("shop.user", on=()), "One('shop.user'): on names one column or several"),
         (lambda: One("shop.user", on=None), "One('shop.user'): on is a column's name, or a list of them, not NoneType"),  # type: ignore[arg-type]

@@ -11,7 +11,8 @@ from ingest.poll.position import PollPosition
 from projectors.stores import plain
 from viewtail import Entity, RedisHash
 from viewtail.changes.errors import DeclarationError, MisuseError
-from viewtail.changes.tables import Table, full_name, names_of
+from viewtail.changes.patterns import pattern_of
+from viewtail.changes.tables import NamePattern, Table, full_name, names_of
 from viewtail.entities.cells.cell_table import CellTable
 from viewtail.entities.event_table import EventTable
 from viewtail.operations.erase import views_of
@@ -84,7 +85,8 @@ def test_tables_of_entities_and_cells_may_have_a_dot() -> None:
 
 
 def test_polled_tables_with_a_dot_are_found_by_their_pattern() -> None:
-    table = Table(schema="shop", name="t.##", columns=(), primary_key=())
+    pattern = pattern_of("shop", NamePattern("t.##"))
+    table = Table(schema="shop", name="t.##", columns=(), primary_key=(), pattern=pattern)
     position = PollPosition(1, 1, {"shop.`t.01`": (1, ()), "shop.t01": (1, ()), "other.`t.02`": (1, ())})
     assert position.of_pattern(table) == ["shop.`t.01`"]
 

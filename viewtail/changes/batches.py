@@ -11,6 +11,7 @@ from enum import Enum
 from itertools import repeat
 from typing import Any, NamedTuple
 
+from viewtail.changes.patterns import Part
 from viewtail.changes.positions import Position
 from viewtail.changes.tables import Column, Table
 
@@ -142,6 +143,7 @@ class TableChangeKind(Enum):
     """The effect on a table's rows of a statement that has no row events."""
 
     EMPTIED = "emptied"  # all are gone
+    LEFT = "left"  # all are gone with their table, which is one of many; `TableChange.part` says which
     THINNED = "thinned"  # some are gone; the statement does not say which
     REPLACED = "replaced"  # others may have come in their place: another table has the name, or a partition changed
     WIDENED = "widened"  # they are as they were, but a column that views use takes larger values from here on
@@ -161,6 +163,12 @@ class TableChange(NamedTuple):
     version: int
     kind: TableChangeKind
     reason: str  # the statement, and its place in the stream
+    part: Part | None = None  # of a pattern, the table that it was about; '' for a name: all of its schema
+
+    @property
+    def values(self) -> Row:
+        """What the keys begin with that it is about; (): with anything."""
+        return () if self.part is None else self.part.values
 
 
 STREAM_END = "end of the stream"  # the token that a source without watermarks gives at what was its end

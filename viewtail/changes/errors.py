@@ -69,6 +69,10 @@ class SourceError(ViewtailError):
     """The source answers, but in a way that cannot be gone on from."""
 
 
+class TableGoneError(SourceError):
+    """There is no such table any more."""
+
+
 class HistoryGoneError(SourceError):
     """The stream cannot be continued from the saved position without losing changes."""
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from viewtail.changes.patterns import Part, Pattern
 
 
 class Kind(Enum):
@@ -87,15 +91,21 @@ class Mask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A canonical table as it was when it was described, or several that are alike, by a pattern."""
+    """A canonical table as it was when it was described, or several that are read as one, by a pattern.
+
+    The columns of a pattern are those of its braces, and then those that all of its tables have.
+    """
 
     schema: str
-    name: str  # or the pattern: 'account_##'
+    name: str  # schema and name of a pattern are as it is written
     columns: tuple[Column, ...]  # in ordinal order, generated and invisible ones included
     primary_key: tuple[str, ...]  # column names in key order; empty if the table has none
     unique_keys: tuple[tuple[str, ...], ...] = ()  # other unique keys over NOT NULL columns, no prefixes
     unique_names: tuple[str, ...] = ()  # of these keys, in their order
-    parts: tuple[str, ...] = ()  # of a pattern: the names of the tables that match it, in order
+    pattern: Pattern | None = field(default=None, compare=False)
+    parts: tuple[Part, ...] = field(default=(), compare=False)  # of a pattern: its tables then, in order
+    part: Part | None = field(default=None, compare=False)  # which of a pattern's tables this is
+    lacking: Mapping[str, str] = field(default_factory=dict, compare=False)  # columns of some parts alone, and why
     row_end: str | None = None  # of a system-versioned table: the column, maybe hidden, that ends a row's validity
     # All indexes by name, the primary key first, with the columns that rows can be found by: none behind an expression,
     # and none at all where the optimizer does not use the index.
@@ -111,9 +121,31 @@ class Table:
         return self.primary_key or next(iter(self.unique_keys), ())
 
     @property
-    def each(self) -> tuple[Table, ...]:
-        """The tables that have its rows: itself, or those of a pattern."""
-        return tuple(replace(self, name=name, parts=()) for name in self.parts) or (self,)
+    def of_braces(self) -> tuple[str, ...]:
+        """The columns whose values are in the names of a pattern's tables; the primary key begins with them."""
+        return () if self.pattern is None else self.pattern.names
+
+    def without_braces(self) -> Table:
+        """What each of a pattern's tables is like."""
+        count = len(self.of_braces)
+        return replace(
+            self,
+            columns=self.columns[count:],
+            primary_key=self.primary_key[count:],
+            unique_keys=tuple(key[count:] for key in self.unique_keys),
+            indexes={name: columns[count:] for name, columns in self.indexes.items()},
+            pattern=None,
+            parts=(),
+        )
+
+    def at(self, part: Part) -> Table:
+        """One table of a pattern."""
+        return replace(self, schema=part.schema, name=part.name, parts=(), part=part)
+
+    @property
+    def each(self) -> Iterator[Table]:
+        """The tables that have its rows: itself, or those that a pattern had when it was described."""
+        return map(self.at, self.parts) if self.pattern is not None and self.part is None else iter((self,))
 
     def index_of(self, columns: Iterable[str]) -> str | None:
         """The index that finds rows by values of these columns: it begins with them, in any order."""
@@ -161,34 +193,52 @@ class ForeignKey:
     on_update: str
 
 
+class NamePattern(str):
+    """A schema's or table's name that stands for several, as an entity writes it: 'org{account_id:int}_invoice'."""
+
+    __slots__ = ()
+
+
 def full_name(schema: str, table: str) -> str:
     """'schema.table', as `names_of` reads it: a name that is not plain is in backticks, as in SQL."""
-    quoted = (f"`{name.replace('`', '``')}`" if "." in name or name[:1] == "`" else name for name in (schema, table))
-    return ".".join(quoted)
+    return ".".join(name if is_pattern(name) or _is_plain(name) else _quoted(name) for name in (schema, table))
+
+
+def _is_plain(name: str) -> bool:
+    return "." not in name and name[:1] != "`" and not _MARKS.search(name)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def names_of(text: str) -> tuple[str, str] | None:
-    """Schema and table of 'schema.table', where each may be in backticks; None where the text is not in that form."""
+    """Schema and table of 'schema.table', where each may be in backticks; None where the text is not in that form.
+
+    A name without backticks that has braces, or a #, is a `NamePattern`.
+    """
     match = _FULL_NAME.fullmatch(text)
     if match is None:
         return None
-    schema, table = (name[1:-1].replace("``", "`") if name[0] == "`" else name for name in match.groups())
+    schema, table = map(_name, match.groups())
     return (schema, table) if schema and table else None
+
+
+def _name(written: str) -> str:
+    if written[0] == "`":
+        return written[1:-1].replace("``", "`")
+    return NamePattern(written) if _MARKS.search(written) else written
 
 
 # A name without a dot that does not begin with a backtick is plain.
 _NAME = "(`(?:[^`]|``)*`|[^`.][^.]*)"
 _FULL_NAME = re.compile(rf"{_NAME}\.{_NAME}", re.DOTALL)
+_MARKS = re.compile(r"#|\{[^{}]*\}")
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether a table's name stands for several tables: each # is a digit."""
-    return "#" in name
-
-
-def matches(pattern: str, name: str) -> bool:
-    """Return whether a pattern stands for a table of that name, too."""
-    return re.fullmatch(re.escape(pattern).replace(re.escape("#"), "[0-9]"), name) is not None
+    """Return whether a schema's or table's name stands for several."""
+    return isinstance(name, NamePattern)
 
 
 def unlike(before: Column, now: Column) -> str | None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from viewtail.cli.each import in_each
-from viewtail.cli.options import KEY, Json, Yes
+from viewtail.cli.options import KEY, Json, PartOf, Yes
 
 Forgotten = Annotated[
     str,
@@ -46,6 +46,7 @@ def forget(
     with_topic: WithTopic = False,
     by: By = None,
     timeout: PassedWithin = None,
+    part: PartOf = None,
     json: Json = False,
 ) -> int:
     """Drop a view that is no longer declared, or erase one entity everywhere.
@@ -58,7 +59,14 @@ def forget(
     first. The command waits until the pipelines have passed the delete, looks in every view, and erases what is there
     all the same. It prints each place, what it found there, and what stays until when. It exits 1 when anything else
     stays.
+
+    viewtail forget VIEW --part COLUMN=VALUE does the same for one tenant of a view whose entity is many tables, once
+    the tenant's table is gone.
     """
+    timeout_s = PASSED_WITHIN_S if timeout is None else timeout
+    if part is not None:
+        others = key, by, keep_data, with_topic
+        return _of_part(context, what, part, others, timeout_s, as_json=json)
     if key is None:
         if by is not None or timeout is not None:
             raise typer.BadParameter("they are for: viewtail forget ENTITY KEY", param_hint="--by, --timeout")
@@ -73,5 +81,14 @@ def forget(
         raise typer.BadParameter("they are for: viewtail forget VIEW", param_hint="--keep-data, --with-topic")
     from viewtail.commands.erase import erase
 
-    timeout_s = PASSED_WITHIN_S if timeout is None else timeout
     return in_each(context.obj, erase, what, key, by=by, timeout_s=timeout_s, as_json=json)
+
+
+def _of_part(
+    context: typer.Context, view: str, part: str, others: tuple[object, ...], timeout_s: float, *, as_json: bool
+) -> int:
+    if any(others):
+        raise typer.BadParameter("it is for: viewtail forget VIEW --part COLUMN=VALUE", param_hint="--part")
+    from viewtail.commands.parts import forget_part
+
+    return in_each(context.obj, forget_part, view, part, timeout_s=timeout_s, as_json=as_json)

@@ -23,6 +23,12 @@ Limit = Annotated[int, typer.Option(metavar="N", help="Return at most N rows.", 
 All = Annotated[bool, typer.Option("--all", help="Every view.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; for scripts.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing: say what would be written.")]
+PartOf = Annotated[
+    str | None,
+    typer.Option(
+        "--part", metavar="COLUMN=VALUE", help="All entities of one tenant, where many tables are one entity."
+    ),
+]
 MaxRows = Annotated[
     float, typer.Option(metavar="N", help="Read at most N rows a second; 0: no limit.", min=0, max=1_000_000_000)
 ]

@@ -9,7 +9,7 @@ import typer
 
 from viewtail.cli.completing import view_names
 from viewtail.cli.each import in_each
-from viewtail.cli.options import All, DryRun, Json, Limit, MaxRows, Yes
+from viewtail.cli.options import All, DryRun, Json, Limit, MaxRows, PartOf, Yes
 
 Replayed = Annotated[
     list[str] | None,
@@ -74,6 +74,7 @@ def replay(
     begin: Begin = None,
     end: End = None,
     where: Where = None,
+    part: PartOf = None,
     into: Into = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -85,10 +86,10 @@ def replay(
     A whole VIEW is backfilled again by the running viewtail, within seconds; without one, by the next `viewtail run`. A
     halted view goes on after it, once you have corrected the reason.
 
-    Some entities (--key, --keys-from, --parked, --since, --from, --where) are written by the command itself, as their
-    rows are now; a key without a row gets its tombstone. The same command goes on with one that was stopped. Old events
-    are never sent again as they were: the view has newer versions, and would rightly refuse them. Up to 1,000 are
-    compared with their rows at the end. Exits 1 where one is parked, or differs still.
+    Some entities (--key, --keys-from, --parked, --since, --from, --where, --part) are written by the command itself,
+    as their rows are now; a key without a row gets its tombstone. The same command goes on with one that was stopped.
+    Old events are never sent again as they were: the view has newer versions, and would rightly refuse them. Up to
+    1,000 are compared with their rows at the end. Exits 1 where one is parked, or differs still.
 
     With --into, every change of a Topic since a time is published again, once and in order, into a topic of its own.
 
@@ -100,7 +101,14 @@ def replay(
     from viewtail.commands.which_replay import Asked, work_of
 
     selected = Selected(
-        keys=key or (), keys_from=keys_from, is_parked=parked, since=since, begin=begin, end=end, where=where
+        keys=key or (),
+        keys_from=keys_from,
+        is_parked=parked,
+        since=since,
+        begin=begin,
+        end=end,
+        where=where,
+        part=part,
     )
     asked = Asked(
         views=view or (),

@@ -16,7 +16,13 @@ Every = Annotated[
 ]
 
 
-def status(context: typer.Context, json: Json = False, watch: Watch = False, every: Every = None) -> int:
+By = Annotated[
+    str | None,
+    typer.Option("--by", metavar="COLUMN", help="List the tenants of views whose entity is many tables, by that."),
+]
+
+
+def status(context: typer.Context, json: Json = False, watch: Watch = False, every: Every = None, by: By = None) -> int:
     """Show each pipeline and view: state, lag, rate, position, backfill, parked keys.
 
     Needs no running viewtail. Exits 1 when a pipeline is down or behind, a view is halted, or keys are parked; what is
@@ -25,7 +31,15 @@ def status(context: typer.Context, json: Json = False, watch: Watch = False, eve
 
     With --watch the terminal shows all that, and how the lag was in the last three minutes, until Ctrl-C; the exit code
     is 0 then. It asks MySQL alone, five questions each time.
+
+    With --by the tables of such views are listed: those with parked keys first, then the largest, 20 at most.
     """
+    if by is not None:
+        if watch or every is not None:
+            raise typer.BadParameter("leave --watch out: it shows all pipelines", param_hint="--by")
+        from viewtail.commands.parts import status_by
+
+        return in_each(context.obj, status_by, by, as_json=json)
     if every is not None and not watch:
         raise typer.BadParameter("it is how often --watch looks; add --watch", param_hint="--every")
     if watch:

@@ -8,7 +8,7 @@ import typer
 
 from viewtail.cli.completing import view_names
 from viewtail.cli.each import in_each
-from viewtail.cli.options import DryRun, Json, MaxRows, MaxThreads
+from viewtail.cli.options import DryRun, Json, MaxRows, MaxThreads, PartOf
 
 Verified = Annotated[
     list[str] | None,
@@ -29,6 +29,7 @@ def verify(
     repair: Repair = False,
     dry_run: DryRun = False,
     sample: Sample = None,
+    part: PartOf = None,
     max_rows_per_second: MaxRows = 0,
     max_threads_running: MaxThreads = 25,
     json: Json = False,
@@ -40,7 +41,18 @@ def verify(
     paused, the view is compared as it stands, and nothing is proven. The command backs off when the source is busy, and
     goes on where it was stopped. --repair writes what is wrong again through the guard, and compares it once more. A
     version that no history explains is replaced, which nothing else does; the list names it.
+
+    --part compares one tenant of views whose entity is many tables, and proves nothing of the others.
     """
+    if part is not None:
+        if repair or dry_run or sample is not None:
+            raise typer.BadParameter(
+                "it compares one tenant and writes nothing; to write it again: viewtail replay VIEW --part",
+                param_hint="--part",
+            )
+        from viewtail.commands.parts import verify_part
+
+        return in_each(context.obj, verify_part, view or [], part, as_json=json)
     from viewtail.commands.verify import Options
     from viewtail.commands.verify import verify as command
 

@@ -16,7 +16,6 @@ from projectors.views import View
 from viewtail import declarations
 from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.errors import DeclarationError, MisuseError, StopRequested
-from viewtail.changes.tables import matches
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.durations import seconds_of
 from viewtail.commands.output import print_remark
@@ -203,7 +202,7 @@ def _views_of(loaded: Settings, name: str) -> list[View]:
         views = declarations.configured(loaded)
     except DeclarationError:
         return []
-    return [view for view in views if matches(view.entity.table, name)]
+    return [view for view in views if view.entity.is_of(name)]
 
 
 def _losers(views: Sequence[View]) -> Iterator[str]:

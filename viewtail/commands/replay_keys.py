@@ -33,6 +33,7 @@ from viewtail.commands.output import print_remark
 from viewtail.commands.progress import progress
 from viewtail.composition import deployed_to_work
 from viewtail.operations.given import key_of_text, key_spellings, other_reading
+from viewtail.operations.parts import KeysOfPart, part_of
 from viewtail.operations.replay_keys import (
     ASK_ABOVE,
     ROWS_AT_ONCE,
@@ -64,6 +65,7 @@ class Selected:
     begin: str | None = None
     end: str | None = None
     where: str | None = None
+    part: str | None = None
 
     def check(self) -> None:
         """Raise MisuseError."""
@@ -74,6 +76,7 @@ class Selected:
             "--since": self.since is not None,
             "--from": self.begin is not None,
             "--where": self.where is not None,
+            "--part": self.part is not None,
         }
         given = [name for name, is_given in ways.items() if is_given]
         if len(given) > 1:
@@ -84,7 +87,8 @@ class Selected:
     @property
     def is_some(self) -> bool:
         """Return whether entities are named at all."""
-        return bool(self.keys or self.is_parked or self.keys_from or self.since or self.begin or self.where)
+        ways = (self.keys, self.is_parked, self.keys_from, self.since, self.begin, self.where, self.part)
+        return any(ways)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +246,8 @@ def _selection(catalog: Catalog, beside: ViewAccess, selected: Selected, how: Ho
         return keys_from_texts(view, selected.keys, "the keys")
     if selected.keys_from is not None:
         return keys_from_texts(view, _keys_of(view, selected.keys_from), f"the keys of {selected.keys_from}")
+    if selected.part is not None:
+        return KeysOfPart(part_of(view.view, selected.part), selected.part)
     if selected.is_parked:
         parked = sorted(beside.parked())
         return keys_from_texts(view, parked, "parked keys") if parked else Keys([], "parked")
@@ -275,13 +281,16 @@ def _count(catalog: Catalog, view: BoundView, condition: str) -> int | None:
     """Count the rows that meet it; None where that takes too long. Raises MisuseError for what the server refuses."""
     with closing(catalog.servers.open_limited(COUNT_WITHIN_S)) as connection, connection.cursor() as cursor:
         try:
-            cursor.execute(select_of(view.table, "COUNT(*)", where_all(condition)))
+            count = 0
+            for table in view.table.each:
+                cursor.execute(select_of(table, "COUNT(*)", where_all(condition)))
+                count += sum(int(of_table) for (of_table,) in cursor.fetchall())
         except pymysql.err.MySQLError as error:
             if took_too_long(error):
                 return None
             said = error.args[1] if len(error.args) > 1 else type(error).__name__
             raise MisuseError(f"--where {condition!r}: {number_of(error)} {said}") from None
-        return sum(int(count) for (count,) in cursor.fetchall())
+        return count
 
 
 def _changed(catalog: Catalog, beside: ViewAccess, selected: Selected) -> Keys:

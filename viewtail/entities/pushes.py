@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from viewtail.changes.errors import ViewtailError
-from viewtail.changes.tables import matches
 from viewtail.entities.event_table import KEY, VERSION, EventTable
 
 if TYPE_CHECKING:
@@ -81,4 +80,4 @@ def pushes_of(table: EventTable, settings: Settings) -> Pushes:
 def _views_of(table: EventTable, settings: Settings) -> list[View]:
     from viewtail import declarations
 
-    return [view for view in declarations.load(settings.views) if view.push and matches(view.entity.table, table.name)]
+    return [view for view in declarations.load(settings.views) if view.push and view.entity.is_of(table.name)]

@@ -269,7 +269,7 @@ def _first_rows(connection: Connection, view: BoundView) -> list[Row]:
     """Return as many rows as a function is tried with, in the order in which a backfill reads them."""
     columns = [column for column in view.table.columns if column.name in view.needed]
     behind = f" ORDER BY {', '.join(quote(name) for name in view.table.paging_key)} LIMIT {SAMPLE_ROWS}"
-    readable = view.derived or TableRows(view.table.each[0])
+    readable = view.derived or TableRows(next(view.table.each))
     return readable.fetch(connection, columns, where_all(view.condition), behind)
 
 

@@ -22,6 +22,7 @@ from projectors.views import BoundView, View
 from viewtail.changes.batches import Followed, TableChangeKind
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.masks import ANY_SECRET
+from viewtail.changes.patterns import pattern_of
 from viewtail.changes.tables import Column, Kind, Table, full_name
 from viewtail.operations.sql_files import Statement
 from viewtail.operations.sql_forms import is_definition, why_unread
@@ -227,13 +228,17 @@ class Contract:
         """What a view does by itself, or why it cannot; `is_own`: the table is the entity's."""
         match verdict.kind:
             case TableChangeKind.REPLACED:
-                yield from self._replaced(followed, text, verdict.why)
+                yield from self._replaced(verdict.table, text, verdict.why)
+            case TableChangeKind.LEFT:
+                yield False, f"{verdict.name}: {verdict.why}; {_left(view)}"
             case TableChangeKind.REDEFINED if view.entity.is_derived:
                 yield from self._redefined(view, followed, text, verdict.why)
             case TableChangeKind.WIDENED if is_own:
                 yield from self._widened(view, followed, text, verdict.why)
             case TableChangeKind.EMPTIED | TableChangeKind.THINNED if not is_own:
                 yield False, f"{verdict.why}; viewtail backfills the view again by itself"
+            case TableChangeKind.EMPTIED if verdict.part is not None:
+                yield False, f"{verdict.name}: {verdict.why}; the view loses its rows, and no others"
             case TableChangeKind.EMPTIED:
                 yield True, f"{verdict.why}; {_taken_away(view, is_emptied=True)}"
             case TableChangeKind.THINNED:
@@ -374,11 +379,20 @@ def _undescribed(name: str) -> Column:
     return Column(name=name, kind=Kind.UNSUPPORTED, declared="", is_nullable=True)
 
 
-def _undescribed_table(name: tuple[str, str], columns: Iterable[str], keys: tuple[tuple[str, ...], ...]) -> Followed:
+def _undescribed_table(name: tuple[str, str], columns: frozenset[str], keys: tuple[tuple[str, ...], ...]) -> Followed:
     """A table of which only the columns are known that the view names."""
-    known = tuple(map(_undescribed, sorted(columns)))
-    table = Table(schema=name[0], name=name[1], columns=known, primary_key=_UNKNOWN_KEY)
-    return Followed(table, tuple(sorted(columns)), keys)
+    pattern = pattern_of(*name)
+    of_braces = () if pattern is None else pattern.columns
+    names = sorted(columns.difference(column.name for column in of_braces))
+    known = (*of_braces, *map(_undescribed, names))
+    key = (*(column.name for column in of_braces), *_UNKNOWN_KEY)
+    table = Table(schema=name[0], name=name[1], columns=known, primary_key=key, pattern=pattern)
+    return Followed(table, tuple(column.name for column in known), keys)
+
+
+def _left(view: View) -> str:
+    """What a view does with the rows of one of many tables that is gone."""
+    return "the view keeps its rows" if view.entity.dropped == "keep" else "the view loses its rows, and no others"
 
 
 def _name(followed: Followed) -> ddl.Name:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 
 import pymysql
 
-from ingest.canonical.rows import select_of, source_error
+from ingest.canonical.rows import TableRows, source_error
 from offsets import dead_letters
 from offsets.copies import require_not_moving
 from offsets.keepers import known_views
@@ -40,7 +40,7 @@ from viewtail.changes.writes import Key, ViewWrites, Write
 from viewtail.operations.given import plain_key_of_text
 from viewtail.operations.own_traces import OwnTrace, OwnTraces
 from viewtail.operations.waiting import passed_now
-from viewtail.servers.literals import equals, one_of, selected, where_all
+from viewtail.servers.literals import equals, one_of
 from viewtail.servers.sessions import quote, value_of
 
 
@@ -203,20 +203,18 @@ def erase(
 
 
 def _require_gone(catalog: Catalog, view: BoundView, key: Key, archived: Archived | None) -> None:
-    table = quote(view.table.schema, view.table.name)
-    columns = ", ".join(map(selected, view.key))
+    pattern, width = view.table.pattern, view.prefix
+    part = None if pattern is None else pattern.of(key[:width])
+    table = quote(view.table.schema, view.table.name) if part is None else quote(part.schema, part.name)
     for open_, where in ((catalog.servers.open_primary, "the primary"), (catalog.servers.open_source, "the source")):
-        with closing(open_()) as connection, connection.cursor() as cursor:
-            try:
-                cursor.execute(f"{select_of(view.table, columns, where_all(one_of(view.key, [key])))} LIMIT 1000")
-                count = sum(row == key for row in cursor.fetchall())
-            except pymysql.err.MySQLError as error:
-                raise source_error(error, connection) from None
+        with closing(open_()) as connection:
+            count = sum(row == key for row in TableRows(view.table).having(connection, view.key, view.key, [key]))
         if count:
             rows = "its row is" if count == 1 else f"{count} rows of it are"
             raise MisuseError(
                 f"{rows} still in {view.table.full_name} on {where}. viewtail erases what was made of rows that are "
-                f"gone, and would make it again. First: DELETE FROM {table} WHERE {equals(view.key, key)};"
+                f"gone, and would make it again. First: DELETE FROM {table} "
+                f"WHERE {equals(view.key[width:], key[width:])};"
             )
     if archived is not None:
         _require_not_archived(catalog, view, key, archived.table)

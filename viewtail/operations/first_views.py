@@ -21,7 +21,7 @@ from projectors.stores import Choice, Example
 from projectors.stores.registry import STORES
 from viewtail.changes.errors import DeclarationError, MisuseError, nearest
 from viewtail.changes.masks import ANY_SECRET
-from viewtail.changes.tables import Column, Kind, Table, is_pattern, names_of
+from viewtail.changes.tables import Column, Kind, Table, names_of
 from viewtail.operations.first_related import declared, references, with_related
 from viewtail.servers.facts import folds_names
 from viewtail.servers.sessions import quote
@@ -140,10 +140,6 @@ def _wanted(connection: pymysql.Connection[Any], schema: str, named: Sequence[st
 
 def _choice_of(connection: pymysql.Connection[Any], schema: str, name: str) -> Choice:
     """Raise DeclarationError for a table that can have no view."""
-    if is_pattern(name):
-        raise DeclarationError(
-            "it can have no view by its own name: each # stands for a digit there, so it would be other tables"
-        )
     table = describe(connection, schema, name)
     choice = _choice(table, _indexed(connection, table))
     if not examples(choice):

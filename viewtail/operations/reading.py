@@ -28,7 +28,6 @@ from viewtail.changes.rendering import row_value
 from viewtail.changes.tables import Kind, Table
 from viewtail.changes.writes import Key
 from viewtail.operations.given import in_hexadecimal, indexed_value, key_of
-from viewtail.servers.literals import one_of, where_all
 from viewtail.servers.sessions import Connection, MySQLAddress, session_error
 
 if TYPE_CHECKING:
@@ -221,8 +220,7 @@ def canonical_rows(connection: Connection, view: BoundView, keys: Sequence[Key])
     if not keys:
         return []
     columns = [column for column in view.table.columns if column.kind is not Kind.UNSUPPORTED]
-    where = where_all(view.condition, one_of(view.key, keys))
-    rows = view.rows.fetch(connection, columns, where)
+    rows = view.rows.having(connection, columns, view.key, keys, view.condition)
     names = [column.name for column in columns]
     newest = _newest(view, [dict(zip(names, row, strict=True)) for row in rows])
     # The source may find more than asked for, where its collation takes two keys for one.

@@ -98,6 +98,7 @@ class ElasticsearchStore(Store):
 
     name = "elasticsearch"
     title = "Elasticsearch"
+    has_copies = True
     view_classes = (SearchIndex,)
     section = ElasticsearchSettings
     address = ELASTICSEARCH
@@ -128,9 +129,6 @@ class ElasticsearchStore(Store):
 
         sink = self.sink(access, views, pipeline)
         return sink, FollowingOffsets(access.background_offsets(pipeline), sink)
-
-    def no_copies(self, view: View) -> str:
-        return ""
 
     def while_refilled(self, access: Access, view: BoundView) -> str:
         from projectors.stores.elasticsearch.index import replaced_fields

@@ -22,7 +22,7 @@ from viewtail.changes.errors import (
 )
 from viewtail.changes.tables import Column, Kind
 from viewtail.changes.writes import Key
-from viewtail.servers.literals import beyond, literal, one_of, selected, up_to
+from viewtail.servers.literals import beyond, equals, literal, one_of, selected, up_to
 from viewtail.servers.sessions import Connection, mend_of_denial, number_of, quote
 
 ROWS_A_PAGE = 20_000  # examined by one query
@@ -187,22 +187,25 @@ def present_values(view: BoundView, present: Mapping[str, str]) -> Iterator[Colu
             yield column.in_store
 
 
-def stale_keys(database: str, view: BoundView, after: Key | None, version: int) -> str:
+def stale_keys(database: str, view: BoundView, after: Key | None, version: int, part: Key = ()) -> str:
     """The SELECT of (key..., version) of older rows that are shown, among the next ROWS_A_PAGE rows after a key."""
     names = [f"k{at}" for at in range(len(view.key))]
     keys = ", ".join(f"{selected(column)} AS {name}" for column, name in zip(view.key, names, strict=True))
-    page = f"SELECT {keys}, {VERSION} AS v, {has_values(view)} AS is_shown {_behind(database, view, after)}"
+    page = f"SELECT {keys}, {VERSION} AS v, {has_values(view)} AS is_shown {_behind(database, view, after, part)}"
     return f"SELECT {', '.join(names)}, v FROM ({page} LIMIT {ROWS_A_PAGE}) AS page WHERE is_shown AND v < {version}"
 
 
-def end_of_page(database: str, view: BoundView, after: Key | None) -> str:
+def end_of_page(database: str, view: BoundView, after: Key | None, part: Key = ()) -> str:
     """The SELECT of the last key of the page after a key; it finds no row if the table ends before that."""
     keys = ", ".join(map(selected, view.key))
-    return f"SELECT {keys} {_behind(database, view, after)} LIMIT 1 OFFSET {ROWS_A_PAGE - 1}"
+    return f"SELECT {keys} {_behind(database, view, after, part)} LIMIT 1 OFFSET {ROWS_A_PAGE - 1}"
 
 
-def _behind(database: str, view: BoundView, after: Key | None) -> str:
-    return _from(database, view, [] if after is None else [beyond(view.key, after)])
+def _behind(database: str, view: BoundView, after: Key | None, part: Key) -> str:
+    """The rows after a key, of those whose key begins with the values of `part`."""
+    rest = view.key[len(part) :]
+    within = [equals(view.key[: len(part)], part)] if part else []
+    return _from(database, view, within if after is None else [*within, beyond(rest, after[len(part) :])])
 
 
 def _from(database: str, view: BoundView, conditions: Sequence[str]) -> str:

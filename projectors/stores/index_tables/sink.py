@@ -294,12 +294,15 @@ class MySQLSink(GuardedSink):
         table that shows neither needs no sweep of them. The server reads ROWS_A_PAGE rows by primary key at a time and
         sends those that are older: no single query reads a large table for longer than the connection waits.
         """
+        return self.keys_of_part(view, (), version)
+
+    def keys_of_part(self, view: str, values: Key, version: int) -> Iterator[list[tuple[Key, int]]]:
         bound = places.rows_of(self._views[view])
         after: Key | None = None
         while True:
-            rows = self._read(stale_keys(self._database, bound, after, version))
+            rows = self._read(stale_keys(self._database, bound, after, version, values))
             yield [(row[:-1], row[-1]) for row in rows]
-            last = self._read(end_of_page(self._database, bound, after))
+            last = self._read(end_of_page(self._database, bound, after, values))
             if not last:
                 return
             after = last[0]

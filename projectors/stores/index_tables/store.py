@@ -42,6 +42,7 @@ class IndexTablesStore(Store):
 
     name = "mysql"
     title = "MySQL"
+    has_copies = True
     view_classes = (IndexTable,)
     section = MySQLSettings
     address = replace(MYSQL, example="mysql://USER:PASSWORD@HOST:3306/viewtail")
@@ -101,9 +102,6 @@ class IndexTablesStore(Store):
         """The progress is saved in the transaction of the rows."""
         sink = self.sink(access, [view], pipeline)
         return sink, lambda: sink.connection
-
-    def no_copies(self, view: View) -> str:
-        return ""
 
     def while_refilled(self, access: Access, view: BoundView) -> str:
         from projectors.stores.index_tables import places

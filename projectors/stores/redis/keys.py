@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from projectors.stores.redis.views import GENERATION, RedisHash, RedisJson, RedisSet
 from projectors.views import BoundView
 from viewtail.changes.errors import DeclarationError, MisuseError
-from viewtail.changes.rendering import integer_parser, key_renderer, parse_key
+from viewtail.changes.rendering import integer_parser, key_renderer, parse_key, render_key
 from viewtail.changes.tables import Column, Kind
 from viewtail.changes.versions import WIDTH
 from viewtail.changes.writes import Key
@@ -98,6 +98,22 @@ class RedisKeys:
         """The glob that finds the view's keys; it may find others too, which `key_of` rejects."""
         start = glob_of(self._own_shape)
         return f"{{{start}{self._beside}" if self._beside else start
+
+    def scan_match_of(self, values: Sequence[Any]) -> str:
+        """The same of keys that begin with these values, as far as what stands first in a key is one of them."""
+        known: dict[str, Any] = {
+            column.name: (value, column) for column, value in zip(self._columns, values, strict=False)
+        }
+        start = ""
+        for text, column in self._parts:
+            start += text
+            if column is None or column.name not in known:
+                break
+            value, of = known[column.name]
+            start += render_key((value,), (of,))
+        else:
+            return self.scan_match
+        return f"{'{' if self._beside else ''}{_globbed(start)}*"
 
     @property
     def tombstone_match(self) -> str:
@@ -330,7 +346,11 @@ def _kind_name(column: Column) -> str:
 
 def glob_of(shape: str) -> str:
     """The glob that finds keys of that shape; it may find others too."""
-    return re.sub(r"([*?\[\]\\^-])", r"\\\1", shape.partition("{")[0]) + "*"
+    return _globbed(shape.partition("{")[0]) + "*"
+
+
+def _globbed(text: str) -> str:
+    return re.sub(r"([*?\[\]\\^-])", r"\\\1", text)
 
 
 def pattern_of(shape: str) -> str:

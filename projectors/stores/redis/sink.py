@@ -338,10 +338,14 @@ class RedisSink(GuardedSink):
                 names = [name.encode("utf-8", "surrogateescape") for name in some]
                 yield self._below(view, version, names)[1] if names else []
 
-    def _all_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
-        cursor = b"0"
+    def keys_of_part(self, view: str, values: Key, version: int) -> Iterator[list[tuple[Key, int]]]:
+        for page in self._all_below(view, version, self._keys[view].scan_match_of(values)):
+            yield [(key, stored) for key, stored in page if key[: len(values)] == values]
+
+    def _all_below(self, view: str, version: int, match: str = "") -> Iterator[list[tuple[Key, int]]]:
+        cursor, match = b"0", match or self._keys[view].scan_match
         while True:
-            cursor, below = self._below(view, version, (), cursor, self._keys[view].scan_match, KEYS_A_SWEEP_STEP)
+            cursor, below = self._below(view, version, (), cursor, match, KEYS_A_SWEEP_STEP)
             yield below
             if int(cursor) == 0:
                 return

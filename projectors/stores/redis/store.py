@@ -88,6 +88,7 @@ class RedisStore(Store):
 
     name = "redis"
     title = "Redis"
+    has_copies = True
     view_classes = (RedisHash, RedisJson, RedisSet, RedisSortedSet)
     section = RedisSettings
     address = REDIS
@@ -151,9 +152,6 @@ class RedisStore(Store):
 
         open_, read = access.section.client, access.read_position
         return RedisSink(open_, views, access.database, pipeline, read_position=read, claiming=access.claimant)
-
-    def no_copies(self, view: View) -> str:
-        return ""
 
     def swapping(self, access: Access) -> KeySwapping:
         from projectors.stores.redis.swapping import KeySwapping
