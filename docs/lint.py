@@ -23,7 +23,7 @@ from viewtail.main import app
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 MAX_BYTES = 30_000
-LARGER = {"views.md": 45_000}  # the reference of all declarations
+LARGER = {"views.md": 46_000}  # the reference of all declarations
 
 # What a reader has to read twice, and what to write instead.
 RIDDLES = {

@@ -105,6 +105,23 @@ def end(
     )
 
 
+def is_running(cursor: Any, database: str, number: int) -> bool:
+    """Return whether a run goes on, and keep others from ending it until the caller's transaction ends."""
+    cursor.execute(f"SELECT state FROM {_table(database)} WHERE id = %s FOR UPDATE", (number,))
+    return bool(cursor.fetchone() == (RunState.RUNNING,))
+
+
+def cancel(cursor: Any, database: str, kind: str, view: str, result: str) -> int:
+    """End those of a view's runs that are not over; their processes see it. Returns how many they were."""
+    return int(
+        cursor.execute(
+            f"UPDATE {_table(database)} SET state = '{RunState.FAILED}', result = %s, ended_at = CURRENT_TIMESTAMP(6) "
+            f"WHERE kind = %s AND view = %s AND state IN ('{RunState.RUNNING}', '{RunState.STOPPED}')",
+            (result[:MOST_TEXT], kind, view),
+        )
+    )
+
+
 @contextmanager
 def counted_up(
     session: Session, database: str, kind: str, view: str, what: str, words: Callable[[Mapping[str, Any]], str]

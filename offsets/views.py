@@ -33,9 +33,10 @@ class State(StrEnum):
     FILLED = "filled"  # it equals its table, as far as its pipeline has come
     HALTED = "halted"  # it misses changes since, until an operator replays it
     PAUSED = "paused"  # it misses changes since, as an operator wants it, until one resumes it
+    RELEASED = "released"  # its place is an application's, for good
 
 
-GETS_NOTHING = frozenset({State.HALTED, State.PAUSED})  # neither changes nor a backfill
+GETS_NOTHING = frozenset({State.HALTED, State.PAUSED, State.RELEASED})  # neither changes nor a backfill
 
 
 class Event(Enum):
@@ -53,11 +54,12 @@ class Event(Enum):
     REPLAYED = "an operator asked for it: viewtail replay"
     PAUSED = "an operator asked for it: viewtail pause"
     RESUMED = "an operator asked for it: viewtail resume"
+    RELEASED = "an operator asked for it: viewtail cutover"
 
 
 KEPT = frozenset({State.BACKFILLING, State.FILLED})
 _NOT_HALTED = KEPT | {State.NEW}
-_ANY = frozenset(State)
+_ANY = frozenset(State) - {State.RELEASED}
 _NOT_PAUSED = _ANY - {State.PAUSED}
 
 TRANSITIONS: Mapping[Event, tuple[frozenset[State], State]] = {
@@ -73,6 +75,7 @@ TRANSITIONS: Mapping[Event, tuple[frozenset[State], State]] = {
     Event.REPLAYED: (_NOT_PAUSED, State.NEW),
     Event.PAUSED: (_NOT_HALTED, State.PAUSED),
     Event.RESUMED: (frozenset({State.PAUSED}), State.NEW),
+    Event.RELEASED: (_ANY, State.RELEASED),
 }
 
 _UNPROVEN = "proven_at = NULL, loss_count = loss_count + 1"
@@ -85,6 +88,7 @@ _ASSIGNMENTS = {
     "fill_started_at = CURRENT_TIMESTAMP(6), watermark_version = %(watermark)s, is_place_ours = 1",
     State.FILLED: "watermark_version = %(end)s, fill_row_count = %(kept_count)s, filled_at = CURRENT_TIMESTAMP(6)",
     State.HALTED: f"reason = %(reason)s, {_NOT_PAUSED_NOW}, {_UNPROVEN}",
+    State.RELEASED: f"reason = %(reason)s, {_NOT_PAUSED_NOW}",
     State.PAUSED: f"reason = %(reason)s, paused_at = CURRENT_TIMESTAMP(6), paused_by = %(by)s, {_UNPROVEN}",
 }
 # A backfill must not begin under a watermark from before its table's rows were replaced.
@@ -92,7 +96,9 @@ _ONLY_IF = {Event.BEGUN: "COALESCE(watermark_version, 0) < %(watermark)s"}
 
 # What comes later has no use for the fan-outs from before. A view that is marked for a backfill while it gets changes
 # keeps them: the watermark may be known already, and older than some. Each is brought by its backfill: then they go.
-_ENDS_FAN_OUTS = frozenset({Event.REDECLARED, Event.RETYPED, Event.RETIRED, Event.HALTED, Event.PAUSED, Event.BEGUN})
+_ENDS_FAN_OUTS = frozenset(
+    {Event.REDECLARED, Event.RETYPED, Event.RETIRED, Event.HALTED, Event.PAUSED, Event.BEGUN, Event.RELEASED}
+)
 
 # Why a view is halted while `viewtail forget` drops it, also after that was cut off.
 BEING_DROPPED = (
@@ -109,7 +115,8 @@ def move(cursor: Any, database: str, pipeline_id: int, event: Event, views: Iter
     Args:
         values: what the new state is kept with: `floor` (of the next watermark's version) and `rows_a_second` (the
             most that its backfill may read; 0: no limit) of a new view; `watermark`, `row_estimate`, `incarnation` of
-            a backfill; `end`, `kept_count` of a filled one; `reason` of a halted one, with `by` of a paused one.
+            a backfill; `end`, `kept_count` of a filled one; `reason` of a halted or released one, with `by` of a
+            paused one.
     """
     sources, to = TRANSITIONS[event]
     states = ", ".join(f"'{state}'" for state in sorted(sources))
@@ -138,7 +145,7 @@ class ViewRecord:
     declaration: str  # hash of the declaration alone
     version_kind: str
     state: State
-    reason: str | None  # why it is halted, or paused
+    reason: str | None  # why it is halted, or paused; when it was released, and by whom
     pause: Pause | None
     # Of a running backfill; of a finished one, its end; of a new view, what its next watermark must be above.
     watermark_version: int | None

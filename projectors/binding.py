@@ -288,7 +288,7 @@ def _shown(view: View, table: Table) -> tuple[str, ...]:
 
 def shows_all(view: View) -> bool:
     """Whether it shows whatever columns its table has."""
-    return view.shows_table and not view.shown
+    return view.shows_table and not view.shown and not view.computed
 
 
 def unknown_column(table: Table, name: str, what: str) -> str:
@@ -398,6 +398,9 @@ def _bound(view: View, table: Table, derived: DerivedRows | None) -> BoundView:
     """`table` has the rows that the view sees."""
     key = tuple(_columns(table, view.entity.key or table.primary_key))
     values = view.computed or tuple(column.in_store for column in _columns(table, _shown(view, table)))
+    if view.has_key_apart:
+        names_of_key = {column.name for column in key}
+        values = tuple(column for column in values if column.name not in names_of_key)
     names, is_any = named_columns(view)
     needed = _needed(table, key, None if is_any else names)
     fingerprint = _fingerprint(view, table, key, needed, derived)

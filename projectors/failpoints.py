@@ -25,6 +25,7 @@ EMPTY_COMMIT_STEPS = ("before empty commit", "after empty commit")
 ARCHIVE_STEPS = ("in archive", "after archive")  # of events into a table, or behind a file
 ARCHIVE_FILE_STEPS = ("before archive file", "in archive file", "after archive file", "after archive record")
 RESTORE_STEPS = ("in restore", "after restore")
+RELEASE_STEP = "after release"  # of a table, before the record of it
 DROP_STEPS = ("before drop", "after drop", "before forgetting")  # of a view that nobody declares any more
 
 _step, _count, _signal, _later_ms, *_ = [*os.environ.get("VIEWTAIL_FAILPOINT", "").split(":"), "", "", ""]

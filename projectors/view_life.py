@@ -157,12 +157,12 @@ class ViewLife:
         self.seen[view] = State.HALTED
 
     def look_for_paused(self) -> list[str]:
-        """The views that an operator has paused; they get nothing from now on."""
+        """The views that an operator has paused, or released; they get nothing from now on."""
         records = self.look()
-        paused = [name for name, record in records.items() if record.state is State.PAUSED]
+        paused = [name for name, record in records.items() if record.state in (State.PAUSED, State.RELEASED)]
         for name in paused:
             if self.gets_changes(name):
-                _log.info("view paused", view=name)
+                _log.info(f"view {records[name].state}", view=name)
                 self.projections.halt(name)
         kept = [name for name, record in records.items() if record.state in KEPT]
         if resumed := list(filter(self.projections.is_halted, kept)):

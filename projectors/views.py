@@ -336,6 +336,7 @@ class View:
     has_index: ClassVar[bool] = False  # keys are found by value in it
     needs_all_values: ClassVar[bool] = False  # and only by all values together, not by the first ones
     shows_table: ClassVar[bool] = False  # a view that names no columns shows all of them
+    has_key_apart: ClassVar[bool] = False  # its key has columns of its own, which are not among those that it shows
 
     name: str
     entity: Entity
@@ -437,8 +438,8 @@ class View:
         """Columns that the view has and its table has not: `document` makes their values, see `computed_values`."""
         return ()
 
-    def computed_values(self, made: Any) -> tuple[Any, ...]:
-        """What `document` returned, as values of the computed columns.
+    def computed_values(self, made: Any) -> tuple[Any, ...] | None:
+        """What `document` returned, as values of the computed columns; None: the row is not in the view.
 
         Raises projectors.stores.Unfit where it does not fit them.
         """

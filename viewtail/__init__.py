@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from projectors.related import Count, Many, Max, Min, One, Sum
     from projectors.stores import SearchPage
     from projectors.stores.elasticsearch.views import SearchIndex
-    from projectors.stores.index_tables.views import IndexTable
+    from projectors.stores.index_tables.views import IndexTable, MySQLTable
     from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisSortedSet
     from projectors.stores.topics.views import Topic
     from projectors.views import Entity, Group, View
@@ -32,6 +32,7 @@ __all__ = [
     "Many",
     "Max",
     "Min",
+    "MySQLTable",
     "One",
     "RedisHash",
     "RedisJson",
@@ -55,6 +56,7 @@ __getattr__ = late(
         "Entity": "projectors.views",
         "Group": "projectors.views",
         "IndexTable": "projectors.stores.index_tables.views",
+        "MySQLTable": "projectors.stores.index_tables.views",
         "RedisHash": "projectors.stores.redis.views",
         "RedisJson": "projectors.stores.redis.views",
         "RedisSet": "projectors.stores.redis.views",

@@ -19,6 +19,7 @@ from viewtail.changes.errors import MisuseError
 from viewtail.cli import (
     archive,
     contract,
+    cutover,
     dead_letters,
     forget,
     lint,
@@ -100,6 +101,7 @@ for command in (
     verify.verify,
     running.switch,
     rebuild.rebuild,
+    cutover.cutover,
     rebuild.preview,
     pausing.pause,
     pausing.resume,

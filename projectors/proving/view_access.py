@@ -180,6 +180,8 @@ class ViewAccess:
                 )
             if kept.state == State.HALTED:
                 raise ViewtailError(f"view {self.view.id} is halted: {kept.reason}")
+            if kept.state == State.RELEASED:
+                raise MisuseError(f"view {self.view.id} was {kept.reason}: take it out of views.py")
             if kept.state == State.PAUSED:
                 raise ViewtailError(f"view {self.view.id} is paused. To go on: viewtail resume {self.view.view.id}")
             if kept.state != State.FILLED:

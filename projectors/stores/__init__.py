@@ -265,6 +265,39 @@ class Swapping(Protocol):
         """Give the connection up."""
 
 
+class Release(ABC):
+    """Hands the place of a view over to an application. Every method raises StoreUnavailableError or StoreError."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """The place for people."""
+
+    @abstractmethod
+    def released_at(self) -> str | None:
+        """When the place was handed over, for people; None if it was not."""
+
+    @abstractmethod
+    def content(self) -> str:
+        """A text that changes with each write of an entity. It reads all of the place."""
+
+    @abstractmethod
+    def remarks(self) -> Sequence[str]:
+        """What an operator should know before, a sentence each."""
+
+    @abstractmethod
+    def release(self, next_number: int) -> None:
+        """Hand it over, in one step. `next_number`: new rows get no smaller number, where they get any."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove what viewtail needed beside it; also after that was cut off."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the connection up."""
+
+
 @runtime_checkable
 class GradualSwapping(Swapping, Protocol):
     """Swaps some copies entity by entity: `swap` only prepares that, and both are written while `move` runs."""
@@ -531,6 +564,10 @@ class Store(ABC):
 
     def swapping(self, access: Access) -> Swapping | None:
         """An object that swaps two copies of a view; None if its views have no second copy."""
+        return None
+
+    def release(self, access: Access, view: BoundView) -> Release | None:
+        """What hands the view's place over to an application; None if the view is of no use without viewtail."""
         return None
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from stack import Server
-from tests.support.copies import LISTS, STORES, Shop, kept, rebuilt
+from tests.support.copies import LISTS, STORES, TABLES, Shop, kept, rebuilt
 from tests.support.running import wait_for
 
 ROWS = 300
 KINDS = [
     *STORES,
     LISTS,
+    TABLES,
     pytest.param("generations", marks=pytest.mark.redis),
     pytest.param("sets", marks=pytest.mark.redis),
 ]

@@ -16,7 +16,7 @@ from projectors.failpoints import RUN_STEPS
 from projectors.stores.index_tables.store import IndexTablesStore
 from projectors.throttle import LiveTrafficThrottle
 from stack import Server
-from tests.support.copies import LISTS, STORES, VIEWS, Lists, Shop, declared, kept, placed, rebuilt
+from tests.support.copies import LISTS, STORES, TABLES, VIEWS, Lists, Shop, declared, kept, placed, rebuilt
 from tests.support.running import Run, addresses, in_this_process, running, wait_for
 from viewtail.commands import rebuild as commands
 from viewtail.servers.sessions import Connection
@@ -33,7 +33,7 @@ def shop(mysql_server: Server) -> Shop:
     return Shop(mysql_server, ROWS)
 
 
-@pytest.mark.parametrize("store", [*STORES, LISTS, pytest.param("sets", marks=pytest.mark.redis)])
+@pytest.mark.parametrize("store", [*STORES, LISTS, TABLES, pytest.param("sets", marks=pytest.mark.redis)])
 def test_a_rebuild_takes_away_what_is_wrong_and_a_rollback_brings_the_former_copy_back(
     store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -62,7 +62,7 @@ def test_a_rebuild_takes_away_what_is_wrong_and_a_rollback_brings_the_former_cop
         assert place.shown() == shop.wanted()
 
 
-@pytest.mark.parametrize("store", [*STORES, LISTS])
+@pytest.mark.parametrize("store", [*STORES, LISTS, TABLES])
 def test_readers_and_writers_go_on_during_a_rebuild_and_a_rollback(  # noqa: C901
     store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -31,7 +31,8 @@ from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.list_reading import ListReader
 from projectors.stores.index_tables.reading import IndexTableReader
 from projectors.stores.index_tables.sink import MySQLSink
-from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.index_tables.views import IndexTable, MySQLTable
+from projectors.stores.index_tables.whole_reading import WholeReader
 from projectors.stores.redis.reading import RedisReader
 from projectors.stores.redis.set_reading import SetReader
 from projectors.stores.redis.sink import RedisSink
@@ -426,6 +427,30 @@ class MySQLOne:
             connection.cursor().execute(f"DROP DATABASE IF EXISTS {self.database}")
 
 
+class MySQLTableOne(MySQLOne):
+    """Whole tables: rows, and tombstones in a table beside them."""
+
+    def __init__(self, server: Server | None, token: str) -> None:
+        super().__init__(server, token)
+        self.person, self.place, self.ledger = all_three(
+            lambda name, of, values: MySQLTable(name, of, columns=values), token
+        )
+
+    def reader(self, view: BoundView) -> ViewReader:
+        return WholeReader(open_session(self.address, role="store"), self.database, view)
+
+    def shown(self, view: BoundView) -> Shown:
+        names = [one.name for one in (*view.key, *view.values)]
+        with (
+            pymysql.connect(host=self.address.host, port=self.address.port, user="root", autocommit=True) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(f"SELECT viewtail_version, {', '.join(names)} FROM {self.database}.{view.view.name}")
+            rows = cursor.fetchall()
+        width = len(view.key)
+        return {tuple(row[1 : width + 1]): (row[0], tuple(row[width + 1 :])) for row in rows}
+
+
 class MySQLListOne(MySQLOne):
     """Index tables over lists: a value is an element, with its column's name before it."""
 
@@ -790,6 +815,7 @@ GUARDED: dict[str, Callable[[Server | None, str], GuardedStore]] = {
     "fake": FakeOne,
     "mysql": MySQLOne,
     "mysql_list": MySQLListOne,
+    "mysql_table": MySQLTableOne,
     "redis_generation": RedisGenerationOne,
     "redis_hash": RedisHashOne,
     "redis_json": RedisJsonOne,
@@ -806,6 +832,7 @@ SHARED_SERVERS = {  # the session fixture of each
     "kafka": "kafka_server",
     "mysql": "mysql_server",
     "mysql_list": "mysql_server",
+    "mysql_table": "mysql_server",
     "redis_generation": "redis_server",
     "redis_hash": "redis_server",
     "redis_json": "redis_server",
@@ -816,6 +843,7 @@ SERVERS: dict[str, Callable[[Path], Server]] = {
     "elasticsearch": stack.elasticsearch.start,
     "mysql": stack.mysql.start,
     "mysql_list": stack.mysql.start,
+    "mysql_table": stack.mysql.start,
     "redis_hash": stack.redis.start,
     "redis_json": stack.redis.start,
     "redis_set": stack.redis.start,

@@ -24,7 +24,7 @@ from ingest.binlog.kind import BinlogKind, BinlogSettings
 from ingest.canonical.foreign_keys import cascading_ancestry
 from ingest.canonical.group_sizes import group_sizes
 from ingest.canonical.parts import examples, exists, rows_about, rows_of_parts
-from ingest.canonical.tables import Descriptions, row_estimates
+from ingest.canonical.tables import Descriptions, next_number, row_estimates
 from ingest.left_out import left_out
 from ingest.limits import Limits
 from ingest.poll.checks import is_replica
@@ -150,6 +150,10 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
     "tables": (("ingest/canonical/tables.py",), _described),
     "tables of a pattern": (("ingest/canonical/parts.py",), _parts),
     "how many rows have one value": (("ingest/canonical/group_sizes.py",), _group_sizes),
+    "what number a table gives next": (
+        (),
+        lambda asked: next_number(asked, Descriptions(asked, TABLES).table(SCHEMA, "event")),
+    ),
     "row estimates": ((), lambda asked: row_estimates(asked, TABLES)),
     "foreign keys": (("ingest/canonical/foreign_keys.py",), lambda asked: cascading_ancestry(asked, TABLES)),
     "a first views.py": (

@@ -29,20 +29,21 @@ from viewtail.servers.sessions import MySQLAddress, open_session
 
 # By event, where a view goes from "new", "filling", "filled", "halted" and "paused"; "-" where it stays.
 WAYS = {
-    Event.REDECLARED: ("new", "new", "new", "new", "-"),
-    Event.RETYPED: ("new", "new", "new", "-", "-"),
-    Event.BEGUN: ("filling", "-", "-", "-", "-"),
-    Event.INTERRUPTED: ("-", "new", "-", "-", "-"),
-    Event.FINISHED: ("-", "filled", "-", "-", "-"),
-    Event.LOST: ("-", "new", "new", "-", "-"),
-    Event.REPLACED: ("new", "new", "new", "-", "-"),
-    Event.RETIRED: ("-", "new", "new", "-", "-"),
-    Event.HALTED: ("halted", "halted", "halted", "halted", "halted"),
-    Event.REPLAYED: ("new", "new", "new", "new", "-"),
-    Event.PAUSED: ("paused", "paused", "paused", "-", "-"),
-    Event.RESUMED: ("-", "-", "-", "-", "new"),
+    Event.REDECLARED: ("new", "new", "new", "new", "-", "-"),
+    Event.RETYPED: ("new", "new", "new", "-", "-", "-"),
+    Event.BEGUN: ("filling", "-", "-", "-", "-", "-"),
+    Event.INTERRUPTED: ("-", "new", "-", "-", "-", "-"),
+    Event.FINISHED: ("-", "filled", "-", "-", "-", "-"),
+    Event.LOST: ("-", "new", "new", "-", "-", "-"),
+    Event.REPLACED: ("new", "new", "new", "-", "-", "-"),
+    Event.RETIRED: ("-", "new", "new", "-", "-", "-"),
+    Event.HALTED: ("halted", "halted", "halted", "halted", "halted", "-"),
+    Event.REPLAYED: ("new", "new", "new", "new", "-", "-"),
+    Event.PAUSED: ("paused", "paused", "paused", "-", "-", "-"),
+    Event.RESUMED: ("-", "-", "-", "-", "new", "-"),
+    Event.RELEASED: ("released", "released", "released", "released", "released", "-"),
 }
-STATES = ("new", "filling", "filled", "halted", "paused")
+STATES = ("new", "filling", "filled", "halted", "paused", "released")
 VALUES: dict[str, object] = {
     "floor": 77, "watermark": 900, "row_estimate": 10, "incarnation": "run", "end": 950, "kept_count": 5,
     "reason": "its table changed", "by": "ada@desk",

@@ -26,9 +26,11 @@ STORES = [
 ]
 
 LISTS = pytest.param("list", marks=pytest.mark.mysql)  # an index table over a list: two tables
+TABLES = pytest.param("table", marks=pytest.mark.mysql)  # a whole table: its tombstones are in a second one
 
 VIEWS = {
     "mysql": 'IndexTable("people", Entity("shop.user"), value="email")',
+    "table": 'MySQLTable("people", Entity("shop.user"), columns=["id", "email"], indexes={"email_idx": ["email"]})',
     "list": 'IndexTable("people", Entity("shop.user"), value="tags", each="VARCHAR(60)")',
     "redis": 'RedisHash("people", Entity("shop.user"), fields=["email"])',
     "generations": 'RedisHash("people", Entity("shop.user"), fields=["email"], key="people:{generation}:{id}")',
@@ -41,7 +43,8 @@ Rows = dict[int, str]
 def declared(*stores: str) -> str:
     """A views.py with the views of these stores."""
     views = ", ".join(VIEWS[store] for store in stores)
-    return f"from viewtail import Entity, IndexTable, RedisHash, RedisSortedSet, SearchIndex\nviews = [{views}]\n"
+    classes = "Entity, IndexTable, MySQLTable, RedisHash, RedisSortedSet, SearchIndex"
+    return f"from viewtail import {classes}\nviews = [{views}]\n"
 
 
 class Shop:
@@ -154,6 +157,22 @@ class Table(Place):
             return None if row is None else row[0]
 
         return read
+
+
+class Whole(Table):
+    """In MySQL, with all columns of its table."""
+
+    def damage(self, key: int, email: str) -> None:
+        self.shop.execute(
+            f"INSERT INTO viewtail.people (id, email, viewtail_version) VALUES ({key}, '{email}', 5) "
+            f"ON DUPLICATE KEY UPDATE email = '{email}', viewtail_version = 5"
+        )
+
+    def copies(self) -> set[int]:
+        names = {name for (name,) in self.shop.rows("SHOW TABLES FROM viewtail LIKE 'people%'")}
+        first, second = ({name.removeprefix(of) for name in names if name.startswith(of)} for of in _BESIDE)
+        assert first == second, "a copy has two tables"
+        return set(map(int, first))
 
 
 class Lists(Table):
@@ -400,6 +419,8 @@ def placed(request: pytest.FixtureRequest, store: str, shop: Shop) -> tuple[Plac
     """The view of a store, and the addresses of the servers."""
     if store == "mysql":
         return Table(shop), addresses(shop.server)
+    if store == "table":
+        return Whole(shop), addresses(shop.server)
     if store == "list":
         return Lists(shop), addresses(shop.server)
     if store in IN_REDIS:

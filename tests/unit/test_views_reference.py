@@ -1,4 +1,4 @@
-"""docs/views.md is what the declarations are: their arguments, their examples, their errors."""
+"""docs/views.md and docs/mysql-tables.md are what the declarations are: arguments, examples, errors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ from projectors.views import View
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind, Table
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/views.md").read_text()
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "views.md").read_text()
+OF_TABLES = (DOCS / "mysql-tables.md").read_text()
+COMMON = {"Topic": 3, "MySQLTable": 4}  # how many of the arguments common to all views it has, if not all
 SECTIONS = {
     name: section
-    for names, section in re.findall(r"^## (\w+(?:, \w+)*)$\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    for page in (PAGE, OF_TABLES)
+    for names, section in re.findall(r"^## (\w+(?:, \w+)*)$\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     for name in names.split(", ")
 }
 DECLARATIONS = {
@@ -119,7 +123,7 @@ def test_the_page_lists_the_arguments_of_the_signature_with_their_defaults(name:
         common = _arguments(PAGE.partition("## Common to all views")[2])
         assert not common.keys() & listed.keys()
         assert list(common) == ["entity", "where", "unmasked", "previous", "push"]
-        listed |= dict(list(common.items())[: 3 if name == "Topic" else 5])
+        listed |= dict(list(common.items())[: COMMON.get(name, 5)])
     assert listed == expected
 
 

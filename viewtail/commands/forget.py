@@ -57,6 +57,8 @@ def forget(loaded: Settings, name: str, wishes: Wishes) -> int:
 def _why_data_stays(chosen: Chosen, declared: Collection[str], wishes: Wishes) -> str | None:
     if wishes.keeps_data:
         return "you asked for that (--keep-data)"
+    if chosen.is_released:
+        return "it was released, so it is the application's"
     if store_named(chosen.store).keeps_every_change and not wishes.drops_topic:
         return "its consumers may still read it (--with-topic deletes it)"
     return operation.why_only_by_hand(chosen, declared)

@@ -22,6 +22,7 @@ from projectors.views import View
 from viewtail import declarations, logs, metrics, shards
 from viewtail.changes.errors import TemporaryError
 from viewtail.changes.retrying import reaction_to
+from viewtail.operations.cutover import require_not_released
 from viewtail.roles import Role, views_of
 from viewtail.shards import Target
 from viewtail.signals import end_at_once, kept_from_threads, on_stop
@@ -71,6 +72,7 @@ def _stores(target: Target, views: Sequence[View], *, is_waited_for: bool) -> li
     for attempt in itertools.count():
         try:
             catalog = bound_to_what_fits(target.settings.servers(), views)
+            require_not_released(catalog)
             check_changes(catalog)
             return catalog.stores()
         except TemporaryError as error:

@@ -43,6 +43,7 @@ class Chosen:
     others: dict[str, list[Place]]  # by id: views of its store that stay, declared or not
     beside: Sequence[str]  # the ids of copies beside the one that readers had
     copies: Sequence[int]  # the numbers of copies that may be beside the one that readers had
+    is_released: bool  # its place is an application's: viewtail cutover
     sources: dict[str, str]  # by pipeline that viewtail's tables know, its source, where that is a topic
 
     @property
@@ -75,9 +76,14 @@ def choose(catalog: Catalog, declared: Collection[str], name: str) -> Chosen:
         places=list(chain.from_iterable(places.get(view, []) for view in (chosen, *beside))),
         beside=beside,
         copies=copies,
+        is_released=_is_released(chosen, known),
         others=_others(chosen, places, declared),
         sources=_other_sources(pipelines),
     )
+
+
+def _is_released(chosen: str, known: Sequence[tuple[ViewStatus, PipelineStatus]]) -> bool:
+    return any(view.name == chosen and view.state is State.RELEASED for view, _ in known)
 
 
 def _but_copies(known: Sequence[tuple[ViewStatus, PipelineStatus]]) -> list[str]:
@@ -111,6 +117,8 @@ def _others(chosen: str, places: dict[str, list[Place]], declared: Collection[st
 
 def by_hand(catalog: Catalog, chosen: Chosen) -> str:
     """Return what the view leaves in its store, and how an operator drops it."""
+    if chosen.is_released:
+        return "its table, which is the application's"
     return store_named(chosen.store).left_behind(chosen.name, catalog.database)
 
 

@@ -72,9 +72,7 @@ class Reader:
         from projectors.projection import RowByRow
 
         view = self.view
-        if not is_found_in(view.view):
-            kinds = _kinds([kind for store in STORES for kind in store.view_classes if kind.has_index])
-            raise MisuseError(f"view {view.id} has no index to find by; find reads {kinds} views, get reads by key")
+        _require_index(view)
         wanted = _wanted(view, values)
         if limit < 1:
             raise MisuseError(f"limit is {limit}; it must be at least 1")
@@ -171,6 +169,7 @@ def _remark(keeper: Keeper | None, view: View) -> str | None:
     remarks = {
         State.HALTED: f"is halted and gets no more changes: {row.reason}",
         State.PAUSED: f"is paused and gets no changes, {row.pause}",
+        State.RELEASED: f"was {row.reason}: read its table with SELECT",
         State.BACKFILLING: f"is only half backfilled ({row.row_count:,} of about {rows}): some are missing",
         State.NEW: "is not backfilled yet: most rows are missing",
     }
@@ -186,6 +185,12 @@ def _keeper_of(cursor: Any, database: str, view: View) -> Keeper | None:
 
 
 # --- find ---
+
+
+def _require_index(view: BoundView) -> None:
+    if not is_found_in(view.view) or not store_of(view.view).indexed(view):
+        kinds = _kinds([kind for store in STORES for kind in store.view_classes if kind.has_index])
+        raise MisuseError(f"view {view.id} has no index to find by; find reads {kinds} views, get reads by key")
 
 
 def _wanted(view: BoundView, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -244,7 +249,8 @@ def _matches(row: _Values, projected: RowByRow, view: BoundView, wanted: Sequenc
         return False
     if not isinstance(values, tuple):
         return False
-    named = {column.name: value for column, value in zip(view.values, values, strict=True)}
+    named = {column.name: row[column.name] for column in view.key}
+    named |= {column.name: value for column, value in zip(view.values, values, strict=True)}
     return store_of(view.view).leads_to(view, named, wanted)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from offsets.copies import Copy, Stage
+from offsets.views import State
 from viewtail.changes.copy_ids import is_copy, view_of
 from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.pipelines import PipelineId
@@ -59,6 +60,11 @@ def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
             yield (
                 f"view {view.name} is paused {view.paused}. It gets no changes; to go on: viewtail resume "
                 f"{view_of(view.name)}, which backfills it"
+            )
+        elif view.state == State.RELEASED:
+            yield (
+                f"view {view.name} was {view.reason}. Take it out of views.py. To forget it: viewtail forget "
+                f"{view.name}"
             )
         elif view.reason:
             yield f"view {view.name} is halted: {view.reason}"

@@ -97,7 +97,10 @@ def _why_not_marked(
 
 
 def _why_refused(catalog: Catalog, view: View, records: Mapping[str, ViewRecord]) -> str | None:
-    """Return why a halted view would be halted again at once; None where nothing says so."""
+    """Return why a halted view would be halted again at once, or that it was released; None where nothing says so."""
+    for record in records.values():
+        if record.state == State.RELEASED:
+            return f"it was {record.reason}: take it out of views.py"
     if all(record.state != State.HALTED for record in records.values()):
         return None
     return catalog.misfit(view) or _why_no_place(catalog, view)

@@ -25,7 +25,7 @@ from viewtail.servers.sessions import Connection
 RECENT_S = 90.0  # reports of a pipeline that runs are at most a minute old
 READ_QUERIES = 5  # of `read`, however many pipelines and views there are
 BUSY_ABOVE_S = 1.0  # a pipeline with a larger lag is left alone by what can wait
-_FROM_WELL = (State.FILLED, State.BACKFILLING, State.NEW, State.PAUSED, State.HALTED)
+_FROM_WELL = (State.FILLED, State.BACKFILLING, State.NEW, State.RELEASED, State.PAUSED, State.HALTED)
 _NO_REPORT = Report(
     state=PipelineState.STARTING,
     error=None,

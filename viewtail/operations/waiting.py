@@ -161,6 +161,8 @@ def _check(beside: ViewAccess, keepers: Sequence[Keeper]) -> None:
     for _, record in keepers:
         if record.state == State.HALTED:
             raise ViewtailError(f"view {beside.view.id} is halted and gets no more changes: {record.reason}")
+        if record.state == State.RELEASED:
+            raise ViewtailError(f"view {beside.view.id} was {record.reason}: it gets no more changes")
         if record.state == State.PAUSED:
             raise ViewtailError(f"view {beside.view.id} is paused. To go on: viewtail resume {beside.view.id}")
 

@@ -266,7 +266,7 @@ class Why:
 
     def _keeper(self) -> Keeper:
         """The pipeline where the view is least well."""
-        order = [State.HALTED, State.PAUSED, State.NEW, State.BACKFILLING, State.FILLED]
+        order = [State.RELEASED, State.HALTED, State.PAUSED, State.NEW, State.BACKFILLING, State.FILLED]
         return min(self.beside.keepers(), key=lambda keeper: order.index(keeper.view.state))
 
     def _place(self, held: Held, pipeline: PipelineStatus) -> str | None:
@@ -329,6 +329,8 @@ def _unfilled(keeper: Keeper, view: str, *, is_built_beside: bool) -> Judgement:
         if TO_TAKE_OVER in (keeper.view.reason or ""):
             mend = "viewtail check"  # another deployment has its place: which of several mends is an operator's to say
         return Judgement(Verdict.HALTED, keeper.view.reason or "", mend)
+    if keeper.view.state == State.RELEASED:
+        return Judgement(Verdict.HALTED, f"the view was {keeper.view.reason}", "take it out of views.py")
     if keeper.view.state == State.PAUSED:
         return Judgement(Verdict.PAUSED, "the view gets no changes until it is resumed", f"viewtail resume {view}")
     return Judgement(Verdict.FILLING, "the view is being backfilled", "viewtail status")

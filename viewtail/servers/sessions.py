@@ -44,7 +44,7 @@ Connection: TypeAlias = "pymysql.Connection[Any]"
 
 # STRICT_ALL_TABLES: a value that does not fit is an error, never cut. No ANSI_QUOTES, no NO_BACKSLASH_ESCAPES:
 # the literals that sinks build count on both.
-SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
+SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO"
 
 # Begins a transaction whose reads are all of this moment, in a session that is set to REPEATABLE READ.
 SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"

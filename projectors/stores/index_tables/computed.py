@@ -21,9 +21,12 @@ from viewtail.changes.rendering import ENCODED, parse_key
 from viewtail.changes.tables import Column, Kind
 
 TYPES = f"{elements.TYPES}, DOUBLE, DATE, DATETIME(n), BINARY(n), VARBINARY(n)"
+TYPES_OF_WHOLE = f"{TYPES}, TEXT, MEDIUMTEXT, LONGTEXT, BLOB, MEDIUMBLOB, LONGBLOB"  # of a view that is a whole table
 MAX_BYTES = 3_072  # of a value in an index
 
 _BYTES = re.compile(r"(binary|varbinary)\s*\(\s*(\d+)\s*\)")
+_LONG = re.compile(r"(|medium|long)(text|blob)")
+_LENGTHS = {"": 65_535, "medium": 16_777_215, "long": 4_294_967_295}  # bytes; so no text has more characters
 _MOMENT = re.compile(r"datetime(?:\s*\(\s*([0-6])\s*\))?")
 
 
@@ -47,6 +50,32 @@ def value_column(name: str, declared: str) -> Column | None:
     return None
 
 
+def whole_table_column(name: str, declared: str) -> Column | None:
+    """The column for a type as users write it; None if views that are whole tables do not have that type."""
+    match = _LONG.fullmatch(declared.strip().lower())
+    if match is None:
+        return value_column(name, declared)
+    more: dict[str, Any] = {"name": name, "declared": match[0], "is_nullable": True, "length": _LENGTHS[match[1]]}
+    return Column(kind=Kind.TEXT, charset="utf8mb4", **more) if match[2] == "text" else Column(kind=Kind.BYTES, **more)
+
+
+def values_by_name(made: Any, columns: Sequence[Column]) -> tuple[Any, ...] | None:
+    """Convert a dict that a function returned to the values of the columns; an absent name is NULL. Raises Unfit.
+
+    None stays None: the row is not in the table."""
+    if made is None:
+        return None
+    if not isinstance(made, Mapping):
+        raise Unfit(f"a dict by column name was expected, and not {elements.kind_of(made)}")
+    return _of_dict(made, columns)
+
+
+def _of_dict(made: Mapping[str, Any], columns: Sequence[Column]) -> tuple[Any, ...]:
+    if not made.keys() <= {column.name for column in columns}:
+        raise Unfit("the dict has a name that the view does not declare")
+    return tuple([_fitting(made.get(column.name), column) for column in columns])
+
+
 def values_of(made: Any, columns: Sequence[Column]) -> tuple[Any, ...]:
     """Convert what a function returned for a row to the values of the columns.
 
@@ -57,10 +86,8 @@ def values_of(made: Any, columns: Sequence[Column]) -> tuple[Any, ...]:
     if made is None:
         return (None,) * len(columns)
     if isinstance(made, Mapping):
-        if not made.keys() <= {column.name for column in columns}:
-            raise Unfit("the dict has a name that the view does not declare")
-        made = [made.get(column.name) for column in columns]
-    elif not isinstance(made, tuple | list):
+        return _of_dict(made, columns)
+    if not isinstance(made, tuple | list):
         raise Unfit(f"a dict or a tuple of {len(columns)} values was expected, and not {elements.kind_of(made)}")
     if len(made) != len(columns):
         raise Unfit(f"it has {counted(len(made), 'values')}, and the view has {len(columns)} columns")

@@ -9,17 +9,18 @@ from typing import Any
 import pymysql
 
 from projectors.stores.index_tables import places
-from projectors.stores.index_tables.lists import SUFFIX, is_of_entities
 from projectors.stores.index_tables.sink import DDL_WAIT_S
 from projectors.stores.index_tables.table import (
     INDEX,
     MARK,
-    VERSION,
+    SUFFIX,
     PresentTable,
     name_beside,
     present_tables,
     table_name,
 )
+from projectors.stores.index_tables.views import INVISIBLE_VERSION, VERSION
+from projectors.stores.index_tables.whole import is_whole
 from projectors.stores.leaving import Holds, LeftoverParts, Part, Retired, Trace, Traces
 from projectors.views import BoundView
 from viewtail.changes.counting import counted
@@ -35,7 +36,7 @@ _TABLE_MISSING = (1049, 1051, 1146)
 
 
 class IndexTableLeftover(LeftoverParts):
-    """The tables of a retired view and its copies: one, or two for a view over a list. One statement drops them all."""
+    """The tables of a retired view and its copies: one, or two. One statement drops them all."""
 
     kind = "table"
 
@@ -57,7 +58,7 @@ class IndexTableLeftover(LeftoverParts):
         for name in self._second:
             second = present.get(name)
             # If a view has that name, the table is that view's, whether the view remains or was retired too.
-            if second is not None and is_of_entities(second) and name.casefold() not in others:
+            if second is not None and second.is_second and name.casefold() not in others:
                 yield Part(name)
 
     def label(self, name: str) -> str:
@@ -107,9 +108,24 @@ class IndexTableTraces(Traces):
         self._connection, self._database, self._view = connection, database, view
 
     def of(self, key: Key) -> list[Trace]:
+        if is_whole(self._view):
+            return self._of_whole(key)
         rows_of = places.rows_of(self._view)
         first = self._entity(table_name(rows_of), [column.name for column in rows_of.values], key)
         return [first, *(self._values(name, key, first.version) for name in places.table_names(self._view)[1:])]
+
+    def _of_whole(self, key: Key) -> list[Trace]:
+        """Both tables show what they have by a row that is there."""
+        columns = INVISIBLE_VERSION, VERSION
+        names = places.table_names(self._view)
+        return [
+            self._row(name, column, holds, key)
+            for name, column, holds in zip(names, columns, (Holds.VALUES, Holds.TOMBSTONE), strict=True)
+        ]
+
+    def _row(self, name: str, version: str, holds: Holds, key: Key) -> Trace:
+        place, rows = f"table {quote(self._database, name)}", self._rows(name, [version], key)
+        return Trace(place=place, holds=holds, version=rows[0][0]) if rows else Trace(place=place, holds=Holds.NOTHING)
 
     def _entity(self, name: str, values: Sequence[str], key: Key) -> Trace:
         rows = self._rows(name, [VERSION, *values], key)
@@ -144,11 +160,13 @@ class IndexTableTraces(Traces):
 
 def _why_not(present: PresentTable) -> str:
     """The reason why this table cannot be a view's first table that viewtail made; '' if it can."""
-    if not present.comment.startswith(MARK):
+    if not present.is_own:
         return f"was not made by viewtail (its comment does not begin with '{MARK}')"
+    if present.has_version(INVISIBLE_VERSION):
+        return ""
     index = frozenset(present.indexes.get(INDEX, ()))
     is_of_values = index == frozenset(present.columns) == frozenset(present.indexes.get("PRIMARY", ()))
-    if index and (present.has_version or is_of_values):
+    if index and (present.has_version() or is_of_values):
         return ""
     return f"does not look as viewtail made it (no BIGINT UNSIGNED column {VERSION}, or no index {INDEX})"
 

@@ -11,7 +11,8 @@ from projectors.stores import Held, StoredRow, slices
 from projectors.stores.index_tables.elements import elements, packed
 from projectors.stores.index_tables.lists import entities_of, values_of
 from projectors.stores.index_tables.reading import KEYS_A_QUERY, ROWS_A_PAGE, IndexTableReader
-from projectors.stores.index_tables.table import VERSION, table_name
+from projectors.stores.index_tables.table import table_name
+from projectors.stores.index_tables.views import VERSION
 from projectors.views import BoundView
 from viewtail.changes.tables import Kind
 from viewtail.changes.writes import Key

@@ -7,14 +7,13 @@ then, so two writers of one entity do not interfere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from projectors.stores import Item, Unfit
 from projectors.stores.index_tables.elements import elements, packed
 from projectors.stores.index_tables.lists import ListShape, values_of
-from projectors.stores.index_tables.upserts import BLOCKS, Upsert
-from viewtail.changes.tables import Column
+from projectors.stores.index_tables.upserts import BLOCKS, Upsert, one_of_keys
 from viewtail.servers.facts import ServerFacts
 from viewtail.servers.pipelined import Prepared
 from viewtail.servers.sessions import Connection, quote
@@ -23,7 +22,7 @@ from viewtail.servers.sessions import Connection, quote
 class ListUpsert(Upsert):
     """The statements that write one view on one connection."""
 
-    is_alone = False
+    is_alone = is_row_whole = False
 
     def __init__(self, shape: ListShape, facts: ServerFacts, max_bytes: int) -> None:
         super().__init__(shape.entities, facts, max_bytes)
@@ -93,18 +92,10 @@ def _follow(shape: ListShape, size: int) -> tuple[str, str]:
     each = (
         f"JSON_TABLE(kept.{quote(value)}, '$[*]' COLUMNS (value {type_}{text} PATH '$' ERROR ON EMPTY ERROR ON ERROR))"
     )
-    clear = f"DELETE {table} FROM {table} FORCE INDEX (PRIMARY) WHERE {_one_of('', key, size)}"
+    clear = f"DELETE {table} FROM {table} FORCE INDEX (PRIMARY) WHERE {one_of_keys('', key, size)}"
     come = (
         f"INSERT INTO {table} ({', '.join(keys)}, {quote(value)}) "
         f"SELECT {', '.join(f'kept.{name}' for name in keys)}, listed.value "
-        f"FROM {entities} AS kept FORCE INDEX (PRIMARY) JOIN {each} AS listed WHERE {_one_of('kept.', key, size)}"
+        f"FROM {entities} AS kept FORCE INDEX (PRIMARY) JOIN {each} AS listed WHERE {one_of_keys('kept.', key, size)}"
     )
     return clear, come
-
-
-def _one_of(of: str, key: Sequence[Column], size: int) -> str:
-    """The condition for `size` keys; not every server reads a list of row constructors as a range."""
-    names = [f"{of}{quote(column.name)}" for column in key]
-    if len(names) == 1:
-        return f"{names[0]} IN ({', '.join('?' * size)})"
-    return " OR ".join([f"({' AND '.join(f'{name} = ?' for name in names)})"] * size)

@@ -10,8 +10,10 @@ import pymysql
 
 from ingest.canonical import fetch_rows, select_list
 from projectors.stores import Held, StoredRow, ViewReader, slices
-from projectors.stores.index_tables.computed import value_column
-from projectors.stores.index_tables.table import VERSION, plain_type, table_name
+from projectors.stores.index_tables.computed import whole_table_column
+from projectors.stores.index_tables.table import plain_type, table_name
+from projectors.stores.index_tables.views import version_of
+from projectors.stores.index_tables.whole import is_whole
 from projectors.views import BoundView
 from viewtail.changes.errors import (
     SourceError,
@@ -42,6 +44,7 @@ class IndexTableReader(ViewReader):
         self._database = database
         self._stored = stored_columns(view)
         self._names = [column.name for column in view.values]
+        self._version = version_of(view)
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
         by_key = self.held(keys)
@@ -63,12 +66,16 @@ class IndexTableReader(ViewReader):
         for some in slices(keys, KEYS_A_QUERY):
             for row in self._fetched([one_of(self.view.key, some)]):
                 version, content = row[-1], row[width:-1]
-                by_key[row[:width]] = Held(version, _shown(content), mark=version)
+                by_key[row[:width]] = Held(version, self._shown(content), mark=version)
         return by_key
 
     def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
         assert isinstance(values, tuple)
-        return _shown(values)
+        return self._shown(values)
+
+    def _shown(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The values; None if all are NULL, since such a row shows nothing and may be a tombstone."""
+        return None if all(value is None for value in values) else values
 
     def shown_keys(self) -> Iterator[list[Key]]:
         return self._paged(None, self._stored[: len(self.view.key)])
@@ -95,13 +102,12 @@ class IndexTableReader(ViewReader):
 
     def between(self, after: Key | None, upto: Key | None, newest: int) -> tuple[dict[Key, Any], dict[Key, int]]:
         key = self.view.key
-        conditions = [f"{has_values(self.view)} OR {VERSION} > {newest:d}"]
+        conditions = [f"{has_values(self.view)} OR {self._version} > {newest:d}"]
         conditions += [] if after is None else [beyond(key, after)]
         conditions += [] if upto is None else [up_to(key, upto)]
         width = len(key)
         rows = self._fetched(conditions)
-        nothing = (None,) * len(self.view.values)
-        shown = {row[:width]: row[width:-1] for row in rows if row[width:-1] != nothing}
+        shown = {row[:width]: row[width:-1] for row in rows if self._shown(row[width:-1]) is not None}
         return shown, {row[:width]: row[-1] for row in rows}
 
     def _fetched(
@@ -149,9 +155,11 @@ class IndexTableReader(ViewReader):
 
 
 def stored_columns(view: BoundView) -> list[Column]:
-    """Key, value and version columns, as the index table has them."""
-    version = Column(name=VERSION, kind=Kind.INTEGER, declared="bigint unsigned", is_nullable=False, is_unsigned=True)
-    return [*map(_as_stored, (*view.key, *view.values)), version]
+    """Key, value and version columns, as the view's table has them."""
+    name = version_of(view)
+    version = Column(name=name, kind=Kind.INTEGER, declared="bigint unsigned", is_nullable=False, is_unsigned=True)
+    values = view.values if is_whole(view) else map(_as_stored, view.values)
+    return [*map(_as_stored, view.key), *values, version]
 
 
 def _as_stored(column: Column) -> Column:
@@ -159,11 +167,6 @@ def _as_stored(column: Column) -> Column:
     if column.kind not in _TEXTS:
         return column
     return replace(column, kind=Kind.TEXT, charset="utf8mb4", declared="varchar(1)")
-
-
-def _shown(values: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """The values; None if all are NULL, since such a row shows nothing and may be a tombstone."""
-    return None if all(value is None for value in values) else values
 
 
 def present_columns(connection: Connection, database: str, view: BoundView) -> dict[str, str]:
@@ -179,10 +182,10 @@ def present_columns(connection: Connection, database: str, view: BoundView) -> d
 
 def present_values(view: BoundView, present: Mapping[str, str]) -> Iterator[Column]:
     """Yield the value columns that the view's table has, whatever declaration made them; see `present_columns`."""
-    others = {VERSION, *(column.name for column in view.key)}
+    others = {version_of(view), *(column.name for column in view.key)}
     of_table = {} if view.view.computed else {column.name: column for column in view.table.columns}
     for name, declared in present.items():
-        column = of_table.get(name) or value_column(name, declared) or view.table.column(name)
+        column = of_table.get(name) or whole_table_column(name, declared) or view.table.column(name)
         if name not in others and column is not None:
             yield column.in_store
 
@@ -191,7 +194,9 @@ def stale_keys(database: str, view: BoundView, after: Key | None, version: int, 
     """The SELECT of (key..., version) of older rows that are shown, among the next ROWS_A_PAGE rows after a key."""
     names = [f"k{at}" for at in range(len(view.key))]
     keys = ", ".join(f"{selected(column)} AS {name}" for column, name in zip(view.key, names, strict=True))
-    page = f"SELECT {keys}, {VERSION} AS v, {has_values(view)} AS is_shown {_behind(database, view, after, part)}"
+    page = (
+        f"SELECT {keys}, {version_of(view)} AS v, {has_values(view)} AS is_shown {_behind(database, view, after, part)}"
+    )
     return f"SELECT {', '.join(names)}, v FROM ({page} LIMIT {ROWS_A_PAGE}) AS page WHERE is_shown AND v < {version}"
 
 
@@ -216,4 +221,6 @@ def _from(database: str, view: BoundView, conditions: Sequence[str]) -> str:
 
 def has_values(view: BoundView) -> str:
     """The SQL condition for rows that show something."""
+    if is_whole(view):
+        return "TRUE"
     return " OR ".join(f"{quote(column.name)} IS NOT NULL" for column in view.values)

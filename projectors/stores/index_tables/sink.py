@@ -1,4 +1,4 @@
-"""The MySQL sink: index tables, written with guarded multi-row upserts.
+"""The MySQL sink: index tables and whole tables, written with guarded multi-row upserts.
 
 `write` leaves its transaction open; the offset store, on the same connection, commits rows and offset together.
 The guard is in the upsert itself: each value is taken over only from a newer version, and the version is assigned
@@ -25,7 +25,7 @@ from projectors.stores.index_tables import places
 from projectors.stores.index_tables.offsets import SharedOffsets
 from projectors.stores.index_tables.reading import end_of_page, stale_keys
 from projectors.stores.index_tables.single_rows import MOST_VIEWS, SingleRows
-from projectors.stores.index_tables.table import VERSION, present_tables
+from projectors.stores.index_tables.table import present_tables
 from projectors.stores.index_tables.unchanged import ChangedMeanwhileError, Unchanged
 from projectors.stores.index_tables.upserts import Upsert
 from projectors.views import BoundView
@@ -41,7 +41,6 @@ from viewtail.servers.sessions import (
     create_database,
     mend_of_denial,
     number_of,
-    quote,
     read_only_error,
     value_of,
 )
@@ -147,7 +146,9 @@ class MySQLSink(GuardedSink):
         refused |= self._make_ready(shapes)
         self._upserts = self._writers([shape for shape in shapes if shape.view.id not in refused], facts)
         self._unchanged = {
-            name: Unchanged(self._database, upsert.view) for name, upsert in self._upserts.items() if upsert.is_alone
+            name: Unchanged(self._database, upsert.view)
+            for name, upsert in self._upserts.items()
+            if upsert.is_row_whole
         }
         return refused
 
@@ -310,16 +311,13 @@ class MySQLSink(GuardedSink):
     def take_away(self, view: str, held: Mapping[Key, Held]) -> None:
         """Delete rows in the open transaction, which `save` commits with the rows that are written next."""
         bound, connection = self._views[view], self.connection
-        first, *behind = (quote(self._database, name) for name in places.table_names(bound))
         try:
             with connection.cursor() as cursor:
                 for key, seen in held.items():
                     if seen.mark is None:  # nothing is there, and MySQL remembers nothing
                         continue
-                    of_key = equals(bound.key, key)
-                    if cursor.execute(f"DELETE FROM {first} WHERE {of_key} AND {VERSION} = {seen.mark:d}"):
-                        for table in behind:
-                            cursor.execute(f"DELETE FROM {table} WHERE {of_key}")
+                    for statement in places.removals(self._database, bound, equals(bound.key, key), seen.mark):
+                        cursor.execute(statement)
         except pymysql.err.MySQLError as error:
             raise self._failure(error, "taking rows away") from None
 

@@ -1,4 +1,4 @@
-"""Everything about index tables as a store: it is called `mysql`, and its settings are [mysql]."""
+"""Everything about views that are MySQL tables as a store: it is called `mysql`, and its settings are [mysql]."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from projectors.stores import MIXED, Choice, Example, Sink, Store, Unfit, ViewReader, plain
-from projectors.stores.index_tables.views import MAX_NAME_LENGTH, IndexTable
+from projectors.stores.index_tables.views import MAX_NAME_LENGTH, IndexTable, MySQLTable, version_of
 from projectors.views import BoundView, View
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from offsets import OffsetStore
     from offsets.mysql import Session
     from projectors.stores.access import Access
+    from projectors.stores.index_tables.releasing import TableRelease
     from projectors.stores.index_tables.sink import MySQLSink
     from projectors.stores.index_tables.swapping import TableSwapping
     from projectors.stores.leaving import Leftover, Retired, Traces
@@ -43,7 +44,7 @@ class IndexTablesStore(Store):
     name = "mysql"
     title = "MySQL"
     has_copies = True
-    view_classes = (IndexTable,)
+    view_classes = (IndexTable, MySQLTable)
     section = MySQLSettings
     address = replace(MYSQL, example="mysql://USER:PASSWORD@HOST:3306/viewtail")
     default_address = "the source"
@@ -70,10 +71,9 @@ class IndexTablesStore(Store):
                 yield view, f"its table {view.view.name} is the second table of {other.id}; give one another name"
 
     def indexed(self, view: BoundView) -> Sequence[Column]:
-        from projectors.stores.index_tables.lists import element_of
+        from projectors.stores.index_tables.places import indexed_columns
 
-        element = element_of(view)
-        return view.values if element is None else (element,)
+        return indexed_columns(view)
 
     def leads_to(self, view: BoundView, row: Mapping[str, Any], wanted: Sequence[Any]) -> bool:
         from projectors.stores.index_tables.elements import elements
@@ -118,10 +118,16 @@ class IndexTablesStore(Store):
 
         return TableSwapping(access.open_own, access.database)
 
+    def release(self, access: Access, view: BoundView) -> TableRelease | None:
+        from projectors.stores.index_tables.releasing import TableRelease
+
+        return TableRelease(access.open_own, access.database, view) if isinstance(view.view, MySQLTable) else None
+
     def left_behind(self, name: str, database: str) -> str:
         return (
             f"its table. To drop it: DROP TABLE `{database}`.`{name}`; and `{database}`.`{name}__version`, the second "
-            "table of a view with each=. Where it was rebuilt lately, also those whose names go on with __viewtail_N"
+            "table of a view with each= and of a MySQLTable. Where it was rebuilt lately, also those whose names go on "
+            "with __viewtail_N"
         )
 
     def leftover(self, access: Access, retired: Retired) -> Leftover:
@@ -146,17 +152,16 @@ class IndexTablesStore(Store):
         """The view with the value columns that its table has now, as far as they can be read."""
         from projectors.stores.index_tables.places import rows_of
         from projectors.stores.index_tables.reading import present_columns, present_values
-        from projectors.stores.index_tables.table import VERSION
 
         rows = rows_of(view)
         with closing(access.open_own()) as connection:
             present = present_columns(connection, access.database, rows)
-        if VERSION not in present:  # none, or what an earlier declaration made with each=
+        if version_of(rows) not in present:  # none, or what an earlier declaration made with each=
             return None
         if rows is not view:
             return view if view.values[0].name in present else None
         values = tuple(present_values(view, present))
-        return replace(view, values=values) if values else None
+        return replace(view, values=values) if values or not view.values else None
 
     def content(self, view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
         from projectors.stores.index_tables.elements import elements
@@ -166,7 +171,7 @@ class IndexTablesStore(Store):
             assert isinstance(values, tuple)
             listed = elements(values[0], element)
             return {element.name: list(listed)} if listed else None
-        if all(value is None for value in values):
+        if not isinstance(view.view, MySQLTable) and all(value is None for value in values):
             return None
         return {column.name: value for column, value in zip(view.values, values, strict=True)}
 

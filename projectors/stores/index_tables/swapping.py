@@ -1,7 +1,7 @@
 """Swaps the tables of two copies of a view with one RENAME TABLE, which delays readers only briefly.
 
-A copy of a view over a list has two tables, so up to four names change at once, and readers find both tables of one
-copy or of the other. viewtail asks the server which tables a copy has: the two copies differ when a declaration gets or
+A copy may have two tables, so up to four names change at once, and readers find both tables of one copy or of the
+other. viewtail asks the server which tables a copy has: the two copies differ when a declaration gets or
 loses `each=`.
 
 A transaction whose snapshot is older than the end of the backfill would find the new table empty or half filled, and
@@ -17,9 +17,8 @@ import pymysql
 import structlog
 
 from projectors.stores import Swapping
-from projectors.stores.index_tables.lists import is_of_entities, second_name
 from projectors.stores.index_tables.renaming import Renaming
-from projectors.stores.index_tables.table import present_tables, table_name
+from projectors.stores.index_tables.table import present_tables, second_name, table_name
 from projectors.views import BoundView
 from viewtail.changes.errors import RETRIES, StoreError, StoreUnavailableError
 from viewtail.servers.facts import facts_of
@@ -116,10 +115,10 @@ class TableSwapping(Swapping):
         return pairs
 
     def _present(self, *names: str) -> dict[str, bool]:
-        """The tables that exist, each with whether it is one of versions and lists."""
+        """The tables that exist, each with whether it is a second one."""
         connection = self._living()
         tables = present_tables(connection, facts_of(connection), self._database, names)
-        return {name: is_of_entities(table) for name, table in tables.items()}
+        return {name: table.is_second for name, table in tables.items()}
 
     def _living(self) -> Connection:
         if self._connection is None or not self._connection.open:

@@ -1,22 +1,24 @@
 """The shape of an IndexTable view's table, and how an existing table is brought into that shape.
 
-A table is viewtail's own if its comment begins with `MARK`; viewtail never touches another table of the same name. Key
-columns keep their type; text is kept in utf8mb4 with a binary collation that does not pad, so that two keys that differ
-in their bytes stay two keys. ENUM and SET are kept as VARCHAR: a label added to the source later then fits."""
+A table is viewtail's own if its comment begins with one of `MARKS`; viewtail never touches another table of the same
+name. Key columns keep their type; text is kept in utf8mb4 with a binary collation that does not pad, so that two keys
+that differ in their bytes stay two keys. ENUM and SET are kept as VARCHAR: a label added to the source later then
+fits."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import pymysql
 
 from offsets import schema
 from projectors.stores import PlaceRefusedError
-from projectors.stores.index_tables.views import MAX_NAME_LENGTH
+from projectors.stores.index_tables.views import MAX_NAME_LENGTH, VERSION, version_of
 from projectors.views import BoundView
 from viewtail.changes.errors import RETRIES, DeclarationError, StoreUnavailableError
 from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind
@@ -24,9 +26,12 @@ from viewtail.servers.facts import ServerFacts
 from viewtail.servers.sessions import SQL_MODE, Connection, number_of, quote
 
 MARK = "viewtail index table of "
-VERSION = "version"
+MARK_OF_WHOLE = "viewtail table of "  # of a view that is a whole table
+MARKS = (MARK, MARK_OF_WHOLE)
 INDEX = "value_idx"
+INVISIBLE = "INVISIBLE"
 COLLATION = "utf8mb4_0900_bin"  # MySQL's; for other servers it is passed to IndexTableShape
+SUFFIX = "__version"  # in the name of a second table, which has versions of the view
 _BESIDE = "__viewtail_"  # in the table name of a copy beside the live one, before the copy's number
 _OF_COPY = re.compile(f"{_BESIDE}[0-9]+$")
 MAX_KEY_BYTES = 3072  # the limit of one index in InnoDB with DYNAMIC rows and 16 KiB pages
@@ -60,6 +65,30 @@ def name_beside(name: str, copy: int) -> str:
     return name + number
 
 
+def second_of(view: BoundView) -> BoundView:
+    """The view's second table, as a view of its own."""
+    named = copy.copy(view.view)
+    object.__setattr__(named, "name", f"{view.view.name}{SUFFIX}")
+    object.__setattr__(named, "version_column", VERSION)
+    return replace(view, view=named)
+
+
+def second_name(view: BoundView, *, is_beside: bool | None = None) -> str:
+    """The name that the second table has, whether or not the view has one as it is declared now."""
+    return table_name(second_of(view), is_beside=is_beside)
+
+
+def second_name_problem(view: BoundView) -> str:
+    """The reason why the view's second table cannot have its name; '' if it can."""
+    name, most = view.view.name, MAX_NAME_LENGTH - len(SUFFIX)
+    if len(name) <= most:
+        return ""
+    return (
+        f"there is a second table, {name}{SUFFIX}, whose name must have at most {MAX_NAME_LENGTH} characters: shorten "
+        f"the view's to {most}"
+    )
+
+
 class Shape(NamedTuple):
     """The type of a column."""
 
@@ -75,13 +104,16 @@ class Definition:
     name: str
     shape: Shape
     comment: str
+    extra: str = ""  # AUTO_INCREMENT, or INVISIBLE of a number
 
     @property
     def ddl(self) -> str:
         type_, collation, is_nullable = self.shape
-        text = f" CHARACTER SET utf8mb4 COLLATE {collation}" if collation else ""
+        text = f" COLLATE {collation}" if collation else ""
         null = "NULL" if is_nullable else "NOT NULL"
-        return f"{quote(self.name)} {type_}{text} {null} COMMENT {_string(self.comment[:1024])}"
+        # MariaDB wants a default of whatever an INSERT need not name.
+        extra = f"{' DEFAULT 0' if self.extra == INVISIBLE else ''} {self.extra}" if self.extra else ""
+        return f"{quote(self.name)} {type_}{text} {null}{extra} COMMENT {_string(self.comment[:1024])}"
 
 
 @dataclass(slots=True)
@@ -90,12 +122,29 @@ class PresentTable:
 
     comment: str
     columns: dict[str, Shape] = field(default_factory=dict)
+    extras: dict[str, str] = field(default_factory=dict)  # of each column, in capitals
     indexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    unique: set[str] = field(default_factory=set)  # the names of unique indexes, the primary key's among them
 
     @property
-    def has_version(self) -> bool:
-        """Return whether the table has versions."""
-        version = self.columns.get(VERSION)
+    def is_own(self) -> bool:
+        """Return whether viewtail made it."""
+        return self.comment.startswith(MARKS)
+
+    @property
+    def is_second(self) -> bool:
+        """Return whether it is the second table of a view, which has versions."""
+        return self.is_own and self.has_version() and INDEX not in self.indexes
+
+    def add_to_index(self, name: str, column: str, *, is_unique: bool) -> None:
+        """Add the next column of an index."""
+        self.indexes[name] = (*self.indexes.get(name, ()), column)
+        if is_unique:
+            self.unique.add(name)
+
+    def has_version(self, name: str = VERSION) -> bool:
+        """Return whether the table has versions, in a column of that name."""
+        version = self.columns.get(name)
         return version is not None and version.type == "bigint unsigned"
 
 
@@ -106,44 +155,55 @@ class RowsDoNotFitError(PlaceRefusedError):
 class IndexTableShape:
     """The table of one view, compared with the existing one. Raises DeclarationError for a view that can have none."""
 
+    mark = MARK
+
     def __init__(
         self, database: str, view: BoundView, collation: str = COLLATION, present: PresentTable | None = None
     ) -> None:
         self.view = view
         self._present = present
         self._collation = collation
-        self._label = f"IndexTable({view.view.name!r})"
+        self._label = f"{type(view.view).__name__}({view.view.name!r})"
         self._check_name()
         self._check_columns()
         self.table = quote(database, table_name(view))
-        entity = view.table.full_name
-        self._key = [
-            Definition(column.name, Shape(*self._type_of(column), False), f"Entity key, {entity}.{column.name}")
-            for column in view.key
-        ]
-        is_null = "NULL where there is none or the entity is gone"
-        made = f"Indexed value, made of a row of {entity}" if view.view.computed else ""
-        self._values = [
-            Definition(
-                column.name,
-                Shape(*self._type_of(column), True),
-                f"{made or f'Indexed value, {entity}.{column.name}'}; {is_null}",
-            )
-            for column in view.values
-        ]
-        comment = "Version of the change that this row is from; only newer ones apply"
-        self._version = Definition(VERSION, Shape("bigint unsigned", None, False), comment)
-        self.comment = f"{MARK}{entity}; written by viewtail alone and made from the entity again at any time"
+        self._key = [self._key_column(column) for column in view.key]
+        self._values = [self._value_column(column) for column in view.values]
+        self._version = self._version_column()
+        self.comment = (
+            f"{self.mark}{view.table.full_name}; written by viewtail alone and made from the entity again at any time"
+        )
         self.key_names = tuple(definition.name for definition in self._key)
         self.value_names = tuple(definition.name for definition in self._values)
+        self.version_name = self._version.name
         self._lay_out()
         if sum(map(_max_bytes, self._indexed)) > MAX_KEY_BYTES:
             raise self._too_long()
 
+    def _key_column(self, column: Column) -> Definition:
+        comment = f"Entity key, {self.view.table.full_name}.{column.name}"
+        return Definition(column.name, Shape(*self._type_of(column), False), comment)
+
+    def _value_column(self, column: Column) -> Definition:
+        entity = self.view.table.full_name
+        made = f"Indexed value, made of a row of {entity}" if self.view.view.computed else ""
+        comment = f"{made or f'Indexed value, {entity}.{column.name}'}; NULL where there is none or the entity is gone"
+        return Definition(column.name, Shape(*self._type_of(column), True), comment)
+
+    def _version_column(self) -> Definition:
+        comment = "Version of the change that this row is from; only newer ones apply"
+        return Definition(version_of(self.view), Shape("bigint unsigned", None, False), comment)
+
     def _lay_out(self) -> None:
-        self.columns = [*self._key, *self._values, self._version]
+        self.columns = [*self._key, *self._values, self._version]  # in the order of a statement's values
+        self.layout = self.columns  # in the order of the table
         self.primary = self.key_names
         self._indexed = [*self._values, *self._key]  # the columns of `INDEX`; empty if the table has no such index
+
+    @property
+    def indexes(self) -> dict[str, tuple[str, ...]]:
+        """The columns of each index beside the primary key."""
+        return {INDEX: tuple(definition.name for definition in self._indexed)} if self._indexed else {}
 
     @property
     def is_there(self) -> bool:
@@ -196,10 +256,10 @@ class IndexTableShape:
 
     def check_own(self) -> None:
         """Raise PlaceRefusedError for a table that viewtail did not create."""
-        if self._present is not None and not self._present.comment.startswith(MARK):
+        if self._present is not None and not self._present.is_own:
             raise PlaceRefusedError(
                 f"{self._label}: {self.table} exists and was not made by viewtail (its comment does not begin with "
-                f"'{MARK}'); it is left alone. Rename that table, or give the view another name"
+                f"'{self.mark}'); it is left alone. Rename that table, or give the view another name"
             )
 
     def _run(self, connection: Connection, statements: Sequence[str]) -> None:
@@ -211,16 +271,13 @@ class IndexTableShape:
                     raise self._failure(error) or error from None
 
     def _create(self) -> str:
-        lines = [definition.ddl for definition in self.columns]
+        lines = [definition.ddl for definition in self.layout]
         lines.append(f"PRIMARY KEY ({', '.join(map(quote, self.primary))})")
-        lines += [self._index()] if self._indexed else []
+        lines += [_index(name, columns) for name, columns in self.indexes.items()]
         return (
             f"CREATE TABLE IF NOT EXISTS {self.table} (\n  " + ",\n  ".join(lines) + "\n) ENGINE=InnoDB "
             f"DEFAULT CHARSET=utf8mb4 COLLATE={self._collation} COMMENT={_string(self.comment)}"
         )
-
-    def _index(self) -> str:
-        return f"INDEX {quote(INDEX)} ({_names(self._indexed)})"
 
     def _changes(self, present: PresentTable) -> list[str]:
         """The statements that turn the existing table into the declared one."""
@@ -235,23 +292,25 @@ class IndexTableShape:
         return self._alter(present)
 
     def _alter(self, present: PresentTable) -> list[str]:
-        wanted = [definition.name for definition in self.columns]
+        wanted = [definition.name for definition in self.layout]
         parts = [f"DROP COLUMN {quote(name)}" for name in present.columns if name not in wanted]
-        for definition in (*self._key, *self._values):
+        behind = "FIRST"
+        for definition in self.layout:
             shape = present.columns.get(definition.name)
             if shape is None:
-                parts.append(f"ADD COLUMN {definition.ddl} AFTER {quote(self.key_names[-1])}")
-            elif shape != definition.shape:
+                parts.append(f"ADD COLUMN {definition.ddl} {behind}")
+            elif shape != definition.shape or definition.extra not in present.extras.get(definition.name, ""):
                 parts.append(f"MODIFY COLUMN {definition.ddl}")
+            behind = f"AFTER {quote(definition.name)}"
         parts += self._index_changes(present)
         return [f"ALTER TABLE {self.table} " + ", ".join(parts)] if parts else []
 
-    def _index_changes(self, present: PresentTable) -> list[str]:
-        wanted = tuple(definition.name for definition in self._indexed)
-        if not wanted or present.indexes.get(INDEX) == wanted:
-            return []
-        former = [f"DROP INDEX {quote(INDEX)}"] if INDEX in present.indexes else []
-        return [*former, f"ADD {self._index()}"]
+    def _index_changes(self, present: PresentTable) -> Iterator[str]:
+        for name, columns in self.indexes.items():
+            if present.indexes.get(name) != columns:
+                if name in present.indexes:
+                    yield f"DROP INDEX {quote(name)}"
+                yield f"ADD {_index(name, columns)}"
 
     def _failure(self, error: pymysql.err.MySQLError) -> Exception | None:
         number = number_of(error)
@@ -315,7 +374,7 @@ class IndexTableShape:
             self._check_computed([column.name.lower() for column in computed], keys)
             return
         for column in (*self.view.key, *self.view.values):
-            if column.name.lower() == VERSION:
+            if column.name.lower() == version_of(self.view):
                 raise self._wrong(
                     f"column {column.name} has the name under which an index table keeps its versions; rename it, or "
                     f"index a generated column: ALTER TABLE {self._canonical} "
@@ -355,6 +414,48 @@ class IndexTableShape:
         )
 
 
+class TwoTables:
+    """Two tables of one view, compared with those that exist: the rows of one mean nothing without the other's."""
+
+    def __init__(self, view: BoundView, *both: IndexTableShape) -> None:
+        self.view = view
+        self._both = both
+
+    @property
+    def is_there(self) -> bool:
+        return all(shape.is_there for shape in self._both)
+
+    @property
+    def is_whole(self) -> bool:
+        return all(shape.is_whole for shape in self._both)
+
+    @property
+    def to_come(self) -> str:
+        """See `IndexTableShape.to_come`."""
+        return next(filter(None, (shape.to_come for shape in self._both)), "")
+
+    def make_ready(self, connection: Connection) -> None:
+        """Run `ensure`; if values do not fit any more, empty both tables, since the view is backfilled anyway."""
+        try:
+            self.ensure(connection)
+        except RowsDoNotFitError:
+            self._begin_again(connection)
+
+    def ensure(self, connection: Connection) -> None:
+        """Create the tables, or bring them into shape. Raises PlaceRefusedError for a table that is not viewtail's."""
+        for shape in self._both:
+            shape.check_own()
+        if len({shape.is_there for shape in self._both}) > 1:
+            self._begin_again(connection)
+            return
+        for shape in self._both:
+            shape.ensure(connection)
+
+    def _begin_again(self, connection: Connection) -> None:
+        for shape in self._both:
+            shape.create_anew(connection)
+
+
 def present_tables(
     connection: Connection, facts: ServerFacts, database: str, names: Sequence[str]
 ) -> dict[str, PresentTable]:
@@ -373,11 +474,12 @@ def present_tables(
     with connection.cursor() as cursor:
         for table, comment in ask("table_comment", "tables", "1"):
             tables[table] = PresentTable(comment or "")
-        described = "column_name, column_type, collation_name, is_nullable"
-        for table, name, type_, collation, null in ask(described, "columns", "ordinal_position"):
+        described = "column_name, column_type, collation_name, is_nullable, extra"
+        for table, name, type_, collation, null, extra in ask(described, "columns", "ordinal_position"):
             tables[table].columns[name] = Shape(plain_type(type_), collation, null == "YES")
-        for table, name, column in ask("index_name, column_name", "statistics", "seq_in_index"):
-            tables[table].indexes[name] = (*tables[table].indexes.get(name, ()), column)
+            tables[table].extras[name] = extra.upper()
+        for table, name, column, is_plain in ask("index_name, column_name, non_unique", "statistics", "seq_in_index"):
+            tables[table].add_to_index(name, column, is_unique=not is_plain)
     # Some servers keep names in lower case.
     lower = {table: present for table, present in tables.items() if table not in names}
     return {name: present for name in names if (present := tables.get(name) or lower.get(name.lower()))}
@@ -415,8 +517,8 @@ def _max_bytes(definition: Definition) -> int:
     return int(match[1]) // 2 + 4 if match else 8
 
 
-def _names(definitions: Sequence[Definition]) -> str:
-    return ", ".join(quote(definition.name) for definition in definitions)
+def _index(name: str, columns: Sequence[str]) -> str:
+    return f"INDEX {quote(name)} ({', '.join(map(quote, columns))})"
 
 
 def _string(text: str) -> str:

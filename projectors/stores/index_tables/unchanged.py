@@ -19,7 +19,9 @@ from ingest.canonical import select_list
 from ingest.canonical.rows import Fetch
 from projectors.stores import Item, slices
 from projectors.stores.index_tables.reading import has_values, stored_columns
-from projectors.stores.index_tables.table import VERSION, table_name
+from projectors.stores.index_tables.table import table_name
+from projectors.stores.index_tables.views import version_of
+from projectors.stores.index_tables.whole import is_whole
 from projectors.views import BoundView
 from viewtail.servers.literals import within
 from viewtail.servers.pipelined import Flight
@@ -87,7 +89,8 @@ class Unchanged:
         self._select = f"SELECT {select_list(self._columns)} FROM {self._table}"
         self._order = f"ORDER BY {', '.join(quote(column.name) for column in view.key)}"
         self._shown = f"({has_values(view)})"
-        self._nothing = (None, (None,) * len(view.values))
+        self._nothing = (None, None if is_whole(view) else (None,) * len(view.values))
+        self._version = version_of(view)
 
     def left(self, connection: Connection, items: list[Item]) -> list[Item]:
         """Set versions in the open transaction; returns the items that must still be upserted. `items` are in key
@@ -163,5 +166,7 @@ class Unchanged:
 
     def _raising(self, block: _Block, version: int) -> str:
         """The statement that sets the version of the block's rows."""
-        set_ = f"SET {VERSION} = {version:d} WHERE {block.where} AND {self._shown} AND {VERSION} < {version:d}"
+        set_ = (
+            f"SET {self._version} = {version:d} WHERE {block.where} AND {self._shown} AND {self._version} < {version:d}"
+        )
         return f"UPDATE {self._table} {set_}"

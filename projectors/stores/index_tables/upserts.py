@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from offsets import Owner
 from projectors.stores import Item, takes_equal_versions
-from projectors.stores.index_tables.table import VERSION, IndexTableShape, table_name
+from projectors.stores.index_tables.table import IndexTableShape, table_name
 from projectors.views import BoundView
 from viewtail.changes.tables import Column, Kind
 from viewtail.servers.facts import ServerFacts
@@ -32,6 +32,7 @@ class Upsert:
     """The upserts of one view on one connection, each of at most `max_bytes`."""
 
     is_alone = True  # a single statement writes a row
+    is_row_whole = True  # and one row of one table has all that the view shows of an entity
 
     def __init__(self, shape: IndexTableShape, facts: ServerFacts, max_bytes: int) -> None:
         self.view: BoundView = shape.view
@@ -113,6 +114,14 @@ class Upsert:
         return self._prepared[len(items)].execution(bitmap, self._types * len(items), pieces)
 
 
+def one_of_keys(of: str, key: Sequence[Column], size: int) -> str:
+    """The condition for `size` keys; not every server reads a list of row constructors as a range."""
+    names = [f"{of}{quote(column.name)}" for column in key]
+    if len(names) == 1:
+        return f"{names[0]} IN ({', '.join('?' * size)})"
+    return " OR ".join([f"({' AND '.join(f'{name} = ?' for name in names)})"] * size)
+
+
 def on_duplicate(shape: IndexTableShape, facts: ServerFacts) -> str:
     """The guard: an ON DUPLICATE KEY UPDATE that takes each value over only from a newer version."""
     above = ">=" if takes_equal_versions(shape.view) else ">"
@@ -123,10 +132,10 @@ def on_duplicate(shape: IndexTableShape, facts: ServerFacts) -> str:
     def old(column: str) -> str:
         return quote(table_name(shape.view), column)
 
-    newer = f"{new(VERSION)} {above} {old(VERSION)}"
+    newer = f"{new(shape.version_name)} {above} {old(shape.version_name)}"
     # The version comes last: if it were assigned first, `newer` would be false for the values.
     changes = ", ".join(
-        f"{quote(name)} = IF({newer}, {new(name)}, {old(name)})" for name in (*shape.value_names, VERSION)
+        f"{quote(name)} = IF({newer}, {new(name)}, {old(name)})" for name in (*shape.value_names, shape.version_name)
     )
     return f"ON DUPLICATE KEY UPDATE {changes}"
 
@@ -151,7 +160,7 @@ def compile_rows(key: Sequence[Column], values: Sequence[Column]) -> Packer:
         "        if values is None:",
         f"            nulls |= {(1 << len(names)) - 1} << at + {len(keys)}",
         "        else:",
-        f"            {''.join(f'{name}, ' for name in names)}= values",
+        f"            {''.join(f'{name}, ' for name in names)}= values" if names else "            pass",
     ]
     for number, (name, column) in enumerate(zip(names, values, strict=True), len(keys)):
         lines += [

@@ -1,0 +1,117 @@
+"""Hands the table of a MySQLTable view over to the application, which writes it from then on.
+
+One ALTER TABLE does all: the invisible column goes, the comment says no more that the table is viewtail's, and new rows
+get numbers above all that were given out. Until it is done nothing has changed; afterwards viewtail leaves the table
+alone, whatever it is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import pymysql
+
+from projectors.stores import Release
+from projectors.stores.index_tables.table import present_tables, second_name, table_name
+from projectors.stores.index_tables.views import INVISIBLE_VERSION, VERSION, MySQLTable
+from projectors.stores.index_tables.whole import key_collations
+from projectors.views import BoundView
+from viewtail.changes.errors import StoreError, StoreUnavailableError
+from viewtail.servers.facts import facts_of
+from viewtail.servers.sessions import TEMPORARY_NUMBERS, Connection, mend_of_denial, number_of, quote, value_of
+
+COMMENT = "released by viewtail on "  # begins the comment of a released table
+WAIT_S = 2  # for readers' transactions; those that begin meanwhile wait for it
+_NOT_INSTANT = frozenset({1845, 1846, 4092})
+
+
+class TableRelease(Release):
+    """Releases one view's table, on a session of its own."""
+
+    def __init__(self, open_: Callable[[], Connection], database: str, view: BoundView) -> None:
+        assert isinstance(view.view, MySQLTable)
+        self._database, self._view, self._number = database, view, view.view.auto_increment
+        self._rows, self._tombstones = (quote(database, name) for name in (table_name(view), second_name(view)))
+        self._session = open_()
+        self._session.autocommit(True)
+
+    @property
+    def place(self) -> str:
+        return f"table {self._rows}"
+
+    def released_at(self) -> str | None:
+        try:
+            name = table_name(self._view)
+            present = present_tables(self._session, facts_of(self._session), self._database, [name]).get(name)
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error, "looking at its table") from None
+        if present is None or not present.comment.startswith(COMMENT):
+            return None
+        return present.comment.removeprefix(COMMENT)
+
+    def content(self) -> str:
+        pairs = (self._rows, INVISIBLE_VERSION), (self._tombstones, VERSION)
+        return " ".join(self._asked(f"SELECT CONCAT_WS(',', COUNT(*), MAX({v}), SUM({v})) FROM {t}") for t, v in pairs)
+
+    def remarks(self) -> Sequence[str]:
+        view = self._view
+        shown = {column.name for column in (*view.key, *view.values)}
+        defaults = [] if view.view.computed else [c.name for c in view.table.columns if c.default and c.name in shown]
+        remarks = []
+        if defaults:
+            remarks.append(
+                f"{', '.join(defaults)}: the columns of {view.table.full_name} have a DEFAULT, and those of "
+                f"{self._rows} have none. Set what the application needs: ALTER TABLE ... ALTER COLUMN ... SET DEFAULT"
+            )
+        remarks += [
+            f"{name}: keys are compared by their bytes in {self._rows}, not by {collation}. If the application needs "
+            f"that, ALTER TABLE ... MODIFY {name} when the table is released"
+            for name, collation in key_collations(view)
+        ]
+        if self._number is None:
+            remarks.append(f"{self._rows} gives out no numbers (auto_increment= names the column that shall)")
+        return remarks
+
+    def release(self, next_number: int) -> None:
+        parts = [f"DROP COLUMN {INVISIBLE_VERSION}", f"COMMENT = '{COMMENT}{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC'"]
+        try:
+            self._session.query(f"SET SESSION lock_wait_timeout = {WAIT_S}")
+            if self._number is not None:
+                largest = value_of(self._session, f"SELECT MAX({quote(self._number)}) FROM {self._rows}")
+                least = max(next_number, (largest or 0) + 1, 1)
+                self._session.query(f"ALTER TABLE {self._rows} AUTO_INCREMENT = {least:d}")
+            self._alter(parts)
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error, "releasing its table") from None
+
+    def clear(self) -> None:
+        try:
+            self._session.query(f"DROP TABLE IF EXISTS {self._tombstones}")
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error, "dropping its tombstones") from None
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _alter(self, parts: Sequence[str]) -> None:
+        """At once where the server can; a server that cannot makes the table anew."""
+        statement = f"ALTER TABLE {self._rows} {', '.join(parts)}"
+        try:
+            self._session.query(f"{statement}, ALGORITHM = INSTANT")
+        except pymysql.err.MySQLError as error:
+            if number_of(error) not in _NOT_INSTANT:
+                raise
+            self._session.query(statement)
+
+    def _asked(self, query: str) -> str:
+        try:
+            return str(value_of(self._session, query))
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error, "reading its table") from None
+
+    def _failure(self, error: pymysql.err.MySQLError, doing: str) -> StoreError | StoreUnavailableError:
+        said = f"view {self._view.id}: {doing} failed with MySQL error {number_of(error)}"
+        if number_of(error) in TEMPORARY_NUMBERS:
+            return StoreUnavailableError(f"{said}: a session uses the table, or the server does not answer. Try again")
+        mend = mend_of_denial(error)
+        return StoreError(f"{said} {error.args[-1]}{f'. {mend}' if mend else ''}")
