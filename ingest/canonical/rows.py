@@ -47,6 +47,7 @@ CONVERTED = frozenset(("utf8mb4", "utf8mb3", "latin1"))
 # Of each column that a SELECT gives, what the server says of its type.
 Form: TypeAlias = tuple[tuple[bytes, int], ...]
 _TABLE_DEF_CHANGED = 1412
+_NO_SUCH_TABLE = (1049, 1146)
 _TYPE_AT, _SCALE_AT = 6, 7  # in the bytes of a form
 _NUMBERS = {
     Kind.INTEGER: frozenset(
@@ -54,7 +55,6 @@ _NUMBERS = {
     ),
     Kind.DECIMAL: frozenset((FIELD_TYPE.DECIMAL, FIELD_TYPE.NEWDECIMAL)),
 }
-_NO_SUCH_TABLE = (1049, 1146)
 _UNSIGNED = 32  # of the flags; others say how the statement was executed
 
 

@@ -190,7 +190,7 @@ def test_mariadbs_tables_are_followed_in_the_same_way_in_three_stores(
         world.ask("RENAME TABLE app.staged TO app.org3_invoice")
         world.ask("CREATE OR REPLACE TABLE app.org1_invoice LIKE app.org3_invoice")
         world.add(1, 8)
-        world.ask("ALTER TABLE app.org77_invoice MODIFY number VARCHAR(100), ADD COLUMN more INT")
+        world.ask("ALTER TABLE app.org3_invoice MODIFY number VARCHAR(100), ADD COLUMN more INT")
         wait_for("they follow", is_equal)
         assert set(world.states().values()) == {"filled None"}
         done = world.run.command("verify")
