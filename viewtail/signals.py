@@ -6,10 +6,12 @@ wants; a second signal in the midst of the first then waits for itself for ever.
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 STOPPING = {signal.SIGTERM, signal.SIGINT}
 EXIT_STOPPED = 130  # the exit code of a command that SIGTERM or Ctrl-C ended
@@ -19,11 +21,15 @@ NOTHING_FOUND = -1  # of a command in one deployment: what is sought may be in a
 def end_at_once() -> None:
     """SIGTERM ends the process with code 0 from now on, until `on_stop`: nothing runs that would have to be finished.
 
-    Without a handler the first process of a container would not notice it at all.
+    Without a handler the first process of a container would not notice it at all. An exception would be lost where it
+    comes while an object is being destroyed, and the process would go on.
     """
 
     def end(*_: object) -> None:
-        raise SystemExit(0)
+        with suppress(Exception):  # a line is just being written
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(0)
 
     signal.signal(signal.SIGTERM, end)
 

@@ -41,6 +41,21 @@ print(*got)
     assert done.stdout.split() == ["second"] * 4, done.stderr
 
 
+def test_a_signal_that_comes_while_an_object_is_destroyed_is_not_lost() -> None:
+    done = ended("""
+class Closing:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        sum(range(1000))  # here the handler runs
+
+signals.end_at_once()
+print("begun")
+Closing()
+print("it went on")
+""")
+    assert (done.returncode, done.stdout) == (0, "begun\n"), done.stderr
+
+
 COMMAND = """
 def command(shard):
     print(shard, flush=True)
