@@ -302,9 +302,15 @@ def _not_kept(kind: SourceKind, view: View) -> Iterator[str]:
         yield from _not_brought(kind, view)
     if view.unmasked and kind.brings_whole_rows:
         yield _UNMASKED
-    if store_of(view).keeps_every_change and not kind.has_watermarks:
+    if store_of(view).keeps_every_change:
+        yield from _not_published(kind, view)
+
+
+def _not_published(kind: SourceKind, view: View) -> Iterator[str]:
+    """Why changes that a source of this kind brings cannot be published."""
+    if not kind.has_watermarks:
         yield _PUBLISHED
-    if store_of(view).keeps_every_change and view.entity.at_most_every:
+    if view.entity.at_most_every:
         yield _EACH_BATCH
 
 

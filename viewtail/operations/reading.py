@@ -117,9 +117,10 @@ def _kinds(kinds: Sequence[type[View]]) -> str:
     return " and ".join(kind.__name__ for kind in kinds)
 
 
-def named(views: Iterable[View], name: str) -> list[View]:
-    """The views of that name, or of that 'store:name'."""
-    return [view for view in views if name in (view.name, view.id)]
+def named(views: Iterable[View], name: str, can_answer: Callable[[View], bool] = lambda _: True) -> list[View]:
+    """The views of that name, or of that 'store:name'; of several the ones that can answer, if any can."""
+    meant = [view for view in views if name in (view.name, view.id)]
+    return list(filter(can_answer, meant)) or meant
 
 
 def is_found_in(view: View) -> bool:
@@ -137,8 +138,7 @@ def choose(views: Sequence[View], name: str, can_answer: Callable[[View], bool] 
 
     Raises UnknownNameError with the nearest one, MisuseError where several can.
     """
-    meant = named(views, name)
-    meant = [view for view in meant if can_answer(view)] or meant
+    meant = named(views, name, can_answer)
     if len(meant) == 1:
         return meant[0]
     if meant:

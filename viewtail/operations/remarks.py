@@ -191,12 +191,17 @@ def _why_not_swapped(copy: Copy, findings: Findings) -> str | None:
         return None
     for pipeline in findings.pipelines:
         is_filled = any(view.name == copy.copy_id and view.state == "filled" for view in pipeline.views)
-        if is_filled and pipeline.state != "down" and pipeline.lag_s > BUSY_ABOVE_S and not pipeline.fan_outs:
+        if is_filled and _is_late(pipeline):
             return (
                 f"viewtail compares it with its table, and then swaps it, only while pipeline {pipeline.name} is less "
                 f"than {BUSY_ABOVE_S:.0f} s behind, and it is {pipeline.lag_s:.1f} s behind now"
             )
     return None
+
+
+def _is_late(pipeline: PipelineStatus) -> bool:
+    """Whether it runs, and is too far behind for what can wait; fan-outs are no reason for that."""
+    return pipeline.state != "down" and pipeline.lag_s > BUSY_ABOVE_S and not pipeline.fan_outs
 
 
 def _soon_gone(pipeline: PipelineStatus, keeps_s: float | None) -> str:
