@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,7 +86,8 @@ def test_an_index_table_is_widened_before_the_first_row_that_needs_it(how: str, 
         assert owner.own.pipeline.dead_letters.count == 0
         assert table.shown() == table.in_table()
         if how != "swapped in":
-            assert owner.own.life.states.read(view.id) == before, "no fill is needed"
+            now = owner.own.life.states.read(view.id)
+            assert now == replace(before, fingerprint=now.fingerprint), "no fill is needed"
         owner.fill_all()
         table.execute("UPDATE wide.item SET n = n + 1")
         owner.pass_everything()
