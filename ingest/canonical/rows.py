@@ -207,7 +207,7 @@ def check_numbers(columns: Sequence[Column], form: Form) -> None:
 
     Its table was altered, and the stream has not come to that: texts are added up inexactly, and compared as texts.
     """
-    for column, (of_type, _) in zip(columns, form, strict=True):
+    for column, (of_type, _) in zip((column.stored for column in columns), form, strict=True):
         type_, scale = of_type[_TYPE_AT], of_type[_SCALE_AT]
         is_same = type_ in _NUMBERS.get(column.kind, (type_,))
         if not is_same or (column.kind is Kind.DECIMAL and scale != column.scale):

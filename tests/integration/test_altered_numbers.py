@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -9,6 +10,7 @@ import pytest
 
 from ingest.canonical import describe
 from projectors.binding import bind
+from projectors.masking import with_masks
 from projectors.stores.redis.views import RedisHash, RedisJson
 from projectors.views import BoundView, Entity, Group
 from stack import Server
@@ -16,6 +18,7 @@ from tests.support.asking import ask
 from viewtail import Count, Many, Max, Sum
 from viewtail.changes.batches import Row
 from viewtail.changes.errors import SourceError
+from viewtail.changes.masks import Masks
 from viewtail.servers.sessions import Connection, MySQLAddress, open_session
 
 
@@ -83,6 +86,17 @@ def test_what_became_another_type_is_refused(
     ask(server, f"ALTER TABLE altered.line MODIFY {column}")
     with pytest.raises(SourceError, match="its table was altered"):
         read(view, session)
+
+
+def test_a_masked_column_is_another_type_than_the_server_has(session: Connection) -> None:
+    lines = Many("altered.line", by="item_id", columns=["pieces", "day"])
+    entity = Entity(
+        "altered.item", related={"lines": lines}, masked={"altered.line.pieces": "null", "altered.line.day": "hash"}
+    )
+    views = with_masks([RedisJson("items", entity, document=lambda row: row["lines"])])
+    (view,) = bind(views, partial(describe, session), Masks(secret=b"s" * 16))
+    ((*_, shown),) = read(view, session)
+    assert [line["pieces"] for line in json.loads(str(shown))] == [None, None]
 
 
 @pytest.mark.parametrize("made", [of_group, of_document])
