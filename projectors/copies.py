@@ -285,6 +285,8 @@ def _swap(swapping: Swapping, records: Copies, copy: Copy, known: ViewCopies, ow
     failpoints.reach(f"before {copy.stage}")
     upto = 0 if known.beside is None else known.beside.watermark_version or 0
     try:
+        if known.live is not None and known.live.state is State.RELEASED:
+            raise StoreError(f"its table was {known.live.reason}")
         _require_swappable(swapping, copy, live, beside)
         is_done = swapping.swap(live, beside, upto)
     except StoreError as error:

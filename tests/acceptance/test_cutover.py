@@ -181,6 +181,10 @@ def test_a_table_is_handed_over_once_nothing_comes_any_more(accounts: Accounts, 
     assert accounts.ask(f"SELECT COUNT(*) FROM {TABLE} WHERE gateway = 'late'") == [(0,)]
     assert accounts.states()["mysql:invoice_gateway"] == "released"
     assert record in run.command("cutover", "invoice_gateway").stdout
+    again = run.command("cutover", "invoice_gateway", "--go", "--json")
+    assert again.returncode == 0 and json.loads(again.stdout)["record"] == record, "the proof stays"
+    rebuilt = run.command("rebuild", "invoice_gateway", "--yes")
+    assert rebuilt.returncode == 2 and "its table is no view any more" in rebuilt.stderr, rebuilt
     assert run.command("replay", "invoice_gateway", "--yes").returncode != 0
     assert run.command("verify", "invoice_gateway").returncode != 0
 
@@ -218,7 +222,8 @@ def test_a_cutover_is_aborted_while_rows_come_and_by_the_operators_word_it_waits
         assert going.returncode != 0 and "aborted" in errors, errors
         assert "viewtail_version" in accounts.columns()
         assert "no cutover is under way" in run.command("cutover", "invoice_gateway", "--abort").stdout
-    assert run.command("cutover", "invoice_gateway", "--go", "--read-only").returncode == 0
+    promised = run.command("cutover", "invoice_gateway", "--go", "--read-only")
+    assert promised.returncode == 0 and "the operator's word" in promised.stdout, promised
     assert "viewtail_version" not in accounts.columns()
     assert run.command("cutover", "invoice_gateway", "--abort").returncode == 2
 
@@ -232,3 +237,24 @@ def test_a_cutover_that_was_killed_behind_the_release_is_finished_by_the_next(ac
     assert done.returncode == 0 and "all equal" in done.stdout, done
     assert accounts.states()["mysql:invoice_gateway"] == "released"
     assert accounts.ask("SHOW TABLES FROM viewtail LIKE 'invoice_gateway%'") == [("invoice_gateway",)]
+
+
+def test_a_copy_never_takes_the_place_of_a_table_that_an_application_has(accounts: Accounts, run: Run) -> None:
+    """Whatever viewtail's own tables say: the table itself says whose it is."""
+    assert run.command("rebuild", "invoice_gateway", "--hold", "--yes").returncode == 0
+    accounts.ask(f"ALTER TABLE {TABLE} COMMENT = 'the application has it'")
+    going = run.background("rebuild", "invoice_gateway", "--yes")
+    wait_for("the swap is refused", lambda: "is not viewtail's" in run.log)
+    going.kill()
+    accounts.ask(f"INSERT INTO {TABLE} (account_id, allowed_id, gateway) VALUES (1, 99999, 'application')")
+    assert accounts.ask(f"SELECT COUNT(*) FROM {TABLE} WHERE gateway = 'application'") == [(1,)]
+
+
+def test_a_table_with_masked_columns_is_not_released(accounts: Accounts, tmp_path: Path) -> None:
+    masked = VIEWS.replace(f'Entity("{SCHEMA}.invoice")', f'Entity("{SCHEMA}.invoice", masked={{"gateway": "null"}})')
+    with running(tmp_path, masked, {**addresses(accounts.server), "VIEWTAIL_CLEANER__SHARE": "0"}) as run:
+        wait_for("the views are filled", run.is_filled)
+        shown = run.command("cutover", "invoice_gateway")
+        assert shown.returncode == 1 and "missing: Masked in it: gateway" in shown.stdout, shown
+        assert run.command("cutover", "invoice_gateway", "--go").returncode == 2
+    assert "viewtail_version" in accounts.columns()

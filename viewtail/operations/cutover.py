@@ -85,13 +85,13 @@ class Proof:
 
     report: Report
     through: str  # UTC: nothing had come until then
+    is_promised: bool  # that nobody writes, by the operator; it was not looked at
 
     def __str__(self) -> str:
-        counts = self.report.counts
-        return (
-            f"{counted(counts.rows, 'rows')} compared, all equal; no row was written from before the comparison "
-            f"through {self.through}"
-        )
+        compared = f"{counted(self.report.counts.rows, 'rows')} compared, all equal"
+        if self.is_promised:
+            return f"{compared} by {self.through}; that nobody wrote meanwhile is the operator's word (--read-only)"
+        return f"{compared}; no row was written from before the comparison through {self.through}"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -125,7 +125,7 @@ class Cutover:
                 proven_through=of_view.proven_through if of_view is not None else None,
                 rows=of_view.row_count if of_view is not None else 0,
                 missing=missing,
-                remarks=[] if reason is not None else release.remarks(),
+                remarks=[] if reason is not None else [*self._left_out(), *release.remarks()],
             )
 
     def go(self, *, is_read_only: bool) -> str:
@@ -135,6 +135,8 @@ class Cutover:
             is_read_only: the operator says that nobody writes the old tables, so rows that come are not waited for.
         """
         standing = self.look()
+        if standing.released is not None and (standing.record or "").startswith(standing.released):
+            return standing.record or ""
         if standing.missing:
             raise MisuseError(
                 f"view {self.view.id} cannot be released yet, and nothing was changed: {'. '.join(standing.missing)}"
@@ -155,12 +157,17 @@ class Cutover:
 
     def abort(self) -> bool:
         """End a `go` that has not released the table; returns whether there was one."""
-        with closing(self.catalog.session()) as session, self._release() as release:
+        with (
+            closing(self.catalog.session()) as session,
+            self._release() as release,
+            transaction(session, "aborting a cutover") as cursor,
+        ):
+            why = f"aborted by {this_person()}; nothing was changed"
+            is_ended = bool(runs.cancel(cursor, self.catalog.database, KIND, self.view.id, why))
+            # Behind that: it waits for a release that is under way, and then is taken back.
             if (released := release.released_at()) is not None:
                 raise MisuseError(f"view {self.view.id} was released on {released}: there is nothing to abort")
-            with transaction(session, "aborting a cutover") as cursor:
-                why = f"aborted by {this_person()}; nothing was changed"
-                return bool(runs.cancel(cursor, self.catalog.database, KIND, self.view.id, why))
+            return is_ended
 
     # -- what is missing ----------------------------------------------------------------------------------------
 
@@ -177,6 +184,7 @@ class Cutover:
     def _missing(
         self, session: Session, of_view: ViewStatus | None, pipelines: Sequence[PipelineStatus]
     ) -> Iterator[str]:
+        yield from self._masked()
         if of_view is None:
             yield "No run has seen the view. Start one: viewtail run"
             return
@@ -191,6 +199,24 @@ class Cutover:
         copies = {name for _, name in known_views(session, self.catalog.database) if view_of(name) == self.view.id}
         if len(copies) > 1:
             yield f"A copy is beside it. Drop that: viewtail rebuild {self.view.id} --abort"
+
+    def _masked(self) -> Iterator[str]:
+        """Whoever drops the old tables would lose what is masked."""
+        masked = [column.name for column in self.view.table.columns if column.mask and column.name in self.view.needed]
+        if masked:
+            yield (
+                f"Masked in it: {', '.join(masked)}. The values would be lost with the old tables: say "
+                f"unmasked={masked!r} of the view, or leave them out of it"
+            )
+
+    def _left_out(self) -> Iterator[str]:
+        """What the old tables have, and the view's does not."""
+        entity, shown = self.view.table, {column.name for column in (*self.view.key, *self.view.values)}
+        if self.view.view.where is not None:
+            yield f"where= keeps rows of {entity.full_name} out of it"
+        left = [column.name for column in entity.columns if column.name not in shown]
+        if left and not self.view.view.computed:
+            yield f"columns of {entity.full_name} that it does not have: {', '.join(left)}"
 
     # -- the steps ----------------------------------------------------------------------------------------------
 
@@ -225,7 +251,7 @@ class Cutover:
                 f"view {self.view.id} is not equal to its table, and nothing was changed. To see where, and mend it: "
                 f"viewtail verify {self.view.id} --repair"
             )
-        return Proof(report=report, through=f"{through:%Y-%m-%d %H:%M:%S} UTC")
+        return Proof(report=report, through=f"{through:%Y-%m-%d %H:%M:%S} UTC", is_promised=is_read_only)
 
     def _compared(self, beside: ViewAccess) -> Report:
         # No pass that was stopped is gone on with: all is compared after this moment.
@@ -242,6 +268,9 @@ class Cutover:
                 raise self._aborted()
             if self.stop.is_set():
                 raise StopRequested
+            with closing(self.catalog.session()) as session:  # the comparison may have taken hours
+                if missing := [*self._missing(session, *self._now())]:
+                    raise ViewtailError(f"view {self.view.id}: nothing was changed. {'. '.join(missing)}")
             release.release(number)
         failpoints.reach("after release")
 

@@ -120,7 +120,10 @@ class Operation:
         Called again it goes on where it was; behind the swap it changes nothing.
         """
         with self._records() as records:
-            if records.states.read(self.view.id).state is State.PAUSED:
+            live = records.states.read(self.view.id)
+            if live.state is State.RELEASED:
+                raise MisuseError(f"view {self.view.id} was {live.reason}: its table is no view any more")
+            if live.state is State.PAUSED:
                 raise self._cannot_go_on(records, None, Step.RESUME)
             records.begin(self.view.id, started_by, keep_s, is_hurried=is_hurried)
             copy = self._settled(records, self._now(records))

@@ -85,8 +85,11 @@ class TableRelease(Release):
             raise self._failure(error, "releasing its table") from None
 
     def clear(self) -> None:
+        name = second_name(self._view)
         try:
-            self._session.query(f"DROP TABLE IF EXISTS {self._tombstones}")
+            present = present_tables(self._session, facts_of(self._session), self._database, [name]).get(name)
+            if present is not None and present.is_second:
+                self._session.query(f"DROP TABLE IF EXISTS {self._tombstones}")
         except pymysql.err.MySQLError as error:
             raise self._failure(error, "dropping its tombstones") from None
 

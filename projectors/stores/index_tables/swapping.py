@@ -46,6 +46,7 @@ class TableSwapping(Swapping):
             present = self._present(*first, *second)
             if _is_swapped(first, present):
                 return True
+            self._require_ours(first[0])
             if first[2] not in present:
                 raise StoreError(f"{self._named(first[2])} is gone: somebody dropped it. viewtail fills it again")
             self._wait_for_snapshots(beside)
@@ -63,6 +64,7 @@ class TableSwapping(Swapping):
         """Drop the tables of `beside`."""
         first, second = table_name(beside), second_name(beside)
         with self._mapped(beside):
+            self._require_ours(first)
             names = [first, *(name for name, is_ours in self._present(second).items() if is_ours)]
             connection = self._living()
             connection.query("SET SESSION lock_wait_timeout = 10")
@@ -119,6 +121,15 @@ class TableSwapping(Swapping):
         connection = self._living()
         tables = present_tables(connection, facts_of(connection), self._database, names)
         return {name: table.is_second for name, table in tables.items()}
+
+    def _require_ours(self, name: str) -> None:
+        """Raises StoreError for a table that an application has by now, or that somebody else made."""
+        connection = self._living()
+        table = present_tables(connection, facts_of(connection), self._database, [name]).get(name)
+        if table is not None and not table.is_own:
+            raise StoreError(
+                f"{self._named(name)} is not viewtail's: its comment is {table.comment!r}. It is left as it is"
+            )
 
     def _living(self) -> Connection:
         if self._connection is None or not self._connection.open:
