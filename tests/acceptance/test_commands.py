@@ -344,7 +344,8 @@ def test_values_that_do_not_fit_are_refused_from_python_too(values: tuple[Any, .
 
 def test_the_public_names_are_those_documented() -> None:
     assert set(viewtail.__all__) == {
-        *("Entity", "IndexTable", "RedisHash", "RedisJson", "RedisSet", "RedisSortedSet", "SearchIndex", "Topic"),
+        *("Entity", "IndexTable", "MySQLTable", "SearchIndex", "Topic"),
+        *("RedisHash", "RedisJson", "RedisSet", "RedisSortedSet"),
         *("Count", "Group", "Many", "Max", "Min", "One", "Sum"),
         *("WaitedTooLongError", "find", "get", "search", "wait_for"),
     }  # fmt: skip

@@ -33,7 +33,7 @@ def begun(mysql_server: Server, redis_server: Server, tmp_path: Path) -> Iterato
 
 @pytest.fixture
 def has_pattern(begun: Run, mysql_server: Server) -> str:
-    """The name of a table that cannot be declared: a # in it stands for a digit."""
+    """The name of a table that is declared in backticks: else a # in it would stand for a digit."""
     connection = pymysql.connect(host="127.0.0.1", port=mysql_server.port, user="root", autocommit=True)
     with connection, connection.cursor() as cursor:
         for name in ("count#", "count1"):  # the one would stand for the other
@@ -42,18 +42,16 @@ def has_pattern(begun: Run, mysql_server: Server) -> str:
     return "count#"
 
 
-def test_a_table_whose_name_would_be_a_pattern_is_left_out_and_ends_nothing(begun: Run, has_pattern: str) -> None:
-    done = begun.command("init", "--schema", SCHEMA)
+@pytest.mark.parametrize("named", [False, True])
+def test_a_table_whose_name_would_be_a_pattern_is_declared_in_backticks(
+    begun: Run, has_pattern: str, named: bool
+) -> None:
+    done = begun.command("init", "--schema", SCHEMA, *(["--table", has_pattern] if named else []))
     assert done.returncode == 0, done.stderr
-    assert f"views of {SCHEMA}.tag, as examples" in done.stdout
-    assert has_pattern not in (begun.folder / "views.py").read_text()
-
-
-def test_a_table_whose_name_would_be_a_pattern_is_refused_where_it_is_named(begun: Run, has_pattern: str) -> None:
-    done = begun.command("init", "--schema", SCHEMA, "--table", has_pattern)
-    assert done.returncode == 2, done.stderr
-    assert f"--table {has_pattern}: " in done.stderr and "each # stands for a digit" in done.stderr
-    assert not (begun.folder / "views.py").exists()
+    assert f"views of {SCHEMA}.`{has_pattern}`, as examples" in done.stdout
+    assert f"Entity('{SCHEMA}.`{has_pattern}`')" in (begun.folder / "views.py").read_text()
+    checked = begun.command("check")
+    assert checked.returncode == 0, checked.stdout
 
 
 def test_a_table_that_has_rows_comes_before_an_empty_one_that_would_show_more(begun: Run) -> None:

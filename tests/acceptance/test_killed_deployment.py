@@ -41,7 +41,7 @@ entities = [EventSourced("{SCHEMA}.account_event", {{"deposit": lambda state, re
 # By command, the ways to call it. {since} is a moment ago.
 ARGUMENTS: dict[str, list[str]] = {
     "init": ["--config first.toml --force"],
-    "check": ["", "--json", "--print-grants"],
+    "check": ["", "--json", "--print-grants", "--people"],
     "status": ["", "--json"],
     "get": ["by_email 1", "person 1 --json"],
     "find": ["by_email a@example.org"],
@@ -60,6 +60,8 @@ ARGUMENTS: dict[str, list[str]] = {
     "dead-letters redrive": ["by_email", "--all --yes"],
     "dead-letters drop": ["by_email 1 --yes"],
     "contract check": ["migration.sql", "migration.sql --offline"],
+    "lint": ["", "migration.sql --json"],
+    "cutover": ["by_email", "by_email --go --within 1s", "by_email --abort"],
     "forget": ["by_email --yes", f"{SCHEMA}.user 99 --timeout 1"],
     "archive": [f"{SCHEMA}.account_event --older-than 30d --yes"],
     "restore": [f"{SCHEMA}.account_event --all --yes"],
