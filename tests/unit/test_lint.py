@@ -290,6 +290,22 @@ def test_names_that_are_also_words_are_read_as_names() -> None:
         ("DROP TABLE IF EXISTS user_dropped, bare_dropped", ""),
         ("RENAME TABLE bare_dropped TO bare_old", ""),
         ("CREATE TABLE tmp (id INT PRIMARY KEY COMMENT 'X') COMMENT 'Y'; DROP TABLE tmp", ""),
+        ("CREATE TABLE IF NOT EXISTS tmp (id INT PRIMARY KEY COMMENT 'X') COMMENT 'Y'; DROP TABLE tmp", ""),
+        # Both phases in one file are one.
+        ("RENAME TABLE user TO user_dropped; DROP TABLE user_dropped", "VT403 VT502"),
+        ("ALTER TABLE user RENAME user_dropped; RENAME TABLE user_dropped TO a_old; DROP TABLE A_OLD", "VT403 VT502"),
+        ("ALTER TABLE user RENAME COLUMN email TO email_dropped; ALTER TABLE user DROP Email_dropped", "VT404"),
+        ("ALTER TABLE user CHANGE email e_old VARCHAR(60) COMMENT 'X'; ALTER TABLE user DROP e_old", "VT404"),
+        ("RENAME TABLE bare_dropped TO bare_old; DROP TABLE bare_old", ""),
+        ("RENAME TABLE user TO u_old; RENAME TABLE u_old TO user; DROP TABLE IF EXISTS u_old", "VT502 VT502"),
+        ("CREATE TABLE u LIKE user; RENAME TABLE u TO u_old; DROP TABLE u_old", ""),
+        ("ALTER TABLE user MODIFY email_dropped INT NULL COMMENT 'X'; ALTER TABLE user DROP email_dropped", ""),
+        # What is there already is not made, nor changed, by IF NOT EXISTS.
+        ("CREATE TABLE IF NOT EXISTS user (id INT); DROP TABLE user", "VT403 VT502"),
+        ("CREATE TABLE IF NOT EXISTS user LIKE sale; ALTER TABLE user DROP email", "VT404"),
+        ("CREATE TABLE IF NOT EXISTS User (id INT); RENAME TABLE user TO person", "VT405 VT502"),
+        ("CREATE TABLE IF NOT EXISTS user (id INT); ALTER TABLE user MODIFY email TINYTEXT COMMENT 'X'", "VT406"),
+        ("CREATE TABLE t LIKE user; CREATE TABLE IF NOT EXISTS t (id INT); ALTER TABLE t DROP email", ""),
         ("DROP DATABASE shop", "VT403"),
         ("ALTER TABLE user DROP email", "VT404"),
         ("ALTER TABLE user CHANGE email email_dropped VARCHAR(60) NULL COMMENT 'X'", ""),
@@ -334,7 +350,13 @@ def test_names_that_are_also_words_are_read_as_names() -> None:
         ("CREATE TEMPORARY TABLE x (a INT)", ""),
         ("CREATE EVENT clean ON SCHEDULE EVERY 1 DAY DO DELETE FROM user", "VT305"),
         ("CREATE DEFINER=`a`@`b` PROCEDURE p() BEGIN END", "VT305"),
+        ("CREATE DEFINER=event@trigger PROCEDURE p() BEGIN END", "VT305"),
+        ("CREATE AGGREGATE FUNCTION f RETURNS INT SONAME 'f.so'", "VT305"),
         ("CREATE VIEW v AS SELECT * FROM user", ""),
+        ("CREATE VIEW v AS SELECT event FROM log", ""),
+        ("CREATE OR REPLACE DEFINER=event@trigger SQL SECURITY INVOKER VIEW v AS SELECT function FROM log", ""),
+        ("CREATE TEMPORARY TABLE x (event INT)", ""),
+        ("CREATE USER event@localhost", ""),
         ("INSERT INTO user (id) VALUES (1); SELECT 1; ANALYZE TABLE user", ""),
     ],
 )  # fmt: skip
@@ -356,9 +378,31 @@ def test_a_later_file_goes_on_with_what_an_earlier_one_made() -> None:
     assert (finding.code, finding.file, finding.line, finding.of) == ("VT108", "2.sql", 2, "shop.a.n")
 
 
+def test_a_later_file_drops_what_an_earlier_one_renamed() -> None:
+    linter = Linter(Chosen(select=("VT4",)), "shop")
+    linter.define(SqlFile(name="dump.sql", text=USER), is_judged=False)
+    first = "RENAME TABLE sale TO sale_dropped; ALTER TABLE user RENAME COLUMN email TO email_dropped"
+    second = "DROP TABLE sale_dropped; ALTER TABLE user DROP email_dropped"
+    linter.migrate([SqlFile(name="1.sql", text=first), SqlFile(name="2.sql", text=second)], [], None)
+    assert linter.findings() == []
+
+
+def test_a_use_and_a_set_end_with_their_file_for_views_too() -> None:
+    given = "CREATE TABLE shop.invoice (id INT NOT NULL PRIMARY KEY, number INT NULL)"
+    linter = Linter(Chosen(select=("VT501",)), "shop")
+    linter.define(SqlFile(name="dump.sql", text=given), is_judged=False)
+    breaking = SqlFile(name="2.sql", text="ALTER TABLE invoice RENAME COLUMN number TO number_dropped")
+    linter.migrate([SqlFile(name="1.sql", text="USE other;\nSET sql_mode = 'ANSI_QUOTES';"), breaking], VIEWS, None)
+    assert [(finding.code, finding.file) for finding in linter.findings()] == [("VT501", "2.sql")]
+
+
 def test_a_column_of_a_long_statement_is_shown_at_its_own_line() -> None:
     sql = "-- 1\n/* 2\n 3 */ CREATE TABLE t (\n  id INT PRIMARY KEY COMMENT 'X', /* a\n b */\n  n INT\n) COMMENT 'Y';"
     assert [(finding.code, finding.line) for finding in defined(sql)] == [("VT201", 6)]
+
+
+def test_a_program_has_its_own_name_whatever_its_definer_is_called() -> None:
+    assert [finding.of for finding in migrated("CREATE DEFINER=event@trigger PROCEDURE p() BEGIN END")] == ["shop.p"]
 
 
 def test_use_and_sql_mode_count() -> None:

@@ -16,6 +16,7 @@ from projectors.views import View
 from viewtail.operations.contract import Contract, Effect, missed
 from viewtail.operations.lint.choosing import Chosen, Silenced
 from viewtail.operations.lint.reading import read
+from viewtail.operations.lint.renames import Renames
 from viewtail.operations.lint.rules import Migration, Problem, Rule, Step
 from viewtail.operations.lint.schema import Change, Place, Schema, TableCreated, TablesRenamed
 from viewtail.operations.lint.words import is_to_drop
@@ -76,6 +77,7 @@ class Linter:
     _silenced: dict[str, Silenced] = field(default_factory=dict)  # by file
     _files: set[str] = field(default_factory=set)  # that answer for what they define
     _made: set[Name] = field(default_factory=set)
+    _renames: Renames = field(default_factory=Renames)  # of the file that is read
 
     def __post_init__(self) -> None:
         self._rules = self.chosen.rules
@@ -124,7 +126,7 @@ class Linter:
 
     def _migrate(self, file: SqlFile, readers: _Readers) -> None:
         session, known = Session(self.database), self._named_in(file.text)
-        was_unlogged = False
+        was_unlogged, self._renames = False, Renames()
         for text, place, changes in self._read(file, session, is_dump=False):
             if session.is_unlogged and not was_unlogged:
                 readers.unlogged.append(place)
@@ -144,6 +146,7 @@ class Linter:
             return Place(file=file.name, line=line, statement=line)
 
         contract = readers.contract
+        contract.session = Session(self.database)  # a USE or SET ends with its file
         effects = contract.check(statements(file.text))
         readers.broken += [(placed(effect.line), effect) for effect in effects if effect.breaks]
         for unread in contract.unread:
@@ -152,12 +155,14 @@ class Linter:
 
     def _step(self, changes: Sequence[Change], place: Place) -> None:
         for change in changes:
-            self._find(Step(change=change, place=place, schema=self.schema, made=frozenset(self._made)))
-            self.schema.apply(change, place)
-            if isinstance(change, TableCreated):
+            made = frozenset(self._made)
+            self._find(Step(change=change, place=place, schema=self.schema, made=made, renames=self._renames))
+            if isinstance(change, TableCreated) and self.schema.makes(change):
                 self._made.add(change.definition.name)
             if isinstance(change, TablesRenamed):
                 self._made |= {new for old, new in change.pairs if old in self._made}
+            self._renames.note(change)
+            self.schema.apply(change, place)
 
     def _read(self, file: SqlFile, session: Session, *, is_dump: bool) -> Iterator[tuple[str, Place, Sequence[Change]]]:
         """The plain text of each statement, its place and its changes; those that cannot be read are noted."""

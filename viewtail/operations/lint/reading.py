@@ -46,6 +46,7 @@ from viewtail.operations.lint.schema import (
 
 _READ = ("CREATE", "ALTER", "DROP", "RENAME", "UPDATE", "DELETE", "WITH")
 _PROGRAMS = ("TRIGGER", "PROCEDURE", "FUNCTION", "EVENT")
+_OTHERS = ("TABLE", "VIEW", "USER", "ROLE", "DATABASE", "SCHEMA", "SERVER", "SEQUENCE", "TABLESPACE")
 _INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR")
 _KEY_WORDS = frozenset({"INDEX", "KEY", "PRIMARY KEY", "FOREIGN KEY", "CONSTRAINT", "CHECK", *_INDEX_KINDS[:3]})
 # Words that may be names, too, and what comes behind them where they are none.
@@ -107,18 +108,19 @@ class _Reader:
         words = self.words
         words.skip("OR", "REPLACE")
         if words.skip("TABLE"):
-            words.skip("IF", "NOT", "EXISTS")
-            yield self._table()
+            is_if_absent = words.skip("IF", "NOT", "EXISTS")
+            yield replace(self._table(), is_if_absent=is_if_absent)
             return
         ahead = words.words()[:_MODIFIERS]
         if "INDEX" in ahead[:3]:
             yield self._index()
-        elif programs := [word for word in ahead if word in _PROGRAMS]:
-            while words.take() != programs[0]:
-                pass
+            return
+        at = _created_kind(ahead)
+        if (kind := ahead[at] if ahead else "") in _PROGRAMS:
+            for _ in range(at + 1):
+                words.take()
             words.skip("IF", "NOT", "EXISTS")
-            place = self.placed(1)
-            yield ProgramCreated(Program(kind=programs[0].lower(), name=words.name(), place=place))
+            yield ProgramCreated(Program(kind=kind.lower(), name=words.name(), place=self.placed(1)))
 
     def _table(self) -> TableCreated:
         words = self.words
@@ -343,6 +345,14 @@ class _Columns:
             kind = {"PRIMARY KEY": "PRIMARY", "INDEX": "", "KEY": ""}.get(kind, kind)
             name = "PRIMARY" if kind == "PRIMARY" else name or constraint
             self.table.indexes.append(IndexDefinition(name=name, kind=kind, parts=parts, place=place))
+
+
+def _created_kind(words: Sequence[str]) -> int:
+    """Where a CREATE says what it makes; behind = and @ there are values (DEFINER = event@localhost)."""
+    for at, (before, word) in enumerate(pairwise(("", *words))):
+        if word in (*_PROGRAMS, *_OTHERS) and before not in ("=", "@"):
+            return at
+    return 0
 
 
 def _begins(words: Words, *of: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ingest.sql_words import Name
 from viewtail.operations.contract import Effect
+from viewtail.operations.lint.renames import Renames
 from viewtail.operations.lint.schema import Change, Place, Schema, TableDefinition
 
 
@@ -41,6 +42,7 @@ class Step:
     place: Place
     schema: Schema
     made: frozenset[Name]  # tables that the migration itself created
+    renames: Renames  # of its file, before this change
 
     def existing(self, name: Name) -> TableDefinition | None:
         """The table, if it was there before the migration."""

@@ -166,6 +166,7 @@ class TableCreated:
 
     definition: TableDefinition
     like: Name | None = None
+    is_if_absent: bool = False  # IF NOT EXISTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,11 +319,16 @@ class Schema:
     def table(self, name: Name) -> TableDefinition | None:
         return self._tables.get(_key(name))
 
+    def makes(self, created: TableCreated) -> bool:
+        """Return whether a CREATE TABLE makes a table; with IF NOT EXISTS it leaves one alone that is there."""
+        return not created.is_if_absent or self.table(created.definition.name) is None
+
     def apply(self, change: Change, place: Place) -> None:
         """Make of the schema what a statement makes of it; what it says of unknown tables is left out."""
         match change:
             case TableCreated():
-                self._create(change, place)
+                if self.makes(change):
+                    self._create(change, place)
             case TablesDropped() | DatabaseDropped():
                 self._drop(change)
             case TablesRenamed(pairs):

@@ -32,6 +32,8 @@ _INVOICE = (
     "  customer_id INT NOT NULL COMMENT 'Who pays'\n) COMMENT 'Invoices';"
 )
 _NO_DEFAULT = "the column has no default any more"
+_SAME_FILE = "is dropped by the file that renames it, which is one step"
+_LATER = "drop it in a later migration, in a file of its own"
 
 
 def _shown(name: Name) -> str:
@@ -66,7 +68,9 @@ def _table_dropped(step: Step) -> Iterator[Problem]:
     match step.change:
         case TablesDropped(names):
             for name in names:
-                if not step.is_made(name) and not is_to_drop(name.name):
+                if step.renames.has_table(name) and not step.is_made(name):
+                    yield Problem(step.place, _shown(name), f"the table {_SAME_FILE}", _LATER)
+                elif not step.is_made(name) and not is_to_drop(name.name):
                     instead = f"rename it first: RENAME TABLE {_shown(name)} TO {_shown(name)}_dropped; drop it later"
                     yield Problem(step.place, _shown(name), "the table is dropped in one step", instead)
         case DatabaseDropped(schema):
@@ -77,9 +81,13 @@ def _table_dropped(step: Step) -> Iterator[Problem]:
 
 def _column_dropped(step: Step) -> Iterator[Problem]:
     match step.change:
-        case ColumnDropped(table, column) if not step.is_made(table) and not is_to_drop(column):
-            instead = f"rename it first: RENAME COLUMN {column} TO {column}_dropped; drop it later"
-            yield Problem(step.place, f"{_shown(table)}.{column}", "the column is dropped in one step", instead)
+        case ColumnDropped(table, column) if not step.is_made(table):
+            full = f"{_shown(table)}.{column}"
+            if step.renames.has_column(table, column):
+                yield Problem(step.place, full, f"the column {_SAME_FILE}", _LATER)
+            elif not is_to_drop(column):
+                instead = f"rename it first: RENAME COLUMN {column} TO {column}_dropped; drop it later"
+                yield Problem(step.place, full, "the column is dropped in one step", instead)
 
 
 def _renamed(step: Step) -> Iterator[Problem]:
