@@ -112,7 +112,22 @@ class Comparison:
         is_of_stream = self.view.view.entity.version is None
         shown, versions = self.reader.between(after, upto, version if is_of_stream else MAX_VERSION)
         above = [key for key, (newest, _) in wanted.items() if versions.get(key, 0) > newest]
-        return _unequal(shown, wanted) + above
+        return self._unequal(shown, wanted) + above
+
+    def _unequal(self, shown: Mapping[Key, Any], wanted: Mapping[Key, Write]) -> list[Key]:
+        values = {key: write[1] for key, write in wanted.items()}
+        if shown == values:
+            return []
+        differing = [
+            key
+            for key, value in values.items()
+            if shown.get(key) != value and not (key not in shown and self._shows_nothing(key, value))
+        ]
+        return differing + [key for key in shown if key not in values]
+
+    def _shows_nothing(self, key: Key, value: tuple[Any, ...] | bytes | None) -> bool:
+        """Return whether the store shows nothing of such a row: an index table of one whose values are all NULL."""
+        return value is None or self.reader.form_of(key, value) is None
 
     @property
     def sees_strangers(self) -> bool:
@@ -311,18 +326,3 @@ def _is_newer(held: Held | None, before: Held | None) -> bool:
     if held is None or held.version is None or held.fault:
         return False
     return before is None or before.version is None or held.version > before.version
-
-
-def _unequal(shown: Mapping[Key, Any], wanted: Mapping[Key, Write]) -> list[Key]:
-    values = {key: write[1] for key, write in wanted.items()}
-    if shown == values:
-        return []
-    differing = [
-        key for key, value in values.items() if shown.get(key) != value and not _is_empty(value, shown.get(key))
-    ]
-    return differing + [key for key in shown if key not in values]
-
-
-def _is_empty(value: Any, shown: Any) -> bool:
-    """Nothing is shown of a row that has none of the values."""
-    return shown is None and (value is None or all(shown_value is None for shown_value in value))

@@ -11,8 +11,12 @@ import pymysql
 import pytest
 
 from ingest.canonical import describe
+from ingest.canonical.chunks import CanonicalRows
 from projectors.binding import bind
+from projectors.projection import Projections, followed_tables
+from projectors.proving.comparison import Comparison, Difference
 from projectors.stores.index_tables.leaving import IndexTableLeftover, IndexTableTraces
+from projectors.stores.index_tables.releasing import TableRelease
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.index_tables.swapping import TableSwapping
 from projectors.stores.index_tables.views import MySQLTable
@@ -109,6 +113,18 @@ class Place:
         reader = WholeReader(self.session(), self.database, view)
         self._open.append(reader)
         return reader
+
+    def comparison(self, view: BoundView) -> Comparison:
+        rows = CanonicalRows(view.rows, view.needed, open_source=self.session, shows=None, stop=threading.Event())
+        self._open.append(rows)
+        return Comparison(
+            view=view,
+            rows=rows,
+            reader=self.reader(view),
+            projections=Projections([view], followed_tables([view])),
+            now=lambda: 10,
+            parked=frozenset,
+        )
 
     def rows_of(self, view: BoundView) -> dict[Key, tuple[Any, ...]]:
         """The canonical rows, as a backfill reads them."""
@@ -258,6 +274,79 @@ def test_a_row_of_nulls_is_a_row_and_so_is_one_without_other_columns(place: Plac
     assert place.ask(f"SELECT * FROM {place.database}.pair") == [(2, 1, None)]  # as in the entity's table: x, y, note
 
 
+def test_a_missing_row_is_seen_whatever_it_would_show(place: Place) -> None:
+    place.ask(f"CREATE TABLE {place.schema}.pair (x INT, y INT, note TEXT NULL, PRIMARY KEY (y, x))")
+    place.ask(f"INSERT INTO {place.schema}.pair (x, y) VALUES (2, 1), (4, 3)")
+    pair = Entity(f"{place.schema}.pair")
+    views = [place.bound(MySQLTable("pair", pair)), place.bound(MySQLTable("bare", pair, columns=["x", "y"]))]
+    sink = place.sink(*views)
+    for view, row in zip(views, [(None,), ()], strict=True):
+        write(sink, view, 5, {(1, 2): row})
+        comparison = place.comparison(view)
+        assert comparison.look(None, 10)[1] == [(3, 4)]
+        assert [one.difference for one in comparison.settle([(1, 2), (3, 4)]).found] == [Difference.MISSING]
+
+
+def test_a_row_by_hand_over_a_tombstone_is_told_and_goes_with_what_is_written_next(place: Place) -> None:
+    view = small(place)
+    sink, comparison, table = place.sink(view), place.comparison(view), f"{place.database}.item"
+    for newest, number in (5, 1), (12, 2):  # below the watermark, and above it
+        write(sink, view, newest, {(number,): None})
+        place.ask(f"INSERT INTO {table} (a, b) VALUES ({number}, 'by hand')")
+    held = comparison.reader.held([(1,), (2,)])
+    assert [(one.version, one.content) for one in held.values()] == [(5, ("by hand", None)), (12, ("by hand", None))]
+    assert [row.key for row in comparison.reader.rows([(1,)])] == [(1,)]
+    assert sorted(comparison.look(None, 10)[1]) == [(1,), (2,)]
+    found = comparison.settle([(1,), (2,)]).found
+    assert [(one.difference, one.is_unexplained) for one in found] == [
+        (Difference.EXTRA, False),
+        (Difference.EXTRA, True),
+    ]
+    write(sink, view, 11, {(1,): None})
+    sink.take_away(view.id, {(2,): held[2,]})
+    sink.connection.commit()
+    assert place.ask(f"SELECT * FROM {table}") == []
+    assert comparison.reader.held([(2,)]) == {}
+
+
+def test_a_key_column_may_be_called_version(place: Place) -> None:
+    place.ask(f"CREATE TABLE {place.schema}.document (id INT, version INT, body TEXT, PRIMARY KEY (id, version))")
+    view = place.bound(MySQLTable("document", Entity(f"{place.schema}.document")))
+    sink, reader, table = place.sink(view), place.reader(view), f"{place.database}.document"
+    assert write(sink, view, 7, {(1, 1): ("a",), (1, 2): ("b",)}) == []
+    write(sink, view, 8, {(1, 1): None})
+    write(sink, view, 6, {(1, 1): ("old",)})
+    assert place.ask(f"SELECT * FROM {table}") == [(1, 2, "b")]
+    held = reader.held([(1, 1), (1, 2)])
+    assert {key: one.version for key, one in held.items()} == {(1, 1): 8, (1, 2): 7}
+    assert missing(place.sink(view)) == frozenset()
+    traces = IndexTableTraces(place.session(), place.database, view)
+    assert [(trace.holds, trace.version) for trace in traces.of((1, 1))] == [
+        (Holds.NOTHING, None),
+        (Holds.TOMBSTONE, 8),
+    ]
+    traces.close()
+    sink.take_away(view.id, held)
+    sink.connection.commit()
+    assert reader.held([(1, 1), (1, 2)]) == {}
+    leftover = IndexTableLeftover(
+        place.session, place.database, Retired(name="document", places=[], others={}, read_by=[])
+    )
+    assert len(leftover.look().dropped) == 2
+    leftover.close()
+
+
+def test_a_table_of_many_columns_takes_deletes_in_larger_blocks_than_rows(place: Place) -> None:
+    """A statement has 65,535 parameters at most."""
+    columns = ", ".join(f"c{number} TINYINT" for number in range(260))
+    place.ask(f"CREATE TABLE {place.schema}.wide (id INT PRIMARY KEY, {columns})")
+    view = place.bound(MySQLTable("wide", Entity(f"{place.schema}.wide")))
+    sink = place.sink(view)
+    assert write(sink, view, 5, {(number,): (1,) * 260 for number in range(300)}) == []
+    assert write(sink, view, 6, {(number,): None for number in range(290)}) == []
+    assert place.ask(f"SELECT COUNT(*) FROM {place.database}.wide") == [(10,)]
+
+
 @pytest.mark.parametrize("is_delete_last", [False, True])
 def test_of_two_writers_of_one_key_the_newest_write_stays(place: Place, is_delete_last: bool) -> None:
     """Neither sees what the other has not committed, so each must wait for it, or meet it afterwards."""
@@ -391,6 +480,17 @@ def test_both_tables_tell_what_they_hold_of_an_entity_and_are_dropped_together(p
     leftover.drop(lambda _: None)
     leftover.close()
     assert place.ask(f"SHOW TABLES FROM {place.database}") == []
+
+
+def test_a_unique_index_that_somebody_added_since_the_start_is_told_before_the_release(place: Place) -> None:
+    view = small(place)
+    place.sink(view)
+    release = TableRelease(place.session, place.database, view)
+    assert not any("unique" in remark for remark in release.remarks())
+    place.ask(f"ALTER TABLE {place.database}.item ADD UNIQUE INDEX by_hand (b)")
+    (told,) = (remark for remark in release.remarks() if "unique" in remark)
+    assert "by_hand" in told
+    release.close()
 
 
 @pytest.mark.parametrize(

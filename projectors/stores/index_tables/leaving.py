@@ -116,15 +116,11 @@ class IndexTableTraces(Traces):
 
     def _of_whole(self, key: Key) -> list[Trace]:
         """Both tables show what they have by a row that is there."""
-        columns = INVISIBLE_VERSION, VERSION
         names = places.table_names(self._view)
-        return [
-            self._row(name, column, holds, key)
-            for name, column, holds in zip(names, columns, (Holds.VALUES, Holds.TOMBSTONE), strict=True)
-        ]
+        return [self._row(name, holds, key) for name, holds in zip(names, (Holds.VALUES, Holds.TOMBSTONE), strict=True)]
 
-    def _row(self, name: str, version: str, holds: Holds, key: Key) -> Trace:
-        place, rows = f"table {quote(self._database, name)}", self._rows(name, [version], key)
+    def _row(self, name: str, holds: Holds, key: Key) -> Trace:
+        place, rows = f"table {quote(self._database, name)}", self._rows(name, [INVISIBLE_VERSION], key)
         return Trace(place=place, holds=holds, version=rows[0][0]) if rows else Trace(place=place, holds=Holds.NOTHING)
 
     def _entity(self, name: str, values: Sequence[str], key: Key) -> Trace:
@@ -162,7 +158,7 @@ def _why_not(present: PresentTable) -> str:
     """The reason why this table cannot be a view's first table that viewtail made; '' if it can."""
     if not present.is_own:
         return f"was not made by viewtail (its comment does not begin with '{MARK}')"
-    if present.has_version(INVISIBLE_VERSION):
+    if present.has_version(INVISIBLE_VERSION) and not present.is_second:
         return ""
     index = frozenset(present.indexes.get(INDEX, ()))
     is_of_values = index == frozenset(present.columns) == frozenset(present.indexes.get("PRIMARY", ()))

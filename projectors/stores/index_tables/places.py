@@ -40,11 +40,13 @@ def table_names(view: BoundView) -> tuple[str, ...]:
 
 
 def removals(database: str, view: BoundView, key: str, version: int) -> Iterator[str]:
-    """The statements that take away all that the tables have of a key, as long as its version is this one."""
+    """The statements that take away all that the tables have of a key, as long as its version is this one.
+
+    Of a row beside a newer tombstone, that is the tombstone's."""
     first, *behind = (quote(database, name) for name in table_names(view))
     if is_whole(view):
-        yield f"DELETE FROM {first} WHERE {key} AND {version_of(view)} = {version:d}"
-        yield f"DELETE FROM {behind[0]} WHERE {key} AND {VERSION} <= {version:d}"
+        yield f"DELETE FROM {first} WHERE {key} AND {version_of(view)} <= {version:d}"
+        yield f"DELETE FROM {behind[0]} WHERE {key} AND {version_of(view)} <= {version:d}"
         return
     yield f"DELETE FROM {first} WHERE {key} AND {VERSION} = {version:d}"
     for table in behind:

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 import pymysql
 
 from projectors.stores import Release
-from projectors.stores.index_tables.table import present_tables, second_name, table_name
-from projectors.stores.index_tables.views import INVISIBLE_VERSION, VERSION, MySQLTable
+from projectors.stores.index_tables.table import PresentTable, present_tables, second_name, table_name
+from projectors.stores.index_tables.views import INVISIBLE_VERSION, MySQLTable
 from projectors.stores.index_tables.whole import key_collations
 from projectors.views import BoundView
 from viewtail.changes.errors import StoreError, StoreUnavailableError
@@ -40,18 +40,21 @@ class TableRelease(Release):
         return f"table {self._rows}"
 
     def released_at(self) -> str | None:
-        try:
-            name = table_name(self._view)
-            present = present_tables(self._session, facts_of(self._session), self._database, [name]).get(name)
-        except pymysql.err.MySQLError as error:
-            raise self._failure(error, "looking at its table") from None
+        present = self._present()
         if present is None or not present.comment.startswith(COMMENT):
             return None
         return present.comment.removeprefix(COMMENT)
 
+    def _present(self) -> PresentTable | None:
+        name = table_name(self._view)
+        try:
+            return present_tables(self._session, facts_of(self._session), self._database, [name]).get(name)
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error, "looking at its table") from None
+
     def content(self) -> str:
-        pairs = (self._rows, INVISIBLE_VERSION), (self._tombstones, VERSION)
-        return " ".join(self._asked(f"SELECT CONCAT_WS(',', COUNT(*), MAX({v}), SUM({v})) FROM {t}") for t, v in pairs)
+        numbers = f"CONCAT_WS(',', COUNT(*), MAX({INVISIBLE_VERSION}), SUM({INVISIBLE_VERSION}))"
+        return " ".join(self._asked(f"SELECT {numbers} FROM {table}") for table in (self._rows, self._tombstones))
 
     def remarks(self) -> Sequence[str]:
         view = self._view
@@ -68,6 +71,13 @@ class TableRelease(Release):
             f"that, ALTER TABLE ... MODIFY {name} when the table is released"
             for name, collation in key_collations(view)
         ]
+        present = self._present()
+        if present is not None and (unique := sorted(present.unique - {"PRIMARY"})):
+            remarks.append(
+                f"{', '.join(unique)}: a unique index of {self._rows} that viewtail did not make. Until the release a "
+                "write of one row could change another one by it, and viewtail run halts the view when it starts "
+                f"again. DROP INDEX {unique[0]} ON {self._rows}; add it when the table is released"
+            )
         if self._number is None:
             remarks.append(f"{self._rows} gives out no numbers (auto_increment= names the column that shall)")
         return remarks

@@ -18,7 +18,7 @@ import pymysql
 
 from offsets import schema
 from projectors.stores import PlaceRefusedError
-from projectors.stores.index_tables.views import MAX_NAME_LENGTH, VERSION, version_of
+from projectors.stores.index_tables.views import INVISIBLE_VERSION, MAX_NAME_LENGTH, VERSION, version_of
 from projectors.views import BoundView
 from viewtail.changes.errors import RETRIES, DeclarationError, StoreUnavailableError
 from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind
@@ -65,11 +65,11 @@ def name_beside(name: str, copy: int) -> str:
     return name + number
 
 
-def second_of(view: BoundView) -> BoundView:
-    """The view's second table, as a view of its own."""
+def second_of(view: BoundView, version: str = VERSION) -> BoundView:
+    """The view's second table, as a view of its own, whose versions are in a column of that name."""
     named = copy.copy(view.view)
     object.__setattr__(named, "name", f"{view.view.name}{SUFFIX}")
-    object.__setattr__(named, "version_column", VERSION)
+    object.__setattr__(named, "version_column", version)
     return replace(view, view=named)
 
 
@@ -134,7 +134,11 @@ class PresentTable:
     @property
     def is_second(self) -> bool:
         """Return whether it is the second table of a view, which has versions."""
-        return self.is_own and self.has_version() and INDEX not in self.indexes
+        if not self.is_own or INDEX in self.indexes:
+            return False
+        if self.has_version(INVISIBLE_VERSION):  # of a whole table: in its rows it is invisible, in its tombstones not
+            return INVISIBLE not in self.extras.get(INVISIBLE_VERSION, "")
+        return self.has_version()
 
     def add_to_index(self, name: str, column: str, *, is_unique: bool) -> None:
         """Add the next column of an index."""

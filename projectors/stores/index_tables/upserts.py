@@ -65,6 +65,10 @@ class Upsert:
             if prepared is None or prepared.connection is not connection:
                 self._prepared[size] = Prepared(connection, self._statements[size])
 
+    def sizes(self, rows: int) -> list[int]:
+        """The block sizes in which at most so many rows are sent."""
+        return [size for size in self._statements if size <= rows]
+
     def executions(self, items: list[Item]) -> Iterator[tuple[list[Item], bytes | None]]:
         """Yield blocks of the items, each with the bytes that execute it: None if a value cannot be packed."""
         at = 0

@@ -49,8 +49,8 @@ def is_whole(view: BoundView) -> bool:
 
 
 def tombstones_of(view: BoundView) -> BoundView:
-    """The table of tombstones, as a view without values."""
-    return replace(second_of(view), values=())
+    """The table of tombstones, as a view without values. No column of the rows has the name of its versions either."""
+    return replace(second_of(view, INVISIBLE_VERSION), values=())
 
 
 def key_collations(view: BoundView) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from projectors.stores import Held, slices
@@ -23,12 +24,16 @@ class WholeReader(IndexTableReader):
         self._tombstones = _TombstoneReader(connection, database, tombstones_of(view))
 
     def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
-        """The rows are read first: a row that goes meanwhile has left a tombstone by then."""
-        by_key = super().held(keys)
-        for key, tombstone in self._tombstones.held(keys).items():
-            row = by_key.get(key)
-            if row is None or (row.version or 0) < (tombstone.version or 0):
-                by_key[key] = tombstone
+        """What readers see counts: a row beside a newer tombstone, which somebody else wrote, is shown.
+
+        The rows are read first: a row that goes meanwhile has left a tombstone by then, and is looked for once more.
+        """
+        by_key, tombstones = super().held(keys), self._tombstones.held(keys)
+        beside = [key for key, tombstone in tombstones.items() if _is_older(by_key.get(key), tombstone)]
+        again = super().held([key for key in beside if key in by_key])
+        for key in beside:
+            tombstone, row = tombstones[key], again.get(key)
+            by_key[key] = tombstone if row is None else _with_version_of(row, tombstone)
         return by_key
 
     def between(self, after: Key | None, upto: Key | None, newest: int) -> tuple[dict[Key, Any], dict[Key, int]]:
@@ -36,7 +41,6 @@ class WholeReader(IndexTableReader):
         for key, version in self._tombstones.newer(after, upto, newest).items():
             if versions.get(key, 0) < version:
                 versions[key] = version
-                shown.pop(key, None)
         return shown, versions
 
     def keys_with(self, values: Sequence[Any], limit: int) -> list[Key]:
@@ -58,6 +62,15 @@ class _TombstoneReader(IndexTableReader):
         conditions += [] if after is None else [beyond(self.view.key, after)]
         conditions += [] if upto is None else [up_to(self.view.key, upto)]
         return {row[:-1]: row[-1] for row in self._fetched(conditions)}
+
+
+def _is_older(row: Held | None, tombstone: Held) -> bool:
+    return row is None or (row.version or 0) < (tombstone.version or 0)
+
+
+def _with_version_of(row: Held, tombstone: Held) -> Held:
+    """A row that may have become newer since the tombstone was read."""
+    return replace(row, version=tombstone.version, mark=tombstone.mark) if _is_older(row, tombstone) else row
 
 
 def indexed(view: BoundView) -> list[Column]:

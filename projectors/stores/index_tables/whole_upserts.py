@@ -38,10 +38,11 @@ class WholeUpsert(Upsert):
 
     def make_ready(self, connection: Connection, rows: int) -> None:
         """Prepare all block sizes: how many of the rows are deletes is known only when nothing can be prepared."""
-        for size in [block for block in self._statements if block <= rows]:
+        for size in self.sizes(rows):
             super().make_ready(connection, size)
-            self._tombstones.make_ready(connection, size)
             self._rows.make_ready(connection, size)
+        for size in self._tombstones.sizes(rows):  # of few parameters, so larger ones than the rows may have
+            self._tombstones.make_ready(connection, size)
             self._deletes.make_ready(connection, size)
 
     def executions(self, items: list[Item]) -> Iterator[tuple[list[Item], bytes | None]]:
