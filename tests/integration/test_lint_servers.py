@@ -25,6 +25,7 @@ BESIDE = {
     "VT303": ["CREATE TABLE customer (id INT PRIMARY KEY)"],
     "VT305": ["CREATE TABLE customer (id INT PRIMARY KEY)", "CREATE TABLE audit (customer_id INT)"],
     "VT403": ["CREATE TABLE invoice_dropped (id INT PRIMARY KEY)"],
+    "VT409": ["CREATE TABLE supplier (id INT PRIMARY KEY)"],
     "VT504": ["CREATE TABLE invoice (id INT PRIMARY KEY)"],
 }
 TYPES = """CREATE TABLE every_type (

@@ -291,6 +291,11 @@ def test_names_that_are_also_words_are_read_as_names() -> None:
         ("RENAME TABLE bare_dropped TO bare_old", ""),
         ("CREATE TABLE tmp (id INT PRIMARY KEY COMMENT 'X') COMMENT 'Y'; DROP TABLE tmp", ""),
         ("CREATE TABLE IF NOT EXISTS tmp (id INT PRIMARY KEY COMMENT 'X') COMMENT 'Y'; DROP TABLE tmp", ""),
+        # A table that is not there is not dropped.
+        ("DROP TABLE IF EXISTS t; CREATE TABLE t (id INT PRIMARY KEY COMMENT 'X') COMMENT 'Y'", ""),
+        ("DROP TABLE IF EXISTS t, USER", "VT403 VT502"),
+        ("DROP TABLE t", "VT403"),
+        ("DROP TABLE IF EXISTS elsewhere.t", "VT403"),  # nobody knows what is in that database
         # Both phases in one file are one.
         ("RENAME TABLE user TO user_dropped; DROP TABLE user_dropped", "VT403 VT502"),
         ("ALTER TABLE user RENAME user_dropped; RENAME TABLE user_dropped TO a_old; DROP TABLE A_OLD", "VT403 VT502"),
@@ -331,7 +336,16 @@ def test_names_that_are_also_words_are_read_as_names() -> None:
         ("ALTER TABLE user MODIFY age SMALLINT UNSIGNED NOT NULL COMMENT 'X'", "VT407"),
         ("ALTER TABLE user ALTER age DROP DEFAULT", "VT407"),
         ("ALTER TABLE user ALTER COLUMN age SET DEFAULT 1", ""),
-        ("ALTER TABLE other MODIFY age TINYINT NOT NULL COMMENT 'X'", ""),  # nobody knows what it was
+        # Tables that are not in the schema: nobody knows what they were
+        ("ALTER TABLE other MODIFY age TINYINT NOT NULL COMMENT 'X'", "VT409"),
+        ("ALTER TABLE elsewhere.user ADD a INT, ADD b INT", "VT409"),
+        ("CREATE INDEX a_idx ON other (a)", "VT402 VT409"),
+        ("ALTER TABLE other RENAME COLUMN a TO a_dropped", "VT409"),
+        ("CREATE TABLE t LIKE other", "VT201 VT409"),
+        ("ALTER TABLE user RENAME u_old, ADD a INT NULL COMMENT 'X'; ALTER TABLE u_old DROP INDEX email_idx", "VT502"),
+        ("CREATE TEMPORARY TABLE x (a INT); ALTER TABLE x ADD b INT; ALTER TABLE X DROP a", ""),
+        ("CREATE TEMPORARY TABLE IF NOT EXISTS user (a INT); ALTER TABLE user DROP email", ""),
+        ("CREATE TEMPORARY TABLE user (a INT); DROP TEMPORARY TABLE user; ALTER TABLE user DROP email", "VT404"),
         # Rows
         ("DELETE FROM user", "VT408"),
         ("DELETE FROM user WHERE 1 = 1", "VT408"),
@@ -376,6 +390,27 @@ def test_a_later_file_goes_on_with_what_an_earlier_one_made() -> None:
     linter.migrate(files, [], None)
     (finding,) = linter.findings()
     assert (finding.code, finding.file, finding.line, finding.of) == ("VT108", "2.sql", 2, "shop.a.n")
+
+
+def test_nothing_is_dropped_from_a_schema_without_tables() -> None:
+    sql = "DROP TABLE IF EXISTS t; CREATE TABLE t (id INT PRIMARY KEY COMMENT 'X') COMMENT 'Y'"
+    assert migrated(sql) == []
+    assert codes(migrated("DROP TABLE t")) == ["VT403"]
+
+
+def test_a_table_that_is_not_known_is_named_with_what_to_do() -> None:
+    (finding,) = migrated("ALTER TABLE other ADD a INT NULL, ADD b INT NULL", USER)
+    assert (finding.code, finding.level, finding.of) == ("VT409", "error", "shop.other")
+    assert "not in the schema" in finding.why
+    assert all(way in finding.instead for way in ("USE", "--database", "--schema"))
+
+
+def test_a_temporary_table_ends_with_its_file() -> None:
+    linter = Linter(Chosen(), "shop")
+    linter.define(SqlFile(name="dump.sql", text=USER), is_judged=False)
+    first = SqlFile(name="1.sql", text="CREATE TEMPORARY TABLE user (a INT)")
+    linter.migrate([first, SqlFile(name="2.sql", text="ALTER TABLE user DROP email")], [], None)
+    assert codes(linter.findings()) == ["VT404"]
 
 
 def test_a_later_file_drops_what_an_earlier_one_renamed() -> None:

@@ -86,6 +86,17 @@ def test_a_statement_that_cannot_be_read_exits_2_and_the_rest_is_printed(
     assert "new.sql:1: VT001 error: ALTER TABLE customer ADD COLUM x INT: " in out and "new.sql:2: VT408" in out
 
 
+def test_a_change_of_a_table_of_an_unknown_database_is_not_passed_over(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    (folder / "dump.sql").write_text(f"USE shop;\n{DUMP}")
+    (folder / "new.sql").write_text("ALTER TABLE customer MODIFY email VARCHAR(1) NOT NULL COMMENT 'X';")
+    code, out, _ = linted(capsys, "--schema", "dump.sql", "new.sql")
+    assert code == 1 and out.startswith("new.sql:1: VT409 error: customer: ")
+    code, out, _ = linted(capsys, "--schema", "dump.sql", "--database", "shop", "new.sql")
+    assert code == 1 and "VT406" in out and "VT409" not in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

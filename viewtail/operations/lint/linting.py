@@ -19,6 +19,7 @@ from viewtail.operations.lint.reading import read
 from viewtail.operations.lint.renames import Renames
 from viewtail.operations.lint.rules import Migration, Problem, Rule, Step
 from viewtail.operations.lint.schema import Change, Place, Schema, TableCreated, TablesRenamed
+from viewtail.operations.lint.temporary import Temporary
 from viewtail.operations.lint.words import is_to_drop
 from viewtail.operations.sql_files import Statement, statements
 from viewtail.operations.sql_forms import is_definition, why_unread
@@ -78,6 +79,7 @@ class Linter:
     _files: set[str] = field(default_factory=set)  # that answer for what they define
     _made: set[Name] = field(default_factory=set)
     _renames: Renames = field(default_factory=Renames)  # of the file that is read
+    _temporary: Temporary = field(default_factory=Temporary)  # the same
 
     def __post_init__(self) -> None:
         self._rules = self.chosen.rules
@@ -126,7 +128,8 @@ class Linter:
 
     def _migrate(self, file: SqlFile, readers: _Readers) -> None:
         session, known = Session(self.database), self._named_in(file.text)
-        was_unlogged, self._renames = False, Renames()
+        self._renames, self._temporary = Renames(), Temporary()
+        was_unlogged = False
         for text, place, changes in self._read(file, session, is_dump=False):
             if session.is_unlogged and not was_unlogged:
                 readers.unlogged.append(place)
@@ -155,6 +158,9 @@ class Linter:
 
     def _step(self, changes: Sequence[Change], place: Place) -> None:
         for change in changes:
+            self._temporary.note(change)
+            if self._temporary.is_changed_by(change):
+                continue
             made = frozenset(self._made)
             self._find(Step(change=change, place=place, schema=self.schema, made=made, renames=self._renames))
             if isinstance(change, TableCreated) and self.schema.makes(change):

@@ -41,6 +41,8 @@ from viewtail.operations.lint.schema import (
     TableDefinition,
     TablesDropped,
     TablesRenamed,
+    TemporaryTableCreated,
+    TemporaryTablesDropped,
     Type,
 )
 
@@ -111,6 +113,10 @@ class _Reader:
             is_if_absent = words.skip("IF", "NOT", "EXISTS")
             yield replace(self._table(), is_if_absent=is_if_absent)
             return
+        if words.skip("TEMPORARY", "TABLE"):
+            words.skip("IF", "NOT", "EXISTS")
+            yield TemporaryTableCreated(words.name())
+            return
         ahead = words.words()[:_MODIFIERS]
         if "INDEX" in ahead[:3]:
             yield self._index()
@@ -153,13 +159,12 @@ class _Reader:
 
     def _dropped(self) -> Iterator[Change]:
         words = self.words
+        is_temporary = words.skip("TEMPORARY")
         kind = words.take()
-        words.skip("IF", "EXISTS")
+        is_if_there = words.skip("IF", "EXISTS")
         if kind in ("TABLE", "TABLES"):
-            names = [words.name()]
-            while words.skip(","):
-                names.append(words.name())
-            yield TablesDropped(tuple(names))
+            names = tuple(_names(words))
+            yield TemporaryTablesDropped(names) if is_temporary else TablesDropped(names, is_if_there=is_if_there)
         elif kind in ("DATABASE", "SCHEMA"):
             yield DatabaseDropped(words.identifier())
         elif kind in ("INDEX", "KEY"):
@@ -180,12 +185,14 @@ class _Reader:
         words.skip("IF", "EXISTS")
         table = words.name()
         words.skip_wait()
-        list_of = ""
+        list_of, changes = "", list[Change]()
         for specification in words.specifications():
             if specification.is_done() or goes_on(list_of, specification.words()):
                 continue
             list_of = list_in(specification.words())
-            yield from _Specification(table, specification, self.placed).read()
+            changes += _Specification(table, specification, self.placed).read()
+        # A new name is the last that it gets: all other parts are about the old one.
+        yield from sorted(changes, key=lambda change: isinstance(change, TablesRenamed))
 
 
 @dataclass(slots=True)
@@ -345,6 +352,12 @@ class _Columns:
             kind = {"PRIMARY KEY": "PRIMARY", "INDEX": "", "KEY": ""}.get(kind, kind)
             name = "PRIMARY" if kind == "PRIMARY" else name or constraint
             self.table.indexes.append(IndexDefinition(name=name, kind=kind, parts=parts, place=place))
+
+
+def _names(words: Words) -> Iterator[Name]:
+    yield words.name()
+    while words.skip(","):
+        yield words.name()
 
 
 def _created_kind(words: Sequence[str]) -> int:

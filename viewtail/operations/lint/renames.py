@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ingest.sql_words import Name
-from viewtail.operations.lint.schema import Change, ColumnRedefined, ColumnRenamed, TablesRenamed
+from viewtail.operations.lint.schema import Change, ColumnRedefined, ColumnRenamed, TablesRenamed, key_of
 from viewtail.operations.lint.words import is_to_drop
 
 
@@ -13,14 +13,14 @@ from viewtail.operations.lint.words import is_to_drop
 class Renames:
     """What was renamed; not what was to be dropped before already. Case does not count."""
 
-    _tables: set[Name] = field(default_factory=set)
-    _columns: set[tuple[Name, str]] = field(default_factory=set)
+    _tables: set[tuple[str, str]] = field(default_factory=set)
+    _columns: set[tuple[tuple[str, str], str]] = field(default_factory=set)
 
     def has_table(self, name: Name) -> bool:
-        return _folded(name) in self._tables
+        return key_of(name) in self._tables
 
     def has_column(self, table: Name, name: str) -> bool:
-        return (_folded(table), name.lower()) in self._columns
+        return (key_of(table), name.lower()) in self._columns
 
     def note(self, change: Change) -> None:
         """Take note of what a statement renames."""
@@ -34,18 +34,14 @@ class Renames:
                 self._note_column(table, old, column.name)
 
     def _note_table(self, old: Name, new: Name) -> None:
-        before, now = _folded(old), _folded(new)
+        before, now = key_of(old), key_of(new)
         if before in self._tables or not is_to_drop(old.name):
             self._tables.discard(before)
             self._tables.add(now)
         self._columns = {(now if table == before else table, column) for table, column in self._columns}
 
     def _note_column(self, table: Name, old: str, new: str) -> None:
-        before = (_folded(table), old.lower())
+        before = (key_of(table), old.lower())
         if old.lower() != new.lower() and (before in self._columns or not is_to_drop(old)):
             self._columns.discard(before)
-            self._columns.add((_folded(table), new.lower()))
-
-
-def _folded(name: Name) -> Name:
-    return Name(name.schema.lower(), name.name.lower())
+            self._columns.add((key_of(table), new.lower()))

@@ -170,10 +170,25 @@ class TableCreated:
 
 
 @dataclass(frozen=True, slots=True)
+class TemporaryTableCreated:
+    """A CREATE TEMPORARY TABLE: until the file ends, or drops it, its name is that of no other table."""
+
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class TemporaryTablesDropped:
+    """A DROP TEMPORARY TABLE."""
+
+    names: tuple[Name, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TablesDropped:
     """A DROP TABLE."""
 
     names: tuple[Name, ...]
+    is_if_there: bool = False  # IF EXISTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +317,7 @@ class RowsChanged:
 Change: TypeAlias = (
     TableCreated | TablesDropped | DatabaseDropped | TablesRenamed | ColumnsAdded | ColumnRedefined | ColumnDropped
     | ColumnRenamed | DefaultSet | IndexAdded | IndexDropped | IndexRenamed | ForeignKeyAdded | ConstraintDropped
-    | OptionsSet | ProgramCreated | RowsChanged
+    | OptionsSet | ProgramCreated | RowsChanged | TemporaryTableCreated | TemporaryTablesDropped
 )  # fmt: skip
 
 
@@ -317,7 +332,12 @@ class Schema:
         return iter([*self._tables.values()])
 
     def table(self, name: Name) -> TableDefinition | None:
-        return self._tables.get(_key(name))
+        return self._tables.get(key_of(name))
+
+    def lacks(self, name: Name) -> bool:
+        """Return whether a table is known not to be there: others of its database are known, or none at all are."""
+        is_known = not self._tables or any(schema == name.schema.lower() for schema, _ in self._tables)
+        return is_known and self.table(name) is None
 
     def makes(self, created: TableCreated) -> bool:
         """Return whether a CREATE TABLE makes a table; with IF NOT EXISTS it leaves one alone that is there."""
@@ -336,7 +356,7 @@ class Schema:
                     self._rename(old, new, place)
             case ProgramCreated(program):
                 self.programs.append(program)
-            case RowsChanged():
+            case RowsChanged() | TemporaryTableCreated() | TemporaryTablesDropped():
                 pass
             case _ if (table := self.table(change.table)) is not None:
                 _alter(table, change, place)
@@ -346,22 +366,23 @@ class Schema:
         if created.like is not None and (model := self.table(created.like)) is not None:
             definition = TableDefinition(name=definition.name, place=place, columns=[*model.columns],
                                          indexes=[*model.indexes], options={**model.options})  # fmt: skip
-        self._tables[_key(definition.name)] = definition
+        self._tables[key_of(definition.name)] = definition
 
     def _drop(self, dropped: TablesDropped | DatabaseDropped) -> None:
         if isinstance(dropped, TablesDropped):
-            gone = {_key(name) for name in dropped.names}
+            gone = {key_of(name) for name in dropped.names}
         else:
             gone = {key for key in self._tables if key[0] == dropped.schema.lower()}
         self._tables = {key: table for key, table in self._tables.items() if key not in gone}
 
     def _rename(self, old: Name, new: Name, place: Place) -> None:
-        if (table := self._tables.pop(_key(old), None)) is not None:
+        if (table := self._tables.pop(key_of(old), None)) is not None:
             table.name, table.name_place = new, place
-            self._tables[_key(new)] = table
+            self._tables[key_of(new)] = table
 
 
-def _key(name: Name) -> tuple[str, str]:
+def key_of(name: Name) -> tuple[str, str]:
+    """A table's name where case does not tell names apart."""
     return name.schema.lower(), name.name.lower()
 
 

@@ -20,6 +20,7 @@ from viewtail.operations.lint.schema import (
     IndexAdded,
     IndexDropped,
     RowsChanged,
+    TableCreated,
     TablesDropped,
     TablesRenamed,
 )
@@ -66,17 +67,22 @@ def _own_statement(step: Step) -> Iterator[Problem]:
 
 def _table_dropped(step: Step) -> Iterator[Problem]:
     match step.change:
-        case TablesDropped(names):
+        case TablesDropped(names, is_if_there):
             for name in names:
-                if step.renames.has_table(name) and not step.is_made(name):
-                    yield Problem(step.place, _shown(name), f"the table {_SAME_FILE}", _LATER)
-                elif not step.is_made(name) and not is_to_drop(name.name):
-                    instead = f"rename it first: RENAME TABLE {_shown(name)} TO {_shown(name)}_dropped; drop it later"
-                    yield Problem(step.place, _shown(name), "the table is dropped in one step", instead)
+                if not step.is_made(name) and not (is_if_there and step.schema.lacks(name)):
+                    yield from _one_dropped(step, name)
         case DatabaseDropped(schema):
             yield Problem(
                 step.place, schema, "a database is dropped with everything in it", "drop its tables in two steps"
             )
+
+
+def _one_dropped(step: Step, name: Name) -> Iterator[Problem]:
+    if step.renames.has_table(name):
+        yield Problem(step.place, _shown(name), f"the table {_SAME_FILE}", _LATER)
+    elif not is_to_drop(name.name):
+        instead = f"rename it first: RENAME TABLE {_shown(name)} TO {_shown(name)}_dropped; drop it later"
+        yield Problem(step.place, _shown(name), "the table is dropped in one step", instead)
 
 
 def _column_dropped(step: Step) -> Iterator[Problem]:
@@ -176,6 +182,16 @@ def _unbounded(step: Step) -> Iterator[Problem]:
     match step.change:
         case RowsChanged(verb, is_bounded=False):
             yield Problem(step.place, verb, "it has neither a WHERE that leaves rows out nor a LIMIT")
+
+
+def _unknown(step: Step) -> Iterator[Problem]:
+    match step.change:
+        case TableCreated(_, like):
+            table = like
+        case change:
+            table = getattr(change, "table", None)  # of an ALTER TABLE or an index
+    if table is not None and step.schema.table(table) is None:
+        yield Problem(step.place, _shown(table), "the table is not in the schema: this was not judged")
 
 
 RULES = (
@@ -287,5 +303,18 @@ RULES = (
         given=_INVOICE,
         bad="UPDATE invoice SET number = NULL;",
         good="UPDATE invoice SET number = NULL WHERE id BETWEEN 1 AND 1000;",
+    ),
+    Rule(
+        code="VT409",
+        name="unknown-table",
+        level=Level.ERROR,
+        about=Step,
+        find=_unknown,
+        what="A table that is altered is in the schema, or was created by the migration.",
+        why="Nobody knows what it was, and the other rules are silent about what becomes of it.",
+        instead="name its database with USE or --database, or give a schema that has it with --schema",
+        given=_INVOICE,
+        bad="ALTER TABLE supplier ADD COLUMN title TEXT NULL COMMENT 'As printed'; -- and there is no supplier",
+        good="ALTER TABLE invoice ADD COLUMN title TEXT NULL COMMENT 'As printed';",
     ),
 )
