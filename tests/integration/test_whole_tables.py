@@ -493,6 +493,32 @@ def test_a_unique_index_that_somebody_added_since_the_start_is_told_before_the_r
     release.close()
 
 
+def test_defaults_that_the_table_lacks_now_are_told_before_the_release(place: Place) -> None:
+    place.ask(
+        f"CREATE TABLE {place.schema}.user (id INT PRIMARY KEY, score INT NOT NULL DEFAULT 7, name VARCHAR(9) NOT NULL "
+        "DEFAULT '', note VARCHAR(9) NULL DEFAULT NULL, seen TIMESTAMP(6) NULL DEFAULT CURRENT_TIMESTAMP(6))"
+    )
+    view, table = place.bound(MySQLTable("user", Entity(f"{place.schema}.user"))), f"{place.database}.user"
+    release = TableRelease(place.session, place.database, view)
+
+    def told() -> list[str]:
+        return [remark.split(":")[0] for remark in release.remarks() if "DEFAULT" in remark]
+
+    assert told() == ["score, name, seen"]
+    sink = place.sink(view)
+    assert told() == ["score, name, seen"]
+    place.ask(f"ALTER TABLE {table} ALTER score SET DEFAULT 8, ALTER name SET DEFAULT ''")
+    assert told() == ["seen"]
+    place.ask(f"ALTER TABLE {place.schema}.user MODIFY score BIGINT NOT NULL DEFAULT 7")
+    sink.fit(place.bound(MySQLTable("user", Entity(f"{place.schema}.user"))))  # it makes the column anew
+    assert told() == ["score, seen"]
+    place.ask(
+        f"ALTER TABLE {table} ALTER score SET DEFAULT 7, MODIFY seen TIMESTAMP(6) NULL DEFAULT CURRENT_TIMESTAMP(6)"
+    )
+    assert told() == []
+    release.close()
+
+
 @pytest.mark.parametrize(
     ("more", "why"),
     [

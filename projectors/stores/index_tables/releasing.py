@@ -6,7 +6,7 @@ alone, whatever it is asked to do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import pymysql
@@ -57,30 +57,35 @@ class TableRelease(Release):
         return " ".join(self._asked(f"SELECT {numbers} FROM {table}") for table in (self._rows, self._tombstones))
 
     def remarks(self) -> Sequence[str]:
-        view = self._view
-        shown = {column.name for column in (*view.key, *view.values)}
-        defaults = [] if view.view.computed else [c.name for c in view.table.columns if c.default and c.name in shown]
-        remarks = []
-        if defaults:
-            remarks.append(
-                f"{', '.join(defaults)}: the columns of {view.table.full_name} have a DEFAULT, and those of "
-                f"{self._rows} have none. Set what the application needs: ALTER TABLE ... ALTER COLUMN ... SET DEFAULT"
-            )
+        present = self._present() or PresentTable("")
+        remarks = [*self._of_defaults(present), *self._of_unique_indexes(present)]
         remarks += [
             f"{name}: keys are compared by their bytes in {self._rows}, not by {collation}. If the application needs "
             f"that, ALTER TABLE ... MODIFY {name} when the table is released"
-            for name, collation in key_collations(view)
+            for name, collation in key_collations(self._view)
         ]
-        present = self._present()
-        if present is not None and (unique := sorted(present.unique - {"PRIMARY"})):
-            remarks.append(
+        if self._number is None:
+            remarks.append(f"{self._rows} gives out no numbers (auto_increment= names the column that shall)")
+        return remarks
+
+    def _of_defaults(self, present: PresentTable) -> Iterator[str]:
+        view = self._view
+        shown = {column.name for column in (*view.key, *view.values)} - present.with_default
+        lacking = [c.name for c in view.table.columns if c.default is not None and c.name in shown]
+        if lacking and not view.view.computed:
+            yield (
+                f"{', '.join(lacking)}: columns of {view.table.full_name} have a DEFAULT, and those of {self._rows} "
+                "have none. Set what the application needs right before the release, or right after it: ALTER TABLE "
+                "... ALTER COLUMN ... SET DEFAULT"
+            )
+
+    def _of_unique_indexes(self, present: PresentTable) -> Iterator[str]:
+        if unique := sorted(present.unique - {"PRIMARY"}):
+            yield (
                 f"{', '.join(unique)}: a unique index of {self._rows} that viewtail did not make. Until the release a "
                 "write of one row could change another one by it, and viewtail run halts the view when it starts "
                 f"again. DROP INDEX {unique[0]} ON {self._rows}; add it when the table is released"
             )
-        if self._number is None:
-            remarks.append(f"{self._rows} gives out no numbers (auto_increment= names the column that shall)")
-        return remarks
 
     def release(self, next_number: int) -> None:
         parts = [f"DROP COLUMN {INVISIBLE_VERSION}", f"COMMENT = '{COMMENT}{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC'"]

@@ -123,6 +123,7 @@ class PresentTable:
     comment: str
     columns: dict[str, Shape] = field(default_factory=dict)
     extras: dict[str, str] = field(default_factory=dict)  # of each column, in capitals
+    with_default: set[str] = field(default_factory=set)  # the names of columns that have one that is not NULL
     indexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     unique: set[str] = field(default_factory=set)  # the names of unique indexes, the primary key's among them
 
@@ -478,10 +479,12 @@ def present_tables(
     with connection.cursor() as cursor:
         for table, comment in ask("table_comment", "tables", "1"):
             tables[table] = PresentTable(comment or "")
-        described = "column_name, column_type, collation_name, is_nullable, extra"
-        for table, name, type_, collation, null, extra in ask(described, "columns", "ordinal_position"):
+        described = "column_name, column_type, collation_name, is_nullable, extra, column_default"
+        for table, name, type_, collation, null, extra, default in ask(described, "columns", "ordinal_position"):
             tables[table].columns[name] = Shape(plain_type(type_), collation, null == "YES")
             tables[table].extras[name] = extra.upper()
+            if default not in (None, "NULL"):  # MariaDB has the word where MySQL has none
+                tables[table].with_default.add(name)
         for table, name, column, is_plain in ask("index_name, column_name, non_unique", "statistics", "seq_in_index"):
             tables[table].add_to_index(name, column, is_unique=not is_plain)
     # Some servers keep names in lower case.
