@@ -12,7 +12,7 @@ from itertools import combinations, product
 
 from projectors.views import BoundView, View
 from viewtail.changes.errors import DeclarationError
-from viewtail.changes.masks import SHORTEST_SECRET, Masks, of_table
+from viewtail.changes.masks import SHORTEST_SECRET, Masks, masked_of_table, of_table
 from viewtail.changes.tables import Column, Table, full_name
 
 Describe = Callable[[str, str], Table]
@@ -61,9 +61,10 @@ class MaskedTables:
         """Raises what describing the table does."""
         table = self._describe(schema, name).stored
         own = full_name(*self._view.entity.schema_and_table)
-        declared = dict(self._view.masked)
-        how = {column: declared[whole] for column, whole in of_table(declared, own, schema, name).items()}
-        masked = of_table(dict(self._view.entity.masked), own, schema, name)
+        declared, columns = dict(self._view.masked), [column.name for column in table.columns]
+        found = masked_of_table(declared, own, (schema, name), columns)
+        how = {column: declared[whole] for column, whole in found.items()}
+        masked = masked_of_table(dict(self._view.entity.masked), own, (schema, name), columns)
         unmasked = of_table(self._view.unmasked, own, schema, name)
         if (schema, name) not in self._asked:
             self._asked.add((schema, name))

@@ -452,3 +452,47 @@ views = [IndexTable("by_name", event, value="name")]
         assert has_canary(run.log.encode()) == []
     for database in (POLLED, f"{POLLED}_views"):
         ask(mysql_server, f"DROP DATABASE {database}")
+
+
+# --- Conditions of operators ---
+
+ASKED = "masks_asked"
+
+
+def test_a_condition_over_a_masked_column_is_kept_and_told_without_its_values(
+    mysql_server: Server, tmp_path: Path
+) -> None:
+    for database in (ASKED, f"{ASKED}_views"):
+        ask(mysql_server, f"DROP DATABASE IF EXISTS {database}")
+    ask(mysql_server, f"CREATE DATABASE {ASKED}")
+    ask(mysql_server, f"CREATE TABLE {ASKED}.user (id INT PRIMARY KEY, email VARCHAR(40) NOT NULL COMMENT '#PPI')")
+    ask(mysql_server, f"INSERT INTO {ASKED}.user VALUES (1, 'canary-1'), (2, 'canary-2'), (3, 'other')")
+    views = f"""
+from viewtail import Entity, IndexTable
+views = [IndexTable("by_email", Entity("{ASKED}.user"), value="email")]
+"""
+    environment = {
+        **addresses(mysql_server),
+        "VIEWTAIL_MYSQL__URL": f"{mysql_server.url}/{ASKED}_views",
+        "VIEWTAIL_MASKS__SECRET": SECRET,
+    }
+
+    with running(tmp_path, views, environment) as run:
+        wait_for("the view is filled", run.is_filled, 120)
+        told = []
+        for condition, code in (
+            ("email LIKE 'canary-%'", 0),
+            ("email = 'no canary'", 0),
+            ("UUID_TO_BIN(email) IS NULL", 2),  # whose error has the value of a row
+        ):
+            done = run.command("replay", "by_email", "--yes", "--where", condition)
+            assert done.returncode == code, done.stderr
+            told.append(f"{done.stdout}{done.stderr}")
+        assert "2 written" in told[0] and "1411" in told[2]
+        assert has_canary(told[2].encode()) == []
+        told.append(run.command("replays").stdout)
+        kept = repr(ask(mysql_server, f"SELECT * FROM {ASKED}_views.operator_run"))
+        assert "where email LIKE ? (" in kept
+        assert has_canary("".join([*told, kept, run.log]).encode()) == []
+    for database in (ASKED, f"{ASKED}_views"):
+        ask(mysql_server, f"DROP DATABASE {database}")

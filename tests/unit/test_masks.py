@@ -181,6 +181,22 @@ def test_a_generated_column_is_masked_with_what_it_is_made_from() -> None:
     assert how(table, {}, ("domain",)) == dict.fromkeys(("email", "lower", "unknown"), "hash")
 
 
+def test_the_case_of_a_name_in_an_expression_makes_no_difference() -> None:
+    plain = replace(PHONE, is_generated=True)
+    table = replace(
+        USER,
+        columns=(
+            ID,
+            replace(EMAIL, name="Email"),
+            replace(plain, name="domain", made_from=frozenset({"EMAIL"})),
+            replace(plain, name="Ending", made_from=frozenset({"Domain"})),
+            replace(plain, name="short", made_from=frozenset({"ending"})),
+        ),
+    )
+    forms = {each.name: each.mask is not None for each in MASKS.table(table, {}, []).columns}
+    assert forms == {"id": False, "Email": True, "domain": True, "Ending": True, "short": True}
+
+
 def test_a_table_that_is_masked_already_is_masked_anew() -> None:
     once = MASKS.table(USER, {}, ())
     assert MASKS.table(once, {}, ()) == once
@@ -285,6 +301,38 @@ def test_what_one_entity_masks_is_masked_for_the_views_of_all() -> None:
     assert shown.mask is not None and shown.mask.how == "last4"
     with pytest.raises(DeclarationError, match="by 'null', and by 'last4' for view mysql:by_phone"):
         with_masks([*others, RedisHash("other", Entity("shop.user", masked={"phone": "null"}), fields=["phone"])])
+
+
+def test_a_mask_holds_for_a_table_whose_name_is_written_in_another_case() -> None:
+    """A server with lower_case_table_names = 1 has one table; where there are two, a mask too many does no harm."""
+    user = Entity("Shop.User", masked={"phone": "last4"})
+
+    def folding(schema: str, name: str) -> Table:
+        return TABLES[name.lower()]
+
+    related = {"user": One("shop.user", on="user_id")}
+    document = RedisJson(
+        "doc", Entity("shop.order", related=related), document=lambda row: {"phone": row["user"]["phone"]}
+    )
+    by_phone, plain = IndexTable("by_phone", user, value="phone"), RedisHash("p", Entity("SHOP.USER"), fields=["phone"])
+    *of_user, derived = bound_for(BinlogKind(), with_masks([by_phone, plain, document]), folding, MASKS)
+    assert [view.is_masked("phone") for view in of_user] == [True, True]
+    (shown,) = derived.table.columns[-1].fields
+    assert shown.mask is not None and shown.mask.how == "last4"
+    # The name as it is written comes first, and what is another table need not have the column.
+    other = RedisHash("o", Entity("shop.user", masked={"phone": "null"}), fields=["phone"])
+    for view, expected in zip(bind(with_masks([by_phone, other]), folding, MASKS), ("last4", "null"), strict=True):
+        stored = view.table.column("phone")
+        assert stored is not None and stored.mask is not None and stored.mask.how == expected
+    (narrow,) = bind(
+        with_masks([RedisHash("n", Entity("SHOP.USER"), fields=["id"]), by_phone])[:1],
+        lambda *_: replace(USER, columns=(ID,)),
+        MASKS,
+    )
+    assert not narrow.is_masked("id")
+    order = Entity("shop.order", related=related, masked={"Shop.User.fone": "null"})
+    with pytest.raises(DeclarationError, match=r"Shop\.User\.fone is of no table of the view"):
+        bind(with_masks([RedisJson("doc", order, document=lambda row: dict(row))]), folding, MASKS)
 
 
 def test_views_of_one_stream_have_a_column_in_one_form() -> None:

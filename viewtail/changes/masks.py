@@ -112,8 +112,11 @@ ANY_SECRET = Masks(secret=b"?" * SHORTEST_SECRET)  # for those who read no rows
 def _made_from(table: Table, names: Collection[str], but: Collection[str]) -> list[Column]:
     """Other generated columns that are made from some of these; of which it is not known from what, are."""
     others = (column for column in table.columns if column.is_generated and column.name not in {*names, *but})
+    lowered = {name.lower() for name in names}  # an expression may have a name in another case
     return [
-        column for column in others if names and (column.made_from is None or not column.made_from.isdisjoint(names))
+        column
+        for column in others
+        if lowered and (column.made_from is None or not lowered.isdisjoint(map(str.lower, column.made_from)))
     ]
 
 
@@ -204,12 +207,29 @@ def of_table(named: Collection[str], own: str, schema: str, table: str) -> dict[
     `column` is one of the entity's table, `own`; 'schema.table.column' one of any table.
     """
     whole = full_name(schema, table)
-    found = {}
+    return {column: name for name, of, column in _taken_apart(named, own) if of == whole}
+
+
+def masked_of_table(
+    named: Collection[str], own: str, names: tuple[str, str], columns: Collection[str]
+) -> dict[str, str]:
+    """The same of names that mask: such a name counts too where the table's name is written in another case.
+
+    On some servers that is the same table. Where it is another one, which may lack the column, a mask too many does
+    no harm, and one that is missing would.
+    """
+    whole = full_name(*names).lower()
+    folded = {
+        column: name for name, of, column in _taken_apart(named, own) if of.lower() == whole and column in columns
+    }
+    return folded | of_table(named, own, *names)
+
+
+def _taken_apart(named: Collection[str], own: str) -> Iterator[tuple[str, str, str]]:
+    """Each name, with that of its table and that of its column."""
     for name in named:
         of, dot, column = name.rpartition(".")
-        if (of if dot else own) == whole:
-            found[column] = name
-    return found
+        yield name, of if dot else own, column
 
 
 def check_masks(masks: Mapping[str, str], where: str) -> Mapping[str, str]:

@@ -33,6 +33,7 @@ from viewtail.commands.output import print_remark
 from viewtail.commands.progress import progress
 from viewtail.composition import deployed_to_work
 from viewtail.operations.given import key_of_text, key_spellings, other_reading
+from viewtail.operations.kept_conditions import kept_condition, unsaid
 from viewtail.operations.parts import KeysOfPart, part_of
 from viewtail.operations.replay_keys import (
     ASK_ABOVE,
@@ -253,10 +254,11 @@ def _selection(catalog: Catalog, beside: ViewAccess, selected: Selected, how: Ho
         return keys_from_texts(view, parked, "parked keys") if parked else Keys([], "parked")
     if selected.where is not None:
         # With a limit no more than it lets through in a second.
-        rows = _count(catalog, view, selected.where)
+        kept = kept_condition(selected.where, view, catalog.servers.masks.secret)
+        rows = _count(catalog, view, selected.where, kept)
         if how.rows_a_second:
-            return Where(selected.where, rows, max(1, min(ROWS_AT_ONCE, int(how.rows_a_second))), pieces=1)
-        return Where(selected.where, rows)
+            return Where(selected.where, rows, max(1, min(ROWS_AT_ONCE, int(how.rows_a_second))), pieces=1, kept=kept)
+        return Where(selected.where, rows, kept=kept)
     return _changed(catalog, beside, selected)
 
 
@@ -277,8 +279,11 @@ def _keys_of(view: BoundView, file: Path) -> list[str]:
     return lines
 
 
-def _count(catalog: Catalog, view: BoundView, condition: str) -> int | None:
-    """Count the rows that meet it; None where that takes too long. Raises MisuseError for what the server refuses."""
+def _count(catalog: Catalog, view: BoundView, condition: str, kept: str) -> int | None:
+    """Count the rows that meet it; None where that takes too long. Raises MisuseError for what the server refuses.
+
+    `kept`: what may be told of it.
+    """
     with closing(catalog.servers.open_limited(COUNT_WITHIN_S)) as connection, connection.cursor() as cursor:
         try:
             count = 0
@@ -288,6 +293,8 @@ def _count(catalog: Catalog, view: BoundView, condition: str) -> int | None:
         except pymysql.err.MySQLError as error:
             if took_too_long(error):
                 return None
+            if kept != condition:
+                raise MisuseError(f"--where {kept!r}: {unsaid(number_of(error))}") from None
             said = error.args[1] if len(error.args) > 1 else type(error).__name__
             raise MisuseError(f"--where {condition!r}: {number_of(error)} {said}") from None
         return count

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Protocol
 
+import pymysql
+
 from ingest.canonical.chunks import CHUNK_ROWS, CanonicalRows, Chunk, row_order
 from offsets.fill_keys import key_from_text, key_text
 from offsets.runs import RunState
@@ -27,7 +29,9 @@ from viewtail.changes.errors import MisuseError, SourceError, StopRequested, Too
 from viewtail.changes.rendering import in_a_line, key_renderer
 from viewtail.changes.writes import Key
 from viewtail.operations.given import key_of_text
+from viewtail.operations.kept_conditions import unsaid
 from viewtail.operations.runs import Run
+from viewtail.servers.sessions import number_of
 
 KEYS_AT_ONCE = 2_000
 ROWS_AT_ONCE = CHUNK_ROWS  # with 8,000, the commit and what comes with it are a tenth of the time
@@ -76,16 +80,21 @@ class Keys:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Where:
-    """The entities of which the canonical row meets a condition, written in SQL by an operator."""
+    """The entities of which the canonical row meets a condition, written in SQL by an operator.
+
+    Args:
+        kept: what is told and kept of the condition, as `kept_condition` gives it; '': all of it.
+    """
 
     condition: str
     rows: int | None
     rows_at_once: int = ROWS_AT_ONCE
     pieces: int = PIECES  # written at once
+    kept: str = ""
 
     @property
     def what(self) -> str:
-        return f"where {self.condition}"
+        return f"where {self.kept or self.condition}"
 
     def count(self) -> int | None:
         return self.rows
@@ -139,10 +148,15 @@ class Where:
             return rows.after(place, version)
         except TookTooLongError:
             raise MisuseError(
-                f"--where {self.condition!r}: the server looks longer than {CHUNK_WITHIN_S:.0f} s for the next rows, "
-                "and was told to end that. Write a condition that an index serves, or find the keys another way and "
-                "name them: --keys-from FILE"
+                f"--where {(self.kept or self.condition)!r}: the server looks longer than {CHUNK_WITHIN_S:.0f} s for "
+                "the next rows, and was told to end that. Write a condition that an index serves, or find the keys "
+                "another way and name them: --keys-from FILE"
             ) from None
+        except SourceError as error:
+            cause = error.__context__
+            if self.kept in ("", self.condition) or not isinstance(cause, pymysql.err.MySQLError):
+                raise
+            raise SourceError(f"the server refused to read rows {self.what}: {unsaid(number_of(cause))}") from None
 
     @staticmethod
     def _place(beside: ViewAccess, after: Any) -> Key | None:
