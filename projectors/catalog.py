@@ -256,8 +256,9 @@ _EACH_TENANT = (
     "with the keys of its messages. Declare a topic of each table, or keep these views in MySQL, Redis or Elasticsearch"
 )
 _OWN_TABLES = (
-    "its tables may be in {database}, where viewtail keeps its own, and the view {view} there is called as one of "
-    "them; give the view another name, or viewtail another database (VIEWTAIL_MYSQL__URL=mysql://.../OTHER)"
+    "its tables may be in {database}, where viewtail keeps its own, and the view {view} there, or a table beside its "
+    "own, is called as one of them; give the view another name, or viewtail another database "
+    "(VIEWTAIL_MYSQL__URL=mysql://.../OTHER)"
 )
 _TWO_PATTERNS = (
     "the table {table} is one of {first} and of {second}, and a row belongs to one entity; write the same for both, or "
@@ -333,7 +334,7 @@ def check_apart(database: str, views: Sequence[View]) -> None:
     for pattern in filter(None, (pattern_of(*names) for names in tables)):
         wrong += _shared(pattern, tables)
         for view in views:
-            if pattern.part(database, view.name) is not None:
+            if any(pattern.part(database, name) is not None for name in store_of(view).names_of_tables(view)):
                 wrong.append(f"{pattern.full_name}: {_OWN_TABLES.format(database=database, view=view.id)}")
         if not pattern.names:
             _log.warning(_OLD_FORM, tables=pattern.full_name)
@@ -363,13 +364,24 @@ def bound_for(kind: SourceKind, views: Sequence[View], describe: Describe, masks
     """As `bind`, for views that a source of this kind keeps. Raises DeclarationError."""
     check_source(kind, views)
     bound = bind(views, describe, masks)
-    if wrong := [*conflicts(bound)]:
+    if wrong := [*conflicts(bound), *_in_two_patterns(bound)]:
         raise DeclarationError("\n".join(wrong))
     if not kind.brings_whole_rows:
         return bound
     if wrong := [f"view {view.id}: {why}" for view in bound for why in _lacking(view)]:
         raise DeclarationError("\n".join(wrong))
     return [replace(view, comes_whole=view.derived is not None) for view in bound]
+
+
+def _in_two_patterns(views: Sequence[BoundView]) -> Iterator[str]:
+    """Which of the tables that are there are of two patterns, where others are of one of them alone."""
+    tables = {view.table.full_name: view.table for view in views if view.table.pattern is not None}
+    owners: dict[tuple[str, str], str] = {}
+    for pattern, table in tables.items() if len(tables) > 1 else ():
+        for part in table.parts:
+            first = owners.setdefault((part.schema, part.name), pattern)
+            if first != pattern:
+                yield _TWO_PATTERNS.format(table=part.full_name, first=first, second=pattern)
 
 
 def _lacking(view: BoundView) -> Iterator[str]:

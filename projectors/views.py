@@ -570,6 +570,11 @@ def _check_push(push: Any, entity: Entity, label: str) -> None:
             f"{label}: push=True needs an entity whose rows have versions of their own, and are only ever added: "
             "Entity(..., version='COLUMN', append_only=True)"
         )
+    if push and entity.pattern is not None and entity.pattern.names:
+        raise DeclarationError(
+            f"{label}: push=True is of one table: what is pushed is read from the table that a session has just "
+            "written to, which has no column of the braces. Leave push=True out; the pipeline brings the rows"
+        )
 
 
 def _schema_and_table(table: Any, name: Any, where: str) -> tuple[str, str]:

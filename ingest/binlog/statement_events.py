@@ -39,7 +39,10 @@ class StatementEvents:
         fixed_bytes = LOAD_FIXED_BYTES if event.kind == EXECUTE_LOAD_QUERY else QUERY_FIXED_BYTES
         query = query_event.parse(event.buffer, event.start, event.end, fixed_bytes)
         statement = statements.plain(query.texts[0], query.sql_mode)
-        handler = self._by_meaning.get(statements.meaning(statement))
+        meaning = statements.meaning(statement)
+        if meaning is Meaning.OPENING_STATEMENT:  # the table may be one of a pattern's
+            self._judge(statement, query, event.log_pos)
+        handler = self._by_meaning.get(meaning)
         if handler is not None:
             handler(statement, event.log_pos)
             return

@@ -192,8 +192,9 @@ def _verdicts(
     tables: Sequence[Followed], effects: list[ddl.Effect], is_strict: bool, folds_names: bool | None
 ) -> list[Verdict]:
     gone = [verdict for table in tables for verdict in _gone(table, effects, folds_names)]
+    made = [verdict for table in tables for verdict in _made(table, effects, folds_names)]
     meant = [verdict for table in tables for verdict in _meant(table, effects, is_strict, folds_names)]
-    return [*gone, *meant, *(verdict for table in tables for verdict in _extended(table, effects, folds_names))]
+    return [*gone, *made, *meant, *(verdict for table in tables for verdict in _extended(table, effects, folds_names))]
 
 
 def _gone(table: Followed, effects: list[ddl.Effect], folds_names: bool | None) -> Iterator[Verdict]:
@@ -201,6 +202,13 @@ def _gone(table: Followed, effects: list[ddl.Effect], folds_names: bool | None) 
 
     for part, why in table_effects.gone(table, effects, folds_names):
         yield Verdict(table, TableChangeKind.LEFT, why, None, part)
+
+
+def _made(table: Followed, effects: list[ddl.Effect], folds_names: bool | None) -> Iterator[Verdict]:
+    from ingest.binlog import table_effects
+
+    for part in table_effects.made(table, effects, folds_names):
+        yield Verdict(table, TableChangeKind.REDEFINED, "a table was created", None, part)
 
 
 def _meant(table: Followed, effects: list[ddl.Effect], is_strict: bool, folds_names: bool | None) -> Iterator[Verdict]:

@@ -111,6 +111,19 @@ def gone(followed: Followed, effects: list[ddl.Effect], folds_names: bool | None
                 yield part, why
 
 
+def made(followed: Followed, effects: list[ddl.Effect], folds_names: bool | None) -> Iterator[Part]:
+    """The tables of a pattern that a statement made: they may have other columns, or keys, than those before."""
+    pattern = followed.table.pattern
+    if pattern is None:
+        return
+    for effect in effects:
+        match effect:
+            case ddl.Created(table) | ddl.Dropped(table, is_replaced=True):
+                part = pattern.part(table.schema, table.name, folds_names=folds_names)
+                if part is not None:
+                    yield part
+
+
 def _gone(effect: ddl.Effect) -> Iterator[tuple[ddl.Name, str]]:
     match effect:
         case ddl.Dropped(table):

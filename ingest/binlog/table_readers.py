@@ -28,6 +28,10 @@ _log = structlog.get_logger("viewtail.source")
 _TABLE_ID = struct.Struct("<IH").unpack_from
 _MOST_READERS = 10_000
 NO_EXTRA_DATA = b"\x02\x00"
+_TWO_PATTERNS = (
+    "the table {table} is one of {patterns}, and a row belongs to one entity; give the table another name, or the "
+    "entities names that tell them apart"
+)
 
 
 # What a kind of change and its rows are to a reader of current rows only.
@@ -107,7 +111,7 @@ class TableReaders:
     def reader(self, body: bytes, version: int) -> TableReader | OwnTable | None:
         """The reader for a table map that is not in `by_body`; None for a table nobody follows."""
         schema, _ = key = self._key(*names(body))
-        followed, part = self._followed(key)
+        followed, part = self._followed(key, version)
         reader: TableReader | OwnTable | None = None
         if key == self._key(self.watermark.table.schema, self.watermark.table.name):
             self.has_watermarks = True
@@ -132,16 +136,24 @@ class TableReaders:
         self.by_body[body] = reader
         return reader
 
-    def _followed(self, key: tuple[str, str]) -> tuple[Followed | None, Part | None]:
-        """What is followed by the name of a table, or is one of many."""
+    def _followed(self, key: tuple[str, str], version: int) -> tuple[Followed | None, Part | None]:
+        """What is followed by the name of a table, or is one of many; where it is of several, all of these halt."""
         followed = self.followed.get(key)
         if followed is not None and followed.table.pattern is None:
             return followed, None
+        found = [*self._having(key)]
+        if len(found) > 1:
+            names = " and of ".join(several.table.full_name for several, _ in found)
+            for several, part in found:
+                self.halt(several, version, _TWO_PATTERNS.format(table=part.full_name, patterns=names))
+            found = [(several, part) for several, part in found if several.described not in self.halted]
+        return found[0] if found else (None, None)
+
+    def _having(self, key: tuple[str, str]) -> Iterator[tuple[Followed, Part]]:
         for several in self.patterns:
             pattern = several.table.pattern
             if pattern is not None and (part := pattern.part(*key, folds_names=self.folds_names)) is not None:
-                return several, part
-        return None, None
+                yield several, part
 
     def _folded(self, name: str) -> str:
         return name.lower() if self.folds_names else name

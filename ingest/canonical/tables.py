@@ -105,6 +105,7 @@ def with_part(connection: Connection, table: Table, part: Part) -> Table:
     """A pattern as it was described, and one of its tables as that is now. Raises DeclarationError.
 
     One that is gone again changes nothing."""
+    table = table.stored  # the part is described without masks
     assert table.pattern is not None
     now = Descriptions(connection, [(part.schema, part.name)])
     if not now.has(part.schema, part.name):
@@ -283,7 +284,7 @@ def next_number(connection: Connection, table: Table) -> int:
     """The number that the table would give its next row; of several tables the largest one, 0 where none gives any."""
     # A MySQL answers with what it had known for a day.
     connection.query("SET /*!80003 information_schema_stats_expiry = 0, */ sql_quote_show_create = 1")
-    asked = {(table.schema, part.name) for part in table.each}
+    asked = {(part.schema, part.name) for part in table.each}
     rows = _by_table(connection, facts_of(connection), asked, "tables", "auto_increment", "table_name").values()
     return max((int(row[2] or 0) for of_table in rows for row in of_table), default=0)
 

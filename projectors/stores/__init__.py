@@ -528,6 +528,10 @@ class Store(ABC):
         """Views that collide with another one in the store, each with the reason."""
         return ()
 
+    def names_of_tables(self, view: View) -> Iterable[str]:
+        """Names of tables that the view may have in viewtail's database, those of copies too."""
+        return ()
+
     @abstractmethod
     def sink(self, access: Access, views: Sequence[BoundView], pipeline: str) -> Sink:
         """A new writer of these views of one pipeline, not connected yet."""

@@ -166,6 +166,63 @@ def test_views_keep_what_a_dropped_table_had_where_they_are_its_archive(
         assert {account for account, _ in world.shown_in_redis()} == {10}
 
 
+def test_a_tenant_whose_columns_are_tagged_is_never_shown_as_it_is(
+    mysql_server: Server, redis_server: Server, tmp_path: Path
+) -> None:
+    views = VIEWS.replace('["number", "account_id"]', '["number", "note", "account_id"]')
+    settings = {"VIEWTAIL_MASKS__SECRET": "0123456789abcdef"}
+    with tenants(mysql_server, redis_server, tmp_path, views, settings=settings) as world:
+
+        def values(name: str) -> list[str]:
+            found = [world.redis.hget(key, name) for key in world.redis.scan_iter(match="invoice:*")]
+            texts = [value.decode() for value in found if value is not None]
+            assert not [text for text in (*texts, *world.shown().values()) if "canary" in text]
+            return texts
+
+        def are_hashed(name: str) -> bool:
+            return {*map(len, values(name))} == {64}
+
+        tagged = INVOICE.replace("note VARCHAR(20)", "note VARCHAR(20) COMMENT 'of people #PPI'")
+        world.ask(f"CREATE TABLE app.org77_invoice {tagged}")
+        world.ask("INSERT INTO app.org77_invoice VALUES (1, 'n77-1', 'canary')")
+        wait_for("notes are masked", lambda: are_hashed("note") and world.is_equal())
+        tagged = tagged.replace("number VARCHAR(20)", "number VARCHAR(20) COMMENT '#PPI'")
+        world.ask(f"CREATE TABLE app.staged {tagged}", "INSERT INTO app.staged VALUES (1, 'canary', 'canary')")
+        world.ask("CREATE TABLE app.org78_invoice (PRIMARY KEY (allowed_id)) SELECT * FROM app.staged")
+        wait_for("so are numbers", lambda: (78, 1) in world.shown() and are_hashed("number"))
+        assert {*map(len, world.shown().values())} == {64}
+        wait_for("all is filled", world.run.is_filled)
+
+        world.ask("ALTER TABLE app.org1_invoice ADD COLUMN more INT, MODIFY number VARCHAR(30)")
+        world.ask("ALTER TABLE app.org2_invoice ADD COLUMN more INT, MODIFY number VARCHAR(40)")
+        world.ask("RENAME TABLE app.staged TO app.org3_invoice")
+        wait_for("they go on", lambda: world.shown().keys() == world.rows().keys() and are_hashed("number"))
+        assert set(world.states().values()) == {"filled None"}
+        assert world.run.command("verify").returncode == 0
+
+
+@pytest.mark.parametrize("key", ["PRIMARY KEY", "UNIQUE KEY"])
+def test_a_tenant_with_another_key_halts_before_rows_of_it_are_taken_for_one(
+    key: str, mysql_server: Server, redis_server: Server, tmp_path: Path
+) -> None:
+    views = VIEWS
+    if key == "UNIQUE KEY":
+        views = views.replace(
+            'Entity("tenant_{tenant}.user")', 'Entity("tenant_{tenant}.user", key=["tenant", "nick"])'
+        )
+    user = "(id INT NOT NULL, email VARCHAR(40) NOT NULL, nick INT NOT NULL DEFAULT 0, {})"
+    with tenants(
+        mysql_server, redis_server, tmp_path, views, user=user.format("PRIMARY KEY (id), UNIQUE KEY (nick)")
+    ) as world:
+        own = {"PRIMARY KEY": "PRIMARY KEY (email)", "UNIQUE KEY": "PRIMARY KEY (id)"}[key]
+        world.ask("CREATE DATABASE tenant_c", f"CREATE TABLE tenant_c.user {user.format(own)}")
+        world.ask("INSERT INTO tenant_c.user VALUES (1, 'c@x', 1), (2, 'd@x', 1)")
+        wait_for("it halts", lambda: "halted" in world.states()["mysql:member_by_email"])
+        reason = world.states()["mysql:member_by_email"]
+        assert "tenant_c" in reason and ("primary key" if key == "PRIMARY KEY" else "unique key") in reason
+        assert not [*world.ask("SELECT email FROM viewtail.member_by_email WHERE tenant = 'c'")]
+
+
 @pytest.mark.mariadb
 @pytest.mark.elasticsearch
 def test_mariadbs_tables_are_followed_in_the_same_way_in_three_stores(

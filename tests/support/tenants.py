@@ -98,6 +98,7 @@ def tenants(
     views: str = VIEWS,
     accounts: Sequence[int] = (1, 2, 10),
     settings: Mapping[str, str] | None = None,
+    user: str = USER,
 ) -> Iterator[Tenants]:
     """Some accounts with three invoices each, two tenants with a schema of their own, and all of it filled."""
     for name in ("viewtail", "app", "tenant_a", "tenant_b", "tenant_c"):
@@ -110,7 +111,8 @@ def tenants(
     for account in accounts:
         world.create(account)
     for name in ("a", "b"):
-        world.ask(f"CREATE TABLE tenant_{name}.user {USER}", f"INSERT INTO tenant_{name}.user VALUES (1, '{name}@x')")
+        world.ask(f"CREATE TABLE tenant_{name}.user {user}")
+        world.ask(f"INSERT INTO tenant_{name}.user (id, email) VALUES (1, '{name}@x')")
     with running(folder, views, {**addresses(mysql, redis_server), **(settings or {})}) as run:
         world.run = run
         wait_for("all is filled", run.is_filled)

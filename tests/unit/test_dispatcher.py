@@ -16,6 +16,7 @@ from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.source import _watermark_table
 from ingest.binlog.table_readers import Wanted
+from ingest.canonical.parts import of_parts
 from tests.support.events import SOURCE_ID, Stream, user_table
 from viewtail.changes.batches import Batch, Followed, TableChangeKind
 from viewtail.changes.errors import (
@@ -25,17 +26,19 @@ from viewtail.changes.errors import (
     SourceUnavailableError,
     ViewtailError,
 )
+from viewtail.changes.patterns import Part, pattern_of
+from viewtail.changes.tables import NamePattern
 from viewtail.changes.versions import base_version
 
 FILE = "binlog.000012"
 LARGE = "binlog.000077"  # above 4 GiB
 
 
-def dispatcher(after: BinlogPosition | None = None, **options: int) -> Dispatcher:
-    followed = Followed(user_table(), ("id", "name"))
+def dispatcher(after: BinlogPosition | None = None, followed: Followed | None = None, **options: int) -> Dispatcher:
+    followed = followed or Followed(user_table(), ("id", "name"))
     return Dispatcher(
         Wanted(
-            followed={("shop", "user"): followed},
+            followed={(followed.table.schema, followed.table.name): followed},
             watermark=_watermark_table("viewtail"),
             own_schemas=frozenset({"viewtail"}),
             spool_bytes=options.get("spool_bytes", 1 << 20),
@@ -391,6 +394,51 @@ def test_a_statement_that_takes_rows_away_is_told_between_the_rows_before_and_af
     (found,) = [one for batch in batches for one in batch.table_changes]
     before, after = [change.version for batch in batches for change in batch.changes]
     assert found.kind is kind and before < found.version < after
+
+
+_USERS = pattern_of("shop", NamePattern("user{account}"))
+
+
+@pytest.mark.parametrize("opening", ["", " START TRANSACTION"])
+def test_a_table_that_comes_to_a_pattern_is_told_ahead_of_its_rows(opening: str) -> None:
+    assert _USERS is not None
+    several = of_parts(_USERS, [user_table()])
+    walker = dispatcher(followed=Followed(several, ("account", "id", "name")))
+    stream = Stream()
+    stream.gtid(1)
+    stream.query(f"CREATE TABLE user7 (id INT PRIMARY KEY, name VARCHAR(40)){opening}")
+    if opening:
+        stream.table_map(name="user7")
+        stream.rows(30, [(1, b"one")])
+        stream.commit()
+    batches = walk(walker, bytes(stream.data))
+    (found,) = [one for batch in batches for one in batch.table_changes]
+    assert (found.kind, found.part) == (TableChangeKind.REDEFINED, Part("shop", "user7", ("7",)))
+    assert all(found.version < change.version for batch in batches for change in batch.changes)
+    assert sum(batch.row_count for batch in batches) == bool(opening)
+
+
+def test_a_table_that_two_patterns_have_halts_both() -> None:
+    followed = []
+    for written in ("user{account}", "{kind}_mail", "other{x}"):
+        pattern = pattern_of("shop", NamePattern(written))
+        assert pattern is not None
+        table = of_parts(pattern, [user_table()])
+        followed.append(Followed(table, (*pattern.names, "id", "name")))
+    walker = dispatcher(followed=followed[0])
+    readers = walker._tables
+    readers.followed |= {("shop", one.table.name): one for one in followed}
+    readers.patterns[:] = followed
+    stream = Stream()
+    stream.gtid(1)
+    stream.query("BEGIN")
+    stream.table_map(name="user_mail")
+    stream.rows(30, [(1, b"one")])
+    stream.commit()
+    batches = walk(walker, bytes(stream.data))
+    halts = [halt for batch in batches for halt in batch.halts]
+    assert [halt.followed for halt in halts] == followed[:2] and not any(batch.changes for batch in batches)
+    assert "shop.user_mail is one of shop.user{account} and of shop.{kind}_mail" in halts[0].reason
 
 
 @pytest.mark.parametrize(

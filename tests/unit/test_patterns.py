@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.binlog import statements
+from ingest.binlog.kind import BinlogKind
+from ingest.canonical import tables
 from ingest.canonical.parts import of_parts
+from projectors.catalog import bound_for, check_apart
+from projectors.stores.index_tables.views import IndexTable
 from projectors.views import Entity, Group
 from viewtail.changes.batches import Followed, TableChangeKind
 from viewtail.changes.errors import DeclarationError
+from viewtail.changes.masks import Masks
 from viewtail.changes.patterns import Part, Pattern, pattern_of
 from viewtail.changes.tables import Column, Kind, Table, full_name, names_of
 
@@ -129,13 +136,19 @@ ORG = of_parts(pattern(INVOICE), [table("org1_invoice", column("id"), column("nu
 FOLLOWED = Followed(ORG, ("account_id", "id", "number"))
 MEMBER = Followed(of_parts(pattern(USER), [table("user", column("id"))]), ("tenant", "id"))
 EMPTIED, LEFT, REPLACED = TableChangeKind.EMPTIED, TableChangeKind.LEFT, TableChangeKind.REPLACED
+REDEFINED = TableChangeKind.REDEFINED
 
 
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [
-        ("CREATE TABLE org7_invoice (id INT PRIMARY KEY)", []),
-        ("CREATE TABLE org7_invoice LIKE org1_invoice", []),
+        ("CREATE TABLE org7_invoice (id INT PRIMARY KEY)", [(REDEFINED, 7)]),
+        ("CREATE TABLE IF NOT EXISTS org7_invoice LIKE org1_invoice", [(REDEFINED, 7)]),
+        ("CREATE TABLE org7_invoice SELECT * FROM other.t", [(REDEFINED, 7)]),
+        ("CREATE TABLE org7_invoice (id INT PRIMARY KEY) START TRANSACTION", [(REDEFINED, 7)]),
+        ("CREATE OR REPLACE TABLE org7_invoice LIKE org1_invoice", [(LEFT, 7), (REDEFINED, 7)]),
+        ("CREATE TEMPORARY TABLE org7_invoice LIKE org1_invoice", []),
+        ("CREATE TABLE org007_invoice LIKE org1_invoice", []),
         ("TRUNCATE TABLE org7_invoice", [(EMPTIED, 7)]),
         ("TRUNCATE other.org7_invoice", []),
         ("DROP TABLE IF EXISTS app.`org7_invoice`, app.org8_invoice, org07_invoice", [(LEFT, 7), (LEFT, 8)]),
@@ -171,3 +184,84 @@ def test_a_statement_that_cannot_be_read_halts_only_what_it_may_name() -> None:
     (verdict,) = statements.judge(unread, "app", [FOLLOWED], folds_names=False)
     assert verdict.kind is None
     assert statements.judge(unread.replace("org1", "organisation"), "app", [FOLLOWED], folds_names=False) == []
+
+
+class Server:
+    """Stands for `Descriptions` of what its tables are now."""
+
+    def __init__(self, *tables: Table) -> None:
+        self._tables = {(each.schema, each.name): each for each in tables}
+
+    def __call__(self, connection: Any, names: Any) -> Server:
+        return self
+
+    def has(self, schema: str, name: str) -> bool:
+        return (schema, name) in self._tables
+
+    def table(self, schema: str, name: str) -> Table:
+        return self._tables[schema, name]
+
+
+def test_a_part_is_compared_with_what_the_tables_have_not_with_their_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = column("number", "varchar(10)", Kind.TEXT, charset="utf8mb4", length=10, tags=("PPI",))
+    several = of_parts(pattern(INVOICE), [table("org1_invoice", column("id"), text)])
+    masks = Masks(secret=b"s" * 32)
+    masked = masks.table(several, {}, [])
+    assert masked.column("number") != several.column("number")
+    wider = replace(text, declared="varchar(20)", length=20)
+    monkeypatch.setattr(tables, "Descriptions", Server(table("org2_invoice", column("id"), wider)))
+    now = tables.with_part(Mock(), masked, Part("app", "org2_invoice", (2,)))
+    assert now.lacking == {} and now.column("number") == wider
+
+
+def test_the_largest_next_number_is_that_of_tables_in_their_own_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = of_parts(pattern(USER), [table("user", column("id"))], [Part("tenant_a", "user", ("a",))])
+    numbers = {("tenant_a", "user"): [("tenant_a", "user", 78)]}
+    monkeypatch.setattr(tables, "facts_of", Mock())
+    monkeypatch.setattr(
+        tables,
+        "_by_table",
+        lambda connection, facts, asked, *rest: {name: rows for name, rows in numbers.items() if name in asked},
+    )
+    assert tables.next_number(Mock(), several) == 78
+
+
+@pytest.mark.parametrize("name", ["invoice_lines__2", "invoice_lines__viewtail_3"])
+def test_a_table_that_a_view_makes_beside_its_own_is_none_of_a_pattern(name: str) -> None:
+    assert pattern("vt.{any}_lines__{number:int}").part("vt", "invoice_lines__2")
+    several = Entity("vt.invoice_lines__{number}", key=["number", "id"])
+    assert several.pattern is not None and several.pattern.part("vt", name) is not None
+    with pytest.raises(DeclarationError, match="the view mysql:invoice_lines there, or a table"):
+        check_apart(
+            "vt",
+            [
+                IndexTable("lines", several, value="text"),
+                IndexTable("invoice_lines", Entity("shop.line"), value="text"),
+            ],
+        )
+
+
+def test_a_view_of_many_tables_is_not_pushed() -> None:
+    log = Entity(INVOICE, key=["account_id", "id"], version="id2", append_only=True)
+    with pytest.raises(DeclarationError, match="push=True is of one table"):
+        IndexTable("pushed", log, value="number", push=True)
+
+
+def test_a_table_of_two_patterns_is_named_at_the_start() -> None:
+    first, second = Entity("app.{tenant}_invoice"), Entity("app.org_{org}")
+    views = [IndexTable("first", first, value="number"), IndexTable("second", second, value="number")]
+    check_apart("viewtail", views)
+    by_entity = {}
+    for entity, name in ((first, "org_x_invoice"), (second, "org_x_invoice"), (second, "org_y")):
+        assert entity.pattern is not None
+        by_entity.setdefault(entity.schema_and_table, []).append(entity.pattern.part("app", name))
+
+    def described(schema: str, name: str) -> Table:
+        found = pattern_of(schema, name)
+        assert found is not None
+        return of_parts(found, [table("org_x_invoice", column("id"), column("number"))], by_entity[schema, name])
+
+    with pytest.raises(
+        DeclarationError, match=r"the table app\.org_x_invoice is one of app\.\{tenant\}_invoice and of"
+    ):
+        bound_for(BinlogKind(), views, described)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from viewtail.servers.sessions import Connection
 
 
+_COPIES_TRIED = 100  # numbers of copies rise; a pattern that has a later one's name has those before too, as a rule
+
+
 class MySQLSettings(Server):
     """The MySQL server of the index tables and of viewtail's own tables."""
 
@@ -69,6 +72,13 @@ class IndexTablesStore(Store):
         for view in views:
             if (other := second.get(view.view.name)) is not None:
                 yield view, f"its table {view.view.name} is the second table of {other.id}; give one another name"
+
+    def names_of_tables(self, view: View) -> Iterable[str]:
+        from projectors.stores.index_tables.table import SUFFIX, name_beside
+
+        for name in (view.name, f"{view.name}{SUFFIX}"):
+            yield name
+            yield from (name_beside(name, copy) for copy in range(1, _COPIES_TRIED))
 
     def indexed(self, view: BoundView) -> Sequence[Column]:
         from projectors.stores.index_tables.places import indexed_columns
