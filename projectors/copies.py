@@ -285,8 +285,7 @@ def _swap(swapping: Swapping, records: Copies, copy: Copy, known: ViewCopies, ow
     failpoints.reach(f"before {copy.stage}")
     upto = 0 if known.beside is None else known.beside.watermark_version or 0
     try:
-        if known.live is not None and known.live.state is State.RELEASED:
-            raise StoreError(f"its table was {known.live.reason}")
+        _require_kept(known)
         _require_swappable(swapping, copy, live, beside)
         is_done = swapping.swap(live, beside, upto)
     except StoreError as error:
@@ -299,6 +298,12 @@ def _swap(swapping: Swapping, records: Copies, copy: Copy, known: ViewCopies, ow
     is_kept = gets_changes or not copy.is_automatic or copy.stage is not Stage.SWAPPING
     records.swapped(copy, owner, None if is_done else upto, is_kept=is_kept)
     _log.info("readers see the other copy", view=copy.view, copy=copy.copy, former=copy.live)
+
+
+def _require_kept(known: ViewCopies) -> None:
+    """Raises StoreError where an application has what readers had."""
+    if known.live is not None and known.live.state is State.RELEASED:
+        raise StoreError(f"its table was {known.live.reason}")
 
 
 def _require_swappable(swapping: Swapping, copy: Copy, live: BoundView, beside: BoundView) -> None:
