@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,17 @@ import redis
 
 import stack.mariadb
 import stack.mysql
+from ingest.canonical.tables import describe
+from projectors.binding import bind
+from projectors.masking import with_masks
+from projectors.related import One
+from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.redis.views import RedisJson
+from projectors.views import Entity
 from stack import Server
 from tests.support.running import Run, addresses, running, wait_for
+from viewtail.changes.masks import Masks
+from viewtail.servers.sessions import MySQLAddress, open_session
 
 LOWER = "--lower-case-table-names=1"
 VIEWS = """
@@ -140,3 +151,15 @@ def test_the_contract_check_knows_the_setting(world: World, tmp_path: Path) -> N
     effects = json.loads(done.stdout)["effects"]
     assert {(one["line"], one["breaks"]) for one in effects} == {(1, False), (2, True)}, effects
     assert {one["view"] for one in effects} == {"mysql:ByName", "redis:user"}
+
+
+def test_a_mask_holds_for_the_one_table_whichever_case_its_name_is_written_in(world: World) -> None:
+    masking = IndexTable("m", Entity("Shop.User", masked={"name": "hash"}), value="name")
+    related = {"user": One("shop.user", on="id")}
+    document = RedisJson("d", Entity("shop.PART", related=related), document=lambda row: {"name": row["user"]["name"]})
+    address = MySQLAddress(host=world.server.host, port=world.server.port, user="root", io_timeout_s=20)
+    with closing(open_session(address, role="source")) as connection:
+        _, bound = bind(with_masks([masking, document]), partial(describe, connection), Masks(secret=b"of this test"))
+    of_user = bound.table.column("user")
+    assert of_user is not None
+    assert [field.name for field in of_user.fields if field.mask is not None] == ["name"]
