@@ -104,6 +104,10 @@ def test_alters_go_through_the_tables_one_by_one_and_one_that_does_not_fit_halts
     world.ask("ALTER TABLE app.org2_invoice MODIFY number VARCHAR(200)")
     world.ask(f"INSERT INTO app.org2_invoice (allowed_id, number) VALUES (101, '{'w' * 150}')")
     wait_for("a wider one", world.is_equal)
+    world.ask(f"CREATE TABLE app.org77_invoice {INVOICE.replace('number VARCHAR(20)', 'number VARCHAR(250)')}")
+    world.ask(f"INSERT INTO app.org77_invoice (allowed_id, number) VALUES (1, '{'w' * 250}')")
+    wait_for("one that was made wider", world.is_equal)
+    assert world.run.command("verify").returncode == 0
     assert set(world.states().values()) == {"filled None"}
     world.ask("ALTER TABLE app.org10_invoice DROP COLUMN number")
     wait_for("they halt", lambda: "org10_invoice" in world.states()["mysql:invoice_by_number"])
