@@ -41,12 +41,13 @@ from viewtail.operations.lint.schema import (
     TableDefinition,
     TablesDropped,
     TablesRenamed,
+    TableTouched,
     TemporaryTableCreated,
     TemporaryTablesDropped,
     Type,
 )
 
-_READ = ("CREATE", "ALTER", "DROP", "RENAME", "UPDATE", "DELETE", "WITH")
+_READ = ("CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE", "UPDATE", "DELETE", "WITH")
 _PROGRAMS = ("TRIGGER", "PROCEDURE", "FUNCTION", "EVENT")
 _OTHERS = ("TABLE", "VIEW", "USER", "ROLE", "DATABASE", "SCHEMA", "SERVER", "SEQUENCE", "TABLESPACE")
 _INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR")
@@ -103,6 +104,9 @@ class _Reader:
                 if words.skip("TABLE") or words.skip("TABLES"):
                     words.skip("IF", "EXISTS")
                     yield TablesRenamed(tuple(self._renamed(words)))
+            case "TRUNCATE":
+                words.skip("TABLE")
+                yield TableTouched(words.name())
             case _:
                 yield from _rows_changed(verb, words)
 
@@ -193,6 +197,8 @@ class _Reader:
             changes += _Specification(table, specification, self.placed).read()
         # A new name is the last that it gets: all other parts are about the old one.
         yield from sorted(changes, key=lambda change: isinstance(change, TablesRenamed))
+        if not changes:
+            yield TableTouched(table)
 
 
 @dataclass(slots=True)

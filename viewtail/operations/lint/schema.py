@@ -300,6 +300,13 @@ class OptionsSet:
 
 
 @dataclass(frozen=True, slots=True)
+class TableTouched:
+    """A TRUNCATE, or an ALTER TABLE that changes nothing a rule is about: its partitions, say."""
+
+    table: Name
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramCreated:
     """A CREATE TRIGGER, PROCEDURE, FUNCTION or EVENT."""
 
@@ -317,7 +324,7 @@ class RowsChanged:
 Change: TypeAlias = (
     TableCreated | TablesDropped | DatabaseDropped | TablesRenamed | ColumnsAdded | ColumnRedefined | ColumnDropped
     | ColumnRenamed | DefaultSet | IndexAdded | IndexDropped | IndexRenamed | ForeignKeyAdded | ConstraintDropped
-    | OptionsSet | ProgramCreated | RowsChanged | TemporaryTableCreated | TemporaryTablesDropped
+    | OptionsSet | ProgramCreated | RowsChanged | TableTouched | TemporaryTableCreated | TemporaryTablesDropped
 )  # fmt: skip
 
 

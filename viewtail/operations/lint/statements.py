@@ -189,7 +189,7 @@ def _unknown(step: Step) -> Iterator[Problem]:
         case TableCreated(_, like):
             table = like
         case change:
-            table = getattr(change, "table", None)  # of an ALTER TABLE or an index
+            table = getattr(change, "table", None)  # of an ALTER TABLE, an index, a TRUNCATE
     if table is not None and step.schema.table(table) is None:
         yield Problem(step.place, _shown(table), "the table is not in the schema: this was not judged")
 
