@@ -225,7 +225,7 @@ def recorded(folder: Path = DATA) -> History:
 
 def _column(kept: dict[str, Any]) -> Column:
     made_from = kept.get("made_from")
-    typed = {"kind": Kind(kept["kind"]), "labels": tuple(kept["labels"]), "fields": ()}
+    typed = {"kind": Kind(kept["kind"]), "labels": tuple(kept["labels"]), "fields": (), "tags": ()}
     return Column(**{**kept, **typed, "made_from": None if made_from is None else frozenset(made_from)})
 
 

@@ -49,6 +49,7 @@ from ingest.binlog.transaction_layouts import BEGIN_TAIL
 from tests.support.fuzz_corpus import HEAD, OWN, Corpus, Key, corpora
 from viewtail.changes.batches import DELETE, INSERT, UPDATE, Batch, Followed, Row, Unreadable
 from viewtail.changes.errors import TableUnreadableError, ViewtailError
+from viewtail.changes.patterns import Part
 from viewtail.changes.versions import base_version
 
 SLOWEST_S = 1.0  # of processor time: the machine may have other work
@@ -346,19 +347,19 @@ class Walk(Dispatcher):
 
 class _ReadersThatDecodeTwice(TableReaders):
     @property
-    def compile(self) -> Callable[[bytes, Followed], TableReader]:  # type: ignore[override]
+    def compile(self) -> Callable[..., TableReader]:  # type: ignore[override]
         return partial(_compiled, self.__dict__["compile"])
 
     @compile.setter
-    def compile(self, compiler: Callable[[bytes, Followed], TableReader]) -> None:
+    def compile(self, compiler: Callable[..., TableReader]) -> None:
         self.__dict__["compile"] = compiler
 
 
-def _compiled(compiler: Callable[[bytes, Followed], TableReader], body: bytes, followed: Followed) -> TableReader:
+def _compiled(compiler: Callable[..., TableReader], body: bytes, followed: Followed, *part: Part | None) -> TableReader:
     key = (body, followed.table.full_name, compiler)
     reader = Walk.readers.get(key)
     if reader is None or reader.followed is not followed:
-        reader = compiler(body, followed)
+        reader = compiler(body, followed, *part)
         reader.decode = partial(_decode_twice, reader.decoder, set())
         if Walk.learns:
             Walk.readers[key] = reader
