@@ -398,7 +398,7 @@ def _bound(view: View, table: Table, derived: DerivedRows | None) -> BoundView:
     """`table` has the rows that the view sees."""
     key = tuple(_columns(table, view.entity.key or table.primary_key))
     values = view.computed or tuple(column.in_store for column in _columns(table, _shown(view, table)))
-    if view.has_key_apart:
+    if view.has_key_apart and not view.computed:
         names_of_key = {column.name for column in key}
         values = tuple(column for column in values if column.name not in names_of_key)
     names, is_any = named_columns(view)
