@@ -10,7 +10,7 @@ gets no error (measured). So the swap waits for such transactions; it needs PROC
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pymysql
@@ -18,7 +18,7 @@ import structlog
 
 from projectors.stores import Swapping
 from projectors.stores.index_tables.renaming import Renaming
-from projectors.stores.index_tables.table import present_tables, second_name, table_name
+from projectors.stores.index_tables.table import PresentTable, present_tables, second_name, table_name
 from projectors.views import BoundView
 from viewtail.changes.errors import RETRIES, StoreError, StoreUnavailableError
 from viewtail.servers.facts import facts_of
@@ -46,11 +46,12 @@ class TableSwapping(Swapping):
             present = self._present(*first, *second)
             if _is_swapped(first, present):
                 return True
-            self._require_ours(first[0])
+            self._require_ours(first[0], present)
             if first[2] not in present:
                 raise StoreError(f"{self._named(first[2])} is gone: somebody dropped it. viewtail fills it again")
             self._wait_for_snapshots(beside)
-            ours = {*present} - {name for name in second if not present.get(name)}  # another view's table stays
+            # Another view's table stays.
+            ours = {name for name, table in present.items() if name not in second or table.is_second}
             pairs = self._pairs(present, ours, [first, second])
             Renaming(self._open, self._database).rename(pairs)
             return True
@@ -64,8 +65,9 @@ class TableSwapping(Swapping):
         """Drop the tables of `beside`."""
         first, second = table_name(beside), second_name(beside)
         with self._mapped(beside):
-            self._require_ours(first)
-            names = [first, *(name for name, is_ours in self._present(second).items() if is_ours)]
+            present = self._present(first, second)
+            self._require_ours(first, present)
+            names = [first, *([second] if second in present and present[second].is_second else [])]
             connection = self._living()
             connection.query("SET SESSION lock_wait_timeout = 10")
             connection.query(f"DROP TABLE IF EXISTS {', '.join(map(self._named, names))}")
@@ -116,19 +118,16 @@ class TableSwapping(Swapping):
                 raise StoreError(f"{self._named(to)} is in the way; rename or drop it, then ask again")
         return pairs
 
-    def _present(self, *names: str) -> dict[str, bool]:
-        """The tables that exist, each with whether it is a second one."""
+    def _present(self, *names: str) -> dict[str, PresentTable]:
+        """The tables that exist."""
         connection = self._living()
-        tables = present_tables(connection, facts_of(connection), self._database, names)
-        return {name: table.is_second for name, table in tables.items()}
+        return present_tables(connection, facts_of(connection), self._database, names)
 
-    def _require_ours(self, name: str) -> None:
+    def _require_ours(self, name: str, present: Mapping[str, PresentTable]) -> None:
         """Raises StoreError for a table that an application has by now, or that somebody else made."""
-        connection = self._living()
-        table = present_tables(connection, facts_of(connection), self._database, [name]).get(name)
-        if table is not None and not table.is_own:
+        if name in present and not present[name].is_own:
             raise StoreError(
-                f"{self._named(name)} is not viewtail's: its comment is {table.comment!r}. It is left as it is"
+                f"{self._named(name)} is not viewtail's: its comment is {present[name].comment!r}. It is left as it is"
             )
 
     def _living(self) -> Connection:

@@ -141,6 +141,13 @@ class PresentTable:
             return INVISIBLE not in self.extras.get(INVISIBLE_VERSION, "")
         return self.has_version()
 
+    def add_column(self, name: str, shape: Shape, extra: str, default: str | None) -> None:
+        """Add the next column, as information_schema has it."""
+        self.columns[name] = shape
+        self.extras[name] = extra.upper()
+        if default not in (None, "NULL"):  # MariaDB has the word where MySQL has none
+            self.with_default.add(name)
+
     def add_to_index(self, name: str, column: str, *, is_unique: bool) -> None:
         """Add the next column of an index."""
         self.indexes[name] = (*self.indexes.get(name, ()), column)
@@ -481,10 +488,7 @@ def present_tables(
             tables[table] = PresentTable(comment or "")
         described = "column_name, column_type, collation_name, is_nullable, extra, column_default"
         for table, name, type_, collation, null, extra, default in ask(described, "columns", "ordinal_position"):
-            tables[table].columns[name] = Shape(plain_type(type_), collation, null == "YES")
-            tables[table].extras[name] = extra.upper()
-            if default not in (None, "NULL"):  # MariaDB has the word where MySQL has none
-                tables[table].with_default.add(name)
+            tables[table].add_column(name, Shape(plain_type(type_), collation, null == "YES"), extra, default)
         for table, name, column, is_plain in ask("index_name, column_name, non_unique", "statistics", "seq_in_index"):
             tables[table].add_to_index(name, column, is_unique=not is_plain)
     # Some servers keep names in lower case.
