@@ -58,7 +58,7 @@ def test_a_topic_is_filled_under_live_writes_over_a_kill_and_each_row_is_publish
             assert world.states()["kafka:topic_fill.user"] != "filled", "killed too late to show anything"
             run.kill_worker("kafka")
             wait_for("the views are filled", world.is_filled, timeout_s=60)
-        assert writers.committed > 100
+            wait_for("much is written, on a busy machine too", lambda: writers.committed > 100)
         wait_for("every topic gives its table", world.is_folded)
         messages = world.log("user")
         read = Counter(one.key for one in messages if one.op == "r")
