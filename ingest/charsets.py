@@ -48,14 +48,15 @@ def can_hold(charset: str, text: str) -> bool:
     """Whether a text can be written in a character set: elsewhere the server refuses to compare it with one of that."""
     if text.isascii():
         return True
-    if (codec := _PLAIN.get(charset)) is not None or charset == "ucs2":
-        is_short = charset in ("utf8mb3", "ucs2")
-        return _can_encode(codec or "utf-16-be", text) and not (is_short and max(text) > _LAST_OF_TWO_BYTES)
+    if charset in ("utf8mb3", "ucs2") and max(text) > _LAST_OF_TWO_BYTES:
+        return False
+    if charset in _PLAIN or charset == "ucs2":
+        return _can_encode(_PLAIN.get(charset, "utf-16-be"), text)
     if (table := single_byte_table(charset)) is not None:
         return _NO_CHARACTER not in text and set(text) <= set(table)
     codec, differences = DIFFERENCES[charset]
     own = {*_patches(differences).values()}
-    return all(character in own or _can_encode(codec, character) for character in text)
+    return _can_encode(codec, "".join(character for character in text if character not in own))
 
 
 def _can_encode(codec: str, text: str) -> bool:

@@ -100,11 +100,9 @@ class PublishingPipeline(Pipeline):
         """A position stays before a transaction that is prepared (XA), so changes behind it may come again."""
         newest = self.sink.newest
         oldest = [change.version for change in batch.changes[:1]] + [row.version for row in batch.refused]
-        if any(version <= newest for version in oldest):
+        if min(oldest, default=newest + 1) <= newest:
             self.fan_outs.come_to(committed(batch))  # pages show it, though it is not published again
-        if batch.changes and batch.changes[0].version <= newest:
             batch.changes = [change for change in batch.changes if change.version > newest]
-        if batch.refused:
             batch.refused = [row for row in batch.refused if row.version > newest]
         last = [change.version for change in batch.changes[-1:]] + [row.version for row in batch.refused[-1:]]
         self.sink.newest = max([newest, *last])

@@ -68,16 +68,20 @@ class Ahead:
 
     def take(self, offset: int) -> tuple[int, list[Watermark]] | None:
         """The version reached at an offset, and the watermarks passed there; None if there is nothing new."""
-        if not self._waiting:
+        reached = self._reached(offset) if self._waiting else []
+        if not reached:
             return None
+        marks = [Watermark(token, at) for passed in reached for token, at in passed.watermarks.items()]
+        version = max(passed.version for passed in reached)
+        return (version, marks) if version else None
+
+    def _reached(self, offset: int) -> list[Passed]:
+        """Take what an offset is behind, and leave the rest."""
         with self._lock:
             # Not only the first ones: what was told of a topic of the same name that was deleted may have a larger end.
             reached = [passed for passed in self._waiting if passed.end <= offset]
-            if reached:
-                self._waiting = deque(passed for passed in self._waiting if passed.end > offset)
-        marks = [Watermark(token, at) for passed in reached for token, at in passed.watermarks.items()]
-        version = max((passed.version for passed in reached), default=0)
-        return (version, marks) if version else None
+            self._waiting = deque(passed for passed in self._waiting if passed.end > offset)
+        return reached
 
 
 class ProgressFeed:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 
 import pymysql
 
@@ -107,14 +108,18 @@ def views_of(entity: str, views: Sequence[View]) -> list[View]:
         return [view for view in views if view.entity.table == meant[0]]
     if meant:
         raise MisuseError(f"{entity!r} is the name of {len(meant)} tables; say which: {', '.join(sorted(meant))}")
+    raise UnknownNameError(f"no view is of a table {entity!r}{_instead(entity, sorted(tables), views)}")
+
+
+def _instead(entity: str, tables: Sequence[str], views: Sequence[View]) -> str:
+    """What the table has to do with views that are not of it, or which tables views are of."""
     asked = names_of(entity)
     if asked is not None and (having := views_with(asked, views)):
-        raise UnknownNameError(
-            f"no view is of a table {entity!r}. Rows of {', '.join(view.id for view in having)} have rows of it among "
-            "theirs, and are written again when one is deleted: viewtail wait says when"
+        return (
+            f". Rows of {', '.join(view.id for view in having)} have rows of it among theirs, and are written again "
+            "when one is deleted: viewtail wait says when"
         )
-    near = nearest(entity, sorted(tables)) or f"; views are of {', '.join(sorted(tables)) or 'no table'}"
-    raise UnknownNameError(f"no view is of a table {entity!r}{near}")
+    return nearest(entity, tables) or f"; views are of {', '.join(tables) or 'no table'}"
 
 
 def views_with(table: tuple[str, str], views: Sequence[View]) -> list[View]:
@@ -182,10 +187,10 @@ def erase(
     others = views_with((views[0].table.schema, views[0].table.name), declared)
     ids = {view.id for view in declared}
     waits()
-    pipelines = {*_pipelines_of(catalog, others), *(name for of in keepers.values() for name in of)}
-    version = passed_now(catalog, sorted(pipelines), timeout_s)
+    pipelines = sorted({*_pipelines_of(catalog, others), *chain.from_iterable(keepers.values())})
+    version = passed_now(catalog, pipelines, timeout_s)
     if others or any(view.derived is not None for view in views):
-        passed_now(catalog, sorted(pipelines), timeout_s)  # a fan-out that is written is forgotten behind this
+        passed_now(catalog, pipelines, timeout_s)  # a fan-out that is written is forgotten behind this
     _require_gone(catalog, views[0], parsed, archived())
     looked = [place for view in views for place in _look(catalog, view, keepers[view.id], parsed, version)]
     looked += _look_at_others(catalog, others)

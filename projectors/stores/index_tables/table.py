@@ -347,12 +347,8 @@ class IndexTableShape:
     def _type_of(self, column: Column) -> tuple[str, str | None]:
         """The type and collation that can hold a column's values."""
         kind, declared = column.kind, plain_type(column.declared)
-        if kind is Kind.ENUM:
-            return f"varchar({max(1, *map(len, column.labels))})", self._collation
-        if kind is Kind.SET:
-            return f"varchar({max(1, len(','.join(column.labels)))})", self._collation
-        if declared in TEXTS_IN_BINARY:
-            return f"varchar({column.length})", self._collation
+        if (length := _length_as_text(column)) is not None:
+            return f"varchar({length})", self._collation
         if kind is Kind.TEXT and declared.startswith(("char(", "varchar(")):
             return declared, self._collation
         if column.fields:
@@ -512,6 +508,15 @@ def _sized(type_: str) -> tuple[str, int]:
     if match := _VARYING.match(type_):
         return match[1], int(match[2])
     return type_, 0
+
+
+def _length_as_text(column: Column) -> int | None:
+    """How many characters the values take that MySQL has in a form of its own; None where they keep their type."""
+    if column.kind is Kind.ENUM:
+        return max(1, *map(len, column.labels))
+    if column.kind is Kind.SET:
+        return max(1, len(",".join(column.labels)))
+    return column.length if plain_type(column.declared) in TEXTS_IN_BINARY else None
 
 
 def plain_type(declared: str) -> str:
