@@ -234,7 +234,8 @@ def source_error(error: pymysql.err.MySQLError, connection: pymysql.Connection[A
             f"{address} cannot show a table in a snapshot from before it was altered ({number_of(error)}). {RETRIES}"
         )
     if number_of(error) in _NO_SUCH_TABLE:
-        return TableGoneError(f"{address}: {error.args[1]}. Restart viewtail, so that it reads which tables there are")
+        said = f"{number_of(error)} {error.args[1]}"
+        return TableGoneError(f"{address}: {said}. Restart viewtail, so that it reads which tables there are")
     mapped = session_error(error, address, "source")
     is_final = _is_refusal(error) and number_of(error) not in TEMPORARY_NUMBERS
     if not is_final or not isinstance(mapped, SourceUnavailableError):

@@ -317,7 +317,7 @@ def test_a_backfill_and_a_halt_make_it_needless(world: World) -> None:
         assert world.kept() == []
         world.let_all()
         owner.pass_everything()
-        assert owner.own.lag_s == 0.0
+        wait_for("nothing waits", lambda: owner.own.lag_s == 0.0)
 
 
 def test_a_swap_that_waits_for_a_fan_out_for_long_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
