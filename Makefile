@@ -1,6 +1,6 @@
 # `make test` checks a clean checkout, with a part of what is long (`make whole`: all of it); it needs Python 3.11 or
 # newer, make, and for the servers a Debian machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders whole bench bench-peers scale fuzz differential limits tenants verdicts convergence documents topics verify-live replays rebuilds polling commands matrix up down install clean
+.PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders whole bench bench-peers scale fuzz differential limits tenants servers verdicts convergence documents topics verify-live replays rebuilds polling commands matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -96,6 +96,10 @@ limits: venv
 # 10,000 tables that are one entity: the time to fill a view of them, and what a table costs.
 tenants: venv
 	$(BIN)/python -m bench.tenants
+
+# 200 schedules of faults on two servers under one view, between which rows move; each ends with the rows of both in it.
+servers: venv
+	VIEWTAIL_TEST_SERVER_SEEDS=200 $(BIN)/pytest -q --timeout 36000 tests/faults/test_server_schedules.py
 
 # 3,000 random statements, each judged and compared with what a server did.
 verdicts: venv

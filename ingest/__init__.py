@@ -198,6 +198,8 @@ class SourceAccess:
     own_database: str
     is_cleaned: bool = False  # whether a cleaner looks for what the source does not tell
     deployment: str = ""  # its id; '' where that does not matter, or is not known
+    name: str = DEFAULT_SOURCE  # which of several sources it is
+    count: int = 1  # of the sources whose pipelines share viewtail's own tables
 
 
 class History(Protocol):
@@ -287,7 +289,12 @@ class SourceKind(ABC):
 
     def parts(self, access: SourceAccess, streams: Tables) -> Parts:
         """The sources, and the parts of each as it is now, that hold the changes of these streams."""
-        return [(DEFAULT_SOURCE, 0)]
+        return [(access.name, 0)]
+
+    def keeps(self, source: str, pipeline: str) -> bool:
+        """Return whether the pipeline of that name reads the source of that name, or a topic where topics are read."""
+        of_pipeline = PipelineId.parse(pipeline).source
+        return of_pipeline != DEFAULT_SOURCE if self.is_shared_out else of_pipeline == source
 
     def streams_in(self, access: SourceAccess, source: str, streams: Tables) -> Tables:
         """Pick the streams whose changes a source holds."""

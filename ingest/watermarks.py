@@ -19,14 +19,21 @@ WATERMARK_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
 
 def select_grant(address: MySQLAddress, schema: str, table: str) -> str:
     """The statement that grants SELECT on a table, or on the whole schema where a pattern stands for several."""
+    return f"GRANT SELECT ON {_on(schema, table)} TO {account(address)};"
+
+
+def _on(schema: str, table: str) -> str:
     pattern = pattern_of(schema, table)
-    on = quote(schema, table) if pattern is None else f"{quote(pattern.likes[0])}.*"
-    return f"GRANT SELECT ON {on} TO {account(address)};"
+    if pattern is None:
+        return quote(schema, table)
+    return f"{quote(pattern.likes[0])}.*" if pattern.only is None else quote(*pattern.only[:2])
 
 
 def select_check(address: MySQLAddress, schema: str, table: str, why: str, *, is_granted: bool) -> Finding:
     """Say whether the user may SELECT what `select_grant` grants."""
-    what = full_name(schema, table) if pattern_of(schema, table) is None else f"{schema}.*"
+    pattern = pattern_of(schema, table)
+    is_one = pattern is None or pattern.only is not None
+    what = full_name(schema, table) if is_one else f"{schema}.*"
     seen = "granted" if is_granted else "not granted"
     return expect(is_granted, WHERE, f"SELECT on {what}", seen, why, select_grant(address, schema, table))
 

@@ -25,6 +25,7 @@ class BackfillProgress:
     owner: Owner  # of the pipeline
     view: str
     row_order: str  # in which the rows are read
+    source: str = ""  # of several that the view draws on, the one whose rows are read
 
     def save(self, key: tuple[Any, ...], row_count: int, kept_count: int) -> None:
         """Save that the chunk ending with `key` is durable; so many rows were read, and so many the view shows.
@@ -56,7 +57,7 @@ class BackfillProgress:
     def _ending(self, kept_count: int | None) -> Iterator[Any]:
         """Fill the view in this transaction, and end a replay that asked for it."""
         with self._owned() as cursor:
-            ending = Ending(cursor, self.database, self.view)
+            ending = Ending(cursor, self.database, self.view, self.source)
             ending.lock()
             own = views.read(cursor, self.database, names=[self.view], pipeline_id=self.owner.id)
             yield cursor
@@ -76,7 +77,7 @@ class BackfillProgress:
             yield cursor
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class SharedProgress(BackfillProgress):
     """The progress of a backfill that fills the view for all pipelines of its source."""
 

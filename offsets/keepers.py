@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from offsets import migrations, pipelines, views
@@ -46,13 +46,23 @@ def known_views(session: Session, database: str) -> dict[tuple[str, str], ViewRe
 
 
 def kept_elsewhere(
-    session: Session, database: str, pipeline: PipelineId, names: Collection[str]
-) -> tuple[str, str] | None:
-    """Find one of these views that is kept from a topic (for a topic's pipeline, from the binlog), and its pipeline."""
+    session: Session,
+    database: str,
+    pipeline: PipelineId,
+    names: Collection[str],
+    is_alike: Callable[[str], bool],
+) -> Keeper | None:
+    """Find one of these views that is kept from a topic or a named source, with its pipeline.
+
+    For the pipeline of such a one: from the source that has no name. Where both are binlogs, as `is_alike` tells from
+    an offset, the view's keys are others than they were, whether its pipeline runs or not.
+    """
     with reading(session, "reading who keeps a view") as cursor:
         all_keepers = read(cursor, database, names=names)
     is_default = pipeline.source == DEFAULT_SOURCE
     for row, view in all_keepers:
-        if row.is_held and view.state in KEPT and (row.identity.source == DEFAULT_SOURCE) != is_default:
-            return view.name, row.name
+        is_other = (row.identity.source == DEFAULT_SOURCE) != is_default
+        is_kept = row.is_held and view.state in KEPT
+        if is_other and (is_kept or (row.position is not None and is_alike(row.position))):
+            return Keeper(row, view)
     return None

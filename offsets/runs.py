@@ -47,6 +47,7 @@ class Past:
     progress: Mapping[str, Any]
     started_at: str  # UTC
     ended_at: str | None
+    source: str  # of a replay of a whole view that draws on several: the one whose rows are replayed; else ''
 
 
 class Unfinished(NamedTuple):
@@ -159,7 +160,8 @@ def read(cursor: Any, database: str, kinds: Sequence[str], limit: int) -> list[P
     """Read the newest runs first. One that says that it is running, and whose process is gone, was stopped."""
     cursor.execute(
         "SELECT id, kind, view, what, operator, state, result, progress, "
-        "DATE_FORMAT(started_at, '%Y-%m-%d %H:%i:%s'), DATE_FORMAT(ended_at, '%Y-%m-%d %H:%i:%s') "
+        "DATE_FORMAT(started_at, '%Y-%m-%d %H:%i:%s'), DATE_FORMAT(ended_at, '%Y-%m-%d %H:%i:%s'), "
+        f"IF(kind = 'replay' AND CHAR_LENGTH(fingerprint) < 64, fingerprint, '') "
         f"FROM {_table(database)} WHERE kind IN %s ORDER BY id DESC LIMIT %s",
         (list(kinds), limit),
     )
@@ -172,12 +174,12 @@ def _past(cursor: Any, database: str, row: tuple[Any, ...]) -> Past:
     return replace(past, state=RunState.STOPPED if is_over else past.state, progress=orjson.loads(row[7]))
 
 
-def lock_marked(cursor: Any, database: str, view: str) -> list[int]:
-    """The numbers of the replays of a whole view that are not over, with a lock on each row."""
+def lock_marked(cursor: Any, database: str, view: str, source: str) -> list[int]:
+    """The numbers of the replays of a whole view, of a source, that are not over, with a lock on each row."""
     cursor.execute(
         f"SELECT id FROM {_table(database)} WHERE view = %s AND kind = 'replay' AND state = '{RunState.MARKED}' "
-        "FOR UPDATE",
-        (view,),
+        "AND fingerprint = %s FOR UPDATE",
+        (view, source),
     )
     return [number for (number,) in cursor.fetchall()]
 

@@ -407,6 +407,14 @@ class ViewStates:
             self.move_in(cursor, event, moved, **values)
         return moved
 
+    def lost_for_others(self, views: Collection[str]) -> None:
+        """The place of these views is gone, with the rows that the pipelines of other sources had written there."""
+        with self._transaction("telling other pipelines what the store lost") as cursor:
+            records = read(cursor, self._database, names=views) if views else []
+            for record in records:
+                if record.pipeline_id != self.pipeline_id:
+                    move(cursor, self._database, record.pipeline_id, Event.LOST, [record.name])
+
     def halt(self, view: str, reason: str) -> None:
         with self._transaction("halting a view") as cursor:
             self.move_in(cursor, Event.HALTED, [view], reason=reason[:2000])

@@ -29,24 +29,26 @@ class HowFar:
     estimate: int = 0
 
 
-def begin(cursor: Any, database: str, view: str, what: str) -> None:
+def begin(cursor: Any, database: str, view: str, what: str, source: str = "") -> None:
     """Record that a replay is asked for; it cuts off one that is not over.
+
+    Of a view that draws on several sources, `source` is the one whose rows are replayed; else ''.
 
     In the transaction that marks the view, and before that: `Ending` locks the rows in this order.
     """
-    if numbers := runs.lock_marked(cursor, database, view):
-        before = how_far(cursor, database, view)
+    if numbers := runs.lock_marked(cursor, database, view, source):
+        before = how_far(cursor, database, view, source)
         progress = {"entities": before.rows, "estimate": before.estimate}
         state, words = RunState.STOPPED, f"cut off by another replay; until then: {before.words}"
         if before.state == RunState.DONE:
             state, words = RunState.DONE, before.words
         runs.end(cursor, database, numbers, state, progress, words)
-    runs.insert(cursor, database, "replay", view, what, "", RunState.MARKED)
+    runs.insert(cursor, database, "replay", view, what, source, RunState.MARKED)
 
 
-def how_far(cursor: Any, database: str, view: str) -> HowFar:
+def how_far(cursor: Any, database: str, view: str, source: str = "") -> HowFar:
     """Judge how far a view's replay is by the view's rows, one for each pipeline that keeps it."""
-    present = _keepers(cursor, database, view)
+    present = _keepers(cursor, database, view, source)
     if not present:
         return HowFar(state=RunState.STOPPED, words="the view was forgotten")
     reasons = {row.state: row.reason for _, row in reversed(present)}
@@ -72,9 +74,11 @@ def _under_way(state: str, read: int, estimate: int, present: list[Keeper]) -> H
     return HowFar(state=state, words=words, rows=read, estimate=estimate)
 
 
-def _keepers(cursor: Any, database: str, view: str) -> list[Keeper]:
+def _keepers(cursor: Any, database: str, view: str, source: str) -> list[Keeper]:
     """Read the view's pipelines; where it moved between the binlog and topics, those of the kind that is run now."""
     present = keepers.read(cursor, database, names=[view])
+    if source:
+        return [keeper for keeper in present if keeper.pipeline.identity.source == source]
     kinds = {_is_default(keeper) for keeper in present if keeper.pipeline.is_held}
     return [keeper for keeper in present if _is_default(keeper) in kinds] if kinds else present
 
@@ -90,11 +94,12 @@ class Ending:
     cursor: Any
     database: str
     view: str
+    source: str = ""
     _numbers: list[int] = field(default_factory=list)  # of replays that it is filled for
 
     def lock(self) -> None:
         """Lock the replays' rows, before the view's rows."""
-        self._numbers = runs.lock_marked(self.cursor, self.database, self.view)
+        self._numbers = runs.lock_marked(self.cursor, self.database, self.view, self.source)
 
     def end(self, row_count: int, kept_count: int | None) -> None:
         """End the replay where all pipelines have filled the view.
@@ -106,7 +111,7 @@ class Ending:
         if not self._numbers:
             return
         # What another pipeline committed is seen: who fills the view too waits for the lock, and READ COMMITTED.
-        rows = [row for _, row in _keepers(self.cursor, self.database, self.view)]
+        rows = [row for _, row in _keepers(self.cursor, self.database, self.view, self.source)]
         if any(row.state is not State.FILLED for row in rows):
             return
         letters = dead_letters.counts(self.cursor, self.database)

@@ -14,7 +14,7 @@ from ingest.canonical import Descriptions, is_denied
 from offsets import deployments, epochs, schema
 from offsets.deployments import Identity
 from offsets.keepers import kept_elsewhere, known_views
-from offsets.mysql import OwnSession, saved_position
+from offsets.mysql import OwnSession, Session, saved_position
 from offsets.views import GETS_NOTHING, ViewRecord, ViewStates, places_ours
 from projectors.binding import Describe, bind, columns_named, declaration_hash
 from projectors.masking import conflicts
@@ -124,10 +124,17 @@ class Catalog:
         Both would write it, and backfill it again whenever they take turns.
         """
         with closing(self.session()) as session:
-            found = kept_elsewhere(session, self.database, pipeline, [view.id for view in self._declared()])
+            names = [view.id for view in self._declared()]
+            found = kept_elsewhere(session, self.database, pipeline, names, self._is_alike)
         if found is None:
             return
-        view, other = found
+        view, other = found.view.name, found.pipeline.name
+        if found.pipeline.position is not None and self._is_alike(found.pipeline.position):
+            before, now = ("without", "with") if pipeline.source != DEFAULT_SOURCE else ("with", "without")
+            raise SourceError(
+                f"view {view} was kept {before} sources= by pipeline {other}, and is declared {now}: its keys are "
+                f"others. Give it another name; or take it out of views.py, run `viewtail forget {view}`, put it back"
+            )
         source, mend = "the binlog", "Set it to mysql://... as there"
         if pipeline.source == DEFAULT_SOURCE:
             source, mend = "Kafka", "Set it to kafka://... as there, or let this one publish alone (--role tail)"
@@ -135,6 +142,16 @@ class Catalog:
             f"view {view} is kept from {source} by pipeline {other}, and VIEWTAIL_SOURCE__URL of this viewtail is "
             f"another source. {mend}. To move the view over, stop the viewtail that keeps it: this one then goes on"
         )
+
+    def _is_alike(self, offset: str) -> bool:
+        """Return whether an offset is of a source of the kind that is read."""
+        servers = self.servers
+        return type(servers.read_position(offset)) is type(servers.kind.before_all)
+
+    def known_views(self, session: Session) -> dict[tuple[str, str], ViewRecord]:
+        """Read each view and copy, by pipeline and id, without those of other sources."""
+        known = known_views(session, self.database)
+        return {names: record for names, record in known.items() if self.servers.concerns(names[0])}
 
     # -- viewtail's own tables ------------------------------------------------------------------------------------
 
@@ -218,9 +235,9 @@ class Catalog:
         Raises SourceError where they know of none, or of another server's.
         """
         servers, reader = self.servers, len(STORES) + crc32(what.encode()) % _READERS
-        now = servers.kind.history(servers.source(), PipelineId.of(STORES[0].name), reader)
+        now = servers.kind.history(servers.source(), PipelineId(servers.source_name, 0, STORES[0].name), reader)
         with closing(self.session()) as session:
-            known = epochs.known(session, self.database, DEFAULT_SOURCE)
+            known = epochs.known(session, self.database, servers.source_name)
         if known is None or known[0] != str(now):
             what = "nothing of it yet" if known is None else f"another server, {known[0]}"
             raise SourceError(
@@ -254,6 +271,14 @@ _OLD_FORM = "# for a digit is the older form of a pattern; with braces, {shard:i
 _EACH_TENANT = (
     "a topic of many tables that are read as one is not there yet: the tables that come and go would be in no order "
     "with the keys of its messages. Declare a topic of each table, or keep these views in MySQL, Redis or Elasticsearch"
+)
+_ALL_SOURCES = (
+    "it draws on several servers, and is read as one of them has it: view.of_source('eu'), with the settings of that "
+    "source, viewtail.settings.load(None).of_source('eu')"
+)
+_EACH_SOURCE = (
+    "a topic of several servers is not there yet: its pipeline appends, and there is one for each of sources=. Run a "
+    "viewtail that publishes for each server, or keep the view in MySQL, Redis or Elasticsearch"
 )
 _OWN_TABLES = (
     "its tables may be in {database}, where viewtail keeps its own, and the view {view} there, or a table beside its "
@@ -297,6 +322,8 @@ def check_source(kind: SourceKind, views: Sequence[View]) -> None:
 
 def _not_kept(kind: SourceKind, view: View) -> Iterator[str]:
     """Why a source of this kind cannot keep a view."""
+    if view.entity.is_of_all:
+        yield _ALL_SOURCES
     if view.entity.pattern is not None:
         yield from (f"{view.entity.table}: {why}" for why in _unread_patterns(kind, view))
     if view.entity.is_derived and not kind.can_read_back:
@@ -322,7 +349,7 @@ def _unread_patterns(kind: SourceKind, view: View) -> Iterator[str]:
     if not kind.has_patterns:
         yield _PATTERNS
     elif store_of(view).keeps_every_change:
-        yield _EACH_TENANT
+        yield _EACH_SOURCE if pattern.source else _EACH_TENANT
     elif not pattern.names and not kind.polls:
         yield _DIGITS
 
@@ -435,7 +462,7 @@ def _misfits(servers: Servers, views: Sequence[View]) -> dict[str, tuple[str, li
     catalog = Catalog(servers=servers)
     try:
         with closing(catalog.session()) as session:
-            known = known_views(session, catalog.database)
+            known = catalog.known_views(session)
     except TemporaryError:  # once the store answers, it says which of them were kept
         raise
     except ViewtailError:

@@ -212,8 +212,8 @@ def _no_copy(states: ViewStates, pipeline: str, view: BoundView) -> NoCopy | Non
     """Why no copy of a changed declaration can be built beside what readers have; None: it can."""
     if not PipelineId.parse(pipeline).is_default:
         return NoCopy(
-            why="its declaration changed, run.on_change is beside, and a view that is kept from Kafka has no second "
-            "copy: several pipelines keep it",
+            why="its declaration changed, run.on_change is beside, and a view that is kept from Kafka, or from several "
+            "sources, has no second copy: several pipelines keep it",
             mend="Declare it under another name, and forget this one when nobody reads it any more; or have it changed "
             "in place: VIEWTAIL_RUN__ON_CHANGE=in_place; or take the change back",
         )
@@ -222,16 +222,18 @@ def _no_copy(states: ViewStates, pipeline: str, view: BoundView) -> NoCopy | Non
     return reason and replace(reason, why=f"{reason.why} (run.on_change is beside)")
 
 
-def refusals(session: Session, database: str, views: Sequence[BoundView], *, is_default: bool) -> dict[str, NoCopy]:
+def refusals(
+    session: Session, database: str, views: Sequence[BoundView], keeps: Callable[[str], bool]
+) -> dict[str, NoCopy]:
     """By id, changed views for which `on_change = "beside"` cannot be followed.
 
-    Asked before any pipeline is taken, so that whoever keeps the views goes on. `is_default`: one pipeline of the
-    binlog keeps each view; else those of topics do. Nothing is written. Raises StoreUnavailableError.
+    Asked before any pipeline is taken, so that whoever keeps the views goes on. `keeps`: whether a pipeline is of the
+    source that is read. Nothing is written. Raises StoreUnavailableError.
     """
     refused: dict[str, NoCopy] = {}
     by_id = {view.id: view for view in views if not store_of(view.view).no_copies(view.view)}
     for (pipeline, name), row in sorted(known_views(session, database).items()):
-        if name not in by_id or PipelineId.parse(pipeline).is_default != is_default:
+        if name not in by_id or not keeps(pipeline):
             continue
         view = by_id[name]
         if ViewCopies(declared=view, live=row).is_redeclared:
@@ -244,9 +246,8 @@ def check_changes(catalog: Catalog) -> None:
     """Raises DeclarationError for changed views that are to be built beside what readers have, and cannot be."""
     if catalog.servers.limits.on_change != "beside":
         return
-    is_default = not catalog.servers.kind.is_shared_out
     with closing(catalog.session()) as session:
-        refused = refusals(session, catalog.database, catalog.views, is_default=is_default)
+        refused = refusals(session, catalog.database, catalog.views, catalog.servers.keeps)
     if refused:
         raise DeclarationError("\n".join(f"view {view}: {why}" for view, why in refused.items()))
 

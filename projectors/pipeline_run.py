@@ -356,11 +356,12 @@ def _cascades(
     history: History, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed], masks: Masks
 ) -> Cascades:
     """What a cleaner must know of the tables that these refer to; adds those to what is followed."""
-    keys = history.unlogged_keys([*followed])
+    names = [of_table.table.names for of_table in followed.values()]
+    keys = history.unlogged_keys(names)
     if not keys:
         return Cascades((), (), ())
     with closing(history.open_session()) as connection:
-        followed |= followed_parents(keys, followed.keys(), partial(_visible, connection, masks))
+        followed |= followed_parents(keys, names, partial(_visible, connection, masks))
     return Cascades(keys, views, followed.values())
 
 

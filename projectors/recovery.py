@@ -28,7 +28,7 @@ def begin(
     again under a new epoch.
     """
     topics = publisher(sink)
-    refused = sink.prepare(life.lost)
+    refused = sink.prepare(life.place_lost)
     for view, reason in refused.items():
         life.refused(view, reason)
     if topics is not None:

@@ -13,6 +13,7 @@ from ingest.limits import Limits
 from projectors.stores import Store
 from projectors.stores.access import Access
 from viewtail.changes.masks import NO_SECRET, Masks
+from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
 from viewtail.changes.positions import ReadPosition
 from viewtail.servers.facts import limit_selects
 from viewtail.servers.sessions import Connection, MySQLAddress, asking, open_session, session_error
@@ -27,6 +28,7 @@ class Servers:
         source: how the source is reached. Raises SettingsError where its address is not set.
         own: the server of index tables and of viewtail's own tables, the database included.
         store: how a store is reached. Raises SettingsError where its address is not set.
+        source_name: which of several sources it is; DEFAULT_SOURCE: the one that has no name.
         database: that of index tables and of viewtail's own tables.
         watermarks_in: the database on the source's primary that watermarks are written in.
         limits: what a pipeline holds between reading and writing.
@@ -44,8 +46,23 @@ class Servers:
     read_position: ReadPosition
     limits: Limits
     is_cleaned: bool
+    source_name: str = DEFAULT_SOURCE
     masks: Masks = NO_SECRET
     mark: Callable[[Connection], None] = lambda _: None
+
+    def keeps(self, pipeline: str) -> bool:
+        """Return whether the pipeline of that name reads this source, or a topic where topics are read."""
+        return self.kind.keeps(self.source_name, pipeline)
+
+    @property
+    def named_source(self) -> str:
+        """The name of the source; '' where it has none."""
+        return "" if self.source_name == DEFAULT_SOURCE else self.source_name
+
+    def concerns(self, pipeline: str) -> bool:
+        """Return whether what is done with a view's rows is done with those of that pipeline: a view without sources=
+        may have been kept from the binlog and from topics."""
+        return self.source_name in (DEFAULT_SOURCE, PipelineId.parse(pipeline).source)
 
     def open_source(self) -> Connection:
         """A session on the server with the canonical rows."""

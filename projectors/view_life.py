@@ -241,6 +241,17 @@ class ViewLife:
         """The store holds nothing of these views."""
         self._backfill(Event.LOST, self.projections.views & frozenset(views))
 
+    def place_lost(self, views: Collection[str]) -> None:
+        """The store has no place of these views, and makes one: what other sources had there is gone, too."""
+        self.lost_for_others(views)
+        self.lost(views)
+
+    def lost_for_others(self, views: Collection[str]) -> None:
+        """`place_lost`, for the pipelines of other sources."""
+        bound = [self.views[name] for name in views if name in self.views]
+        if shared := [view.id for view in bound if view.source and store_of(view.view).shares_places]:
+            self.states.lost_for_others(shared)
+
     def only_in(self, places: Mapping[str, str]) -> None:
         """Where the views are now: one that was filled in another place has lost it."""
 

@@ -6,9 +6,11 @@ projectors/binding.py decides whether a declaration can work with its table, and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from projectors.related import DEFAULT_MAX_BYTES, Aggregate, Related, Relations, related_particulars, relations
@@ -17,8 +19,9 @@ from viewtail.changes.bodies import CODECS
 from viewtail.changes.copy_ids import copy_id, is_copy
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.masks import NO_SECRET, Masks, check_masks
-from viewtail.changes.patterns import BadPatternError, Pattern, pattern_of
+from viewtail.changes.patterns import SOURCE, BadPatternError, Pattern, of_source, pattern_of, source_in
 from viewtail.changes.tables import Column, NamePattern, Table, full_name, names_of
+from viewtail.changes.writes import Key
 
 if TYPE_CHECKING:
     from ingest.canonical.rows import ReadableRows
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 _MOST_CHARACTERS = 64  # of a column's name
 _MOST_SECONDS = 86_400
+_SOURCE_NAMES = re.compile(r"[a-z0-9_*]{1,64}")
 
 RowFunction = Callable[[Mapping[str, Any]], Any]
 
@@ -64,6 +68,8 @@ class Entity:
             of a related table is written 'schema.table.column'. See docs/masks.md.
         dropped: what becomes of the rows of a table of many that is dropped, or renamed to what does not match:
             'delete', or 'keep', in which case views are the archive of them.
+        sources: names of servers, [sources.NAME] in the settings, that have this table each; `shard*` is all that begin
+            so. The column `source` of its rows is the name, and their key begins with it. See docs/several-servers.md.
     """
 
     table: str
@@ -81,6 +87,7 @@ class Entity:
     at_most_every: float
     masked: tuple[tuple[str, str], ...]
     dropped: str
+    sources: tuple[str, ...]
     values: tuple[tuple[str, Aggregate], ...]  # of a Group
 
     def __init__(
@@ -102,6 +109,7 @@ class Entity:
         at_most_every: float = 0,
         masked: Mapping[str, str] | None = None,
         dropped: str = "delete",
+        sources: str | Sequence[str] = (),
     ) -> None:
         where = _entity_label(self, table, name)
         if body is not None:
@@ -109,7 +117,7 @@ class Entity:
         _freeze(
             self,
             table=full_name(*_schema_and_table(table, name, where)),
-            key=column_names(key, f"{where}: key"),
+            key=tuple(name for name in column_names(key, f"{where}: key") if not (sources and name == SOURCE)),
             version=version,
             append_only=append_only,
             order=order,
@@ -123,10 +131,32 @@ class Entity:
             at_most_every=_seconds(at_most_every, where),
             masked=_masked(masked, where),
             dropped=dropped,
+            sources=_sources(sources, where),
             values=(),
         )
         for misfit in _misfits(self):
             raise DeclarationError(f"{where}: {misfit}")
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether it is declared for several sources, and is not the entity as one of them has it yet."""
+        return bool(self.sources) and source_in(self.schema_and_table[0]) is None
+
+    def draws_on(self, source: str) -> bool:
+        """Return whether the source of that name has rows of it."""
+        return any(fnmatchcase(source, name) for name in self.sources)
+
+    def of_source(self, source: str) -> Self:
+        """The entity as that source alone has it: the name is the first column of its rows, and of their key."""
+        schema, name = self.schema_and_table
+        twin, own = copy(self), f"{self.table}."
+        _freeze(
+            twin,
+            table=full_name(of_source(schema, source), name),
+            key=(SOURCE, *(column for column in self.key if column != SOURCE)) if self.key else (),
+            masked=tuple((column.removeprefix(own), how) for column, how in self.masked),
+        )
+        return twin
 
     @property
     def pattern(self) -> Pattern | None:
@@ -246,6 +276,7 @@ def _misfits(entity: Entity) -> Iterator[str]:
     if entity.order is not None and not entity.append_only:
         yield "order needs append_only=True: only rows that are added can be polled"
     yield from _pattern_misfits(entity)
+    yield from _source_misfits(entity)
     if entity.only and not entity.append_only:
         yield (
             "only needs append_only=True: a row that an update takes out of the entity, and one that it takes in, "
@@ -289,6 +320,31 @@ def _pattern_key_misfits(entity: Entity, names: Sequence[str]) -> Iterator[str]:
             f"each of its tables may have a row of any key, so the key begins with what tells them apart: "
             f"key={[*names, *rest]!r}"
         )
+
+
+def _source_misfits(entity: Entity) -> Iterator[str]:
+    """Why an entity cannot be drawn from several servers."""
+    if not entity.sources:
+        return
+    if entity.related or entity.columns_by is not None:
+        yield (
+            "related= and columns_by= read other rows on the server of a row's own, which is not there yet for "
+            "sources=; views of several servers are of single rows"
+        )
+    if entity.order is not None:
+        yield "order= is for a source that is polled, and sources= are read by their binlogs; leave it out"
+    yield from _source_name_misfits(entity)
+
+
+def _source_name_misfits(entity: Entity) -> Iterator[str]:
+    """Which names are in the way of the column with the source's name."""
+    if entity.pattern is not None and SOURCE in map(str.lower, entity.pattern.names):
+        yield f"a brace is called {SOURCE}, as the column with the sources' names is; give it another name"
+    if not {*"`.#"}.isdisjoint(entity.schema_and_table[0]):
+        yield "sources= needs a schema whose name has no dot, backtick or #"
+    used = {"version": [entity.version], "body": [entity.body], "only": dict(entity.only)}
+    for argument in (name for name, columns in used.items() if SOURCE in columns):
+        yield f"{argument}: {SOURCE} is the source's name, which is in none of the table's columns"
 
 
 def _body_misfits(entity: Entity) -> Iterator[str]:
@@ -388,6 +444,14 @@ class View:
         twin = copy(self)
         previous = None if self.previous is None else self.previous.masked_as(masked)
         twin._put(masked=masked, previous=previous)
+        return twin
+
+    def of_source(self, source: str) -> Self:
+        """The same declaration, of the rows that one of its sources has."""
+        twin, own = copy(self), f"{self.entity.table}."
+        entity, previous = self.entity.of_source(source), self.previous and self.previous.of_source(source)
+        unmasked = tuple(column.removeprefix(own) for column in self.unmasked)
+        twin._put(entity=entity, previous=previous, masked=entity.whole_masked, unmasked=unmasked)
         return twin
 
     def _set_previous(self, previous: View | None) -> None:
@@ -535,6 +599,16 @@ class BoundView:
         return len(self.table.of_braces)
 
     @property
+    def source(self) -> Key:
+        """What its keys begin with, where the store has keys of other sources too; else ()."""
+        return () if self.table.pattern is None else self.table.pattern.source
+
+    def own(self, keys: Sequence[Key]) -> Sequence[Key]:
+        """Those of these keys that are of its source: nothing is known here of the rows of another one."""
+        source = self.source
+        return [key for key in keys if key[:1] == source] if source else keys
+
+    @property
     def bodies(self) -> tuple[str, ...]:
         """The columns whose values the entity's codec decodes."""
         if self.derived is not None:
@@ -575,6 +649,11 @@ def _check_push(push: Any, entity: Entity, label: str) -> None:
             f"{label}: push=True is of one table: what is pushed is read from the table that a session has just "
             "written to, which has no column of the braces. Leave push=True out; the pipeline brings the rows"
         )
+    if push and entity.sources:
+        raise DeclarationError(
+            f"{label}: push=True is of one server: a session does not know which of sources= it is on. Leave push=True "
+            "out; the pipelines bring the rows"
+        )
 
 
 def _schema_and_table(table: Any, name: Any, where: str) -> tuple[str, str]:
@@ -587,10 +666,27 @@ def _schema_and_table(table: Any, name: Any, where: str) -> tuple[str, str]:
             f"{where}: the table is written 'schema.table', e.g. Entity('shop.user'). Where a name has a dot in it, "
             "give schema and table apart, Entity('shop', 'order.line'), or in backticks: Entity('shop.`order.line`')"
         )
+    _check_pattern(names, where)
+    return names
+
+
+def _check_pattern(names: tuple[str, str], where: str) -> None:
     try:
         pattern_of(*names)
     except BadPatternError as error:
         raise DeclarationError(f"{where}: {error}") from None
+    if (source := source_in(names[0])) is not None:
+        raise DeclarationError(f"{where}: the name of a source is not written there, but as sources=[{source!r}]")
+
+
+def _sources(given: Any, where: str) -> tuple[str, ...]:
+    names = column_names(given, f"{where}: sources")
+    for name in names:
+        if not _SOURCE_NAMES.fullmatch(name):
+            raise DeclarationError(
+                f"{where}: sources: {name!r} is no name of a source, as in [sources.eu]: small letters, digits and _, "
+                "with * for any of them"
+            )
     return names
 
 

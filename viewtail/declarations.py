@@ -6,6 +6,7 @@ Whatever is wrong with it is one DeclarationError with file and line, no traceba
 from __future__ import annotations
 
 import ast
+import fnmatch
 import importlib
 import os
 import sys
@@ -21,6 +22,7 @@ from projectors.stores.registry import STORES, store_of, with_topics
 from projectors.views import View
 from viewtail import own_packages
 from viewtail.changes.errors import DeclarationError, MisuseError, nearest
+from viewtail.changes.pipelines import DEFAULT_SOURCE
 from viewtail.settings import Settings
 
 SHARD_VARIABLE = "VIEWTAIL_SHARD"
@@ -62,9 +64,16 @@ def configured(loaded: Settings) -> list[View]:
 def declared_ids(loaded: Settings) -> set[str] | None:
     """The ids of all declared views; None when views.py cannot be loaded: `status` shows the rest all the same."""
     try:
-        return {view.id for view in load(loaded.views)}
+        return all_ids(loaded)
     except MisuseError:
         return None
+
+
+def all_ids(loaded: Settings) -> set[str]:
+    """The ids of all views of a deployment, whichever source they are of. Raises DeclarationError."""
+    found, attribute, file = attribute_of(loaded.views.partition("@")[0], _NO_VIEWS)
+    views = load(loaded.views) if isinstance(found, Sharded) else _checked(found, attribute, file)
+    return {view.id for view in views}
 
 
 def chosen(loaded: Settings, name: str) -> View:
@@ -90,12 +99,12 @@ def all_chosen(loaded: Settings, names: Iterable[str]) -> list[View]:
 def load(name: str) -> list[View]:
     """The views that `module:attribute` names, the working directory first on the module path.
 
-    `module:attribute@SHARD` names those of one deployment, where there are several.
+    `module:attribute@SHARD` names those of one deployment, where there are several; or what one source has of them.
     """
     name, _, shard = name.partition("@")
     found, attribute, file = attribute_of(name, _NO_VIEWS)
     if not isinstance(found, Sharded):
-        return with_topics(with_masks(_checked(found, attribute, file)))
+        return with_topics(with_masks(_of_source(shard, _checked(found, attribute, file))))
     if not shard:
         first = next(iter(found.shards()))
         raise MisuseError(
@@ -103,6 +112,47 @@ def load(name: str) -> list[View]:
             f"[source] (VIEWTAIL_SOURCE__URL) where it is set, and choose one: {SHARD_VARIABLE}={first}"
         )
     return with_topics(with_masks(_checked(found.views_of(shard), attribute, file)))
+
+
+def _of_source(source: str, views: Sequence[View]) -> list[View]:
+    """The views as that source has them. Raises DeclarationError."""
+    if source not in ("", DEFAULT_SOURCE):
+        return [view.of_source(source) for view in views if view.entity.draws_on(source)]
+    if not source:
+        _require_no_sources(views)
+    return [view for view in views if not view.entity.sources]
+
+
+def _require_no_sources(views: Sequence[View]) -> None:
+    """Raise DeclarationError for a view with sources= where the settings name none."""
+    for view in views:
+        for name in view.entity.sources:
+            name = name.replace("*", "1")
+            raise DeclarationError(
+                f"view {view.id} draws on sources={[*view.entity.sources]!r}: name them in viewtail.toml, "
+                f'[sources.{name}] with url = "mysql://USER:PASSWORD@HOST:3306", or set '
+                f"VIEWTAIL_SOURCES__{name.upper()}__URL. A program reads as one of them has it: "
+                f"settings=viewtail.settings.load(None).of_source({name!r})"
+            )
+
+
+def of_all_sources(loaded: Settings) -> list[View]:
+    """The views as they are written. Raises DeclarationError."""
+    return _checked(*attribute_of(loaded.views, _NO_VIEWS))
+
+
+def sources_of(loaded: Settings, views: Sequence[View]) -> list[str]:
+    """The names of the sources that these draw on; DEFAULT_SOURCE is that of [source]. Raises DeclarationError."""
+    for view in views:
+        for name in view.entity.sources:
+            if not fnmatch.filter(loaded.sources, name):
+                near = nearest(name, loaded.sources) or f"; there are {', '.join(loaded.sources)}"
+                raise DeclarationError(
+                    f"view {view.id}: sources: the settings have no source {name}{near}. Add [sources.{name}] with its "
+                    "url to viewtail.toml, or take it out"
+                )
+    named = [name for name in loaded.sources if any(view.entity.draws_on(name) for view in views)]
+    return named if all(view.entity.sources for view in views) else [DEFAULT_SOURCE, *named]
 
 
 def declared(name: str) -> object:

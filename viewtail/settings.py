@@ -14,9 +14,19 @@ from dataclasses import replace
 from pathlib import Path
 from tomllib import TOMLDecodeError
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+from urllib.parse import urlsplit
 
 import pydantic_settings
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -36,6 +46,7 @@ from projectors.stores.registry import STORES, needed
 from projectors.views import View
 from viewtail.changes.errors import SettingsError, nearest
 from viewtail.changes.masks import SHORTEST_SECRET, Masks
+from viewtail.changes.pipelines import DEFAULT_SOURCE
 from viewtail.servers.addresses import MYSQL, AddressForm, parse
 from viewtail.servers.login import OWN_DATABASE, Group, Name, Server
 from viewtail.servers.patience import Patience
@@ -201,6 +212,9 @@ class Settings(_WithStores):
     masks: MaskSettings = MaskSettings()
     serve: ServeSettings = ServeSettings()
     lint: LintSettings = LintSettings()
+    # By name: servers that a view draws on together.
+    sources: dict[str, SourceSettings] = Field(default_factory=dict)
+    _source_name: str = PrivateAttr(DEFAULT_SOURCE)  # of these the one that `source` is
 
     @classmethod
     def settings_customise_sources(
@@ -213,6 +227,27 @@ class Settings(_WithStores):
         """The same settings for one who waits so long for an answer of any server."""
         servers = {name: value for name, value in self if isinstance(value, Server)}
         return self.model_copy(update={name: server.asked_with(patience) for name, server in servers.items()})
+
+    def of_source(self, name: str) -> Self:
+        """The same settings for one of `sources`. Raises SettingsError, also where nobody says where viewtail's own
+        tables are."""
+        if name not in self.sources:
+            near = nearest(name, self.sources) or f"; there are {', '.join(self.sources) or 'none'}"
+            raise SettingsError(f"the settings have no [sources.{name}]{near}")
+        own = self.mysql
+        if own.url is None:
+            if self.source.url is None or not self.source_kind.has_rows:
+                raise SettingsError(
+                    f"the views of [sources.{name}] have one place for all sources, and it is not set: set "
+                    f"{PREFIX}MYSQL__URL={MYSQL.example}, or url under [mysql] in {CONFIG_FILE}"
+                )
+            url = urlsplit(self.source.url.get_secret_value())._replace(path=f"/{self.store_database}").geturl()
+            login = {field: getattr(self.source, field) for field in Server.model_fields} if own.user is None else {}
+            own = own.model_copy(update={**login, "url": SecretStr(url)})
+        update = {"source": self.sources[name], "mysql": own, "views": f"{self.views}@{name}"}
+        found = self.model_copy(update=update)
+        found._source_name = name
+        return found
 
     @property
     def store_database(self) -> str:
@@ -262,6 +297,8 @@ class Settings(_WithStores):
             own=self.store_address(),
             own_database=self.store_database,
             is_cleaned=self.cleaner.share > 0,
+            name=self._source_name,
+            count=max(1, len(self.sources) + (self._source_name == DEFAULT_SOURCE)),
         )
 
     def servers(self) -> Servers:
@@ -271,6 +308,7 @@ class Settings(_WithStores):
             source=self.source_access,
             own=self.store_address,
             store=self.access,
+            source_name=self._source_name,
             database=self.store_database,
             watermarks_in=self.source.database,
             read_position=read_position,
@@ -336,17 +374,85 @@ def load(config: Path | None, environ: Mapping[str, str] = os.environ) -> Settin
     wrong: list[str] = []
     file = _config_path(config, environ)
     in_file = {} if file is None else _from_file(file, wrong)
-    in_environment = _from_environment({**_secrets(environ, wrong), **environ}, wrong)
+    of_sources, environ = _sources_apart({**_secrets(environ, wrong), **environ}, wrong)
+    in_environment = _from_environment(environ, wrong)
+    in_file, sources = _named_sources(in_file, of_sources, file, wrong)
     values = {name: _over(in_file.get(name), in_environment.get(name)) for name in {**in_file, **in_environment}}
-    try:
-        settings = Settings(**values)
-    except ValidationError as error:
-        places = {path: f"{file and file.name}: {'.'.join(path)}" for path in _paths(values)}
-        places |= {path: variable(path) for path in _paths(in_environment)}
-        wrong.extend(_describe(error, values, places))
+    settings = _validated(values, _places(values, in_environment, file), wrong)
     if wrong:
         raise SettingsError("\n".join(wrong))
-    return settings
+    assert settings is not None
+    return settings.model_copy(update={"sources": sources})
+
+
+def _validated(values: _Read, places: Mapping[_Path, str], wrong: list[str]) -> Settings | None:
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        wrong.extend(_describe(error, values, places))
+    return None
+
+
+def _places(values: _Read, in_environment: _Read, file: Path | None) -> dict[_Path, str]:
+    """Where each setting stands, for messages."""
+    places = {path: f"{file and file.name}: {'.'.join(path)}" for path in _paths(values)}
+    return places | {path: variable(path) for path in _paths(in_environment)}
+
+
+# -- several sources: [sources.NAME] has what [source] has
+
+
+_SOURCE_NAME = re.compile(r"(?!default$)[a-z0-9]+(_[a-z0-9]+)*")
+_SOURCES = f"{PREFIX}SOURCES__"
+
+
+def _sources_apart(environ: Mapping[str, str], wrong: list[str]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """The settings of named sources in the environment, and all other variables."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in [name for name in environ if name.upper().startswith(_SOURCES)]:
+        source, _, setting = name[len(_SOURCES) :].lower().rpartition("__")
+        if not source or setting not in SourceSettings.model_fields:
+            near = nearest(setting, SourceSettings.model_fields) or f", as in {_SOURCES}EU__URL={MYSQL.example}"
+            wrong.append(f"{name} is no setting of a source{near}")
+        found.setdefault(source, {})[setting] = environ[name]
+    return found, {name: value for name, value in environ.items() if not name.upper().startswith(_SOURCES)}
+
+
+def _named_sources(
+    in_file: _Read, of_environment: Mapping[str, _Read], file: Path | None, wrong: list[str]
+) -> tuple[_Read, dict[str, SourceSettings]]:
+    """The file's settings without those of named sources, and these."""
+    of_file = in_file.get("sources", {})
+    if not isinstance(of_file, dict):
+        wrong.append(f'{file and file.name}: sources is a group for each source: write [sources.eu] and url = "..."')
+        of_file = {}
+    sources = {}
+    for name in {**of_file, **of_environment}:
+        in_both = of_file.get(name), of_environment.get(name)
+        place = f"{file and file.name}: sources.{name}"
+        settings = _validated({"source": _over(*in_both)}, _places_of(name, place, *in_both), wrong)
+        if settings is not None:
+            sources[name] = settings.source
+        wrong.extend(f"{place}: {why}" for why in _not_one_of_several(name, settings))
+    return {group: value for group, value in in_file.items() if group != "sources"}, sources
+
+
+def _places_of(name: str, place: str, of_file: Any, of_environment: Any) -> dict[_Path, str]:
+    """Where each setting of a named source stands, as if it were one of [source]."""
+    if not isinstance(of_file or {}, dict):
+        return {("source",): place}
+    places = {("source", setting): f"{place}.{setting}" for setting in of_file or {}}
+    return places | {("source", setting): f"{_SOURCES}{name}__{setting}".upper() for setting in of_environment or {}}
+
+
+def _not_one_of_several(name: str, settings: Settings | None) -> Iterator[str]:
+    if not _SOURCE_NAME.fullmatch(name):
+        yield (
+            "a source's name is in keys and in variables: small letters, digits and single _ between them, and "
+            "not default"
+        )
+    if settings is not None and not settings.source.is_one_of_several:
+        yield f'a view of several sources reads their binlogs: say url = "{MYSQL.example}", and no mode'
 
 
 def known_names() -> list[_Path]:
@@ -354,6 +460,8 @@ def known_names() -> list[_Path]:
     names: list[_Path] = []
     for name in Settings.model_fields:
         group = _group_of(name)
+        if name == "sources":  # [sources.NAME] has what [source] has
+            continue
         names.extend([(name,)] if group is None else [(name, inner) for inner in group.model_fields])
     return names
 

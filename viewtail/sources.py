@@ -65,6 +65,11 @@ class SourceSettings(KafkaSourceSettings, PollSettings, BinlogSettings):
     def kind(self) -> SourceKind:
         return kind_of(self.url, self.mode)
 
+    @property
+    def is_one_of_several(self) -> bool:
+        """Return whether a view may draw on it and on others: it is a server whose binlog is read."""
+        return self.url is not None and self.kind is _BINLOG
+
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Self:
         ours = self.kind

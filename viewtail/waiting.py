@@ -15,7 +15,7 @@ from viewtail import declarations
 from viewtail.changes.errors import MisuseError
 from viewtail.composition import deploy
 from viewtail.operations import waiting
-from viewtail.operations.given import key_of
+from viewtail.operations.given import key_of, own_keys
 from viewtail.operations.reading import choose
 from viewtail.operations.waiting import Wanted
 from viewtail.servers.patience import COMMAND
@@ -53,7 +53,7 @@ def wait_for(
     (bound,) = catalog.views
     began = monotonic()
     with _begun(catalog, bound, began + within_s) as beside:
-        wanted_key = None if key is None else key_of(key, bound)
+        wanted_key = None if key is None else next(iter(own_keys([key_of(key, bound)], bound)))
         waiting.wait(beside, lambda: _source(catalog, chosen), wanted_key, wanted, began + within_s)
     return monotonic() - began
 

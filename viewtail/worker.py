@@ -171,7 +171,7 @@ class Worker:
             self._looked_who_at = time.monotonic()
             self._standby = "another viewtail runs this pipeline; taking over when it ends"
             with suppress(ViewtailError):  # the lease's session says it when the server is away
-                declared = {view.id for view in declarations.load(self.settings.views)}
+                declared = declarations.all_ids(self.settings)
                 found = other_app(pipelines_now(catalog).values(), catalog.database, declared)
                 if found is not None:
                     self._standby = f"{found}. {MEND}. Standing by; taking over when it ends"

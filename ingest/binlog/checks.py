@@ -162,11 +162,18 @@ def privilege_checks(connection: Connection, address: MySQLAddress, tables: Tabl
         yield expect(is_held, _WHERE, name, "granted" if is_held else "not granted", why, mend)
     for schema, table in tables:
         why = "new views are backfilled from the table, and find reads it"
-        if (pattern := pattern_of(schema, table)) is not None:
+        pattern = pattern_of(schema, table)
+        if pattern is not None and pattern.only is None:
             is_granted = not held.missing(("SELECT",), pattern.sample.schema)
             yield select_check(address, schema, table, UNSEEN, is_granted=is_granted)
-        elif (may_select := _may_select(connection, schema, table)) is not None:  # else a finding of its views
+        elif (may_select := _may_select(connection, *_named(schema, table))) is not None:  # else a finding of its views
             yield select_check(address, schema, table, why, is_granted=may_select)
+
+
+def _named(schema: str, table: str) -> tuple[str, str]:
+    """The names as the server has them."""
+    pattern = pattern_of(schema, table)
+    return (schema, table) if pattern is None or pattern.only is None else pattern.only[:2]
 
 
 def _may_select(connection: Connection, schema: str, table: str) -> bool | None:

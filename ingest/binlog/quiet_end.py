@@ -30,7 +30,6 @@ from offsets import members, pipelines
 from offsets.lease import lock_name
 from offsets.mysql import transaction
 from viewtail.changes.errors import SourceError, ViewtailError
-from viewtail.changes.pipelines import DEFAULT_SOURCE
 from viewtail.servers.facts import facts_of
 from viewtail.servers.sessions import Connection, MySQLAddress, open_session, value_of
 
@@ -68,7 +67,9 @@ def _note(session: Connection, access: SourceAccess, own_schemas: frozenset[str]
             if not left_out.is_logged(source, *offset_table.name):
                 return  # nor is the note: another's transaction would be taken for it
             end = continuity.executed(source)
-        saved = [(row, position) for row, position in _saved(session, database) if position.server == identity]
+        saved = [
+            (row, position) for row, position in _saved(session, database, access.name) if position.server == identity
+        ]
         waiting = [(row, at) for row, at in saved if at.seen and not contains(at.seen, end)]
         make = partial(
             BinlogSource,
@@ -102,9 +103,9 @@ def _alone(session: Connection, database: str) -> Iterator[bool]:
     value_of(session, "SELECT RELEASE_LOCK(%s)", lock)
 
 
-def _saved(session: Connection, database: str) -> Iterable[_Saved]:
+def _saved(session: Connection, database: str, source: str) -> Iterable[_Saved]:
     with session.cursor() as cursor:
-        rows = pipelines.saved_offsets(cursor, database, DEFAULT_SOURCE)
+        rows = pipelines.saved_offsets(cursor, database, source)
     return [(row, BinlogPosition.from_text(row.text)) for row in rows]
 
 

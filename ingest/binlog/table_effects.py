@@ -67,12 +67,19 @@ def alone_in(
     if pattern is None:
         yield None, followed
         return
+    if pattern.only is not None:  # as any single table: where it goes, its views halt
+        yield pattern.only, alone(followed, pattern.only)
+        return
+    for name in _present(effects):
+        if (part := pattern.part(name.schema, name.name, folds_names=folds_names)) is not None:
+            yield part, alone(followed, part)
+
+
+def _present(effects: list[ddl.Effect]) -> Iterator[ddl.Name]:
+    """The tables that a statement names and that are there behind it, each once."""
     named = [name for effect in effects for name in _names_of_present(effect)]
     left = {name for effect in effects if isinstance(effect, ddl.Renamed) for name in _left(effect)}
-    for name in dict.fromkeys(named):
-        part = pattern.part(name.schema, name.name, folds_names=folds_names)
-        if part is not None and name not in left:
-            yield part, alone(followed, part)
+    return (name for name in dict.fromkeys(named) if name not in left)
 
 
 def _names_of_present(effect: ddl.Effect) -> Iterator[ddl.Name]:
@@ -98,7 +105,7 @@ def alone(followed: Followed, part: Part) -> Followed:
 def gone(followed: Followed, effects: list[ddl.Effect], folds_names: bool | None) -> Iterator[tuple[Part, str]]:
     """The tables of a pattern that are gone after a statement, and how they went."""
     pattern = followed.table.pattern
-    if pattern is None:
+    if pattern is None or pattern.only is not None:
         return
     for effect in effects:
         if isinstance(effect, ddl.DatabaseDropped):
@@ -114,7 +121,7 @@ def gone(followed: Followed, effects: list[ddl.Effect], folds_names: bool | None
 def made(followed: Followed, effects: list[ddl.Effect], folds_names: bool | None) -> Iterator[Part]:
     """The tables of a pattern that a statement made: they may have other columns, or keys, than those before."""
     pattern = followed.table.pattern
-    if pattern is None:
+    if pattern is None or pattern.only is not None:
         return
     for effect in effects:
         match effect:

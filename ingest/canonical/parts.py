@@ -14,9 +14,9 @@ from typing import Any
 
 import pymysql.cursors
 
-from ingest.canonical.rows import CONVERTED, source_errors
+from ingest.canonical.rows import CONVERTED, source_errors, user_of
 from viewtail.changes.errors import DeclarationError, SourceError
-from viewtail.changes.patterns import Part, Pattern, pattern_of
+from viewtail.changes.patterns import SOURCE, Part, Pattern, pattern_of
 from viewtail.changes.tables import Column, Kind, Table, is_pattern, unlike
 from viewtail.servers.facts import facts_of, folds_names
 from viewtail.servers.privileges import Privileges
@@ -93,6 +93,8 @@ def exists(connection: Connection, part: Part) -> bool:
 
 def check_sees_all(connection: Connection, pattern: Pattern) -> None:
     """Raise SourceError if the user may not see all tables that match, or that will."""
+    if pattern.only is not None:  # which is missed where it is not seen
+        return
     schema = pattern.sample.schema
     with source_errors(connection):
         missing = Privileges.of(connection).missing(("SELECT",), schema)
@@ -125,10 +127,10 @@ def _named(connection: Connection, pattern: Pattern, column: str) -> Iterator[tu
 
 def _like(pattern: Pattern) -> tuple[str, tuple[str, str]]:
     """A condition that all names meet that match, and its values. Where a name is known, `=` asks for that alone."""
-    names, likes = (pattern.schema, pattern.name), pattern.likes
-    operators = ["LIKE" if is_pattern(name) else "=" for name in names]
-    values = [like if is_pattern(name) else name for name, like in zip(names, likes, strict=True)]
-    return f"table_schema {operators[0]} %s AND table_name {operators[1]} %s", (values[0], values[1])
+    (schema, name), likes = pattern.sample[:2], pattern.likes
+    of_schema = ("LIKE", likes[0]) if pattern.has_schemas else ("=", schema)
+    of_name = ("LIKE", likes[1]) if is_pattern(pattern.name) else ("=", name)
+    return f"table_schema {of_schema[0]} %s AND table_name {of_name[0]} %s", (of_schema[1], of_name[1])
 
 
 # --- What they look like -----------------------------------------------------------------------------------------
@@ -137,6 +139,12 @@ def _like(pattern: Pattern) -> tuple[str, tuple[str, str]]:
 def described_parts(connection: Connection, pattern: Pattern, describe: Callable[[Part, Shape], Table]) -> Table:
     """All tables of a pattern as one. Raises DeclarationError where there are none."""
     parts = parts_of(connection, pattern)
+    if not parts and (table := pattern.only) is not None:
+        user = user_of(connection)
+        raise DeclarationError(
+            f"table {table.full_name} does not exist on the source {pattern.source[0]}, or the user {user} may not see "
+            f"it: check the name, or GRANT SELECT ON {quote(table.schema, table.name)} to that user"
+        )
     if not parts:
         raise DeclarationError(
             f"no table is called {pattern.full_name}, so nobody knows its columns: check the name, or begin when "
@@ -229,6 +237,11 @@ def _check_names(pattern: Pattern, tables: Iterable[Table]) -> None:
     names = {name.lower() for name in pattern.names}
     for table in tables:
         for column in table.columns:
+            if pattern.source and column.name.lower() == SOURCE:
+                raise DeclarationError(
+                    f"{table.full_name} has a column {column.name}, as the column with the source's name is called; "
+                    "rename that of the table"
+                )
             if column.name.lower() in names:
                 raise DeclarationError(
                     f"{table.full_name} has a column {column.name}, as the braces of {pattern.full_name} are called; "

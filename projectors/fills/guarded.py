@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -20,6 +21,7 @@ from projectors.fills.filling import Filling
 from projectors.outcomes import again
 from projectors.projection import Projected
 from projectors.stores import GuardedSink, slices
+from projectors.view_life import ViewLife
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
@@ -47,7 +49,7 @@ class GuardedFill:
             if not is_right:
                 raise again("its table changed since; the next filling is of the table as it is now")
             # What an interrupted filling wrote is gone with the place.
-            refused = self.sink.prepare(lambda _: life.states.move(Event.INTERRUPTED, [view]))
+            refused = self.sink.prepare(partial(_place_made, life, view))
         if refused:
             life.refused(view, refused[view])
             raise again(refused[view])
@@ -94,11 +96,17 @@ class GuardedFill:
     # -- what the table no longer has -----------------------------------------------------------------------------
 
     def _has_older(self, filling: Filling) -> bool:
-        for page in self.sink.keys_below(filling.view.id, self._below(filling)):
+        for page in self._older(filling, None):
             if page:
                 return True
             filling.rest()
         return False
+
+    def _older(self, filling: Filling, mark: int | None) -> Iterator[list[tuple[Key, int]]]:
+        view, version = filling.view, self._below(filling)
+        if view.source:
+            return self.sink.keys_of_part(view.id, view.source, version)
+        return self.sink.keys_below(view.id, version, mark)
 
     def _below(self, filling: Filling) -> int:
         """With a version column the stored versions say nothing about W: every present key is looked up."""
@@ -110,7 +118,7 @@ class GuardedFill:
             return False
         view, left = filling.view.id, 0
         filling.vitals.state = "sweeping"
-        for page in self.sink.keys_below(view, self._below(filling), self._mark):
+        for page in self._older(filling, self._mark):
             older = dict(page)
             present = filling.unparked(older)
             left += len(older) - len(present)
@@ -147,6 +155,11 @@ class GuardedFill:
 
     def close(self) -> None:
         self.sink.close()
+
+
+def _place_made(life: ViewLife, view: str, missing: frozenset[str]) -> None:
+    life.lost_for_others(missing)
+    life.states.move(Event.INTERRUPTED, [view])
 
 
 def _is_too_old(chunk: Chunk) -> bool:

@@ -79,7 +79,8 @@ def _progress(run: PipelineRun, view: BoundView, session: Session) -> SharedProg
         return {one.name for one in run.catalog.partitions(run.identity) if one != run.identity}
 
     order = row_order(view.table)
-    return SharedProgress(session, run.catalog.database, run.owner, view.id, order, others=others)
+    source = run.catalog.servers.named_source
+    return SharedProgress(session, run.catalog.database, run.owner, view.id, order, source, others=others)
 
 
 def row_estimates_of(run: PipelineRun, views: Collection[str]) -> dict[str, int]:

@@ -264,7 +264,7 @@ def _parent(followed: Followed, keys: Iterable[ForeignKey]) -> _Parent:
 
 
 def _name(table: Table) -> TableName:
-    return table.schema, table.name
+    return table.names
 
 
 def _is_concerned(view: BoundView, effect: Effect) -> bool:

@@ -137,7 +137,7 @@ class Comparison:
     def orphans(self, version: int) -> Iterator[tuple[int, list[Key]]]:
         """Pages of the store's keys: how many, and those of them that no row is for; then those that are twice."""
         is_plain = self.view.view.where is None and self.view.view.document is None
-        for page in self.reader.shown_keys():
+        for page in map(self.view.own, self.reader.shown_keys()):
             if not page:
                 absent: Iterable[Key] = ()
             elif is_plain:
@@ -145,15 +145,15 @@ class Comparison:
             else:
                 absent = set(page) - self.expected(page, version).writes.keys()  # without those that are parked
             yield len(page), list(absent)
-        for page in self.reader.orphans():
-            yield 0, page
+        for page in map(self.view.own, self.reader.orphans()):
+            yield 0, [*page]
 
     # -- settling -----------------------------------------------------------------------------------------------
 
     def settle(self, suspects: Collection[Key]) -> Settled:
         """Which of them differ for good. Waits until the pipeline has passed two watermarks or more."""
         settled = Settled()
-        keys = list(dict.fromkeys(suspects))
+        keys = list(dict.fromkeys(self.view.own([*suspects])))
         if self.view.view.entity.dropped == "keep":  # of tables that are gone the view is the archive
             keys = self.rows.of_present_tables(keys)
         for at in range(0, len(keys), KEYS_A_ROUND):

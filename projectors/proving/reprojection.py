@@ -107,7 +107,7 @@ class Reprojection:
         return self._of_keys(keys, version, None)
 
     def _of_keys(self, keys: Sequence[Key], version: int, unexplained: Mapping[Key, Held] | None) -> Written:
-        written = Written()
+        written, keys = Written(), self.view.own(keys)
         for at in range(0, len(keys), KEYS_A_WRITE):
             some = list(keys[at : at + KEYS_A_WRITE])
             taken = {key: held for key, held in (unexplained or {}).items() if key in some}

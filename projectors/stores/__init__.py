@@ -510,6 +510,7 @@ class Store(ABC):
     keeps_every_change: ClassVar[bool] = False  # its sink is given every change, not the newest writes
     has_copies: ClassVar[bool] = False  # a view may have a second one, see `no_copies` and `swapping`
     has_search: ClassVar[bool] = False  # its readers find documents by a query
+    shares_places: ClassVar[bool] = False  # a place that one pipeline makes again hides its loss from the others
     typed_place: ClassVar[str] = ""  # the word for a place with columns of the table's types, which widens with them
     needs_place: ClassVar[bool] = False  # a view's name alone does not tell where it is
     # Of a copy that nobody waits for (measured: bench/operators.py, docs/performance.md).

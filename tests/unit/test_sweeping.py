@@ -32,7 +32,9 @@ def test_keys_that_are_parked_keep_what_they_showed_and_the_log_says_how_many(pa
         return {key: stored for key, stored in keys.items() if key not in parked}
 
     filling: Any = SimpleNamespace(
-        view=SimpleNamespace(id="redis:user", view=SimpleNamespace(entity=SimpleNamespace(version=None, dropped=""))),
+        view=SimpleNamespace(
+            id="redis:user", source=(), view=SimpleNamespace(entity=SimpleNamespace(version=None, dropped=""))
+        ),
         vitals=SimpleNamespace(state=""),
         progress=SimpleNamespace(commit_rows=lambda: None),
         rest=lambda: None,

@@ -3,21 +3,28 @@
 `app.org{account_id:int}_invoice` stands for every table of the schema `app` whose name is so, with a number where the
 braces are. What is there is a column of each of its rows: nothing but the name has it. `#` stands for a digit of which
 no column comes.
+
+A table that several servers have is a pattern too, on each of them: `{source=eu}shop.user` is `shop.user` as the source
+eu has it, and the column `source` of its rows is eu. Nobody writes it so: `of_source` does, where a declaration names
+the sources of a view.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from viewtail.changes.tables import Column, Kind, full_name, is_pattern
+from viewtail.changes.tables import Column, Kind, NamePattern, full_name, is_pattern
 
+SOURCE = "source"  # the column that says which source a row is of
 MOST_BRACES = 2
 MOST_VALUE = 2**63 - 1  # of an integer in a name
 SYSTEM_SCHEMAS = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
 _PIECES = re.compile(r"(\{[^{}]*\}|#)")
+_OF_SOURCE = re.compile(rf"\{{{SOURCE}=([^{{}}]*)\}}(.*)", re.DOTALL)
 _BRACES = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)(:int)?\}")
 # Of a statement without comments, in which an identifier is quoted by backticks alone.
 _IDENTIFIERS = re.compile(r"`(?:[^`]|``)*`|[0-9A-Za-z_$\u0080-\U0010ffff]+")
@@ -52,7 +59,8 @@ class Pattern:
 
     schema: str
     name: str
-    columns: tuple[Column, ...]  # of the braces: of each its name and values
+    columns: tuple[Column, ...]  # of the braces: of each its name and values; the source's is the first
+    source: tuple[str, ...]  # the name of the source that has these tables; () where there is one alone
     _exact: tuple[re.Pattern[str], re.Pattern[str]]  # of schema and name
     _folded: tuple[re.Pattern[str], re.Pattern[str]]  # the same of names in small letters
     _anywhere: tuple[re.Pattern[str], re.Pattern[str]]  # and whatever their case is
@@ -60,6 +68,12 @@ class Pattern:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
+
+    @property
+    def only(self) -> Part | None:
+        """The one table that it stands for, where it is what one source has of that name; None: there may be many."""
+        is_one = self.source and len(self.columns) == len(self.source) and not is_pattern(self.name)
+        return self.of(self.source) if is_one else None
 
     @property
     def full_name(self) -> str:
@@ -81,12 +95,12 @@ class Pattern:
 
     def of(self, values: tuple[Any, ...], *, folds_names: bool | None = False) -> Part | None:
         """The table that has rows with these values of the braces; None where no name gives these back."""
-        texts = iter(map(str, values))
+        texts = iter(map(str, values[len(self.source) :]))
         schema, name = (
             "".join(next(texts) if piece[:1] == "{" else piece for piece in _PIECES.split(written))
             if is_pattern(written)
             else written
-            for written in (self.schema, self.name)
+            for written in (_without_source(self.schema), self.name)
         )
         part = self.part(schema, name, folds_names=folds_names)
         return part if part is not None and part.values == tuple(values) else None
@@ -96,7 +110,7 @@ class Pattern:
         match = (self._folded if folds_names else self._exact)[0].fullmatch(schema.lower() if folds_names else schema)
         if match is None or schema.lower() in SYSTEM_SCHEMAS:
             return None
-        return tuple(map(_value, match.groups(), self.columns))
+        return (*self.source, *map(_value, match.groups(), self.columns[len(self.source) :]))
 
     def is_named_in(self, text: str, *, schema: bool) -> bool:
         """Return whether a statement may name such a schema, or such a table, in whatever case."""
@@ -106,12 +120,18 @@ class Pattern:
     @property
     def likes(self) -> tuple[str, str]:
         """Schema and name as LIKE takes them; more may be like them than match."""
-        return _like(self.schema), _like(self.name)
+        return _like(_without_source(self.schema)), _like(self.name)
+
+    @property
+    def has_schemas(self) -> bool:
+        """Return whether its tables may be in several schemas."""
+        return is_pattern(_without_source(self.schema))
 
     @property
     def sample(self) -> Part:
         """A table that would match, and that is hardly there: what may be done with it may be with any."""
-        values = tuple(MOST_VALUE if column.kind is Kind.INTEGER else "zzzzzz" for column in self.columns)
+        of_braces = self.columns[len(self.source) :]
+        values = *self.source, *(MOST_VALUE if column.kind is Kind.INTEGER else "zzzzzz" for column in of_braces)
         part = self.of(values)
         return Part(self.schema, self.name, values) if part is None else part
 
@@ -121,10 +141,18 @@ def pattern_of(schema: str, name: str) -> Pattern | None:
     """The pattern that these names are; None where they name one table. Raises BadPatternError."""
     if not (is_pattern(schema) or is_pattern(name)):
         return None
-    columns: list[Column] = []
+    whole, source = schema, _source(schema)
+    schema = _without_source(schema)
+    columns = [_column(SOURCE, is_integer=False) for _ in source]
     of_schema, of_name = (_compiled(written, columns, is_folded=False) for written in (schema, name))
     folded = (_compiled(schema, [], is_folded=True), _compiled(name, [], is_folded=True))
-    names = [column.name.lower() for column in columns]
+    _check(schema, name, [column.name.lower() for column in columns[len(source) :]])
+    anywhere = (re.compile(of_schema.pattern, _IN_ANY_CASE), re.compile(of_name.pattern, _IN_ANY_CASE))
+    return Pattern(whole, name, tuple(columns), source, (of_schema, of_name), folded, anywhere)
+
+
+def _check(schema: str, name: str, names: Sequence[str]) -> None:
+    """Raise BadPatternError; `names` are those of the braces."""
     if len(names) > MOST_BRACES:
         raise BadPatternError(f"it has {len(names)} braces; {MOST_BRACES} at most")
     if len({*names}) < len(names):
@@ -133,8 +161,28 @@ def pattern_of(schema: str, name: str) -> Pattern | None:
         raise BadPatternError("it has braces and #; write braces for each of them")
     if "#" in schema:
         raise BadPatternError("# stands for a digit of a table's name; in a schema's write {name:int}")
-    anywhere = (re.compile(of_schema.pattern, _IN_ANY_CASE), re.compile(of_name.pattern, _IN_ANY_CASE))
-    return Pattern(schema, name, tuple(columns), (of_schema, of_name), folded, anywhere)
+
+
+def of_source(schema: str, source: str) -> NamePattern:
+    """A schema's name, perhaps with braces, as that source has it."""
+    return NamePattern(f"{{{SOURCE}={source}}}{schema}")
+
+
+def source_in(schema: str) -> str | None:
+    """Return the source that a schema's name is of; None where `of_source` did not make it."""
+    return next(iter(_source(schema)), None)
+
+
+def _source(schema: str) -> tuple[str, ...]:
+    match = _OF_SOURCE.fullmatch(schema) if is_pattern(schema) else None
+    return () if match is None else (match[1],)
+
+
+def _without_source(schema: str) -> str:
+    match = _OF_SOURCE.fullmatch(schema) if is_pattern(schema) else None
+    if match is None:
+        return schema
+    return NamePattern(match[2]) if _PIECES.search(match[2]) else match[2]
 
 
 def _compiled(written: str, columns: list[Column], *, is_folded: bool) -> re.Pattern[str]:

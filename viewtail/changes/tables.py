@@ -116,6 +116,19 @@ class Table:
         return full_name(self.schema, self.name)
 
     @property
+    def names(self) -> tuple[str, str]:
+        """Schema and name, as the server has them where it is one table."""
+        only = None if self.pattern is None else self.pattern.only
+        return (self.schema, self.name) if only is None else only[:2]
+
+    @property
+    def title(self) -> str:
+        """Its full name, the same for what each source has of that name."""
+        if self.pattern is None or not self.pattern.source:
+            return self.full_name
+        return self.full_name.replace(f"={self.pattern.source[0]}}}", "}", 1)
+
+    @property
     def paging_key(self) -> tuple[str, ...]:
         """The columns by which a backfill reads the table in pages: its primary key, without one a unique key."""
         return self.primary_key or next(iter(self.unique_keys), ())

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from viewtail.cli.completing import view_names
-from viewtail.cli.each import in_each
+from viewtail.cli.each import in_deployments, in_each
 from viewtail.cli.group import Commands
 from viewtail.cli.options import All, Json, Limit, ViewName, Yes
 
@@ -30,7 +30,7 @@ def list_letters(context: typer.Context, view: OfView = None, limit: Limit = 100
     """
     from viewtail.commands.dead_letters import list_letters as command
 
-    return in_each(context.obj, command, view, limit=limit, as_json=json)
+    return in_deployments(context.obj, command, view, limit=limit, as_json=json)
 
 
 LetterKey = Annotated[str, typer.Argument(metavar="KEY", help="The key as `dead-letters list` prints it.")]
@@ -44,7 +44,7 @@ def show(context: typer.Context, view: ViewName, key: LetterKey, json: Json = Fa
     """
     from viewtail.commands.dead_letters import show as command
 
-    return in_each(context.obj, command, view, key, as_json=json)
+    return in_deployments(context.obj, command, view, key, as_json=json)
 
 
 @group.command("redrive")
@@ -72,4 +72,4 @@ def drop(context: typer.Context, view: ViewName, key: LetterKeys = None, yes: Ye
     """
     from viewtail.commands.dead_letters import drop as command
 
-    return in_each(context.obj, command, view, key or [], is_yes=yes)
+    return in_deployments(context.obj, command, view, key or [], is_yes=yes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
@@ -14,6 +14,7 @@ from viewtail.cli.ending import ended, say
 
 if TYPE_CHECKING:
     from viewtail.settings import Settings
+    from viewtail.shards import Target
 
 Given = ParamSpec("Given")
 
@@ -28,6 +29,13 @@ def in_each(
     return _in_each(config, lambda load: command(load(), *given, **named), max)
 
 
+def in_deployments(
+    config: Path | None, command: Callable[Concatenate[Settings, Given], int], *given: Given.args, **named: Given.kwargs
+) -> int:
+    """`in_each` for what is one for all sources of a deployment: the first that knows what it names is called."""
+    return _in_each(config, lambda load: command(load(), *given, **named), max, is_once=True)
+
+
 def in_any(
     config: Path | None, command: Callable[Concatenate[Settings, Given], int], *given: Given.args, **named: Given.kwargs
 ) -> int:
@@ -36,7 +44,11 @@ def in_any(
 
 
 def _in_each(
-    config: Path | None, call: Callable[[Callable[[], Settings]], int], code_of: Callable[[Iterable[int]], int]
+    config: Path | None,
+    call: Callable[[Callable[[], Settings]], int],
+    code_of: Callable[[Iterable[int]], int],
+    *,
+    is_once: bool = False,
 ) -> int:
     from viewtail.shards import targets
 
@@ -45,16 +57,31 @@ def _in_each(
         return code_of([call(found[0].load)])
     codes, unknown = list[int](), dict[str, str]()
     for target in found:
-        print(f"-- {target.shard}: {target.what}", file=sys.stderr, flush=True)
-        told = list[str]()
-        code = ended(partial(call, target.load), told)
-        if told:
-            unknown[f"{target.shard}"] = told[0]
-            print("   nothing of that name is here", file=sys.stderr, flush=True)
+        is_all = target.is_source and is_once
+        code, why = _in_one(target, call, is_titled=not is_all)
+        if why:
+            unknown[f"{target.shard}"] = why
         else:
             codes.append(code)
         if signals.off_stop() or code == signals.EXIT_STOPPED:
             return signals.EXIT_STOPPED
-    for shard, why in unknown.items() if not codes else ():
+        if codes and is_all:
+            break
+    return code_of(codes) if codes else _nobody_knows(unknown)
+
+
+def _nobody_knows(unknown: Mapping[str, str]) -> int:
+    for shard, why in unknown.items():
         say(f"{shard}: {why}")
-    return code_of(codes) if codes else UnknownNameError.exit_code
+    return UnknownNameError.exit_code
+
+
+def _in_one(target: Target, call: Callable[[Callable[[], Settings]], int], *, is_titled: bool) -> tuple[int, str]:
+    """The exit code of a call, and what it does not know, if that is so."""
+    if is_titled:
+        print(f"-- {target.shard}: {target.what}", file=sys.stderr, flush=True)
+    told = list[str]()
+    code = ended(partial(call, target.load), told)
+    if told and is_titled:
+        print("   nothing of that name is here", file=sys.stderr, flush=True)
+    return code, told[0] if told else ""

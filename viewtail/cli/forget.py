@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from viewtail.cli.each import in_each
+from viewtail.cli.each import in_deployments, in_each
 from viewtail.cli.options import KEY, Json, PartOf, Yes
 
 Forgotten = Annotated[
@@ -76,7 +76,7 @@ def forget(
         if keep_data and with_topic:
             raise typer.BadParameter("it contradicts --keep-data", param_hint="--with-topic")
         wishes = Wishes(keeps_data=keep_data, drops_topic=with_topic, is_sure=yes, as_json=json)
-        return in_each(context.obj, command, what, wishes)
+        return in_deployments(context.obj, command, what, wishes)
     if keep_data or with_topic:
         raise typer.BadParameter("they are for: viewtail forget VIEW", param_hint="--keep-data, --with-topic")
     from viewtail.commands.erase import erase

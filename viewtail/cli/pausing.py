@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from viewtail.cli.completing import view_names
-from viewtail.cli.each import in_each
+from viewtail.cli.each import in_deployments
 
 Paused = Annotated[
     list[str] | None,
@@ -42,7 +42,7 @@ def pause(
 
     wanted = commands.wanted("pause", view, pipeline, all_pipelines)
     commands.check_reason(reason)
-    return in_each(context.obj, commands.pause, wanted, reason)
+    return in_deployments(context.obj, commands.pause, wanted, reason)
 
 
 def resume(
@@ -55,4 +55,4 @@ def resume(
     """
     from viewtail.commands import pausing as commands
 
-    return in_each(context.obj, commands.resume, commands.wanted("resume", view, pipeline, all_pipelines))
+    return in_deployments(context.obj, commands.resume, commands.wanted("resume", view, pipeline, all_pipelines))

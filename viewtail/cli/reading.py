@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from viewtail.cli.each import in_any, in_each
+from viewtail.cli.each import in_any, in_deployments, in_each
 from viewtail.cli.options import KEY, Json, Key, Limit, ViewName
 
 
@@ -65,7 +65,7 @@ def search(
     """
     from viewtail.commands.reading import search as command
 
-    return in_each(context.obj, command, view, query, fields=field, page=page, size=size, as_json=json)
+    return in_deployments(context.obj, command, view, query, fields=field, page=page, size=size, as_json=json)
 
 
 OfKey = Annotated[bool, typer.Option("--key", help="Print that of a message's key, instead of its value.")]
@@ -79,7 +79,7 @@ def schema(context: typer.Context, view: ViewName, key: OfKey = False) -> int:
     """
     from viewtail.commands.schema import schema as command
 
-    return in_each(context.obj, command, view, of_key=key)
+    return in_deployments(context.obj, command, view, of_key=key)
 
 
 WaitedKey = Annotated[str | None, typer.Argument(metavar="[KEY]", help=KEY)]

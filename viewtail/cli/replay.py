@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from viewtail.cli.completing import view_names
-from viewtail.cli.each import in_each
+from viewtail.cli.each import in_deployments, in_each
 from viewtail.cli.options import All, DryRun, Json, Limit, MaxRows, PartOf, Yes
 
 Replayed = Annotated[
@@ -127,4 +127,4 @@ def replays(context: typer.Context, limit: Limit = 20, json: Json = False) -> in
     """List what operators had done to views: replays, verified and repaired views; who, when, what, result."""
     from viewtail.commands.replay import replays as command
 
-    return in_each(context.obj, command, limit=limit, as_json=json)
+    return in_deployments(context.obj, command, limit=limit, as_json=json)

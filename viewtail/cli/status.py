@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from viewtail.cli.each import in_each
+from viewtail.cli.each import in_deployments, in_each
 from viewtail.cli.options import Json, Key, ViewName
 
 Watch = Annotated[bool, typer.Option("--watch", help="Show it on the whole terminal, again and again, until Ctrl-C.")]
@@ -51,7 +51,7 @@ def status(context: typer.Context, json: Json = False, watch: Watch = False, eve
         return watching(one(context.obj), every or 2.0)  # a screen shows one deployment
     from viewtail.commands.status import status as command
 
-    return in_each(context.obj, command, as_json=json)
+    return in_deployments(context.obj, command, as_json=json)
 
 
 def why(context: typer.Context, view: ViewName, key: Key, json: Json = False) -> int:

@@ -50,7 +50,7 @@ def check(loaded: settings.Settings, *, as_json: bool) -> int:
     """Print every finding; the exit code is 1 when one is a failure."""
     views = declarations.configured(loaded)
     loaded.check_stores(views)
-    findings = check_deployment(own_tables(loaded), views, {view.id for view in declarations.load(loaded.views)})
+    findings = check_deployment(own_tables(loaded), views, declarations.all_ids(loaded))
     if as_json:
         print_json({"is_well": is_well(findings), "findings": findings})
     else:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from offsets import dead_letters, migrations, views
 from offsets.dead_letters import Letter
 from offsets.mysql import OwnSession, reading
+from viewtail import declarations
 from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.errors import MisuseError, UnknownNameError, nearest
 from viewtail.commands.agreeing import agreed
@@ -70,7 +71,8 @@ def redrive(loaded: Settings, name: str | None, keys: Sequence[str], *, is_yes: 
     if name is not None:
         return of_view(loaded, name, keys, is_yes=is_yes)
     with _own_tables(loaded) as own:
-        with_letters = dead_letters.views(*own)
+        elsewhere = declarations.all_ids(loaded) - {view.id for view in declarations.load(loaded.views)}
+        with_letters = [view for view in dead_letters.views(*own) if view not in elsewhere]  # of other sources
     if not with_letters:
         print("no dead letters", file=sys.stderr)
     return max((of_view(loaded, view, (), is_yes=is_yes) for view in with_letters), default=0)

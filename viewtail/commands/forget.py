@@ -34,7 +34,7 @@ class Wishes:
 
 def forget(loaded: Settings, name: str, wishes: Wishes) -> int:
     """Drop what a view left that is not declared any more; returns the exit code."""
-    declared = {view.id for view in declarations.load(loaded.views)}  # those of the tailer too
+    declared = declarations.all_ids(loaded)  # those of the tailer too
     catalog = own_tables(loaded, COMMAND)
     chosen = operation.choose(catalog, declared, name)
     if (why := _why_data_stays(chosen, declared, wishes)) is not None:
@@ -45,7 +45,7 @@ def forget(loaded: Settings, name: str, wishes: Wishes) -> int:
         if not agreed("Drop that?", is_yes=wishes.is_sure):
             print_remark("nothing was dropped")
             return 1
-        again = operation.choose(catalog, {view.id for view in declarations.load(loaded.views)}, chosen.id)
+        again = operation.choose(catalog, declarations.all_ids(loaded), chosen.id)
         if (again.places, again.copies) != (chosen.places, chosen.copies):
             raise MisuseError(f"{chosen.id}: its copies changed meanwhile, and nothing was dropped. Repeat the command")
         with progress(chosen.id, "dropped") as say:

@@ -9,7 +9,7 @@ from projectors.stores.registry import store_of
 from projectors.views import View
 from viewtail.changes.rendering import render_key
 from viewtail.commands.output import beside, print_json, print_remark, print_rows
-from viewtail.operations.given import key_of_text, other_reading
+from viewtail.operations.given import key_of_text, other_reading, own_keys
 from viewtail.operations.reading import Reader, is_found_in, is_searched
 from viewtail.reading import open_reader
 from viewtail.settings import Settings
@@ -19,7 +19,8 @@ from viewtail.signals import NOTHING_FOUND
 def get(loaded: Settings, view: str, key: str, *, as_json: bool) -> int:
     """Print the record; the exit code is NOTHING_FOUND where there is none."""
     reader = _reader(loaded, view)
-    record = reader.get_key(key_of_text(key, reader.view.key))
+    (wanted,) = own_keys([key_of_text(key, reader.view.key)], reader.view)
+    record = reader.get_key(wanted)
     if record is None:
         print(f"viewtail: view {reader.view.id} has nothing under the key {key!r}", file=sys.stderr)
         print_remark(other_reading(key, reader.view.key))

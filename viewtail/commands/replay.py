@@ -144,7 +144,7 @@ def _wait(catalog: Catalog, marked: Collection[str]) -> bool:
     with progress("backfill", "rows") as say:
         try:
             while True:
-                pipelines = pipelines_now(catalog).values()
+                pipelines = _pipelines(catalog)
                 of_them = [view for pipeline in pipelines for view in pipeline.views if view.name in marked]
                 if will_not := _why_never(of_them, marked):
                     print(will_not, file=sys.stderr)
@@ -158,6 +158,11 @@ def _wait(catalog: Catalog, marked: Collection[str]) -> bool:
             raise
     _tell_written(of_them, marked)
     return True
+
+
+def _pipelines(catalog: Catalog) -> list[PipelineStatus]:
+    """Return the pipelines of the source that is replayed."""
+    return [pipeline for name, pipeline in pipelines_now(catalog).items() if catalog.servers.concerns(name)]
 
 
 def _say_how_far(say: Say, views: Sequence[ViewStatus], trouble: str) -> None:

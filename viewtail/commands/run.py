@@ -21,6 +21,7 @@ from projectors.copies import check_changes
 from projectors.views import View
 from viewtail import declarations, logs, metrics, shards
 from viewtail.changes.errors import TemporaryError
+from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
 from viewtail.changes.retrying import reaction_to
 from viewtail.operations.cutover import require_not_released
 from viewtail.roles import Role, views_of
@@ -35,7 +36,7 @@ PLAIN_EVERY_S = 5.0
 
 def run(config: Path | None, role: Role = Role.ALL) -> int:
     """Check what can be checked at once, then run until stopped; returns the exit code."""
-    targets = shards.targets(config)
+    targets = _publishing(shards.targets(config)) if role is Role.TAIL else shards.targets(config)
     first = targets[0].settings
     logs.configure(first.logs)
     views = [views_of(role, target.settings, declarations.load(target.settings.views)) for target in targets]
@@ -50,7 +51,7 @@ def run(config: Path | None, role: Role = Role.ALL) -> int:
                 server = metrics.Server(first.metrics.host, first.metrics.port, supervisor)
             at_end.callback(server.close)
         pipelines = [
-            (target, store)
+            (target, _pipeline(target, store))
             for target, of_target in zip(targets, views, strict=True)
             for store in _stores(target, of_target, is_waited_for=len(targets) == 1)
         ]
@@ -61,6 +62,17 @@ def run(config: Path | None, role: Role = Role.ALL) -> int:
         for target, of_target in zip(targets, views, strict=True):
             target.settings.source_kind.ended(target.settings.source_access(), tables_of(of_target))
         return code
+
+
+def _publishing(targets: list[Target]) -> list[Target]:
+    """Those of which anything may be published: nothing is of named sources."""
+    return [target for target in targets if target.shard == DEFAULT_SOURCE or not target.is_source] or targets
+
+
+def _pipeline(target: Target, store: str) -> str:
+    """What the process is called that writes a store: as its pipeline, or the store of all those that it shares."""
+    servers = target.settings.servers()
+    return store if servers.kind.is_shared_out else PipelineId(servers.source_name, 0, store).name
 
 
 def _stores(target: Target, views: Sequence[View], *, is_waited_for: bool) -> list[str]:

@@ -13,7 +13,7 @@ from viewtail import declarations
 from viewtail.changes.counting import counted
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import deployed_to_ask
-from viewtail.operations.given import key_of_text, other_reading
+from viewtail.operations.given import key_of_text, other_reading, own_keys
 from viewtail.operations.status import pipelines_now
 from viewtail.operations.why import Answer, Verdict, Why
 from viewtail.settings import Settings
@@ -25,7 +25,7 @@ def why(loaded: Settings, name: str, key: str, *, as_json: bool) -> int:
     catalog = deployed_to_ask(loaded, [view])
     catalog.create_tables()
     (bound,) = catalog.views
-    wanted = key_of_text(key, bound.key)
+    (wanted,) = own_keys([key_of_text(key, bound.key)], bound)
     what = f"{view.id} {key}"
     with ViewAccess(catalog, bound, Event(), print_remark) as beside:
         history = partial(_history, catalog, what)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -20,7 +20,6 @@ from projectors.stores.registry import store_of
 from projectors.views import BoundView
 from viewtail.changes.errors import ViewtailError
 from viewtail.changes.findings import Finding, warn
-from viewtail.changes.pipelines import PipelineId
 
 _MEND = (
     "to have readers keep what they have until a second copy is whole, as `viewtail rebuild` builds one: set "
@@ -33,15 +32,15 @@ _MEND_TYPES = (
 
 
 def refilled_in_place(
-    session: Session, own: Access, accesses: dict[str, Access], views: Sequence[BoundView], *, is_default: bool
+    session: Session, own: Access, accesses: dict[str, Access], views: Sequence[BoundView], keeps: Callable[[str], bool]
 ) -> Iterator[Finding]:
     """A warning for each view that readers have, and that the next run backfills where it is.
 
     Args:
         accesses: by store.
-        is_default: as of `copies.refusals`.
+        keeps: as of `copies.refusals`.
     """
-    for view, known in _known(session, own, views, is_default=is_default):
+    for view, known in _known(session, own, views, keeps):
         if not (what := _changed(view, known)):
             continue
         is_declared_anew = known.declaration != declaration_hash(view.view)
@@ -59,12 +58,12 @@ def refilled_in_place(
 
 
 def _known(
-    session: Session, own: Access, views: Sequence[BoundView], *, is_default: bool
+    session: Session, own: Access, views: Sequence[BoundView], keeps: Callable[[str], bool]
 ) -> Iterator[tuple[BoundView, ViewRecord]]:
     """Each view that a run has kept, as it is declared and as it was kept."""
     by_id = {view.id: view for view in views}
     for (pipeline, name), known in sorted(known_views(session, own.database).items()):
-        if name in by_id and PipelineId.parse(pipeline).is_default == is_default:
+        if name in by_id and keeps(pipeline):
             yield by_id[name], known
 
 

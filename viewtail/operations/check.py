@@ -53,6 +53,10 @@ class Checked:
     stores: Sequence[tuple[Store, Access]]  # those that have views, and that of viewtail's own tables
     masks: Masks = NO_SECRET
 
+    def keeps(self, pipeline: str) -> bool:
+        """Return whether a pipeline is of the source that is looked at."""
+        return self.kind.keeps(self.source.name, pipeline)
+
     @property
     def own(self) -> Access | None:
         return next((access for store, access in self.stores if store.has_own_tables), None)
@@ -202,7 +206,7 @@ def _beside(checked: Checked, views: Sequence[BoundView]) -> list[Finding]:
             findings.append(warn("views", f"view {view.id}, on_change", seen, why, mend))
     refused: dict[str, NoCopy] = {}
     with suppress(ViewtailError), closing(OwnSession(own.open_own)) as session:  # one that is away is a finding already
-        refused = refusals(session, own.database, views, is_default=not checked.kind.is_shared_out)
+        refused = refusals(session, own.database, views, checked.keeps)
     why = "`viewtail run` does not begin with such a change: readers would see it half done"
     findings += [fail("views", f"view {name}, on_change", no.why, why, no.mend) for name, no in refused.items()]
     return findings
@@ -216,8 +220,7 @@ def _refilled(checked: Checked, views: Sequence[BoundView], away: Set[str]) -> l
         return []
     accesses = {store.name: access for store, access in checked.stores}
     with suppress(ViewtailError), closing(OwnSession(own.open_own)) as session:  # one that is away is a finding already
-        is_default = not checked.kind.is_shared_out
-        return list(refilled_in_place(session, own, accesses, views, is_default=is_default))
+        return list(refilled_in_place(session, own, accesses, views, checked.keeps))
     return []
 
 

@@ -55,7 +55,11 @@ def _offsets(catalog: Catalog, views: Sequence[View]) -> Iterator[Finding]:
         history, known, positions = catalog.history_beside("check"), pipelines_now(catalog), positions_now(catalog)
     for name, position in sorted(positions.items()):
         pipeline = PipelineId.parse(name)
-        if pipeline.store not in stores or not pipeline.is_default or type(position) is not type(kind.before_all):
+        if (
+            pipeline.store not in stores
+            or not catalog.servers.keeps(name)
+            or type(position) is not type(kind.before_all)
+        ):
             continue
         views_of = known[name].views if name in known else ()
         if begins_at(position, history.epoch, (view.state for view in views_of)):

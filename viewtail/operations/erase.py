@@ -22,7 +22,6 @@ import pymysql
 from ingest.canonical.rows import TableRows, source_error
 from offsets import dead_letters
 from offsets.copies import require_not_moving
-from offsets.keepers import known_views
 from offsets.mysql import transaction
 from offsets.views import State, known_places
 from projectors.binding import declaration_hash
@@ -38,7 +37,7 @@ from viewtail.changes.rendering import render_key
 from viewtail.changes.tables import names_of
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, ViewWrites, Write
-from viewtail.operations.given import plain_key_of_text
+from viewtail.operations.given import own_keys, plain_key_of_text
 from viewtail.operations.own_traces import OwnTrace, OwnTraces
 from viewtail.operations.waiting import passed_now
 from viewtail.servers.literals import equals, one_of
@@ -178,7 +177,7 @@ def erase(
         key: rendered; one that may be meant in two ways raises MisuseError.
         waits: is called before the pipelines are waited for.
     """
-    parsed = plain_key_of_text(key, views[0].key)
+    (parsed,) = own_keys([plain_key_of_text(key, views[0].key)], views[0])
     _require_gone(catalog, views[0], parsed, archived())
     with closing(catalog.session()) as session:
         require_not_moving(session, catalog.database, [view.id for view in views])
@@ -241,7 +240,7 @@ def _require_not_archived(catalog: Catalog, view: BoundView, key: Key, table: st
 def _keepers(catalog: Catalog, views: Sequence[BoundView]) -> dict[str, list[str]]:
     """Return the pipelines that keep each view. Raises MisuseError where they keep it by another declaration."""
     with closing(catalog.session()) as session:
-        known = known_views(session, catalog.database)
+        known = catalog.known_views(session)
     keepers: dict[str, list[str]] = {view.id: [] for view in views}
     for view in views:
         for (pipeline, name), record in known.items():
@@ -313,13 +312,13 @@ def _pipelines_of(catalog: Catalog, views: Sequence[View]) -> set[str]:
     """The pipelines that keep views, and their copies."""
     ids = {view.id for view in views}
     with closing(catalog.session()) as session:
-        return {pipeline for pipeline, name in known_views(session, catalog.database) if view_of(name) in ids}
+        return {pipeline for pipeline, name in catalog.known_views(session) if view_of(name) in ids}
 
 
 def _look_at_others(catalog: Catalog, views: Sequence[View]) -> list[Looked]:
     """Whether rows that had values of the entity among theirs were written again: those of filled views were."""
     with closing(catalog.session()) as session:
-        known = known_views(session, catalog.database)
+        known = catalog.known_views(session)
     looked: list[Looked] = []
     for view in views:
         found = {record.state for (_, name), record in known.items() if view_of(name) == view.id}

@@ -23,7 +23,7 @@ from ingest.charsets import single_byte_table
 from projectors.views import BoundView
 from viewtail.changes.binary_texts import inet4_text, inet6_text, uuid_text
 from viewtail.changes.counting import counted
-from viewtail.changes.errors import MisuseError
+from viewtail.changes.errors import MisuseError, UnknownNameError
 from viewtail.changes.masks import is_masked, mask_of
 from viewtail.changes.rendering import ENCODED, out_of_a_line, parse_key
 from viewtail.changes.tables import Column, Kind
@@ -54,6 +54,15 @@ def key_of(given: Any, view: BoundView) -> Key:
         names = ", ".join(column.name for column in view.key)
         raise MisuseError(f"the key of {view.id} is ({names}): {counted(len(view.key), 'values')}, not {len(parts)}")
     return tuple(_part(part, column) for part, column in zip(parts, view.key, strict=True))
+
+
+def own_keys(keys: Sequence[Key], view: BoundView) -> Sequence[Key]:
+    """Those of keys that are given which are of the view's source. Raises UnknownNameError where none is."""
+    own = view.own(keys)
+    if keys and not own:
+        others = ", ".join(sorted({str(key[0]) for key in keys}))
+        raise UnknownNameError(f"{view.id}: the key is of the source {others}, and this is {view.source[0]}")
+    return own
 
 
 def _part(given: Any, column: Column) -> Any:

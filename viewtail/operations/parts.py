@@ -19,7 +19,7 @@ from projectors.proving.comparison import Found
 from projectors.proving.reprojection import Written
 from projectors.proving.view_access import ViewAccess
 from projectors.views import BoundView, View
-from viewtail.changes.errors import MisuseError, StopRequested
+from viewtail.changes.errors import MisuseError, StopRequested, UnknownNameError
 from viewtail.changes.patterns import Part
 from viewtail.changes.rendering import parse_key
 from viewtail.changes.versions import MAX_VERSION
@@ -43,7 +43,7 @@ def part_of(view: View, given: str) -> Part:
     row = tuple(canonical_value(values[column.name], column) for column in pattern.columns)
     part = pattern.of(row)
     if part is None:
-        raise MisuseError(f"--part {given!r}: no table of {pattern.full_name} has that in its name")
+        raise UnknownNameError(f"--part {given!r}: no table of {pattern.full_name} has that in its name")
     return part
 
 

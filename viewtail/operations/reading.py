@@ -156,7 +156,7 @@ def found(open_store: Open, address: MySQLAddress, database: str, view: BoundVie
     and follows its table."""
     try:
         with closing(open_store()) as connection, connection.cursor() as cursor:
-            return as_live(cursor, database, view), _remark(_keeper_of(cursor, database, view.view), view.view)
+            return as_live(cursor, database, view), _remark(_keeper_of(cursor, database, view), view.view)
     except pymysql.err.MySQLError as error:
         raise session_error(error, address, "store") from None
 
@@ -178,10 +178,11 @@ def _remark(keeper: Keeper | None, view: View) -> str | None:
     return f"view {view.id} {remarks[row.state]}" if row.state in remarks else None
 
 
-def _keeper_of(cursor: Any, database: str, view: View) -> Keeper | None:
+def _keeper_of(cursor: Any, database: str, view: BoundView) -> Keeper | None:
     if not migrations.are_there(cursor, database):
         return None
-    return next(iter(keepers.read(cursor, database, names=[view.id])), None)
+    known, source = keepers.read(cursor, database, names=[view.view.id]), view.source
+    return next((keeper for keeper in known if not source or keeper.pipeline.identity.source == source[0]), None)
 
 
 # --- find ---

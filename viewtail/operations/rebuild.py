@@ -19,7 +19,6 @@ from typing import Protocol
 
 from offsets import dead_letters
 from offsets.copies import CHANGING_PLACES, SWAP_AGAIN_S, Choice, Copies, Copy, Event, Goal, Stage, Step, next_step
-from offsets.keepers import known_views
 from offsets.views import State, ViewRecord
 from projectors.binding import declaration_hash, made_by
 from projectors.catalog import Catalog
@@ -178,7 +177,7 @@ class Operation:
             raise MisuseError(f"view {self.view.id} cannot be rebuilt: {why}")
         with closing(self.catalog.session()) as session:
             rows: dict[str, list[ViewRecord]] = {}
-            for (pipeline, name), row in known_views(session, self.catalog.database).items():
+            for (pipeline, name), row in self.catalog.known_views(session).items():
                 if view_of(name) == self.view.id:
                     rows.setdefault(pipeline, []).append(row)
             records = Copies(session, self.catalog.database, only_pipeline(self.view.view, rows))

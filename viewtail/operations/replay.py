@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from ingest.canonical.tables import row_estimates
 from offsets import epochs, whole_replays
 from offsets.copies import Copies
-from offsets.keepers import known_views
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, transaction
 from offsets.views import Event, State, ViewRecord, ViewStates
@@ -57,7 +56,7 @@ def replay(catalog: Catalog, views: Sequence[View], rows_a_second: int = 0) -> R
     with closing(catalog.session()) as session:
         replayed = _replayable(catalog, session, views)
         for view in replayed.marked:
-            _mark(session, catalog.database, view, rows_a_second)
+            _mark(catalog, session, view, rows_a_second)
     return replayed
 
 
@@ -68,7 +67,7 @@ def would_replay(catalog: Catalog, views: Sequence[View]) -> Replayed:
 
 
 def _replayable(catalog: Catalog, session: OwnSession, views: Sequence[View]) -> Replayed:
-    kept, pipelines = known_views(session, catalog.database), pipelines_now(catalog)
+    kept, pipelines = catalog.known_views(session), pipelines_now(catalog)
     sorted_out: dict[str, list[str]] = {"unknown": [], "paused": [], "redeclared": [], "beside": []}
     marked: dict[str, status.PipelineStatus] = {}
     refused: dict[str, str] = {}
@@ -119,7 +118,7 @@ def place_of(catalog: Catalog, view: View) -> Iterator[tuple[Places, BoundView] 
         if bound is None:
             raise DeclarationError(f"view {view.id} does not fit its table: {catalog.misfit(view)}")
         with closing(catalog.session()) as session:
-            keepers = [pipeline for pipeline, name in known_views(session, catalog.database) if name == view.id]
+            keepers = [pipeline for pipeline, name in catalog.known_views(session) if name == view.id]
             if keepers:
                 (bound,) = where_live(Copies(session, catalog.database, keepers[0]), [bound])
         yield places, bound
@@ -132,13 +131,18 @@ def _why_no_place(catalog: Catalog, view: View) -> str | None:
     return None
 
 
-def _mark(session: OwnSession, database: str, view: str, rows_a_second: int) -> None:
+def _whole(catalog: Catalog) -> str:
+    source = catalog.servers.named_source
+    return f"{WHOLE}, source {source}" if source else WHOLE
+
+
+def _mark(catalog: Catalog, session: OwnSession, view: str, rows_a_second: int) -> None:
     """The view, with a copy beside it, in the transaction that records it."""
-    kept = known_views(session, database)
+    kept, database, source = catalog.known_views(session), catalog.database, catalog.servers.named_source
     states = {name: ViewStates(session, database, name) for name, of in kept if of == view}
     known = [name for name, state in states.items() if state.pipeline_id >= 0]  # asked for before the transaction
     with transaction(session, "marking a view for a backfill") as cursor:
-        whole_replays.begin(cursor, database, view, WHOLE)
+        whole_replays.begin(cursor, database, view, _whole(catalog), source)
         for name in known:
             copies = [of for (pipeline, of) in kept if pipeline == name and view_of(of) == view]
             states[name].move_in(cursor, Event.REPLAYED, copies, rows_a_second=rows_a_second)
@@ -167,7 +171,8 @@ def about(catalog: Catalog, views: Sequence[View]) -> int:
 
 def _last_filled(catalog: Catalog) -> Counter[str]:
     counts = Counter[str]()
-    for view in (view for pipeline in pipelines_now(catalog).values() for view in pipeline.views):
+    ours = [pipeline for name, pipeline in pipelines_now(catalog).items() if catalog.servers.concerns(name)]
+    for view in (view for pipeline in ours for view in pipeline.views):
         counts[view.name] += max(view.row_count, view.row_estimate if view.state != State.FILLED else 0)
     return counts
 
@@ -202,7 +207,7 @@ def begin_new_history(catalog: Catalog) -> int:
         above = max((kept_epoch(catalog, pipeline) for pipeline in pipelines), default=0)
         marks = list(_marks(catalog, session, pipelines))
         views = {view for mark in marks for view in mark.views}
-        recorded = sorted(views.intersection(name for _, name in known_views(session, catalog.database)))
+        recorded = sorted(views.intersection(name for _, name in catalog.known_views(session)))
         with transaction(session, "beginning a new history") as cursor:
             begun = [
                 epochs.begin_new_history(cursor, catalog.database, source, description, above)
@@ -210,7 +215,8 @@ def begin_new_history(catalog: Catalog) -> int:
             ]
             epoch = max(begun, default=above)
             for view in recorded:
-                whole_replays.begin(cursor, catalog.database, view, f"{WHOLE}, as of a new history: epoch {epoch}")
+                what = f"{_whole(catalog)}, as of a new history: epoch {epoch}"
+                whole_replays.begin(cursor, catalog.database, view, what, catalog.servers.named_source)
             for mark in marks:
                 mark.states.move_in(cursor, Event.REPLAYED, [*mark.views, *mark.copies])
     return epoch

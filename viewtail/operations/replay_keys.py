@@ -28,7 +28,7 @@ from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.errors import MisuseError, SourceError, StopRequested, TookTooLongError, ViewtailError
 from viewtail.changes.rendering import in_a_line, key_renderer
 from viewtail.changes.writes import Key
-from viewtail.operations.given import key_of_text
+from viewtail.operations.given import key_of_text, own_keys
 from viewtail.operations.kept_conditions import unsaid
 from viewtail.operations.runs import Run
 from viewtail.servers.sessions import number_of
@@ -173,7 +173,7 @@ def _keys(view: BoundView, names: Sequence[str], chunk: Chunk) -> list[Key]:
 
 def keys_from_texts(view: BoundView, texts: Sequence[str], source: str) -> Keys:
     """Rendered keys, as `get` takes them. Raises MisuseError."""
-    keys = list(dict.fromkeys(key_of_text(text, view.key) for text in texts))
+    keys = [*own_keys(list(dict.fromkeys(key_of_text(text, view.key) for text in texts)), view)]
     if not keys:
         raise MisuseError(f"{source}: there is no key")
     render = key_renderer(view.key)

@@ -99,6 +99,6 @@ def past(session: Session, database: str, kinds: Sequence[str], limit: int) -> l
 
 
 def _as_far_as_its_view(cursor: Any, database: str, run: Past) -> Past:
-    whole = whole_replays.how_far(cursor, database, run.view)
+    whole = whole_replays.how_far(cursor, database, run.view, run.source)
     counts = {**run.progress, "entities": whole.rows, "estimate": whole.estimate}
     return replace(run, state=whole.state, result=whole.words, progress=counts)

@@ -63,9 +63,12 @@ def findings(kind: SourceKind, access: SourceAccess, stores: Mapping[str, Tables
     each, looks = (PARTITION, LOOKS) if kind.is_shared_out else (PIPELINE, CLEANER)
     running = (each + looks if access.is_cleaned else each) * count
     whole = running + BUSY * len(stores) + STANDBY * len(stores) + COMMANDS
+    # Each source has as many pipelines, and all of them write to one place.
+    running, whole = (replace(of, store=of.store * access.count) for of in (running, whole))
+    all_count = count * access.count
     if source.identity == store.identity:
-        return list(_of("source", source, running.total, whole.total, count))
-    of_store = _of("mysql", store, running.store, whole.store, count)
+        return list(_of("source", source, running.total, whole.total, all_count))
+    of_store = _of("mysql", store, running.store, whole.store, all_count)
     return [*_of("source", source, running.source, whole.source, count), *of_store]
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ingest import History, TimedSource
 from offsets.dead_letters import Letter
 from offsets.fan_outs import FanOut
-from offsets.keepers import Keeper, known_views
+from offsets.keepers import Keeper
 from offsets.views import State
 from projectors.binding import made_by
 from projectors.derived.postponed import keys_in
@@ -26,7 +26,6 @@ from projectors.proving.view_access import ViewAccess
 from projectors.stores import NOTHING_HELD, Held, Unfit
 from projectors.stores.owners import TO_TAKE_OVER
 from viewtail.changes.errors import StopRequested, ViewtailError, WatermarkMissingError, once
-from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
 from viewtail.changes.repeating import looks
 from viewtail.changes.versions import parts_of
 from viewtail.changes.writes import Key
@@ -186,7 +185,7 @@ class Why:
 
     def _is_built_beside(self, keeper: Keeper) -> bool:
         """Return whether what views.py declares is in a copy beside what readers have of something else."""
-        known = known_views(self.beside.session, self.beside.catalog.database)
+        known = self.beside.catalog.known_views(self.beside.session)
         return self._is_of_another(keeper) and has_copy_of(self.beside.view.view, known)
 
     # -- the verdict --------------------------------------------------------------------------------------------
@@ -273,7 +272,7 @@ class Why:
         """Return where in the binlog the change is that the view shows; None where its version does not say."""
         if held.version is None or self._has_column or pipeline.position is None:
             return None
-        if PipelineId.parse(pipeline.name).source != DEFAULT_SOURCE:
+        if not self.beside.catalog.servers.kind.has_rows:
             _, number, position = parts_of(held.version)
             return f"file {number}:{position}"  # of the server that the topic is fed from, whose names are not known
         return place_of(held.version, pipeline.position)

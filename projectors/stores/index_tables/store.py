@@ -52,6 +52,7 @@ class IndexTablesStore(Store):
     address = replace(MYSQL, example="mysql://USER:PASSWORD@HOST:3306/viewtail")
     default_address = "the source"
     has_own_tables = True
+    shares_places = True
     typed_place = "index table"
     unhurried_rows = 1024  # four statements; each COMMIT of many rows may hold up the others: so few of them
     unhurried_rest = 6.0

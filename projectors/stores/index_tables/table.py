@@ -179,11 +179,11 @@ class IndexTableShape:
         self._check_name()
         self._check_columns()
         self.table = quote(database, table_name(view))
-        self._key = [self._key_column(column) for column in view.key]
-        self._values = [self._value_column(column) for column in view.values]
+        self._key = [self._with_others(self._key_column(column)) for column in view.key]
+        self._values = [self._with_others(self._value_column(column)) for column in view.values]
         self._version = self._version_column()
         self.comment = (
-            f"{self.mark}{view.table.full_name}; written by viewtail alone and made from the entity again at any time"
+            f"{self.mark}{view.table.title}; written by viewtail alone and made from the entity again at any time"
         )
         self.key_names = tuple(definition.name for definition in self._key)
         self.value_names = tuple(definition.name for definition in self._values)
@@ -191,13 +191,32 @@ class IndexTableShape:
         self._lay_out()
         if sum(map(_max_bytes, self._indexed)) > MAX_KEY_BYTES:
             raise self._too_long()
+        if view.source and present is not None and present.is_own and present.indexes.get("PRIMARY") != self.primary:
+            primary = ", ".join(present.indexes.get("PRIMARY", ()))
+            raise self._unlike_others(f"its key is ({', '.join(self.primary)})", f"({primary})")
+
+    def _with_others(self, definition: Definition) -> Definition:
+        """The column as the rows of all sources need it: one of them may have a wider one than another."""
+        present = None if self._present is None else self._present.columns.get(definition.name)
+        if not self.view.source or present is None or _takes_all(definition.shape, present):
+            return definition
+        if not _takes_all(present, definition.shape):
+            raise self._unlike_others(f"column {definition.name} is {definition.shape.type}", present.type)
+        return replace(definition, shape=present)
+
+    def _unlike_others(self, here: str, there: str) -> DeclarationError:
+        return self._wrong(
+            f"in the source {self.view.source[0]} {here}, and another one made its table, {self.table}, with {there}. "
+            "Give the tables of all sources the same columns. When they have them: DROP TABLE "
+            f"{self.table}, which each source then fills again"
+        )
 
     def _key_column(self, column: Column) -> Definition:
-        comment = f"Entity key, {self.view.table.full_name}.{column.name}"
+        comment = f"Entity key, {self.view.table.title}.{column.name}"
         return Definition(column.name, Shape(*self._type_of(column), False), comment)
 
     def _value_column(self, column: Column) -> Definition:
-        entity = self.view.table.full_name
+        entity = self.view.table.title
         made = f"Indexed value, made of a row of {entity}" if self.view.view.computed else ""
         comment = f"{made or f'Indexed value, {entity}.{column.name}'}; NULL where there is none or the entity is gone"
         return Definition(column.name, Shape(*self._type_of(column), True), comment)
@@ -227,7 +246,16 @@ class IndexTableShape:
         """Return whether the table exists with all its columns, so that its rows can be trusted."""
         wanted = {definition.name: definition.shape for definition in self.columns}
         present = self._present
-        return present is not None and present.indexes.get("PRIMARY") == self.primary and present.columns == wanted
+        if present is None or present.indexes.get("PRIMARY") != self.primary:
+            return False
+        return present.columns == wanted or (bool(self.view.source) and self._is_wide(present))
+
+    def _is_wide(self, present: PresentTable) -> bool:
+        """Return whether its columns need no more than to become wider, as those of another source."""
+        wanted = {definition.name: definition.shape for definition in self.columns}
+        return present.columns.keys() == wanted.keys() and all(
+            _takes_all(shape, present.columns[name]) for name, shape in wanted.items()
+        )
 
     @property
     def to_come(self) -> str:

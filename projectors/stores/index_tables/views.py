@@ -168,6 +168,11 @@ class MySQLTable(TableView):
     ) -> None:
         label = f"MySQLTable({name!r})"
         self._set(name, entity, where, of, unmasked=unmasked)
+        if entity.sources:
+            raise DeclarationError(
+                f"{label}: a whole table is of one server, with the columns and the key that its table has there. "
+                "Declare one for each of sources=, in a deployment of its own each; or an IndexTable over all of them"
+            )
         if isinstance(columns, Mapping) != (of is not None):
             raise DeclarationError(
                 f"{label}: of= makes the columns that columns={{'NAME': 'SQL TYPE'}} names: give both, or neither and "

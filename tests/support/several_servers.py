@@ -1,0 +1,129 @@
+"""A table that two servers have, and the views over both: a MySQL (eu) and a MariaDB (us) that can be cut off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from stack import Server
+from tests.support import running as support
+from tests.support.asking import ask
+from tests.support.proxy import Proxy
+from tests.support.running import Run, addresses, running
+
+VIEWS = """
+from viewtail import Entity, IndexTable, RedisHash
+
+user = Entity("shop.user", sources=["eu", "us"])
+views = [IndexTable("user_by_email", user, value="email"), RedisHash("user", user, fields=["email", "source"])]
+"""
+USER = "(id INT PRIMARY KEY, email VARCHAR(40), note VARCHAR(40))"
+Rows = dict[tuple[str, int], str]
+
+
+def wait_for(what: str, condition: Callable[[], object]) -> None:
+    """As that of `running`, for what several processes do on a busy machine."""
+    support.wait_for(what, condition, 300)
+
+
+class Servers:
+    """`viewtail run` over both; its own tables and the index tables are beside those of eu."""
+
+    def __init__(self, eu: Server, us: Server, cut: Proxy, redis_server: Server, run: Run) -> None:
+        self.servers = {"eu": eu, "us": us}
+        self.cut, self.run = cut, run
+        self.redis = redis.Redis(host="127.0.0.1", port=redis_server.port, decode_responses=True)
+
+    def ask(self, source: str, *statements: str) -> Sequence[Any]:
+        """The rows of the last one."""
+        return [ask(self.servers[source], statement) for statement in statements][-1]
+
+    def begin_again(self) -> None:
+        """The rows that there are at the beginning, in the views too."""
+        for name in self.servers:
+            self.ask(name, "TRUNCATE TABLE shop.user", _rows(name))
+        wait_for("all begins again", self.is_equal)
+
+    def rows(self) -> Rows:
+        """Of both servers."""
+        return {
+            (name, number): email
+            for name in self.servers
+            for number, email in self.ask(name, "SELECT id, email FROM shop.user")
+        }
+
+    def shown(self) -> Rows:
+        found = self.ask("eu", "SELECT source, id, email FROM viewtail.user_by_email WHERE email IS NOT NULL")
+        return {(source, number): email for source, number, email in found}
+
+    def shown_in_redis(self) -> Rows:
+        found: Rows = {}
+        for name in self.redis.scan_iter(match="user:*"):
+            _, source, number = name.split(":")
+            fields = self.redis.hgetall(name)
+            assert fields["source"] == source
+            found[source, int(number)] = fields["email"]
+        return found
+
+    def is_equal(self) -> bool:
+        rows = self.rows()
+        assert self.shown() == rows
+        assert self.shown_in_redis() == rows
+        return True
+
+    def pipelines(self) -> dict[str, dict[str, Any]]:
+        """By name, as `status` has them."""
+        found = json.loads(self.run.command("status", "--json").stdout)["pipelines"]
+        return {pipeline["name"]: pipeline for pipeline in found}
+
+    def view(self, pipeline: str) -> dict[str, Any]:
+        """The only view of a pipeline."""
+        (view,) = self.pipelines()[pipeline]["views"]
+        return dict(view)
+
+
+def _rows(name: str) -> str:
+    values = ", ".join(f"({number}, '{name}{number}@x', '')" for number in (1, 2, 3))
+    return f"INSERT INTO shop.user VALUES {values}"
+
+
+def settings_of(eu: Server, us_port: int, redis_server: Server) -> dict[str, str]:
+    """Of a deployment beside eu."""
+    settings = addresses(eu, redis_server)
+    del settings["VIEWTAIL_SOURCE__URL"]
+    return settings | {
+        "VIEWTAIL_CLEANER__SHARE": "0",
+        "VIEWTAIL_MYSQL__URL": f"{eu.url}/viewtail",
+        "VIEWTAIL_SOURCES__EU__URL": eu.url,
+        "VIEWTAIL_SOURCES__US__URL": f"mysql://root@127.0.0.1:{us_port}",
+    }
+
+
+@contextmanager
+def servers(
+    eu: Server,
+    us: Server,
+    redis_server: Server,
+    folder: Path,
+    views: str = VIEWS,
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[Servers]:
+    """Three rows on each, two of them under the same key, and all of it filled."""
+    for name, server in (("eu", eu), ("us", us)):
+        ask(server, "DROP DATABASE IF EXISTS viewtail")
+        ask(server, "DROP DATABASE IF EXISTS shop")
+        ask(server, "CREATE DATABASE shop")
+        ask(server, f"CREATE TABLE shop.user {USER}")
+        ask(server, _rows(name))
+    redis.Redis(host="127.0.0.1", port=redis_server.port).flushall()
+    with Proxy(us.port) as cut:
+        given = {**settings_of(eu, cut.port, redis_server), **(settings or {})}
+        with running(folder, views, given) as run:
+            world = Servers(eu, us, cut, redis_server, run)
+            wait_for("all is filled", run.is_filled)
+            yield world

@@ -1,0 +1,371 @@
+"""Sources of one view: what settings and declarations say, the name in the key, and what a source's process knows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from ingest import ddl
+from ingest.binlog.kind import BinlogKind
+from ingest.binlog.table_effects import alone_in, gone
+from ingest.canonical.parts import of_parts
+from projectors.binding import bind, declaration_hash
+from projectors.catalog import check_source
+from projectors.fills.guarded import GuardedFill
+from projectors.projection import Projections, followed_tables
+from projectors.proving.cascades import Cascades
+from projectors.proving.comparison import Comparison
+from projectors.proving.reprojection import Reprojection, Written
+from projectors.stores import GuardedSink
+from projectors.stores.index_tables.table import IndexTableShape, PresentTable, Shape
+from projectors.view_life import ViewLife
+from viewtail import Count, Entity, Group, IndexTable, MySQLTable, RedisHash, Topic, declarations, shards
+from viewtail.changes.batches import DELETE, Followed, RowChanges
+from viewtail.changes.errors import DeclarationError, MisuseError, SettingsError, UnknownNameError
+from viewtail.changes.patterns import pattern_of, source_in
+from viewtail.changes.tables import Column, ForeignKey, Kind, Table
+from viewtail.changes.writes import Key, Parked
+from viewtail.operations.given import own_keys
+from viewtail.settings import Settings, load
+
+ID = Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False)
+EMAIL = Column(
+    name="email", kind=Kind.TEXT, declared="varchar(40)", is_nullable=True, charset="utf8mb4", collation="x", length=40
+)
+USER = Table(schema="shop", name="user", columns=(ID, EMAIL), primary_key=("id",))
+ADDRESS = "mysql://root@db"
+ENVIRONMENT = {
+    "VIEWTAIL_MYSQL__URL": f"{ADDRESS}/viewtail",
+    "VIEWTAIL_SOURCES__EU__URL": "mysql://eu",
+    "VIEWTAIL_SOURCES__US__URL": "mysql://us",
+}
+
+
+def described(schema: str, name: str) -> Table:
+    pattern = pattern_of(schema, name)
+    return USER if pattern is None else of_parts(pattern, [USER], [pattern.sample])
+
+
+# --- Declarations ---
+
+
+def test_what_a_source_has_of_a_table_is_a_pattern_of_one_table_with_the_sources_name_in_the_key() -> None:
+    entity = Entity("shop.user", sources=["eu", "shard*"])
+    assert entity.pattern is None and entity.draws_on("eu") and entity.draws_on("shard7") and not entity.draws_on("us")
+    pattern = entity.of_source("eu").pattern
+    assert pattern is not None and pattern.names == ("source",) and source_in(pattern.schema) == "eu"
+    assert pattern.only == ("shop", "user", ("eu",)) == pattern.part("shop", "user") == pattern.of(("eu",))
+    assert pattern.of(("us",)) is None and pattern.part("shop", "users") is None and pattern.likes == ("shop", "user")
+    tenants = Entity("tenant_{tenant}.user", sources="eu", key=["tenant", "id"]).of_source("eu")
+    assert tenants.key == ("source", "tenant", "id") and tenants.pattern is not None and tenants.pattern.only is None
+    assert tenants.pattern.part("tenant_a", "user") == ("tenant_a", "user", ("eu", "a"))
+    assert tenants.pattern.part("tenant_a", "user", folds_names=True) == ("tenant_a", "user", ("eu", "a"))
+    assert tenants.pattern.of(("us", "a")) is None and tenants.pattern.likes == (r"tenant\_%", "user")
+    assert tenants.pattern.schema_values("tenant_b") == ("eu", "b")
+
+
+def test_views_of_one_table_have_the_names_hashes_and_keys_that_they_had() -> None:
+    plain = IndexTable("by_email", Entity("shop.user"), value="email")
+    assert plain.entity.sources == () and plain.entity.table == "shop.user"
+    (bound,) = bind([plain], described)
+    assert bound.source == () and bound.own([(1,), (2,)]) == [(1,), (2,)]
+    # What the hash was before there were sources.
+    assert declaration_hash(plain) == "2353c546286b941a0ac11e737a3dc1909bd30c6717b85d038ed6b9947567a309"
+
+
+def test_a_source_has_keys_of_its_own_and_knows_nothing_of_others() -> None:
+    (bound,) = bind([IndexTable("i", Entity("shop.user", sources="eu"), value="email").of_source("eu")], described)
+    assert [column.name for column in bound.key] == ["source", "id"] and bound.source == ("eu",)
+    assert bound.own([("eu", 1), ("us", 1)]) == [("eu", 1)] == own_keys([("eu", 1), ("us", 1)], bound)
+    with pytest.raises(UnknownNameError, match="of the source us, and this is eu"):
+        own_keys([("us", 1)], bound)
+    assert bound.table.names == ("shop", "user") and bound.table.title == "{source}shop.user"
+
+
+def test_a_table_of_a_source_that_goes_halts_its_views_as_any_single_table_does() -> None:
+    (bound,) = bind([RedisHash("u", Entity("shop.user", sources="eu").of_source("eu"), fields=["email"])], described)
+    ((_, followed),) = followed_tables([bound]).items()
+    effects: list[ddl.Effect] = [ddl.Dropped(ddl.Name("shop", "user"))]
+    assert [*gone(followed, effects, False)] == []
+    ((part, alone),) = alone_in(followed, effects, False)
+    assert part == ("shop", "user", ("eu",)) and alone.table.full_name == "shop.user"
+    assert [column.name for column in alone.table.columns] == ["id", "email"]
+
+
+class Holding(GuardedSink):
+    """A store that shows keys of two sources, all older than a backfill."""
+
+    def __init__(self) -> None:
+        self.buried: list[Key] = []
+
+    def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
+        yield [(("eu", 1), 5), (("us", 1), 5)]
+
+    def write(self, writes: Any, *_: Any) -> list[Parked]:
+        self.buried += writes[0].writes
+        return []
+
+
+def test_a_sweep_a_comparison_and_a_repair_leave_the_keys_of_other_sources_alone() -> None:
+    views = [RedisHash("u", Entity("shop.user", sources="eu").of_source("eu"), fields=["email"])]
+    (bound,) = bind(views, described)
+    both: list[Key] = [("eu", 1), ("us", 1)]
+    sink, filling = Holding(), Mock(view=bound, unparked=dict)
+    fill = GuardedFill(sink)
+    fill._is_swept = True
+    assert fill.sweep(filling) and sink.buried == [("eu", 1)]
+
+    absent = Mock(side_effect=lambda _, keys, __: set(keys))
+    reader = Mock(shown_keys=lambda: iter([both]), orphans=lambda: iter([both]), held=Mock(return_value={}))
+    comparison = Comparison(
+        view=bound, rows=Mock(absent=absent, having=Mock(return_value=[])), reader=reader,
+        projections=Projections([bound], followed_tables([bound])), now=lambda: 9, parked=frozenset,
+    )  # fmt: skip
+    assert [keys for _, keys in comparison.orphans(9)] == [[("eu", 1)], [("eu", 1)]]
+    comparison.settle(both)
+    reader.held.assert_called_with([("eu", 1)])
+
+    written: list[Key] = []
+    reprojection = Mock(view=bound, _of_some=lambda keys, *_: written.extend(keys) or Written())
+    Reprojection._of_keys(reprojection, both, 9, None)
+    assert written == [("eu", 1)]
+
+
+def test_a_place_that_was_lost_is_lost_for_all_sources_where_they_share_it() -> None:
+    entity = Entity("shop.user", sources=["eu", "us"]).of_source("eu")
+    of_table, of_redis = IndexTable("i", entity, value="email"), RedisHash("u", entity, fields=["email"])
+    of_one = IndexTable("j", Entity("shop.user"), value="email")
+    bound = {view.id: view for view in bind([of_table, of_redis, of_one], described)}
+    states = Mock()
+    life = Mock(views=bound, states=states)
+    ViewLife.lost_for_others(life, frozenset(bound))
+    states.lost_for_others.assert_called_once_with(["mysql:i"])
+
+
+def test_what_a_foreign_key_does_to_the_table_of_a_source_concerns_its_views() -> None:
+    views = [RedisHash("u", Entity("shop.user", sources="eu").of_source("eu"), fields=["email"])]
+    (bound,) = bind(views, described)
+    key = ForeignKey(
+        name="of_city", table=("shop", "user"), columns=("id",), parent=("shop", "city"), referenced=("id",),
+        on_delete="CASCADE", on_update="RESTRICT",
+    )  # fmt: skip
+    city = Table(schema="shop", name="city", columns=(ID,), primary_key=("id",))
+    followed = [*followed_tables([bound]).values(), Followed(city, ("id",))]
+    cascades = Cascades([key], [bound], followed)
+    change = RowChanges(followed[1], DELETE, 7, [(3,)])
+    cascades.on_passed(Mock(changes=[change]))
+    assert cascades.due() == ["redis:u"] and cascades.take("redis:u").is_any_gone
+
+
+@pytest.mark.parametrize(
+    ("declare", "said"),
+    [
+        (lambda: Entity("shop.user", sources=["EU"]), "'EU' is no name of a source"),
+        (lambda: Entity("shop.user", sources=["e-u"]), "is no name of a source"),
+        (lambda: Entity("shop.user", sources=["eu", "eu"]), "eu is named twice"),
+        (lambda: Entity("shop.user", sources=[1]), "non-empty strings"),
+        (lambda: Entity("shop.user", sources="eu", related={"n": Count("shop.o", by="id")}), "related="),
+        (lambda: Entity("{source=eu}shop.user"), "but as sources=['eu']"),
+        (lambda: Entity("`a.b`.user", sources="eu"), "no dot, backtick or #"),
+        (lambda: Entity("shop.user", sources="eu", version="source"), "version: source is the source's name"),
+        (lambda: RedisHash("u", Entity("s.u", sources="eu", version="v", append_only=True), fields=["e"], push=True),
+         "which of sources= it is on"),
+        (lambda: MySQLTable("u", Entity("shop.user", sources="eu")), "of one server"),
+        (lambda: Entity("{source}_x.user", sources="eu"), "a brace is called source"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_of_several_servers_is_refused_as_it_is_declared(declare: Callable[[], Any], said: str) -> None:
+    with pytest.raises((DeclarationError, ValueError)) as refused:
+        declare()
+    assert said in str(refused.value)
+
+
+def test_a_topic_and_a_view_that_is_not_of_one_source_yet_are_refused_before_any_server_is_asked() -> None:
+    entity = Entity("shop.user", sources="eu")
+    with pytest.raises(DeclarationError, match="a topic of several servers is not there yet"):
+        check_source(BinlogKind(), [Topic("users", entity.of_source("eu"))])
+    with pytest.raises(DeclarationError, match="is read as one of them has it"):
+        check_source(BinlogKind(), [RedisHash("u", entity, fields=["email"])])
+    with pytest.raises(TypeError):
+        Group("shop.user", by="id", values={"n": Count()}, sources="eu")  # type: ignore[call-arg]
+
+
+def test_masks_of_an_entity_are_those_of_each_source() -> None:
+    entity = Entity("shop.user", sources="eu", masked={"email": "null", "shop.user.id": "hash"})
+    view = RedisHash("u", entity, fields=["email"], unmasked=["shop.user.id"]).of_source("eu")
+    assert dict(view.masked) == {"{source=eu}shop.user.email": "null", "{source=eu}shop.user.id": "hash"}
+    assert view.unmasked == ("id",)
+
+
+# --- The index table of several sources ---
+
+
+def _present(view: Any, **types: str) -> PresentTable:
+    shape = IndexTableShape("viewtail", view)
+    present = PresentTable(shape.comment)
+    for definition in shape.columns:
+        of = definition.shape
+        present.add_column(
+            definition.name, Shape(types.get(definition.name, of.type), of.collation, of.is_nullable), "", None
+        )
+    for column in shape.primary:
+        present.add_to_index("PRIMARY", column, is_unique=True)
+    for name, columns in shape.indexes.items():
+        for column in columns:
+            present.add_to_index(name, column, is_unique=False)
+    return present
+
+
+def _statements(view: Any, present: PresentTable) -> list[str]:
+    return IndexTableShape("viewtail", view, present=present)._changes(present)
+
+
+def test_columns_are_as_wide_as_the_widest_source_needs_and_none_takes_room_away() -> None:
+    eu, us = (
+        bind([IndexTable("i", Entity("shop.user", sources=["eu", "us"]), value="email").of_source(name)], described)[0]
+        for name in ("eu", "us")
+    )
+    assert _statements(us, _present(eu)) == []
+    wide = _present(eu, email="varchar(200)", id="bigint")
+    assert _statements(us, wide) == [] and IndexTableShape("viewtail", us, present=wide).is_whole
+    narrow = _present(eu, email="varchar(20)")
+    (alter,) = _statements(us, narrow)
+    assert alter.startswith("ALTER TABLE") and "varchar(40)" in alter
+    assert IndexTableShape("viewtail", us, present=narrow).is_whole  # nothing is lost in it
+    with pytest.raises(DeclarationError, match=r"column email is varchar.40., and another one made its table"):
+        _statements(us, _present(eu, email="int"))
+    other_key = _present(eu)
+    other_key.indexes["PRIMARY"] = ("source", "id", "shop")
+    with pytest.raises(DeclarationError, match=r"its key is .source, id., and another one"):
+        _statements(us, other_key)
+
+
+# --- Settings ---
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    sys.modules.pop("views", None)
+
+
+def settings(toml: str = "", **environ: str) -> Settings:
+    Path("viewtail.toml").write_text(toml)
+    return load(None, environ)
+
+
+def test_named_sources_come_from_the_file_and_the_environment_which_wins() -> None:
+    toml = '[sources.eu]\nurl = "mysql://a"\nserver_id = 7\npassword = "x"\n[sources.shard_1]\nurl = "mysql://s"\n'
+    loaded = settings(toml, **ENVIRONMENT, VIEWTAIL_SOURCES__SHARD_1__PASSWORD="y")
+    assert {*loaded.sources} == {"eu", "us", "shard_1"}
+    eu = loaded.of_source("eu")
+    assert eu.source_address().host == "eu" and eu.source.server_id == 7
+    assert loaded.of_source("shard_1").source_address().password == "y"
+    assert (eu.store_address().host, eu.store_database) == ("db", "viewtail")
+    assert eu.source_access().name == "eu" and eu.servers().source_name == "eu" and eu.views == "views:views@eu"
+    assert eu.servers().keeps("eu.0.redis") and not eu.servers().keeps("us.0.redis") and not eu.servers().keeps("redis")
+    assert loaded.servers().keeps("redis") and not loaded.servers().keeps("eu.0.redis")
+    assert BinlogKind().parts(eu.source_access(), [("shop", "user")]) == [("eu", 0)]
+
+
+def test_views_of_named_sources_are_beside_the_source_without_a_name_where_mysql_has_no_url() -> None:
+    loaded = settings('[source]\nurl = "mysql://me:pw@first"\n[sources.eu]\nurl = "mysql://you@eu"\n')
+    address = loaded.of_source("eu").store_address()
+    assert (address.host, address.user, address.password, address.database) == ("first", "me", "pw", "viewtail")
+    with pytest.raises(SettingsError, match=r"no \[sources.us\]; there are eu"):
+        loaded.of_source("us")
+    with pytest.raises(SettingsError, match=r"VIEWTAIL_MYSQL__URL"):
+        settings('[sources.eu]\nurl = "mysql://you@eu"\n').of_source("eu")
+
+
+@pytest.mark.parametrize(
+    ("toml", "environ", "said"),
+    [
+        ("[sources.EU]\nurl = 'mysql://a'", {}, "sources.EU: a source's name is in keys"),
+        ("[sources.default]\nurl = 'mysql://a'", {}, "and not default"),
+        ("[sources.a__b]\nurl = 'mysql://a'", {}, "single _ between them"),
+        ("[sources.eu]\nurl = 'kafka://a'", {}, "reads their binlogs"),
+        ("[sources.eu]\nurl = 'mysql://a'\nmode = 'poll'", {}, "reads their binlogs"),
+        ("[sources.eu]\nuser = 'a'", {}, 'say url = "mysql://'),
+        ("[sources.eu]\nurll = 'mysql://a'", {}, "viewtail.toml: sources.eu.urll is not a setting; did you mean url?"),
+        ("[sources.eu]\nurl = 'mysql://a'\nserver_id = 0", {}, "viewtail.toml: sources.eu.server_id is 0"),
+        ("[sources]\neu = 'mysql://a'", {}, "viewtail.toml: sources.eu is a group of settings"),
+        ("sources = 'mysql://a'", {}, "write [sources.eu]"),
+        ("source_name = 'eu'", {}, "source_name is not a setting"),
+        ("", {"VIEWTAIL_SOURCES__EU__URLL": "x"}, "VIEWTAIL_SOURCES__EU__URLL is no setting of a source; did you mean"),
+        ("", {"VIEWTAIL_SOURCES__EU": "mysql://a"}, "VIEWTAIL_SOURCES__EU is no setting of a source"),
+        ("", {"VIEWTAIL_SOURCES__EU__URL": "mysql://a", "VIEWTAIL_SOURCES__EU__SERVER_ID": "x"},
+         "VIEWTAIL_SOURCES__EU__SERVER_ID is 'x': must be a whole number"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_settings_of_a_source_names_its_place(toml: str, environ: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        settings(toml, **environ)
+    assert said in str(refused.value)
+
+
+# --- Which source a command is about ---
+
+VIEWS = """
+from viewtail import Entity, RedisHash
+views = [
+    RedisHash("user", Entity("shop.user", sources=["e*", "us"]), fields=["email"]),
+    RedisHash("city", Entity("shop.city"), fields=["name"]),
+]
+"""
+
+
+def targets(views: str, **environ: str) -> list[shards.Target]:
+    Path("views.py").write_text(views)
+    sys.modules.pop("views", None)
+    Path("viewtail.toml").write_text("")
+    found = load(None, {**ENVIRONMENT, **environ})
+    return shards._of_sources(found)
+
+
+def test_each_source_is_a_target_with_the_views_that_draw_on_it_and_one_more_has_the_others() -> None:
+    found = targets(VIEWS, VIEWTAIL_SOURCE__URL="mysql://first", VIEWTAIL_SOURCES__ASIA__URL="mysql://asia")
+    assert [target.shard for target in found] == ["default", "eu", "us"]
+    views = {target.shard: declarations.load(target.settings.views) for target in found}
+    assert {name: [view.id for view in of] for name, of in views.items()} == {
+        "default": ["redis:city"], "eu": ["redis:user"], "us": ["redis:user"],
+    }  # fmt: skip
+    assert [view.entity.table for view in views["us"]] == ["{source=us}shop.user"]
+    assert found[0].names("redis") == "redis" and found[1].names("eu.0.redis") == "eu.0.redis"
+    assert declarations.all_ids(found[1].settings) == {"redis:user", "redis:city"}
+
+
+def test_a_deployment_without_such_views_is_as_it_was() -> None:
+    views = "from viewtail import Entity, RedisHash\nviews = [RedisHash('c', Entity('s.c'), fields=['n'])]"
+    (only,) = targets(views)
+    assert only.shard is None and only.settings.views == "views:views"
+
+
+def test_names_that_the_settings_do_not_have_are_told_with_those_that_there_are() -> None:
+    with pytest.raises(DeclarationError, match="the settings have no source shard\\*; there are eu, us"):
+        targets(VIEWS.replace('"e*"', '"shard*"'))
+    with pytest.raises(SettingsError, match=r"VIEWTAIL_SOURCE__URL is that of topics"):
+        targets(VIEWS, VIEWTAIL_SOURCE__URL="kafka://broker:9092")
+    Path("views.py").write_text(VIEWS)
+    sys.modules.pop("views", None)
+    with pytest.raises(DeclarationError, match=r"\[sources.e1\] with url"):
+        declarations.load("views:views")
+
+
+def test_the_environment_chooses_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("views.py").write_text(VIEWS)
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("VIEWTAIL_SHARD", "us")
+    (only,) = shards.targets(None)
+    assert only.settings.source_address().host == "us"
+    monkeypatch.setenv("VIEWTAIL_SHARD", "uss")
+    with pytest.raises(MisuseError, match="no deployment; did you mean us"):
+        _ = shards.targets(None)[0].settings
