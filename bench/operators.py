@@ -1,4 +1,4 @@
-"""What operators do with a large view while it is live: verify it, replay it, rebuild it.
+"""What operators do with a large view while it is live: verify it, audit it, replay it, rebuild it.
 
 One store after the other. Each round begins with a new view that the running viewtail backfills; the cleaner is off.
 What is rebuilt is a smaller view: it gives way to live changes, so its time grows with every row, and nothing else.
@@ -33,6 +33,8 @@ STORES = {
     "elasticsearch": ("elasticsearch:narrow", "narrow", 0.7),
 }
 BULK = {"mysql": "both tables by one connection", "redis": "HGETALL in pipelines", "elasticsearch": "_mget"}
+AUDIT_GOAL = 0.7
+BOTH_SIDES = {store: bulk if store == "mysql" else f"{bulk}, and the table" for store, bulk in BULK.items()}
 MOST_BLOCKED_MS = 100.0
 LONGEST_S = 900.0
 REBUILDS = 2  # a round; short ones, with what they are compared with before and behind each: the machine drifts
@@ -104,7 +106,7 @@ class _Operated:
 
 
 class Operators(_Operated):
-    """Verify and replay."""
+    """Verify, audit and replay."""
 
     def measure(self) -> None:
         rows = self.sizes.operated
@@ -112,16 +114,18 @@ class Operators(_Operated):
         self._write(rows)
         for store, (_, _, goal) in STORES.items():
             verify = Line(f"verify of {rows:,} rows: {store}", "rows/s", BULK[store], goal)
+            audit = Line(f"audit of {rows:,} rows: {store}", "rows/s", BOTH_SIDES[store], AUDIT_GOAL)
             replay = Line(f"replay of {rows:,} unchanged entities: {store}", "rows/s", "backfill", 1.0)
             where = Line(f"the same by --where TRUE: {store}", "rows/s", "backfill", 1.0)
-            self.lines += [verify, replay, where]
+            self.lines += [verify, audit, replay, where]
             for number in range(self.rounds):
                 say(f"verify and replay, {store}, round {number + 1} of {self.rounds}")
                 with self._run(store):
                     backfilled = self._filled(store, rows)
                     replay.add(self._replayed(store, rows), backfilled)
                     where.add(self._replayed_where(store, rows), backfilled)
-                    verify.add(self._verified(store, rows), reading.in_bulk(self.setting, store, rows))
+                    verify.add(self._compared("verify", store, rows), reading.in_bulk(self.setting, store, rows))
+                    audit.add(self._compared("audit", store, rows), reading.both_sides(self.setting, store, rows))
 
     def _replayed(self, store: str, rows: int) -> float:
         process = subprocess.Popen(
@@ -142,10 +146,10 @@ class Operators(_Operated):
             raise RuntimeError(f"{store}: replay said {said!r}")
         return rows / max(float(took[2]), 0.05)
 
-    def _verified(self, store: str, rows: int) -> float:
-        (found,) = json.loads(self._viewtail("verify", STORES[store][0], "--json"))["views"]
+    def _compared(self, command: str, store: str, rows: int) -> float:
+        (found,) = json.loads(self._viewtail(command, STORES[store][0], "--json"))["views"]
         if not found["is_equal"] or found["rows"] != rows:
-            raise RuntimeError(f"{store}: verify said {found}")
+            raise RuntimeError(f"{store}: {command} said {found}")
         return float(rows / found["took_s"])
 
 

@@ -30,6 +30,11 @@ from viewtail.changes.tables import Column, Kind
 from viewtail.servers.sessions import MySQLAddress, open_session
 
 KEYS_AT_ONCE = 1_000
+NARROW = [  # the columns of most views
+    Column(name="id", kind=Kind.INTEGER, declared="bigint", is_nullable=False),
+    Column(name="name", kind=Kind.TEXT, declared="varchar(64)", is_nullable=True, charset="utf8mb4"),
+    Column(name="big", kind=Kind.INTEGER, declared="bigint", is_nullable=True),
+]
 _PAUSE_S = 0.001
 
 
@@ -40,6 +45,19 @@ def in_bulk(setting: Setting, store: str, rows: int) -> float:
     if count < rows:
         raise RuntimeError(f"{store}: {count:,} rows of {rows:,} were read")
     return count / (time.perf_counter() - began)
+
+
+def both_sides(setting: Setting, store: str, rows: int) -> float:
+    """Rows/s of reading all of a view and of its table, one after the other."""
+    began = time.perf_counter()
+    in_bulk(setting, store, rows)
+    if store != "mysql":  # where the table is read there, too
+        address = MySQLAddress(host="127.0.0.1", port=setting.mysql.port, user="root")
+        with closing(open_session(address, role="source")) as connection:
+            pages = _pages(connection, "bench.narrow", NARROW)
+            if sum(map(len, pages)) < rows:
+                raise RuntimeError("not all rows of the table were read")
+    return rows / (time.perf_counter() - began)
 
 
 def _tables(setting: Setting, _: int) -> int:

@@ -17,7 +17,9 @@ import typer
 from viewtail import light_imports
 from viewtail.changes.errors import MisuseError
 from viewtail.cli import (
+    adopt,
     archive,
+    audit,
     contract,
     cutover,
     dead_letters,
@@ -100,6 +102,8 @@ for command in (
     status.why,
     verify.verify,
     running.switch,
+    audit.audit,
+    adopt.adopt,
     rebuild.rebuild,
     cutover.cutover,
     rebuild.preview,

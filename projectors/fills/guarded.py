@@ -20,8 +20,9 @@ from projectors.dead_letters import Parking
 from projectors.fills.filling import Filling
 from projectors.outcomes import again
 from projectors.projection import Projected
-from projectors.stores import GuardedSink, slices
+from projectors.stores import GuardedSink, is_anothers, slices
 from projectors.view_life import ViewLife
+from projectors.views import BoundView
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
@@ -140,7 +141,7 @@ class GuardedFill:
             kept = {*filling.rows.of_present_tables(list(present))}
             present = {key: stored for key, stored in present.items() if key in kept}
         if filling.view.view.entity.version is None:
-            return {key: Write(self._version, None) for key in present}
+            return {key: Write(self._version, None) for key in _ours(filling.view, present)}
         absent = filling.rows.absent(filling.view.key, list(present), self._version)
         if absent:
             # The stream may bring a row before a query shows it; once the pipeline is past a new watermark, both have
@@ -160,6 +161,11 @@ class GuardedFill:
 def _place_made(life: ViewLife, view: str, missing: frozenset[str]) -> None:
     life.lost_for_others(missing)
     life.states.move(Event.INTERRUPTED, [view])
+
+
+def _ours(view: BoundView, present: Mapping[Key, int]) -> Iterator[Key]:
+    """What another tool left, where the view was adopted, is there until somebody says that it goes."""
+    return (key for key, stored in present.items() if not is_anothers(view, stored))
 
 
 def _is_too_old(chunk: Chunk) -> bool:

@@ -97,13 +97,17 @@ class Comparison:
     def look(self, after: Key | None, version: int) -> tuple[Chunk | None, list[Key]]:
         """The next chunk of the table behind a paging key, read under a watermark of that version, and its suspects."""
         chunk = self.rows.after(after, version)
+        return chunk, self.suspects_in(after, chunk, version)
+
+    def suspects_in(self, after: Key | None, chunk: Chunk | None, version: int) -> list[Key]:
+        """The suspects of the chunk behind a paging key; None: no row follows there."""
         rows = [] if chunk is None else chunk.rows
         expected = self.projected(rows, version) if rows else Expected({}, set())
         refused = self._keys_of(rows, expected.parked) if expected.parked else []
         if self.reader.has_order:
             upto = None if chunk is None or chunk.is_last else chunk.last_key
-            return chunk, self._unequal_between(after, upto, expected.writes, version) + refused
-        return chunk, (self.reader.unequal(expected.writes) if expected.writes else []) + refused
+            return self._unequal_between(after, upto, expected.writes, version) + refused
+        return (self.reader.unequal(expected.writes) if expected.writes else []) + refused
 
     def _unequal_between(
         self, after: Key | None, upto: Key | None, wanted: dict[Key, Write], version: int
@@ -198,7 +202,7 @@ class Comparison:
         """
         name = self.name_of(key)
         try:
-            form = self._form(key, expected)
+            form = self.form(key, expected)
         except (Unfit, ValueError, TypeError):
             return True
         return name in expected.parked or (name in parked and not held.fault and held.content != form)
@@ -207,7 +211,7 @@ class Comparison:
         """Return whether what the store holds is what is expected. Raises what `form_of` raises."""
         if held.fault:
             return False
-        return self._is_archived(held, expected.writes.get(key)) or held.content == self._form(key, expected)
+        return self._is_archived(held, expected.writes.get(key)) or held.content == self.form(key, expected)
 
     def _is_archived(self, held: Held, write: Write | None) -> bool:
         """Return whether the row that the view shows may have been archived: it is in the view for good.
@@ -241,7 +245,8 @@ class Comparison:
             return held.version > watermark
         return write is not None and held.version > write[0]
 
-    def _form(self, key: Key, expected: Expected) -> Any:
+    def form(self, key: Key, expected: Expected) -> Any:
+        """The `content` that the view must show of a key; None: nothing. Raises what `form_of` raises."""
         write = expected.writes.get(key)
         return None if write is None or write[1] is None else self.reader.form_of(key, write[1])
 

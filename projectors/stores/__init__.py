@@ -12,14 +12,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+import orjson
+
 from projectors.related import Relations
 from projectors.views import BoundView, Entity, View
 from viewtail.changes.batches import Watermark
-from viewtail.changes.errors import StoreError
+from viewtail.changes.errors import MisuseError, StoreError
 from viewtail.changes.positions import Position
 from viewtail.changes.rendering import render_key
 from viewtail.changes.tables import Column, Table
-from viewtail.changes.versions import MAX_VERSION
+from viewtail.changes.versions import LEAST_OF_BINLOGS, MAX_VERSION
 from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
 if TYPE_CHECKING:
@@ -265,6 +267,30 @@ class Swapping(Protocol):
         """Give the connection up."""
 
 
+class Adoption(ABC):
+    """Makes what another tool keeps in a view's place the view's own, where it is: readers read on.
+
+    A row of it has a version below all of viewtail's then, and what viewtail writes replaces it. Every method raises
+    StoreUnavailableError (try again) or StoreError.
+    """
+
+    @abstractmethod
+    def refusal(self) -> str | None:
+        """The reason why it cannot be, and what to do instead; None if it can, or is the view's own by now."""
+
+    @abstractmethod
+    def steps(self) -> list[str]:
+        """What `take` would change, a sentence each; empty where nothing is left to do."""
+
+    @abstractmethod
+    def take(self) -> None:
+        """Do that. It finishes what was cut off."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the connection up."""
+
+
 class Release(ABC):
     """Hands the place of a view over to an application. Every method raises StoreUnavailableError or StoreError."""
 
@@ -444,6 +470,13 @@ class ViewReader(ABC):
             is_equal = False
         return bool(there.fault) or not is_equal or (there.version or 0) > newest
 
+    def members(self, content: Any) -> Mapping[str, Any]:
+        """The values of a `content`, by the names of its fields; none of UNREADABLE, and of None."""
+        if isinstance(content, bytes):
+            made: dict[str, Any] = orjson.loads(content)
+            return made
+        return content if isinstance(content, Mapping) else {}
+
     def close(self) -> None:
         """Give the connection up, where one is kept between two calls."""
         return
@@ -455,6 +488,16 @@ class ViewReader(ABC):
     def search(self, query: str, *, fields: Sequence[str] | None, page: int, size: int) -> SearchPage:
         """A page of the documents that match a simple query string; for stores with `has_search`."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedPlace:
+    """The place of a view, with what another tool keeps there: it is read, and nothing is made or written."""
+
+    title: str  # for people
+    reader: ViewReader  # its `held` has no version, and of a row only what the declaration names
+    undeclared: dict[str, None]  # the fields that `reader` met besides; more are known later
+    remarks: tuple[str, ...] = ()  # what of the place, not of a row, is not as viewtail would make it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -587,6 +630,23 @@ class Store(ABC):
         """A reader of one view, over a session or client from `connection`."""
         raise NotImplementedError
 
+    def audited(self, access: Access, view: BoundView) -> AuditedPlace:
+        """The place of a view that viewtail has not written. `close` of its reader closes the connection.
+
+        Raises MisuseError for a view that another tool's rows are not compared with, StoreError where nothing is there.
+        """
+        raise MisuseError(
+            f"{view.id}: what another tool keeps in {self.title} for a {type(view.view).__name__} is not compared with "
+            "a table. Declare it under a new name, let `viewtail run` fill it, and lead the readers there"
+        )
+
+    def adoption(self, access: Access, view: BoundView) -> Adoption:
+        """What takes over what another tool keeps in the view's place. Raises MisuseError where viewtail does not."""
+        raise MisuseError(
+            f"{view.id}: what another tool keeps in {self.title} for a {type(view.view).__name__} is not taken over. "
+            "Declare it under a new name, let `viewtail run` fill it, and lead the readers there"
+        )
+
     def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
         """The view with the columns that its place has now, whatever declaration made it; None if there is no place."""
         return view
@@ -670,6 +730,11 @@ def parked(view: BoundView, item: Item, reason: str) -> Parked:
     """The dead letter of a write that the store refuses for good."""
     key, (version, _) = item
     return Parked(view.id, render_key(key, view.key), version, reason)
+
+
+def is_anothers(view: BoundView, version: int | None) -> bool:
+    """Return whether a row with that version was there before viewtail adopted the place, and was not written since."""
+    return version is not None and version < LEAST_OF_BINLOGS and view.view.entity.version is None
 
 
 def takes_equal_versions(view: BoundView) -> bool:

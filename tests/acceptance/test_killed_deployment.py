@@ -61,6 +61,8 @@ ARGUMENTS: dict[str, list[str]] = {
     "dead-letters drop": ["by_email 1 --yes"],
     "contract check": ["migration.sql", "migration.sql --offline"],
     "lint": ["", "migration.sql --json"],
+    "audit": ["by_email", "person --json"],
+    "adopt": ["person", "person --dry-run"],
     "cutover": ["by_email", "by_email --go --within 1s", "by_email --abort"],
     "forget": ["by_email --yes", f"{SCHEMA}.user 99 --timeout 1"],
     "archive": [f"{SCHEMA}.account_event --older-than 30d --yes"],

@@ -11,6 +11,7 @@ from viewtail.changes.errors import HistoryGoneError
 
 MAX_VERSION = (1 << 63) - 1
 MAX_EPOCH = (1 << 10) - 1
+LEAST_OF_BINLOGS = 1 << 53  # epochs count from 1
 MAX_FILE_NUMBER = (1 << 21) - 1
 MAX_POSITION = (1 << 36) - 1  # bytes in one binlog file
 # Digits of MAX_VERSION: versions kept as text are padded to this, so that text compares as the number does (the numbers

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from projectors.proving.comparison import Comparison, Found, Settled
+from projectors.proving.comparison import Comparison, Difference, Found, Settled
 from projectors.proving.reprojection import Reprojection
 from projectors.proving.view_access import ViewAccess
-from projectors.stores import NOTHING_HELD
+from projectors.stores import NOTHING_HELD, is_anothers
 from viewtail.changes.writes import Key
 from viewtail.operations.runs import Run
 from viewtail.operations.version_resets import VersionReset, lowered_by, note
@@ -24,6 +24,7 @@ class Repair:
     Args:
         is_unasked: nobody asked for the repair. Nothing is written in the place of another program's value; its key is
             parked. No version is lowered where a newer row may have been archived.
+        leaves_strays: what another tool wrote before the view was adopted stays where no row is for it.
     """
 
     beside: ViewAccess
@@ -31,16 +32,23 @@ class Repair:
     writer: Reprojection
     run: Run
     is_unasked: bool = False
+    leaves_strays: bool = False
     resets: dict[str, VersionReset] = field(default_factory=dict)  # by rendered key; no more of them than are listed
 
     def mend(self, mismatches: Sequence[Found]) -> set[Key]:
         """Write the entities again; return the keys of those that are equal then."""
+        mismatches = [mismatch for mismatch in mismatches if not self._is_left(mismatch)]
         spared = {mismatch.key for mismatch in mismatches if self._is_spared(mismatch)}
         mended = self._mend({mismatch.key: mismatch for mismatch in mismatches if mismatch.key not in spared})
         # The store refuses another program's, which parks them, as it does the pipeline's writes; its guard the others.
         if spared:
             self.writer.of_keys(list(spared), self.beside.now())
         return mended
+
+    def _is_left(self, mismatch: Found) -> bool:
+        if not self.leaves_strays or mismatch.difference is not Difference.EXTRA:
+            return False
+        return is_anothers(self.beside.view, mismatch.version)
 
     def _is_spared(self, mismatch: Found) -> bool:
         return self.is_unasked and (mismatch.held.is_foreign or mismatch.may_be_archiving)

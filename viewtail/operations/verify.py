@@ -24,9 +24,11 @@ from offsets.keepers import Keeper
 from offsets.mysql import Session, transaction
 from offsets.runs import RunState
 from offsets.views import note_proven
+from projectors.catalog import Catalog
 from projectors.proving.comparison import Comparison, Found, Settled
 from projectors.proving.view_access import ViewAccess
 from projectors.throttle import Throttle
+from projectors.views import BoundView
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import StopRequested, ViewtailError
 from viewtail.changes.writes import Key
@@ -117,6 +119,7 @@ class Verify:
     throttle: Throttle
     is_repair: bool = False
     is_unasked: bool = False
+    leaves_strays: bool = False
     share: float = 1.0
     say: Callable[[Counts, int], None] = lambda *_: None
     found: Callable[[Found, bool], None] = lambda *_: None
@@ -158,7 +161,7 @@ class Verify:
     def _execute(self, began: float) -> Report:
         beside = self.beside
         keepers = beside.keepers()
-        self._estimate = self._rows_about()
+        self._estimate = rows_about(beside.catalog, beside.view)
         self._comparison = beside.comparison()
         if self.is_repair:
             self._repair = Repair(
@@ -167,6 +170,7 @@ class Verify:
                 writer=beside.reprojection,
                 run=self.run,
                 is_unasked=self.is_unasked,
+                leaves_strays=self.is_unasked or self.leaves_strays,
             )
         self._begin_or_go_on(sum(keeper.view.loss_count for keeper in keepers))
         self._seed = self.run.id
@@ -397,11 +401,12 @@ class Verify:
             )
         return began_at
 
-    def _rows_about(self) -> int:
-        table = self.beside.view.table
-        name = (table.schema, table.name)
-        with closing(self.beside.catalog.servers.open_source()) as connection:
-            return row_estimates(connection, {name}).get(name, 0)
+
+def rows_about(catalog: Catalog, view: BoundView) -> int:
+    """The source's estimate of the rows of a view's table."""
+    name = (view.table.schema, view.table.name)
+    with closing(catalog.servers.open_source()) as connection:
+        return row_estimates(connection, {name}).get(name, 0)
 
 
 def _now(session: Session) -> str:

@@ -44,6 +44,11 @@ _SETTINGS = {
     # Acknowledged must mean on disk, whatever an index template of the cluster says.
     "translog": {"durability": "request"},
 }
+CLONED_SETTINGS = {  # of another tool's index: what it has of its own, such as analyzers, stays
+    "index.blocks.write": None,
+    "index.auto_expand_replicas": "0-1",
+    "index.translog.durability": "request",
+}
 _LACKING = re.compile(r"(?:mapper|No handler for) type \[(\w+)\] declared on field")
 _ABOUT_THE_MAPPING = frozenset(
     f"{name}_exception" for name in ("mapper_parsing", "illegal_argument", "invalid_index_name", "parse")
@@ -106,6 +111,18 @@ def make_ready(client: Elasticsearch, view: BoundView, claimant: Claimant = NOBO
         ) from None
 
 
+def put_mapping(client: Elasticsearch, view: BoundView, claimant: Claimant) -> None:
+    """Give an index that has viewtail's name the view's fields, viewtail's own, and its owner. Raises Refused."""
+    _Index(client, view, claimant).put_mapping()
+
+
+def aliases_of(view: BoundView) -> dict[str, dict[str, Any]]:
+    """The aliases of the view's index, with what each has."""
+    names = IndexNames(view)
+    for_readers = {} if view.is_beside else {names.alias: {"filter": PRESENT}}
+    return {**for_readers, names.write_alias: {}}
+
+
 def replaced_fields(client: Elasticsearch, view: BoundView) -> list[str]:
     """The fields whose mapping cannot be changed in the view's index, so that `make_ready` would replace the index.
 
@@ -119,7 +136,26 @@ def replaced_fields(client: Elasticsearch, view: BoundView) -> list[str]:
     wanted, derived = mapping_of(view)
     if mappings.get("_meta", {}).get("viewtail", {}).get("mapping") == _digest(wanted):
         return []
-    present = mappings.get("properties", {})
+    return _fixed(wanted, derived, mappings.get("properties", {}))
+
+
+def unlike_declared(view: BoundView, present: dict[str, Any]) -> list[str]:
+    """The fields of an index, by its mapping, that are otherwise than declared and stay so, a sentence each."""
+    wanted, derived = mapping_of(view)
+    return [
+        f"field {name} is {_as_text(present[name])} there, and {_as_text(wanted[name])} as declared"
+        for name in _fixed(wanted, derived, present)
+    ]
+
+
+def _as_text(mapping: dict[str, Any]) -> str:
+    settings = {name: value for name, value in mapping.items() if name in _FIXED and name != "type"}
+    behind = f" {orjson.dumps(settings).decode()}" if settings else ""
+    return f"{mapping.get('type', 'object')}{behind}"
+
+
+def _fixed(wanted: dict[str, Any], derived: Collection[str], present: dict[str, Any]) -> list[str]:
+    """The declared fields whose mapping cannot be changed in an index that has these."""
     for name in derived:  # if the server lacked a type, the index has the substitute
         instead = OPTIONAL_FIELD_TYPES.get(wanted[name].get("type", ""))
         if instead is not None and present.get(name, {}).get("type") == instead["type"]:
@@ -155,8 +191,7 @@ class _Index:
         self._meta: dict[str, Any] = {"view": view.view.id, "fingerprint": view.fingerprint, "mapping": digest}
         if claimant is not NOBODY:
             self._meta["owner"] = claimant.owner(view.id).as_json()
-        for_readers = {} if view.is_beside else {self.names.alias: {"filter": PRESENT}}
-        self._aliases: dict[str, Any] = {**for_readers, self.names.write_alias: {}}
+        self._aliases = aliases_of(view)
 
     def make_ready(self) -> None:
         if self._is_there():
@@ -197,7 +232,7 @@ class _Index:
                 what = f"an alias {taken} of the index {index}"
             raise PlaceRefusedError(
                 f"{self.names.label}: there is {what} that viewtail did not make; it is left alone. Rename the view, "
-                "or delete what is there if nobody needs it"
+                f"or delete what is there if nobody needs it, or take it over: viewtail adopt {self._meta['view']}"
             )
 
     def _require_owned(self, index: str, meta: dict[str, Any]) -> None:
@@ -212,7 +247,7 @@ class _Index:
         index = self.names.index
         if content["mappings"]["_meta"]["viewtail"] != self._meta:
             try:
-                self._put("changing the mapping", f"{path(index)}/_mapping", lambda mappings: mappings)
+                self.put_mapping()
             except Refused as refused:
                 self._replace(refused)
                 return
@@ -223,6 +258,9 @@ class _Index:
         ):
             actions = [{"add": {"index": index, "alias": name, **what}} for name, what in self._aliases.items()]
             ask(self._client, f"adding aliases to {index}", "POST", "/_aliases", {"actions": actions})
+
+    def put_mapping(self) -> None:
+        self._put("changing the mapping", f"{path(self.names.index)}/_mapping", lambda mappings: mappings)
 
     def _replace(self, refused: Refused) -> None:
         """Delete and create the index, after a trial index took the mapping: a mistake must not cost the view."""

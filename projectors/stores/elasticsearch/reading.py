@@ -262,18 +262,21 @@ def present_documents(
     has_source: bool,
     foreign: list[str],
     written_upto: int | None = None,
+    refreshes: bool = True,
 ) -> Iterator[list[tuple[Key, dict[str, Any]]]]:
     """Pages of (key, hit) of every document that is not a tombstone, as of the first page.
 
     `name` is the index, or an alias of it. The first ids that are not keys are added to `foreign`. With `written_upto`,
-    documents that were written after that sequence number are left out."""
+    documents that were written after that sequence number are left out. Unless it `refreshes` the index, which takes
+    the right to, what was written in the last moments may be left out, too."""
     key = key_of(view)
     query: dict[str, Any] = PRESENT
     if written_upto is not None:
         query = {"bool": {"filter": [PRESENT, {"range": {"_seq_no": {"lte": written_upto}}}]}}
     body = {"query": query, "version": True, "_source": has_source, "track_total_hits": False}
+    page_size = KEYS_A_PAGE if has_source else IDS_A_PAGE
     try:
-        with closing(_sweep(client, path(name), body, KEYS_A_PAGE if has_source else IDS_A_PAGE)) as pages:
+        with closing(_sweep(client, path(name), body, page_size, refreshes=refreshes)) as pages:
             for hits in pages:
                 page = [(key(hit["_id"]), hit) for hit in hits]
                 foreign += [hit["_id"] for parsed, hit in page if parsed is None][: MOST_FOREIGN - len(foreign)]
@@ -285,9 +288,12 @@ def present_documents(
         ) from None
 
 
-def _sweep(client: Elasticsearch, index: str, body: dict[str, Any], size: int) -> Generator[list[dict[str, Any]]]:
+def _sweep(
+    client: Elasticsearch, index: str, body: dict[str, Any], size: int, *, refreshes: bool
+) -> Generator[list[dict[str, Any]]]:
     """Yield all hits of a search, `size` a page, as of the first page. Raises Refused."""
-    ask(client, "refreshing", "POST", f"{index}/_refresh")
+    if refreshes:
+        ask(client, "refreshing", "POST", f"{index}/_refresh")
     point = ask(client, "sweeping", "POST", f"{index}/_pit?keep_alive={_KEEP_ALIVE}")["id"]
     body = {**body, "sort": [{"_shard_doc": "asc"}], "size": size}
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from projectors.stores import MIXED, Choice, Example, Store, ViewReader
+from projectors.stores import MIXED, Adoption, AuditedPlace, Choice, Example, Store, ViewReader
 from projectors.stores.elasticsearch.rules import problems, surprises
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import BoundView, View
@@ -174,6 +174,16 @@ class ElasticsearchStore(Store):
         from projectors.stores.elasticsearch.reading import DocumentReader
 
         return DocumentReader(connection, view)
+
+    def audited(self, access: Access, view: BoundView) -> AuditedPlace:
+        from projectors.stores.elasticsearch.auditing import audited_index
+
+        return audited_index(self.connection(access), view)
+
+    def adoption(self, access: Access, view: BoundView) -> Adoption:
+        from projectors.stores.elasticsearch.adopting import IndexAdoption
+
+        return IndexAdoption(self.connection(access), view, access.claimant())
 
     def content(self, view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
         from projectors.stores.elasticsearch.documents import document_of

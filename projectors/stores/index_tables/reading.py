@@ -80,6 +80,9 @@ class IndexTableReader(ViewReader):
     def shown_keys(self) -> Iterator[list[Key]]:
         return self._paged(None, self._stored[: len(self.view.key)])
 
+    def members(self, content: Any) -> dict[str, Any]:
+        return {} if content is None else self._content(content)
+
     def _content(self, values: tuple[Any, ...]) -> dict[str, Any]:
         return dict(zip(self._names, values, strict=True))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from projectors.stores import MIXED, Choice, Example, Sink, Store, Unfit, ViewReader, plain
+from projectors.stores import MIXED, Adoption, AuditedPlace, Choice, Example, Sink, Store, Unfit, ViewReader, plain
 from projectors.stores.index_tables.views import MAX_NAME_LENGTH, IndexTable, MySQLTable, version_of
 from projectors.views import BoundView, View
 from viewtail.changes.errors import DeclarationError
@@ -158,6 +158,22 @@ class IndexTablesStore(Store):
         from projectors.stores.index_tables.places import reader_of
 
         return reader_of(connection, access.database, view)
+
+    def audited(self, access: Access, view: BoundView) -> AuditedPlace:
+        from projectors.stores.index_tables.auditing import audited_table
+        from projectors.stores.index_tables.lists import element_of
+
+        if isinstance(view.view, MySQLTable) or element_of(view) is not None:
+            return super().audited(access, view)
+        return audited_table(self.connection(access), access.database, view)
+
+    def adoption(self, access: Access, view: BoundView) -> Adoption:
+        from projectors.stores.index_tables.adopting import TableAdoption
+        from projectors.stores.index_tables.lists import element_of
+
+        if isinstance(view.view, MySQLTable) or element_of(view) is not None:
+            return super().adoption(access, view)
+        return TableAdoption(access.open_own, access.database, view)
 
     def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
         """The view with the value columns that its table has now, as far as they can be read."""

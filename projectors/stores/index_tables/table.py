@@ -299,7 +299,8 @@ class IndexTableShape:
         if self._present is not None and not self._present.is_own:
             raise PlaceRefusedError(
                 f"{self._label}: {self.table} exists and was not made by viewtail (its comment does not begin with "
-                f"'{self.mark}'); it is left alone. Rename that table, or give the view another name"
+                f"'{self.mark}'); it is left alone. Rename that table, or give the view another name, or take the "
+                f"table over: viewtail adopt {self.view.view.id}"
             )
 
     def _run(self, connection: Connection, statements: Sequence[str]) -> None:
@@ -308,7 +309,7 @@ class IndexTableShape:
                 try:
                     cursor.execute(statement)
                 except pymysql.err.MySQLError as error:
-                    raise self._failure(error) or error from None
+                    raise self.failure(error) or error from None
 
     def _create(self) -> str:
         lines = [definition.ddl for definition in self.layout]
@@ -331,7 +332,16 @@ class IndexTableShape:
             return [f"DROP TABLE {self.table}", self._create()]
         return self._alter(present)
 
+    def adopting(self, present: PresentTable) -> str:
+        """The statement that makes a table with the same columns viewtail's."""
+        parts = [*self._parts(present), f"COMMENT = {_string(self.comment)}"]
+        return f"ALTER TABLE {self.table} {', '.join(parts)}"
+
     def _alter(self, present: PresentTable) -> list[str]:
+        parts = self._parts(present)
+        return [f"ALTER TABLE {self.table} " + ", ".join(parts)] if parts else []
+
+    def _parts(self, present: PresentTable) -> list[str]:
         wanted = [definition.name for definition in self.layout]
         parts = [f"DROP COLUMN {quote(name)}" for name in present.columns if name not in wanted]
         behind = "FIRST"
@@ -342,8 +352,7 @@ class IndexTableShape:
             elif shape != definition.shape or definition.extra not in present.extras.get(definition.name, ""):
                 parts.append(f"MODIFY COLUMN {definition.ddl}")
             behind = f"AFTER {quote(definition.name)}"
-        parts += self._index_changes(present)
-        return [f"ALTER TABLE {self.table} " + ", ".join(parts)] if parts else []
+        return [*parts, *self._index_changes(present)]
 
     def _index_changes(self, present: PresentTable) -> Iterator[str]:
         for name, columns in self.indexes.items():
@@ -352,7 +361,8 @@ class IndexTableShape:
                     yield f"DROP INDEX {quote(name)}"
                 yield f"ADD {_index(name, columns)}"
 
-    def _failure(self, error: pymysql.err.MySQLError) -> Exception | None:
+    def failure(self, error: pymysql.err.MySQLError) -> Exception | None:
+        """The error of the view for one that changing its table raised; None for any other."""
         number = number_of(error)
         if number in _CHANGED_MEANWHILE:
             return StoreUnavailableError(

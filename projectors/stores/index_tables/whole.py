@@ -166,7 +166,7 @@ class _Rows(IndexTableShape):
     def _column(self, name: str) -> Column | None:
         return next((column for column in (*self.view.key, *self.view.values) if column.name == name), None)
 
-    def _failure(self, error: pymysql.err.MySQLError) -> Exception | None:
+    def failure(self, error: pymysql.err.MySQLError) -> Exception | None:
         number = number_of(error)
         if number in _TOO_LONG:
             return self._wrong(f"MySQL refuses {self.table}: {error.args[-1]}")
@@ -176,7 +176,7 @@ class _Rows(IndexTableShape):
                 f"is ({number}: {error.args[-1]}). Keep both on one kind of server, or compute the column otherwise: "
                 "columns={'NAME': 'TYPE'}, of=lambda row: {...}"
             )
-        return super()._failure(error)
+        return super().failure(error)
 
     def _too_long(self) -> DeclarationError:
         return self._wrong("its key is longer than an index may be")

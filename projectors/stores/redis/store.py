@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, SecretStr
 
-from projectors.stores import Choice, Example, NoCopy, Store, ViewReader
+from projectors.stores import Adoption, AuditedPlace, Choice, Example, NoCopy, Store, ViewReader
 from projectors.stores.redis.keys import keys_of, leading, shapes_meet
 from projectors.stores.redis.scores import score_problems
 from projectors.stores.redis.views import GENERATION, RedisHash, RedisJson, RedisSet, RedisSortedSet
@@ -213,6 +213,26 @@ class RedisStore(Store):
         from projectors.stores.redis.set_reading import SetReader
 
         return (SetReader if isinstance(view.view, RedisSet) else RedisReader)(connection, view)
+
+    def audited(self, access: Access, view: BoundView) -> AuditedPlace:
+        from projectors.stores.redis.auditing import AuditedKeys
+        from projectors.stores.redis.keys import RedisKeys
+
+        if isinstance(view.view, RedisSet):
+            return super().audited(access, view)
+        undeclared: dict[str, None] = {}
+        return AuditedPlace(
+            title=f"Redis, the keys {RedisKeys(view).scan_match}",
+            reader=AuditedKeys(self.connection(access), view, undeclared),
+            undeclared=undeclared,
+        )
+
+    def adoption(self, access: Access, view: BoundView) -> Adoption:
+        from projectors.stores.redis.adopting import KeyAdoption
+
+        if isinstance(view.view, RedisSet):
+            return super().adoption(access, view)
+        return KeyAdoption(self.connection(access), view, self.places(access, view.view.id))
 
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.redis.checks import checks

@@ -1,0 +1,151 @@
+"""Takes over what another tool keeps in the places of views: in place, without running viewtail, readers read on.
+
+look      whether it can be, and what it would change
+take      1. each place becomes this deployment's, and what is there gets versions below all of viewtail's
+          2. views that `viewtail run` halted, since their places were another tool's, are to be backfilled
+fill      the views' pipelines run until the views are filled: each row is written with a watermark's version, and what
+          is right already gets only that; changes are applied meanwhile (`keeping` runs them)
+prove     each view is compared as a whole while its pipeline goes on, and what is left is mended
+          A key that no row is for stays, unless it is to be dropped.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+
+from offsets.keepers import keepers, known_views
+from offsets.mysql import Session
+from offsets.views import State, ViewRecord
+from projectors.catalog import Catalog
+from projectors.proving.comparison import Difference
+from projectors.proving.view_access import ViewAccess
+from projectors.stores import Adoption
+from projectors.stores.registry import store_of
+from projectors.throttle import Throttle
+from projectors.views import BoundView
+from viewtail.changes.errors import MisuseError, StopRequested, StoreError, ViewtailError
+from viewtail.operations.replay import replay
+from viewtail.operations.runs import Run
+from viewtail.operations.status import pipelines_now
+from viewtail.operations.verify import Report, Verify
+
+LOOK_EVERY_S = 0.5
+
+_ONLY_BINLOGS = (
+    "adopt takes views over that are kept from the binlog: set VIEWTAIL_SOURCE__URL to the MySQL server, mode binlog"
+)
+
+
+def check(catalog: Catalog) -> None:
+    """Raises MisuseError for views that are not adopted, whatever is in their places."""
+    kind = catalog.servers.kind
+    if kind.polls or kind.is_shared_out:
+        raise MisuseError(_ONLY_BINLOGS)
+    for view in catalog.views:
+        if view.view.entity.version is not None:
+            raise MisuseError(
+                f"{view.id}: its entity has a version column, whose values another tool's rows cannot be told from. "
+                "Declare it under a new name, let `viewtail run` fill it, and lead the readers there"
+            )
+
+
+@contextmanager
+def adoption_of(catalog: Catalog, view: BoundView) -> Iterator[Adoption]:
+    """What takes the view's place over. Raises StoreError where it cannot be."""
+    store = store_of(view.view)
+    with closing(store.adoption(catalog.access(store), view)) as adoption:
+        if (why := adoption.refusal()) is not None:
+            raise StoreError(why)
+        yield adoption
+
+
+@dataclass(eq=False, kw_only=True)
+class Adopt:
+    """Adopts the views of a catalog, which has viewtail's own tables by then."""
+
+    catalog: Catalog
+    stop: threading.Event
+    say: Callable[[str], None]
+    _halted: list[BoundView] = field(default_factory=list)
+
+    def require_free(self) -> None:
+        """Raises MisuseError where a viewtail runs, or keeps one of the views already."""
+        names = {pipeline.name for pipeline in self.catalog.pipelines()}
+        for name, status in pipelines_now(self.catalog).items():
+            if name in names and status.state != "down":
+                raise MisuseError(
+                    f"pipeline {name} is run by a viewtail, which knows nothing of this. Stop `viewtail run`, adopt, "
+                    "and start it again: it goes on where it was"
+                )
+        for view in self.catalog.views:
+            states = {record.state for record in self._records(view).values()}
+            if states & {State.FILLED, State.PAUSED, State.RELEASED}:
+                raise MisuseError(
+                    f"{view.id} is this viewtail's already ({', '.join(sorted(states))}): viewtail status"
+                )
+            if State.HALTED in states:
+                self._halted.append(view)
+
+    def _records(self, view: BoundView) -> Mapping[str, ViewRecord]:
+        with closing(self.catalog.session()) as session:
+            known = known_views(session, self.catalog.database)
+        return {pipeline: record for (pipeline, name), record in known.items() if name == view.id}
+
+    def take(self) -> None:
+        """Take each place over, once none of them is refused."""
+        for view in self.catalog.views:
+            with adoption_of(self.catalog, view):
+                pass
+        for view in self.catalog.views:
+            self.say(f"{view.id}: taking its place over")
+            with adoption_of(self.catalog, view) as adoption:
+                adoption.take()
+        if self._halted:
+            replay(self.catalog, [view.view for view in self._halted])
+
+    def wait_until_filled(self) -> None:
+        """Return once the pipelines, which somebody runs, have filled each view. Raises ViewtailError for a halt."""
+        pipelines = [pipeline.name for pipeline in self.catalog.pipelines()]
+        waiting = list(self.catalog.views)
+        while waiting:
+            if self.stop.wait(LOOK_EVERY_S):
+                raise StopRequested
+            with closing(self.catalog.session()) as session:
+                waiting = [view for view in waiting if not _is_filled(session, self.catalog.database, view, pipelines)]
+
+    def prove(self, view: BoundView, throttle: Throttle, *, drops_extra: bool) -> Report:
+        """Compare the view as a whole, and mend what is left."""
+        with ViewAccess(self.catalog, view, self.stop, self.say) as beside:
+            fingerprint = beside.view.fingerprint
+            run = Run(beside.session, self.catalog.database, "repair", view.id, "adopt", fingerprint)
+            verify = Verify(beside=beside, run=run, throttle=throttle, is_repair=True, leaves_strays=not drops_extra)
+            return verify.execute()
+
+
+def _is_filled(session: Session, database: str, view: BoundView, pipelines: Sequence[str]) -> bool:
+    """Raise ViewtailError for one that is halted."""
+    records = [record for _, record in keepers(session, database, view.id, pipelines)]
+    for record in records:
+        if record.state is State.HALTED:
+            raise ViewtailError(
+                f"view {view.id} was halted: {record.reason}. When that is mended, give the same command again"
+            )
+    return bool(records) and all(record.state is State.FILLED for record in records)
+
+
+def left_extra(report: Report) -> int:
+    """How many keys of another tool's are left that no row is for."""
+    if report.is_equal:
+        return 0
+    mended = sum(found.difference is Difference.EXTRA for found in report.repaired)
+    return report.counts.differing[Difference.EXTRA.value] - mended
+
+
+def is_adopted(report: Report) -> bool:
+    """Return whether nothing else is left of what differed."""
+    counts = report.counts
+    others = counts.differing.total() - counts.repaired - left_extra(report)
+    return others <= 0 and not (counts.parked or counts.changing)
