@@ -447,11 +447,15 @@ class View:
         return twin
 
     def of_source(self, source: str) -> Self:
-        """The same declaration, of the rows that one of its sources has."""
+        """The same declaration, of the rows that one of its sources has.
+
+        Its masks are those of all entities by then: a mask of the table, on whichever server, is one of this source's.
+        """
         twin, own = copy(self), f"{self.entity.table}."
         entity, previous = self.entity.of_source(source), self.previous and self.previous.of_source(source)
         unmasked = tuple(column.removeprefix(own) for column in self.unmasked)
-        twin._put(entity=entity, previous=previous, masked=entity.whole_masked, unmasked=unmasked)
+        masked = tuple((_in_source(name, self.entity.table, source), how) for name, how in self.masked)
+        twin._put(entity=entity, previous=previous, masked=masked, unmasked=unmasked)
         return twin
 
     def _set_previous(self, previous: View | None) -> None:
@@ -721,3 +725,12 @@ def column_names(given: str | Sequence[str], label: str) -> tuple[str, ...]:
     if twice:
         raise DeclarationError(f"{label}: {', '.join(twice)} is named twice")
     return names
+
+
+def _in_source(column: str, table: str, source: str) -> str:
+    """The whole name of a column of a table, as a source has it; in whichever case, which stays, it is written."""
+    of, _, name = column.rpartition(".")
+    names = names_of(of)
+    if names is None or of.lower() != table.lower():
+        return column
+    return f"{full_name(of_source(names[0], source), names[1])}.{name}"

@@ -104,7 +104,7 @@ def load(name: str) -> list[View]:
     name, _, shard = name.partition("@")
     found, attribute, file = attribute_of(name, _NO_VIEWS)
     if not isinstance(found, Sharded):
-        return with_topics(with_masks(_of_source(shard, _checked(found, attribute, file))))
+        return with_topics(_of_source(shard, with_masks(_checked(found, attribute, file))))
     if not shard:
         first = next(iter(found.shards()))
         raise MisuseError(

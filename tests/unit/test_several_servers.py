@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -17,6 +18,7 @@ from ingest.canonical.parts import of_parts
 from projectors.binding import bind, declaration_hash
 from projectors.catalog import check_source
 from projectors.fills.guarded import GuardedFill
+from projectors.masking import MaskedTables
 from projectors.projection import Projections, followed_tables
 from projectors.proving.cascades import Cascades
 from projectors.proving.comparison import Comparison
@@ -27,6 +29,7 @@ from projectors.view_life import ViewLife
 from viewtail import Count, Entity, Group, IndexTable, MySQLTable, RedisHash, Topic, declarations, shards
 from viewtail.changes.batches import DELETE, Followed, RowChanges
 from viewtail.changes.errors import DeclarationError, MisuseError, SettingsError, UnknownNameError
+from viewtail.changes.masks import ANY_SECRET
 from viewtail.changes.patterns import pattern_of, source_in
 from viewtail.changes.tables import Column, ForeignKey, Kind, Table
 from viewtail.changes.writes import Key, Parked
@@ -200,6 +203,44 @@ def test_masks_of_an_entity_are_those_of_each_source() -> None:
     view = RedisHash("u", entity, fields=["email"], unmasked=["shop.user.id"]).of_source("eu")
     assert dict(view.masked) == {"{source=eu}shop.user.email": "null", "{source=eu}shop.user.id": "hash"}
     assert view.unmasked == ("id",)
+
+
+MASKED = """
+from viewtail import Entity, RedisHash
+views = [
+    RedisHash("a", Entity("shop.user", masked={"email": "hash"}), fields=["email"]),
+    RedisHash("b", Entity("shop.user", sources="eu", masked={"phone": "null"}), fields=["email"]),
+    RedisHash("c", Entity("SHOP.user", sources=["eu", "us"]), fields=["email"]),
+    RedisHash("d", Entity("`my-shop`.user", sources="us", masked={"email": "null"}), fields=["id"]),
+    RedisHash("e", Entity("`my-shop`.user", sources="us"), fields=["email"]),
+]
+"""
+
+
+def _masks(source: str) -> dict[str, dict[str, str]]:
+    def asked(schema: str, name: str) -> Table:
+        phone = replace(EMAIL, name="phone")
+        return of_parts(pattern, [replace(USER, columns=(ID, EMAIL, phone))], [pattern.sample])
+
+    found = {}
+    for view in declarations.load(f"views:views@{source}"):
+        pattern = pattern_of(*view.entity.schema_and_table) or Mock()
+        masked = MaskedTables(view, asked, ANY_SECRET)(*view.entity.schema_and_table).columns
+        found[view.name] = {column.name: column.mask.how for column in masked if column.mask}
+    return found
+
+
+def test_a_mask_of_a_table_is_one_for_the_views_of_all_sources_and_of_the_one_without_a_name() -> None:
+    targets(MASKED)
+    both = {"email": "hash", "phone": "null"}
+    assert _masks("eu") == {"b": both, "c": both}
+    assert _masks("us") == {"c": both, "e": {"email": "null"}, "d": {"email": "null"}}
+    (plain,) = declarations.load("views:views@default")
+    assert dict(plain.masked)["shop.user.phone"] == "null"
+    targets(MASKED.replace("phone", "email"))
+    for source in ("default", "eu", "us"):
+        with pytest.raises(DeclarationError, match="a column is masked in one way in all of views.py"):
+            declarations.load(f"views:views@{source}")
 
 
 # --- The index table of several sources ---
