@@ -61,19 +61,28 @@ def configured(loaded: Settings) -> list[View]:
     return views
 
 
-def declared_ids(loaded: Settings) -> set[str] | None:
-    """The ids of all declared views; None when views.py cannot be loaded: `status` shows the rest all the same."""
+def declared_sources(loaded: Settings) -> dict[str, frozenset[str]] | None:
+    """By the ids of all declared views the named sources that they draw on, if any.
+
+    None when views.py cannot be loaded: `status` shows the rest all the same.
+    """
     try:
-        return all_ids(loaded)
+        return {
+            view.id: frozenset(name for name in loaded.sources if view.entity.draws_on(name))
+            for view in _of_deployment(loaded)
+        }
     except MisuseError:
         return None
 
 
 def all_ids(loaded: Settings) -> set[str]:
     """The ids of all views of a deployment, whichever source they are of. Raises DeclarationError."""
+    return {view.id for view in _of_deployment(loaded)}
+
+
+def _of_deployment(loaded: Settings) -> list[View]:
     found, attribute, file = attribute_of(loaded.views.partition("@")[0], _NO_VIEWS)
-    views = load(loaded.views) if isinstance(found, Sharded) else _checked(found, attribute, file)
-    return {view.id for view in views}
+    return load(loaded.views) if isinstance(found, Sharded) else _checked(found, attribute, file)
 
 
 def chosen(loaded: Settings, name: str) -> View:

@@ -15,6 +15,7 @@ from ingest import ddl
 from ingest.binlog.kind import BinlogKind
 from ingest.binlog.table_effects import alone_in, gone
 from ingest.canonical.parts import of_parts
+from offsets.views import State
 from projectors.binding import bind, declaration_hash
 from projectors.catalog import check_source
 from projectors.fills.guarded import GuardedFill
@@ -23,7 +24,7 @@ from projectors.projection import Projections, followed_tables
 from projectors.proving.cascades import Cascades
 from projectors.proving.comparison import Comparison
 from projectors.proving.reprojection import Reprojection, Written
-from projectors.stores import GuardedSink
+from projectors.stores import LEAST_OF_BINLOGS, GuardedSink
 from projectors.stores.index_tables.table import IndexTableShape, PresentTable, Shape
 from projectors.view_life import ViewLife
 from viewtail import Count, Entity, Group, IndexTable, MySQLTable, RedisHash, Topic, declarations, shards
@@ -33,7 +34,10 @@ from viewtail.changes.masks import ANY_SECRET
 from viewtail.changes.patterns import pattern_of, source_in
 from viewtail.changes.tables import Column, ForeignKey, Kind, Table
 from viewtail.changes.writes import Key, Parked
+from viewtail.operations.findings import Findings, compared
 from viewtail.operations.given import own_keys
+from viewtail.operations.remarks import remarks
+from viewtail.operations.status import PipelineStatus, ViewStatus
 from viewtail.settings import Settings, load
 
 ID = Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False)
@@ -107,7 +111,7 @@ class Holding(GuardedSink):
         self.buried: list[Key] = []
 
     def keys_below(self, view: str, version: int, since: int | None = None) -> Iterator[list[tuple[Key, int]]]:
-        yield [(("eu", 1), 5), (("us", 1), 5)]
+        yield [(("eu", 1), LEAST_OF_BINLOGS), (("us", 1), LEAST_OF_BINLOGS)]
 
     def write(self, writes: Any, *_: Any) -> list[Parked]:
         self.buried += writes[0].writes
@@ -239,7 +243,7 @@ def test_a_mask_of_a_table_is_one_for_the_views_of_all_sources_and_of_the_one_wi
     assert dict(plain.masked)["shop.user.phone"] == "null"
     targets(MASKED.replace("phone", "email"))
     for source in ("default", "eu", "us"):
-        with pytest.raises(DeclarationError, match="a column is masked in one way in all of views.py"):
+        with pytest.raises(DeclarationError, match="a column is masked in one way in all of"):
             declarations.load(f"views:views@{source}")
 
 
@@ -350,6 +354,35 @@ def test_a_mistake_in_the_settings_of_a_source_names_its_place(toml: str, enviro
     with pytest.raises(SettingsError) as refused:
         settings(toml, **environ)
     assert said in str(refused.value)
+
+
+# --- Status ---
+
+
+def _pipeline(name: str, *views: str) -> PipelineStatus:
+    of = [
+        ViewStatus(name=view, state=State.FILLED, reason=None, filled_percent=100, row_count=1, row_estimate=1,
+                   rows_per_second=0, eta_s=None, parked=0)
+        for view in views
+    ]  # fmt: skip
+    return PipelineStatus(
+        name=name, state="running", position=None, gtid=None, lag_s=0, rows_per_second=0, applied_row_count=0,
+        reconnect_count=0, error=None, owner=None, reported_s_ago=1, views=tuple(of),
+    )  # fmt: skip
+
+
+def test_status_tells_of_a_source_whose_view_no_run_has_seen() -> None:
+    loaded = targets(VIEWS)[-1].settings
+    declared = declarations.declared_sources(loaded)
+    assert declared == {"redis:user": {"eu", "us"}, "redis:city": frozenset()}
+    seen = [_pipeline("eu.0.redis", "redis:user"), _pipeline("redis", "redis:city")]
+    findings = compared(Findings(pipelines=seen), declared, "viewtail", is_shared_out=False)
+    assert findings.not_run == ["redis:user (us)"] and not findings.is_well and not findings.retired
+    assert "view redis:user (us) is declared, but no run has seen it yet" in " ".join(remarks(findings))
+    both = [*seen, _pipeline("us.0.redis", "redis:user")]
+    assert compared(Findings(pipelines=both), declared, "viewtail", is_shared_out=False).is_well
+    nobody = compared(Findings(pipelines=[]), declared, "viewtail", is_shared_out=False)
+    assert nobody.not_run == ["redis:city", "redis:user (eu)", "redis:user (us)"]
 
 
 # --- Which source a command is about ---

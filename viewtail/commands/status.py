@@ -18,7 +18,7 @@ def status(loaded: settings.Settings, *, as_json: bool) -> int:
     # Who asks wants to know now; a server that hangs is an answer.
     servers = loaded.asked_with(QUESTION.once()).servers()
     seen = collected(servers)
-    declared = declarations.declared_ids(loaded)
+    declared = declarations.declared_sources(loaded)
     findings = compared(seen, declared, servers.database, is_shared_out=servers.kind.is_shared_out)
     if as_json:
         print_json(findings.as_json())

@@ -78,7 +78,7 @@ class _Looking:
         self.seen = Seen()
         self.failure: BaseException | None = None  # a fault of ours
         self._loaded, self._every_s, self._stop = loaded, every_s, stop
-        self._declared = declarations.declared_ids(loaded)
+        self._declared = declarations.declared_sources(loaded)
         self._address = replace(loaded.asked_with(QUESTION).store_address(), database=None)
 
     @property

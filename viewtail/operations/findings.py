@@ -13,7 +13,7 @@ from typing import Any
 from offsets.copies import Copy
 from projectors.stores.registry import STORES
 from viewtail.changes.copy_ids import is_copy, view_of
-from viewtail.changes.pipelines import PipelineState
+from viewtail.changes.pipelines import PipelineId, PipelineState
 from viewtail.operations.fleet import Fleet, Noted
 from viewtail.operations.other_apps import OtherApp, kept_now, other_app
 from viewtail.operations.status import PipelineStatus, is_replaced
@@ -30,7 +30,9 @@ class Findings:
     fleet: Fleet = field(default_factory=Fleet)
     source_error: str | None = None  # why the source does not say what waits in it, and who is in its group
     keeps_s: float | None = None  # how long the source keeps its changes; asked for where a pipeline is paused
-    not_run: Sequence[str] = ()  # views that are declared, and that no `run` has seen yet
+    not_run: Sequence[
+        str
+    ] = ()  # views that are declared, and no `run` has seen yet: 'redis:user', or 'redis:user (eu)'
     retired: Sequence[str] = ()  # views that a `run` once kept, and that are not declared any more
     rebuilds: Sequence[Copy] = ()  # of the views that have a second copy
     comparing: Collection[str] = ()  # copies that are compared with their table now
@@ -128,22 +130,36 @@ def says_its_lag(pipeline: PipelineStatus) -> bool:
     )
 
 
-def compared(findings: Findings, declared: set[str] | None, database: str, *, is_shared_out: bool) -> Findings:
-    """Add what the declarations, where they are known, and the source make of it: whether others read it too."""
-    other = None if declared is None else other_app(findings.pipelines, database, declared)
+def compared(
+    findings: Findings, declared: Mapping[str, Collection[str]] | None, database: str, *, is_shared_out: bool
+) -> Findings:
+    """Add what the declarations, where they are known, and the source make of it: whether others read it too.
+
+    `declared` has by view the named sources that it draws on, if any.
+    """
+    other = None if declared is None else other_app(findings.pipelines, database, {*declared})
     with_declared = findings if declared is None else _compared(findings, declared)
     return _of_this_source(replace(with_declared, other_app=other), is_shared_out)
 
 
-def _compared(findings: Findings, declared: set[str]) -> Findings:
-    known = {view.name for pipeline in findings.pipelines for view in pipeline.views if not is_copy(view.name)}
+def _compared(findings: Findings, sources: Mapping[str, Collection[str]]) -> Findings:
+    seen = {
+        (PipelineId.parse(pipeline.name).source, view.name)
+        for pipeline in findings.pipelines
+        for view in pipeline.views
+        if not is_copy(view.name)
+    }
+    known, declared = {view for _, view in seen}, {*sources}
     retired, alive = sorted(known - declared), kept_now(findings.pipelines)
+    unseen = [f"{view} ({source})" for view, of in sources.items() for source in of if (source, view) not in seen] + [
+        view for view, of in sources.items() if not of and view not in known
+    ]
     return replace(
         findings,
         pipelines=[
             _of_declared(pipeline, declared) for pipeline in findings.pipelines if _is_shown(pipeline, declared)
         ],
-        not_run=sorted(declared - known),
+        not_run=sorted(unseen),
         retired=retired,
         kept={view: alive[view] for view in retired if view in alive},
     )
