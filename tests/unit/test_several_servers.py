@@ -34,6 +34,7 @@ from viewtail.changes.masks import ANY_SECRET
 from viewtail.changes.patterns import pattern_of, source_in
 from viewtail.changes.tables import Column, ForeignKey, Kind, Table
 from viewtail.changes.writes import Key, Parked
+from viewtail.commands.replay_keys import _parked_keys
 from viewtail.operations.findings import Findings, compared
 from viewtail.operations.given import own_keys
 from viewtail.operations.remarks import remarks
@@ -102,6 +103,18 @@ def test_a_table_of_a_source_that_goes_halts_its_views_as_any_single_table_does(
     ((part, alone),) = alone_in(followed, effects, False)
     assert part == ("shop", "user", ("eu",)) and alone.table.full_name == "shop.user"
     assert [column.name for column in alone.table.columns] == ["id", "email"]
+
+
+def test_a_parked_key_of_another_source_is_none_of_this_one_and_no_mistake() -> None:
+    (bound,) = bind([RedisHash("u", Entity("shop.user", sources="eu").of_source("eu"), fields=["email"])], described)
+    parked = frozenset({"eu:7", "eu:8"})
+    assert _parked_keys(bound, ["us:7", "eu:7"], parked) == ["eu:7"] and _parked_keys(bound, [], parked) == []
+    with pytest.raises(UnknownNameError, match="of the source us, and this is eu"):
+        _parked_keys(bound, ["us:7"], parked)
+    with pytest.raises(MisuseError, match=r"not parked: eu:9\. See"):
+        _parked_keys(bound, ["us:7", "eu:9"], parked)
+    with pytest.raises(MisuseError, match="'7'"):
+        _parked_keys(bound, ["7"], parked)
 
 
 class Holding(GuardedSink):

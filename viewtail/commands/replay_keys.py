@@ -32,7 +32,7 @@ from viewtail.commands.named_file import content_of
 from viewtail.commands.output import print_remark
 from viewtail.commands.progress import progress
 from viewtail.composition import deployed_to_work
-from viewtail.operations.given import key_of_text, key_spellings, other_reading
+from viewtail.operations.given import key_of_text, key_spellings, other_reading, own_keys
 from viewtail.operations.kept_conditions import kept_condition, unsaid
 from viewtail.operations.parts import KeysOfPart, part_of
 from viewtail.operations.replay_keys import (
@@ -141,12 +141,16 @@ def _of_view(loaded: Settings, name: str, work: Callable[[Catalog, ViewAccess], 
 
 
 def _parked_keys(view: BoundView, keys: Sequence[str], parked: Collection[str]) -> list[str]:
-    """The keys in the form in which they are parked. Raises MisuseError where one is not."""
+    """The keys of the view's source in the form in which they are parked.
+
+    Raises MisuseError where one is not, UnknownNameError where all are of other sources.
+    """
     named = [next((form for form in key_spellings(key) if form in parked), key) for key in keys]
-    unknown = sorted(set(named).difference(parked))
-    for key in unknown:
-        key_of_text(key, view.key)  # says which form it should have
-    if unknown:
+    parsed = {key: key_of_text(key, view.key) for key in named if key not in parked}  # says which form it should have
+    named = [key for key in named if key in parked or view.own([parsed[key]])]
+    if not named:
+        own_keys([*parsed.values()], view)
+    if unknown := sorted(set(named).difference(parked)):
         raise MisuseError(f"{view.id}: not parked: {', '.join(unknown)}. See: viewtail dead-letters list {view.id}")
     return named
 
