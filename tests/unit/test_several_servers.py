@@ -34,6 +34,9 @@ from viewtail.changes.masks import ANY_SECRET
 from viewtail.changes.patterns import pattern_of, source_in
 from viewtail.changes.tables import Column, ForeignKey, Kind, Table
 from viewtail.changes.writes import Key, Parked
+from viewtail.cli.each import require_one_source
+from viewtail.cli.reading import wait
+from viewtail.cli.replay import replay
 from viewtail.commands.replay_keys import _parked_keys
 from viewtail.operations.findings import Findings, compared
 from viewtail.operations.given import own_keys
@@ -446,10 +449,34 @@ def test_names_that_the_settings_do_not_have_are_told_with_those_that_there_are(
         declarations.load("views:views")
 
 
-def test_the_environment_chooses_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def deployment(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a command line is given besides its arguments, where the views are of several sources."""
     Path("views.py").write_text(VIEWS)
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
+    return Mock(obj=None)
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "option"),
+    [
+        (replay, {"view": ["user"], "begin": "binlog.000003:4"}, "--from"),
+        (wait, {"view": "user", "position": "binlog.000003:4"}, "--position"),
+        (wait, {"view": "user", "gtid": "0-1-7"}, "--gtid"),
+    ],
+)
+def test_a_place_in_one_servers_binlog_is_not_given_to_several(
+    deployment: Any, monkeypatch: pytest.MonkeyPatch, command: Callable[..., int], given: Any, option: str
+) -> None:
+    with pytest.raises(MisuseError, match=f"^{option} is a place in the binlog of one server.* VIEWTAIL_SHARD=us"):
+        command(deployment, **given)
+    monkeypatch.setenv("VIEWTAIL_SHARD", "us")
+    require_one_source(None, option)
+
+
+@pytest.mark.usefixtures("deployment")
+def test_the_environment_chooses_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIEWTAIL_SHARD", "us")
     (only,) = shards.targets(None)
     assert only.settings.source_address().host == "us"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from viewtail import signals
-from viewtail.changes.errors import UnknownNameError
+from viewtail.changes.errors import MisuseError, UnknownNameError
 from viewtail.cli.ending import ended, say
 
 if TYPE_CHECKING:
@@ -41,6 +41,20 @@ def in_any(
 ) -> int:
     """`in_each` for what need not be in each deployment: the exit code is 1 where all return NOTHING_FOUND."""
     return _in_each(config, lambda load: command(load(), *given, **named), lambda codes: abs(max(codes)))
+
+
+def require_one_source(config: Path | None, option: str) -> None:
+    """Raise MisuseError where a command with an option that is about one server's binlog would ask several."""
+    from viewtail.declarations import SHARD_VARIABLE
+    from viewtail.shards import targets
+
+    found = targets(config)
+    if len(found) > 1 and found[0].is_source:
+        names = ", ".join(f"{target.shard}" for target in found)
+        raise MisuseError(
+            f"{option} is a place in the binlog of one server, and the views are of several: {names}. Choose one: "
+            f"{SHARD_VARIABLE}={found[-1].shard} viewtail ..."
+        )
 
 
 def _in_each(

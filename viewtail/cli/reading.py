@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from viewtail.cli.each import in_any, in_deployments, in_each
+from viewtail.cli.each import in_any, in_deployments, in_each, require_one_source
 from viewtail.cli.options import KEY, Json, Key, Limit, ViewName
 
 
@@ -109,4 +109,6 @@ def wait(
     from viewtail.operations.waiting import Wanted
 
     wanted = Wanted(version=version, position=position, gtid=gtid)
+    if position is not None or gtid is not None:
+        require_one_source(context.obj, "--gtid" if position is None else "--position")
     return in_each(context.obj, command, view, key, wanted, within_s=within)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from viewtail.cli.completing import view_names
-from viewtail.cli.each import in_deployments, in_each
+from viewtail.cli.each import in_deployments, in_each, require_one_source
 from viewtail.cli.options import All, DryRun, Json, Limit, MaxRows, PartOf, Yes
 
 Replayed = Annotated[
@@ -120,7 +120,10 @@ def replay(
         how=How(is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second),
         is_awaited=wait,
     )
-    return in_each(context.obj, work_of(asked))
+    work = work_of(asked)
+    if begin is not None:
+        require_one_source(context.obj, "--from")
+    return in_each(context.obj, work)
 
 
 def replays(context: typer.Context, limit: Limit = 20, json: Json = False) -> int:
