@@ -87,9 +87,12 @@ def _of_deployment(loaded: Settings) -> list[View]:
 
 def chosen(loaded: Settings, name: str) -> View:
     """Return the one of a command's `configured` views that a user names. Raises MisuseError."""
+    return _chosen(loaded, configured(loaded), name)
+
+
+def _chosen(loaded: Settings, views: Sequence[View], name: str) -> View:
     from viewtail.operations.reading import choose, named
 
-    views = configured(loaded)
     if not named(views, name) and (left_out := named(load(loaded.views), name)):
         raise MisuseError(
             f"view {left_out[0].id} is published by the tailer, and these are a projector's settings "
@@ -103,6 +106,13 @@ def all_chosen(loaded: Settings, names: Iterable[str]) -> list[View]:
     """Return the `configured` views that a user names, each once. Raises MisuseError."""
     # By id: a mapping in a declaration has no hash.
     return list({view.id: view for view in (chosen(loaded, name) for name in names)}.values())
+
+
+def chosen_of_all(loaded: Settings, names: Iterable[str]) -> list[View]:
+    """`all_chosen` among the views of all sources, those of others as they are written."""
+    own = {view.id for view in load(loaded.views)}
+    views = configured(loaded) + [view for view in _of_deployment(loaded) if view.id not in own]
+    return list({view.id: view for view in (_chosen(loaded, views, name) for name in names)}.values())
 
 
 def load(name: str) -> list[View]:

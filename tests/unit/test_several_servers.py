@@ -35,11 +35,15 @@ from viewtail.changes.patterns import pattern_of, source_in
 from viewtail.changes.tables import Column, ForeignKey, Kind, Table
 from viewtail.changes.writes import Key, Parked
 from viewtail.cli.each import require_one_source
+from viewtail.cli.pausing import pause, resume
 from viewtail.cli.reading import wait
 from viewtail.cli.replay import replay
+from viewtail.commands import pausing as pausing_command
 from viewtail.commands.replay_keys import _parked_keys
+from viewtail.operations import pausing as pausing_operation
 from viewtail.operations.findings import Findings, compared
 from viewtail.operations.given import own_keys
+from viewtail.operations.pausing import Outcome, _row_estimate
 from viewtail.operations.remarks import remarks
 from viewtail.operations.status import PipelineStatus, ViewStatus
 from viewtail.settings import Settings, load
@@ -456,6 +460,25 @@ def deployment(monkeypatch: pytest.MonkeyPatch) -> Any:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     return Mock(obj=None)
+
+
+def test_views_of_different_sources_are_paused_and_resumed_together(
+    deployment: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIEWTAIL_SOURCE__URL", "mysql://first")
+    done, asked = Mock(return_value=0), list[list[str]]()
+
+    def outcomes(_: Any, views: Any, **__: Any) -> list[Mock]:
+        asked.append([view.id for view in views])
+        return [Mock(outcome=Outcome.NOT_NEEDED, view=view.id, before=Mock(paused="x", state="x")) for view in views]
+
+    for name in ("pause_views", "resume_views"):
+        monkeypatch.setattr(pausing_operation, name, outcomes)
+    monkeypatch.setattr(pausing_command, "own_tables", done)
+    assert pause(deployment, ["user", "city"]) == 0 and resume(deployment, ["city", "redis:user"]) == 0
+    assert asked == [["redis:user", "redis:city"], ["redis:city", "redis:user"]]
+    assert pause(deployment, ["user", "citi"]) != 0 and len(asked) == 2
+    assert _row_estimate(Mock(), declarations.load("views:views@eu")[0]) is None
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def pause(loaded: Settings, wanted: Wanted, reason: str | None) -> int:
         for pipeline in chosen:
             print(f"pipeline {pipeline.name}: {_paused_pipeline(pipeline)}")
         return _none_ran(chosen)
-    views = declarations.all_chosen(loaded, wanted.views)
+    views = declarations.chosen_of_all(loaded, wanted.views)
     outcomes = operation.pause_views(own_tables(loaded), views, by=by, reason=reason)
     return max(_say(done, _paused_view(done)) for done in outcomes)
 
@@ -76,7 +76,7 @@ def resume(loaded: Settings, wanted: Wanted) -> int:
         for view in sorted({view.name for pipeline in chosen for view in pipeline.views if view.state == State.PAUSED}):
             print(f"{view}: is paused by itself, and stays so. To go on: viewtail resume {view_of(view)}")
         return _none_ran(chosen)
-    views = declarations.all_chosen(loaded, wanted.views)
+    views = declarations.chosen_of_all(loaded, wanted.views)
     outcomes = operation.resume_views(own_tables(loaded), views)
     by_id = {view.id: view for view in views}
     return max(_say(done, _resumed_view(done, by_id[done.view])) for done in outcomes)

@@ -96,6 +96,8 @@ def _moved(
 
 
 def _row_estimate(catalog: Catalog, view: View) -> int | None:
+    if view.entity.sources:
+        return None  # no source knows the rows of all
     table = view.entity.schema_and_table
     with suppress(ViewtailError), closing(catalog.servers.open_source()) as connection:
         return row_estimates(connection, {table}).get(table)
