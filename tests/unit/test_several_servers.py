@@ -29,7 +29,13 @@ from projectors.stores.index_tables.table import IndexTableShape, PresentTable, 
 from projectors.view_life import ViewLife
 from viewtail import Count, Entity, Group, IndexTable, MySQLTable, RedisHash, Topic, declarations, shards
 from viewtail.changes.batches import DELETE, Followed, RowChanges
-from viewtail.changes.errors import DeclarationError, MisuseError, SettingsError, UnknownNameError
+from viewtail.changes.errors import (
+    DeclarationError,
+    MisuseError,
+    SettingsError,
+    SourceUnavailableError,
+    UnknownNameError,
+)
 from viewtail.changes.masks import ANY_SECRET
 from viewtail.changes.patterns import pattern_of, source_in
 from viewtail.changes.tables import Column, ForeignKey, Kind, Table
@@ -38,9 +44,12 @@ from viewtail.cli.each import require_one_source
 from viewtail.cli.pausing import pause, resume
 from viewtail.cli.reading import wait
 from viewtail.cli.replay import replay
+from viewtail.cli.status import status
 from viewtail.commands import pausing as pausing_command
+from viewtail.commands import status as status_command
 from viewtail.commands.replay_keys import _parked_keys
 from viewtail.operations import pausing as pausing_operation
+from viewtail.operations.collecting import _SourceAnswers
 from viewtail.operations.findings import Findings, compared
 from viewtail.operations.given import own_keys
 from viewtail.operations.pausing import Outcome, _row_estimate
@@ -403,6 +412,48 @@ def test_status_tells_of_a_source_whose_view_no_run_has_seen() -> None:
     assert compared(Findings(pipelines=both), declared, "viewtail", is_shared_out=False).is_well
     nobody = compared(Findings(pipelines=[]), declared, "viewtail", is_shared_out=False)
     assert nobody.not_run == ["redis:city", "redis:user (eu)", "redis:user (us)"]
+
+
+def _asked(name: str, keeps_s: float | None = None, error: str = "") -> Any:
+    def how_long(_: Any) -> float | None:
+        if error:
+            raise SourceUnavailableError(error)
+        return keeps_s
+
+    kind = Mock(keeps_s=how_long, risk=lambda _: None, waiting=lambda *_: {}, ages=lambda *_: {})
+    return Mock(
+        kind=kind, source_name=name, named_source="" if name == "default" else name,
+        keeps=lambda pipeline: BinlogKind().keeps(name, pipeline),
+    )  # fmt: skip
+
+
+def test_a_paused_pipeline_is_judged_by_its_own_source_and_each_source_that_is_away_is_told() -> None:
+    paused = Mock(lag_s=3600.0)
+    pipelines = [
+        replace(_pipeline(name), paused=paused, lag_s=3600.0)
+        for name in ("redis", "eu.0.redis", "us.0.redis", "asia.0.redis")
+    ]
+    answers = _SourceAnswers.of(_asked("default", 90_000.0), pipelines, (), {})
+    for other in (_asked("eu", 4000.0), _asked("us", error="no route"), _asked("asia", error="refused")):
+        answers.add(other, pipelines)
+    assert answers.keeps_s == {"redis": 90_000.0, "eu.0.redis": 4000.0}
+    assert answers.error == "source us: no route; source asia: refused"
+    findings = Findings(pipelines=pipelines, keeps_s=answers.keeps_s)
+    assert [pipeline.name for pipeline in findings.nearly_gone] == ["eu.0.redis"]
+    assert "pipeline eu.0.redis: it stands where the source was 1.0 hours ago" in " ".join(remarks(findings))
+
+
+def test_status_asks_each_source_that_views_draw_on(deployment: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIEWTAIL_SOURCE__URL", "mysql://first")
+    asked = list[str]()
+
+    def collect(servers: Any, others: Any) -> Findings:
+        asked.extend([each.source_name for each in (servers, *others)])
+        assert [each.source().address().host for each in others] == ["eu", "us"]
+        return Findings(pipelines=[])
+
+    monkeypatch.setattr(status_command, "collected", collect)
+    assert status(deployment) == 1 and asked == ["default", "eu", "us"]
 
 
 # --- Which source a command is about ---

@@ -16,9 +16,9 @@ from viewtail.servers.patience import QUESTION
 def status(loaded: settings.Settings, *, as_json: bool) -> int:
     """Print every pipeline and view; the exit code is 1 when one is down, behind, halted or has parked keys."""
     # Who asks wants to know now; a server that hangs is an answer.
-    servers = loaded.asked_with(QUESTION.once()).servers()
-    seen = collected(servers)
-    declared = declarations.declared_sources(loaded)
+    servers, declared = loaded.asked_with(QUESTION.once()).servers(), declarations.declared_sources(loaded)
+    named = sorted({name for names in (declared or {}).values() for name in names} - {servers.source_name})
+    seen = collected(servers, [loaded.of_source(name).asked_with(QUESTION.once()).servers() for name in named])
     findings = compared(seen, declared, servers.database, is_shared_out=servers.kind.is_shared_out)
     if as_json:
         print_json(findings.as_json())

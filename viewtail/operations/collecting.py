@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ingest import Sharer
@@ -22,8 +23,11 @@ from viewtail.operations.status import PipelineStatus, read
 _KEEPS_EVERY_CHANGE = frozenset(store.name for store in STORES if store.keeps_every_change)
 
 
-def collected(servers: Servers) -> Findings:
-    """Return everything but what the declarations add: findings.py `compared`. Raises ViewtailError without MySQL."""
+def collected(servers: Servers, others: Sequence[Servers] = ()) -> Findings:
+    """Return everything but what the declarations add: findings.py `compared`. Raises ViewtailError without MySQL.
+
+    `others`: of other sources of the same deployment.
+    """
     database, read_position = servers.database, servers.read_position
     with servers.asking_own() as connection:
         pipelines, noted = read(connection, database, read_position), fleet.read(connection, database)
@@ -33,6 +37,8 @@ def collected(servers: Servers) -> Findings:
             pipelines = [as_owned(pipeline, noted) for pipeline in pipelines]
             offsets = positions(cursor, database, read_position)
             source = _SourceAnswers.of(servers, pipelines, in_use - _KEEPS_EVERY_CHANGE, offsets)
+            for other in others:
+                source.add(other, pipelines)
             comparing = under_way(cursor, database, COMPARISON) if pipelines else {}
             copies = all_records(cursor, database)
     whole_fleet = fleet.fleet(noted, source.shared)
@@ -50,13 +56,13 @@ def collected(servers: Servers) -> Findings:
 
 @dataclass(slots=True)
 class _SourceAnswers:
-    """The answers of the source, as far as it gave them."""
+    """The answers of the source, or of several, as far as they gave them."""
 
     risk: str | None = None
     waiting: Mapping[str, int] = field(default_factory=dict)
     ages: Mapping[str, float] = field(default_factory=dict)
     shared: Sequence[Sharer] | None = None
-    keeps_s: float | None = None
+    keeps_s: dict[str, float] = field(default_factory=dict)  # by pipeline
     error: str | None = None
 
     @classmethod
@@ -69,11 +75,22 @@ class _SourceAnswers:
     ) -> _SourceAnswers:
         """`stores`: those in use whose pipelines members of a group share."""
         answers = cls()
-        try:
+        with answers._errors_of(servers):
             answers._ask(servers, pipelines, stores, offsets)
-        except ViewtailError as error:
-            answers.error = once(error)
         return answers
+
+    def add(self, servers: Servers, pipelines: Sequence[PipelineStatus]) -> None:
+        """Ask one more source, whose pipelines no group shares."""
+        with self._errors_of(servers):
+            self._ask_how_long(servers, pipelines)
+
+    @contextmanager
+    def _errors_of(self, servers: Servers) -> Iterator[None]:
+        try:
+            yield
+        except ViewtailError as error:
+            what = f"source {servers.named_source}: {once(error)}" if servers.named_source else once(error)
+            self.error = what if self.error is None else f"{self.error}; {what}"
 
     def _ask(
         self,
@@ -88,5 +105,9 @@ class _SourceAnswers:
         unsaid = {each.name for each in pipelines if self.waiting.get(each.name) and not says_its_lag(each)}
         self.ages = kind.ages(access, {name: offsets[name] for name in unsaid})
         self.shared = kind.sharers(access, sorted(stores))
-        if any(pipeline.paused for pipeline in pipelines):
-            self.keeps_s = kind.keeps_s(access)
+        self._ask_how_long(servers, pipelines)
+
+    def _ask_how_long(self, servers: Servers, pipelines: Sequence[PipelineStatus]) -> None:
+        paused = [pipeline.name for pipeline in pipelines if pipeline.paused and servers.keeps(pipeline.name)]
+        if paused and (keeps_s := servers.kind.keeps_s(servers.source())) is not None:
+            self.keeps_s |= dict.fromkeys(paused, keeps_s)

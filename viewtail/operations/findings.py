@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from typing import Any
 
 from offsets.copies import Copy
@@ -29,7 +30,7 @@ class Findings:
     pipelines: Sequence[PipelineStatus]
     fleet: Fleet = field(default_factory=Fleet)
     source_error: str | None = None  # why the source does not say what waits in it, and who is in its group
-    keeps_s: float | None = None  # how long the source keeps its changes; asked for where a pipeline is paused
+    keeps_s: Mapping[str, float] = field(default_factory=dict)  # by paused pipeline: its source keeps changes so long
     not_run: Sequence[
         str
     ] = ()  # views that are declared, and no `run` has seen yet: 'redis:user', or 'redis:user (eu)'
@@ -44,9 +45,11 @@ class Findings:
     @property
     def nearly_gone(self) -> list[PipelineStatus]:
         """Paused pipelines whose next changes the source may soon keep no more."""
-        if self.keeps_s is None:
-            return []
-        return [each for each in self.pipelines if each.paused and each.lag_s > self.keeps_s * _NEARLY_GONE]
+        return [
+            each
+            for each in self.pipelines
+            if each.paused and each.lag_s > self.keeps_s.get(each.name, inf) * _NEARLY_GONE
+        ]
 
     @property
     def is_well(self) -> bool:

@@ -126,7 +126,7 @@ def _listed(what: str, names: Sequence[str]) -> str:
 def remarks(findings: Findings) -> list[str]:
     """Say what is to know of the declarations and the source."""
     lines = [] if findings.risk is None else [findings.risk]
-    lines += [_soon_gone(pipeline, findings.keeps_s) for pipeline in findings.nearly_gone]
+    lines += [_soon_gone(pipeline, findings.keeps_s[pipeline.name]) for pipeline in findings.nearly_gone]
     lines += _of_this_app(findings) if findings.other_app is None else _beside_another(findings, findings.other_app)
     lines += [
         f"view {name} is not declared any more. The next `viewtail run` leaves it, and what it shows, as it is. To get "
@@ -204,10 +204,10 @@ def _is_late(pipeline: PipelineStatus) -> bool:
     return pipeline.state != "down" and pipeline.lag_s > BUSY_ABOVE_S and not pipeline.fan_outs
 
 
-def _soon_gone(pipeline: PipelineStatus, keeps_s: float | None) -> str:
+def _soon_gone(pipeline: PipelineStatus, keeps_s: float) -> str:
     return (
         f"pipeline {pipeline.name}: it stands where the source was {_hours(pipeline.lag_s)} ago, and the source keeps "
-        f"changes for {_hours(keeps_s or 0.0)}. Let the source keep them longer, or go on before they are gone "
+        f"changes for {_hours(keeps_s)}. Let the source keep them longer, or go on before they are gone "
         f"(viewtail resume --pipeline {pipeline.name}): else every view of it must be backfilled again"
     )
 
