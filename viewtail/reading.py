@@ -26,7 +26,8 @@ def open_reader(
     catalog = deploy(settings, [chosen])
     (declared,) = catalog.views
     store = store_of(chosen)
-    bound, remark = reading.found(catalog.servers.open_own, settings.store_address(), catalog.database, declared)
+    own, of_all = catalog.servers.open_own, can_answer is reading.is_searched  # one index has the rows of all sources
+    bound, remark = reading.found(own, settings.store_address(), catalog.database, declared, of_all=of_all)
     return reading.Reader(
         view=bound,
         remark=remark,

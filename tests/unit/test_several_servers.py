@@ -27,7 +27,7 @@ from projectors.proving.reprojection import Reprojection, Written
 from projectors.stores import LEAST_OF_BINLOGS, GuardedSink
 from projectors.stores.index_tables.table import IndexTableShape, PresentTable, Shape
 from projectors.view_life import ViewLife
-from viewtail import Count, Entity, Group, IndexTable, MySQLTable, RedisHash, Topic, declarations, shards
+from viewtail import Count, Entity, Group, IndexTable, MySQLTable, RedisHash, SearchIndex, Topic, declarations, shards
 from viewtail.changes.batches import DELETE, Followed, RowChanges
 from viewtail.changes.errors import (
     DeclarationError,
@@ -40,7 +40,7 @@ from viewtail.changes.masks import ANY_SECRET
 from viewtail.changes.patterns import pattern_of, source_in
 from viewtail.changes.tables import Column, ForeignKey, Kind, Table
 from viewtail.changes.writes import Key, Parked
-from viewtail.cli.each import require_one_source
+from viewtail.cli.each import in_deployments, require_one_source
 from viewtail.cli.pausing import pause, resume
 from viewtail.cli.reading import wait
 from viewtail.cli.replay import replay
@@ -53,6 +53,7 @@ from viewtail.operations.collecting import _SourceAnswers
 from viewtail.operations.findings import Findings, compared
 from viewtail.operations.given import own_keys
 from viewtail.operations.pausing import Outcome, _row_estimate
+from viewtail.operations.reading import _of_sources
 from viewtail.operations.remarks import remarks
 from viewtail.operations.status import PipelineStatus, ViewStatus
 from viewtail.settings import Settings, load
@@ -454,6 +455,51 @@ def test_status_asks_each_source_that_views_draw_on(deployment: Any, monkeypatch
 
     monkeypatch.setattr(status_command, "collected", collect)
     assert status(deployment) == 1 and asked == ["default", "eu", "us"]
+
+
+def test_a_search_tells_of_every_source_that_lacks_rows() -> None:
+    entity = Entity("shop.user", sources=["eu", "us", "shard*"])
+    view = SearchIndex("u", entity, fields={"email": "text"}).of_source("eu")
+
+    def keeper(source: str, state: State) -> tuple[tuple[str], Any]:
+        row = Mock(state=state, reason="no table", row_count=3, row_estimate=9)
+        return (source,), Mock(pipeline=Mock(pause=None), row=row, __iter__=lambda of: iter((of.pipeline, of.row)))
+
+    keepers: Any = dict([
+        keeper("eu", State.FILLED), keeper("us", State.HALTED), keeper("shard1", State.BACKFILLING),
+        keeper("gone", State.HALTED),
+    ])  # fmt: skip
+    assert _of_sources(keepers, view) == (
+        "source shard1: view elasticsearch:u is only half backfilled (3 of about 9 rows): some are missing. "
+        "source us: view elasticsearch:u is halted and gets no more changes: no table"
+    )
+    del keepers["us",], keepers["shard1",]
+    assert _of_sources(keepers, view) == (
+        "source us: view elasticsearch:u was never backfilled. Start one: viewtail run"
+    )
+
+
+@pytest.mark.usefixtures("deployment")
+def test_what_one_source_answers_for_all_is_asked_of_the_next_where_the_first_is_away(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    away = {"eu"}
+
+    def command(loaded: Settings) -> int:
+        name = loaded.servers().source_name
+        if name in away:
+            raise SourceUnavailableError(f"cannot reach {name}")
+        if name == "default":
+            raise UnknownNameError("no view is called user")
+        print(f"from {name}")
+        return 0
+
+    assert in_deployments(None, command) == 0
+    assert capsys.readouterr() == ("from us\n", "")
+    away.add("us")
+    assert in_deployments(None, command) == 1
+    said = capsys.readouterr().err
+    assert "eu: cannot reach eu" in said and "us: cannot reach us" in said
 
 
 # --- Which source a command is about ---

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from viewtail import signals
-from viewtail.changes.errors import MisuseError, UnknownNameError
+from viewtail.changes.errors import MisuseError, SourceUnavailableError, UnknownNameError
 from viewtail.cli.ending import ended, say
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from viewtail.shards import Target
 
 Given = ParamSpec("Given")
+
+_ANOTHER_MAY = (UnknownNameError, SourceUnavailableError)  # answer
 
 
 def in_each(
@@ -32,7 +34,10 @@ def in_each(
 def in_deployments(
     config: Path | None, command: Callable[Concatenate[Settings, Given], int], *given: Given.args, **named: Given.kwargs
 ) -> int:
-    """`in_each` for what is one for all sources of a deployment: the first that knows what it names is called."""
+    """`in_each` for what is one for all sources of a deployment: the first that can answer does.
+
+    That is one which knows what the command names, and whose server is there.
+    """
     return _in_each(config, lambda load: command(load(), *given, **named), max, is_once=True)
 
 
@@ -69,33 +74,33 @@ def _in_each(
     found = targets(config)
     if found[0].shard is None:
         return code_of([call(found[0].load)])
-    codes, unknown = list[int](), dict[str, str]()
+    codes, untold = list[int](), dict[str, tuple[int, str]]()
     for target in found:
         is_all = target.is_source and is_once
         code, why = _in_one(target, call, is_titled=not is_all)
         if why:
-            unknown[f"{target.shard}"] = why
+            untold[f"{target.shard}"] = code, why
         else:
             codes.append(code)
         if signals.off_stop() or code == signals.EXIT_STOPPED:
             return signals.EXIT_STOPPED
         if codes and is_all:
             break
-    return code_of(codes) if codes else _nobody_knows(unknown)
+    return code_of(codes) if codes else _nobody_can(untold)
 
 
-def _nobody_knows(unknown: Mapping[str, str]) -> int:
-    for shard, why in unknown.items():
+def _nobody_can(untold: Mapping[str, tuple[int, str]]) -> int:
+    for shard, (_, why) in untold.items():
         say(f"{shard}: {why}")
-    return UnknownNameError.exit_code
+    return min(code for code, _ in untold.values())
 
 
 def _in_one(target: Target, call: Callable[[Callable[[], Settings]], int], *, is_titled: bool) -> tuple[int, str]:
-    """The exit code of a call, and what it does not know, if that is so."""
+    """The exit code of a call, and what it does not know, or why its server does not answer for all, if that is so."""
     if is_titled:
         print(f"-- {target.shard}: {target.what}", file=sys.stderr, flush=True)
     told = list[str]()
-    code = ended(partial(call, target.load), told)
+    code = ended(partial(call, target.load), told, (UnknownNameError,) if is_titled else _ANOTHER_MAY)
     if told and is_titled:
         print("   nothing of that name is here", file=sys.stderr, flush=True)
     return code, told[0] if told else ""

@@ -15,16 +15,18 @@ from viewtail import signals
 from viewtail.changes.errors import UnknownNameError, ViewtailError, once, place_of
 
 
-def ended(call: Callable[[], int], unknown: list[str] | None = None) -> int:
-    """The exit code of a call. `unknown` takes what is not known here, and may be known to another deployment."""
+def ended(
+    call: Callable[[], int], held: list[str] | None = None, kinds: tuple[type[ViewtailError], ...] = (UnknownNameError,)
+) -> int:
+    """The exit code of a call. `held` takes errors of these kinds, where another deployment may have the answer."""
     try:
         code = call()
         sys.stdout.flush()
         return code
     except ViewtailError as error:
         told = once(error)  # what `run` does by itself, a command that ends does not
-        if unknown is not None and isinstance(error, UnknownNameError):
-            unknown.append(told)
+        if held is not None and isinstance(error, kinds):
+            held.append(told)
         else:
             say(told)
         return error.exit_code

@@ -7,7 +7,7 @@ A remark beside the answer says when the view is half backfilled, halted or paus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -151,12 +151,16 @@ def choose(views: Sequence[View], name: str, can_answer: Callable[[View], bool] 
 # --- The state of a view ---
 
 
-def found(open_store: Open, address: MySQLAddress, database: str, view: BoundView) -> tuple[BoundView, str | None]:
+def found(
+    open_store: Open, address: MySQLAddress, database: str, view: BoundView, *, of_all: bool = False
+) -> tuple[BoundView, str | None]:
     """The view where it is now, and what a reader must know about its state, one sentence; None when it is complete
-    and follows its table."""
+    and follows its table. `of_all`: as all sources keep it that it draws on, a sentence each."""
     try:
         with closing(open_store()) as connection, connection.cursor() as cursor:
-            return as_live(cursor, database, view), _remark(_keeper_of(cursor, database, view), view.view)
+            keepers = _keepers_of(cursor, database, view)
+            remark = _of_sources(keepers, view.view) if of_all else _remark(keepers.get(view.source), view.view)
+            return as_live(cursor, database, view), remark
     except pymysql.err.MySQLError as error:
         raise session_error(error, address, "store") from None
 
@@ -178,11 +182,22 @@ def _remark(keeper: Keeper | None, view: View) -> str | None:
     return f"view {view.id} {remarks[row.state]}" if row.state in remarks else None
 
 
-def _keeper_of(cursor: Any, database: str, view: BoundView) -> Keeper | None:
+def _of_sources(keepers: Mapping[Key, Keeper], view: View) -> str | None:
+    """Return the remarks of all sources that one place has the rows of."""
+    if not view.entity.sources:
+        return _remark(keepers.get(()), view)
+    written = {(name,) for name in view.entity.sources if "*" not in name}
+    drawn_on = sorted(written | {source for source in keepers if view.entity.draws_on(source[0])})
+    remarks = ((name, _remark(keepers.get((name,)), view)) for (name,) in drawn_on)
+    return ". ".join(f"source {name}: {remark}" for name, remark in remarks if remark) or None
+
+
+def _keepers_of(cursor: Any, database: str, view: BoundView) -> dict[Key, Keeper]:
+    """Each source's keeper, as `view.source` has its name; of a view that is of one server the first one."""
     if not migrations.are_there(cursor, database):
-        return None
-    known, source = keepers.read(cursor, database, names=[view.view.id]), view.source
-    return next((keeper for keeper in known if not source or keeper.pipeline.identity.source == source[0]), None)
+        return {}
+    known = reversed(keepers.read(cursor, database, names=[view.view.id]))
+    return {(keeper.pipeline.identity.source,) if view.source else (): keeper for keeper in known}
 
 
 # --- find ---
