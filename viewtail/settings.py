@@ -403,6 +403,7 @@ def _places(values: _Read, in_environment: _Read, file: Path | None) -> dict[_Pa
 
 
 _SOURCE_NAME = re.compile(r"(?!default$)[a-z0-9]+(_[a-z0-9]+)*")
+_MOST_OF_NAME = 63  # characters
 _SOURCES = f"{PREFIX}SOURCES__"
 
 
@@ -451,6 +452,8 @@ def _not_one_of_several(name: str, settings: Settings | None) -> Iterator[str]:
             "a source's name is in keys and in variables: small letters, digits and single _ between them, and "
             "not default"
         )
+    if len(name) > _MOST_OF_NAME:
+        yield f"a source's name is in a column of each key: at most {_MOST_OF_NAME} characters"
     if settings is not None and not settings.source.is_one_of_several:
         yield f'a view of several sources reads their binlogs: say url = "{MYSQL.example}", and no mode'
 

@@ -366,6 +366,7 @@ def test_views_of_named_sources_are_beside_the_source_without_a_name_where_mysql
         ("[sources.EU]\nurl = 'mysql://a'", {}, "sources.EU: a source's name is in keys"),
         ("[sources.default]\nurl = 'mysql://a'", {}, "and not default"),
         ("[sources.a__b]\nurl = 'mysql://a'", {}, "single _ between them"),
+        (f"[sources.{'a' * 64}]\nurl = 'mysql://a'", {}, "a source's name is in a column of each key: at most 63"),
         ("[sources.eu]\nurl = 'kafka://a'", {}, "reads their binlogs"),
         ("[sources.eu]\nurl = 'mysql://a'\nmode = 'poll'", {}, "reads their binlogs"),
         ("[sources.eu]\nuser = 'a'", {}, 'say url = "mysql://'),
