@@ -86,7 +86,8 @@ def _names(loaded: Settings) -> list[str]:
     try:
         views = declarations.of_all_sources(loaded)
     except DeclarationError:
-        return [*loaded.sources]  # whoever needs the views says what is wrong with them
+        # Whoever needs the views says what is wrong with them.
+        return [*([] if loaded.source.url is None else [DEFAULT_SOURCE]), *loaded.sources]
     return declarations.sources_of(loaded, views)
 
 

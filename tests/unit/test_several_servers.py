@@ -540,6 +540,12 @@ def test_a_deployment_without_such_views_is_as_it_was() -> None:
     assert only.shard is None and only.settings.views == "views:views"
 
 
+def test_views_that_cannot_be_loaded_leave_every_source_of_the_settings_to_choose() -> None:
+    broken = targets("views = [", VIEWTAIL_SOURCE__URL="mysql://first")
+    assert [target.shard for target in broken] == ["default", "eu", "us"]
+    assert [target.shard for target in targets("views = [")] == ["eu", "us"]
+
+
 def test_names_that_the_settings_do_not_have_are_told_with_those_that_there_are() -> None:
     with pytest.raises(DeclarationError, match="the settings have no source shard\\*; there are eu, us"):
         targets(VIEWS.replace('"e*"', '"shard*"'))
