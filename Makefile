@@ -1,6 +1,6 @@
 # `make test` checks a clean checkout, with a part of what is long (`make whole`: all of it); it needs Python 3.11 or
 # newer, make, and for the servers a Debian machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders whole bench bench-peers scale fuzz differential limits tenants servers verdicts convergence documents topics verify-live replays rebuilds polling commands matrix up down install clean
+.PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders demo-unshatter whole bench bench-peers scale fuzz differential limits tenants servers verdicts convergence documents tenant-schedules topics verify-live replays rebuilds polling commands matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -69,6 +69,10 @@ demo-friendfeed: venv
 demo-orders: venv
 	$(BIN)/python -m examples.orders
 
+# Tables of 2,000 accounts become three, and the application moves to them; README.md in its folder.
+demo-unshatter: venv
+	$(BIN)/python -m examples.unshatter
+
 bench: venv
 	$(BIN)/python -m bench
 
@@ -119,6 +123,11 @@ documents: venv
 topics: venv
 	VIEWTAIL_TEST_SEEDS=100 VIEWTAIL_TEST_FLEET_SEEDS=100 VIEWTAIL_TEST_PAUSED_S=15 $(BIN)/pytest -q \
 		tests/faults/test_topic_schedules.py tests/faults/test_fleet_schedules.py tests/acceptance/test_topics.py
+
+# 200 schedules over the tables of tenants, which come, go and are altered; each ends with every view equal to all of
+# them, and no reader saw a key go back.
+tenant-schedules: venv
+	VIEWTAIL_TEST_SEEDS=200 $(BIN)/pytest -q tests/faults/test_tenant_schedules.py
 
 # Views are compared with their tables for half an hour while these change, and half as long on MariaDB: no difference may
 # be told.

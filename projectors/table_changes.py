@@ -3,8 +3,9 @@
 - All rows are gone (TRUNCATE): each key that the view shows with an older version gets a tombstone with the version of
   the statement. Rows inserted later stay, and the statement can be applied twice.
 - Some rows are gone (DROP PARTITION), or all rows that derived ones are of, or one of many tables with its rows (DROP,
-  which may have been about a temporary one, or RENAME): the keys that the table no longer has get
-  tombstones. A row deleted since is gone a moment early; one that was inserted again comes with its own event.
+  which may have been about a temporary one, or RENAME): the keys that the table no longer has, or whose rows the view
+  leaves out now, get tombstones. A row deleted since is gone a moment early; one that was inserted again comes with its
+  own event.
 - A store that appends every change has no guard for either: its view is filled again in the order of the stream, and
   the end of that deletes the keys that the table no longer has.
 - Other rows may have come (the tables of gh-ost, an exchanged partition): the view is backfilled again in place, if the
@@ -53,6 +54,7 @@ from viewtail.changes.errors import (
     StoreError,
 )
 from viewtail.changes.patterns import Part as TablePart
+from viewtail.changes.rendering import render_key
 from viewtail.changes.tables import Table, unlike
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, ViewWrites, Write
@@ -232,16 +234,17 @@ class TableChanges:
             self.life.replaced(view.id, change.version)
 
     def _thin(self, sink: GuardedSink, view: BoundView, version: int, part: Key) -> None:
-        """Bury the keys that begin with the values of `part` and that the table has no more.
+        """Bury the keys that begin with the values of `part`, and of which the view shows no row any more.
 
-        With a version column a delete is one above the row's version, and nothing shows which rows are older. Derived
-        rows were read ahead of the statement: one that came after it may be shown already.
+        A row that it leaves out may have come in the place of one that it showed, and no event says so. With a version
+        column a delete is one above the row's version, and nothing shows which rows are older. Derived rows were read
+        ahead of the statement: one that came after it may be shown already.
         """
         is_column = view.view.entity.version is not None
         with closing(self.open_source()) as connection:
             for page in sink.keys_of_part(view.id, part, MAX_VERSION if is_column else version):
                 keys = [key for key, _ in page]
-                gone = absent_keys(keys, partial(_present, connection, view))
+                gone = absent_keys(keys, partial(_shown, connection, view))
                 stale = {key: Write(stored | 1 if is_column else version, None) for key, stored in page if key in gone}
                 self._bury(view, stale)
 
@@ -376,11 +379,21 @@ def _check_alike(view: BoundView, now: BoundView) -> None:
                 raise SourceError(f"column {name}: {difference}")
 
 
-def _present(connection: Connection, view: BoundView, keys: Sequence[Key]) -> list[Row]:
-    """The keys of its rows as they are now: the statement's event came after it had taken effect."""
+def _shown(connection: Connection, view: BoundView, keys: Sequence[Key]) -> list[Row]:
+    """Those of these keys whose rows are in the view, or are refused: those keep what is shown of them.
+
+    Rows are read as they are now: the statement's event came after it had taken effect.
+    """
+    is_plain = view.derived is not None or (view.view.where is None and view.view.document is None)
+    columns = view.key if is_plain else [column for column in view.table.columns if column.name in view.needed]
     try:
-        rows = view.rows.having(connection, view.key, view.key, keys, view.condition)
+        rows = view.rows.having(connection, columns, view.key, keys, view.condition)
         connection.commit()  # the next one sees what was committed since
     except pymysql.err.MySQLError:
         raise SourceUnavailableError(f"the source broke off; {RETRIES}") from None
-    return rows
+    if is_plain:
+        return rows
+    projected = Projections([view], followed_tables([view])).of_rows(view.id, rows, MAX_VERSION)
+    shown = {key for of_view in projected.writes for key, write in of_view.writes.items() if write[1] is not None}
+    refused = {letter.key for letter in projected.parked}
+    return [key for key in keys if key in shown or (refused and render_key(key, view.key) in refused)]

@@ -111,8 +111,9 @@ class Application:
 
 
 @pytest.fixture
-def accounts(mysql_server: Server) -> Accounts:
-    return Accounts(mysql_server)
+def accounts(request: pytest.FixtureRequest) -> Accounts:
+    """On a MySQL, or the server that a test names."""
+    return Accounts(request.getfixturevalue(getattr(request, "param", "mysql_server")))
 
 
 @pytest.fixture
@@ -151,6 +152,9 @@ def test_a_new_column_of_the_entity_comes_into_the_table_at_the_next_start(accou
     assert "viewtail_version" in accounts.columns()
 
 
+@pytest.mark.parametrize(
+    "accounts", ["mysql_server", pytest.param("mariadb_server", marks=pytest.mark.mariadb)], indirect=True
+)
 def test_a_table_is_handed_over_once_nothing_comes_any_more(accounts: Accounts, run: Run) -> None:
     shown = run.command("cutover", "invoice_gateway")
     assert shown.returncode == 0 and "Ready" in shown.stdout and "DEFAULT" in shown.stdout, shown

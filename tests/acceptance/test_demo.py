@@ -21,6 +21,7 @@ from examples.demo import comparing, servers, tables
 CHECKOUT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "examples.demo"]
 ORDERS = [sys.executable, "-m", "examples.orders"]
+UNSHATTER = [sys.executable, "-m", "examples.unshatter"]
 
 
 @pytest.mark.slow
@@ -36,7 +37,12 @@ def test_the_demo_ends_with_every_view_equal_to_its_table() -> None:
 @pytest.mark.timeout(360)
 @pytest.mark.parametrize(
     ("command", "at", "count"),
-    [([*COMMAND, "--without-elasticsearch"], "filling", 2), (ORDERS, "Real servers", 0), (ORDERS, "is starting", 3)],
+    [
+        ([*COMMAND, "--without-elasticsearch"], "filling", 2),
+        (ORDERS, "Real servers", 0),
+        (ORDERS, "is starting", 3),
+        (UNSHATTER, "ALTER TABLE: ", 1),
+    ],
 )
 def test_ctrl_c_stops_everything_that_was_started(command: list[str], at: str, count: int) -> None:
     process = _start(command)
@@ -122,7 +128,13 @@ def _start(command: list[str], live_s: int = 3) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if name != "KEEP"}
     return subprocess.Popen(
         command,
-        env={**environment, "DEMO_LIVE_S": str(live_s), "ORDERS_WEEKS": "1", "PYTHONUNBUFFERED": "1"},
+        env={
+            **environment,
+            "DEMO_LIVE_S": str(live_s),
+            "ORDERS_WEEKS": "1",
+            "UNSHATTER_ACCOUNTS": "60",
+            "PYTHONUNBUFFERED": "1",
+        },
         cwd=CHECKOUT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

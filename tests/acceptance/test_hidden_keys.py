@@ -60,8 +60,8 @@ class World:
 
     def found(self, view: str, value: str) -> list[dict[str, Any]]:
         done = self.run.command("find", view, value, "--json")
-        assert done.returncode == 0, done.stderr
         rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+        assert done.returncode == (0 if rows else 1), done.stderr
         return rows
 
 

@@ -96,6 +96,36 @@ def test_a_table_that_is_renamed_into_the_pattern_brings_its_rows_and_one_out_of
     assert world.run.command("verify").returncode == 0
 
 
+def test_rows_that_a_view_leaves_out_leave_it_when_their_table_takes_the_place_of_another(
+    mysql_server: Server, redis_server: Server, tmp_path: Path
+) -> None:
+    views = VIEWS.replace(
+        "views = [",
+        """views = [
+    IndexTable("noted", invoice, value="number", where=lambda row: row["note"] == "x"),
+    RedisHash("noted", invoice, fields=["number"], where=lambda row: row["note"] == "x"),
+""",
+    )
+    with tenants(mysql_server, redis_server, tmp_path, views) as world:
+
+        def noted() -> list[set[str]]:
+            in_redis = {str(world.redis.hget(name, "number"), "ascii") for name in world.redis.scan_iter("noted:2:*")}
+            in_table = world.ask("SELECT number FROM viewtail.noted WHERE account_id = 2 AND number IS NOT NULL")
+            return [in_redis, {number for (number,) in in_table}]
+
+        assert noted() == [{"n2-1", "n2-2", "n2-3"}] * 2
+        world.ask(f"CREATE TABLE app.staged {INVOICE}")
+        world.ask("INSERT INTO app.staged VALUES (1, 's1', 'x'), (2, 's2', 'another note')")
+        world.ask("RENAME TABLE app.org2_invoice TO app.old, app.staged TO app.org2_invoice")
+        wait_for("they left", lambda: noted() == [{"s1"}] * 2)
+        assert world.run.stop() == 0
+        world.ask("DROP TABLE app.org2_invoice", f"CREATE TABLE app.org2_invoice {INVOICE}")
+        world.ask("INSERT INTO app.org2_invoice VALUES (1, 's1', 'another note'), (3, 's3', 'x')")
+        world.run.start()
+        wait_for("its row left out takes the place of the one before", lambda: noted() == [{"s3"}] * 2)
+        assert world.run.command("verify").returncode == 0
+
+
 def test_alters_go_through_the_tables_one_by_one_and_one_that_does_not_fit_halts_by_its_name(world: Tenants) -> None:
     for account in (1, 2, 10):
         world.ask(f"ALTER TABLE app.org{account}_invoice ADD COLUMN more INT, DROP COLUMN note")

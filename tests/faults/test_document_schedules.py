@@ -17,13 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pymysql
 import pytest
 
 import stack.mysql
 from projectors.failpoints import STEPS
 from stack import Server
-from tests.support import slices
+from tests.support import run_faults, slices
 from tests.support.order_watcher import OrderWatcher
 from tests.support.order_world import KINDS, VIEWS, WITH_SEARCH, OrderWorld, OrderWriters
 from tests.support.proxy import Proxy
@@ -192,67 +191,6 @@ def _faults(chance: random.Random, seed: int, scene: Scene) -> list[str]:
     return done
 
 
-def _kill_a_worker(chance: random.Random, scene: Scene) -> None:
-    scene.run.kill_worker(chance.choice(scene.stores))
-
-
-def _kill_everything(chance: random.Random, scene: Scene) -> None:
-    scene.run.kill()
-    scene.run.start()
-
-
-def _cut_all_connections(chance: random.Random, scene: Scene) -> None:
-    scene.proxy.cut()
-
-
-def _hold_all_connections(chance: random.Random, scene: Scene) -> None:
-    scene.proxy.hold()
-    time.sleep(chance.uniform(0.1, 1.5))  # how long nothing comes
-    scene.proxy.release()
-
-
-def _kill_sessions(chance: random.Random, scene: Scene) -> None:
-    """Those of viewtail that are reading, and those that follow the binlog."""
-    with scene.world.cursor() as cursor:
-        cursor.execute(
-            "SELECT processlist_id FROM performance_schema.threads WHERE processlist_id IS NOT NULL "
-            "AND processlist_command IN ('Query', 'Sleep', 'Binlog Dump', 'Binlog Dump GTID') "
-            "AND processlist_id <> CONNECTION_ID()"
-        )
-        for (number,) in cursor.fetchall():
-            if chance.random() < 0.5:
-                try:
-                    cursor.execute(f"KILL {number}")
-                except pymysql.err.MySQLError:
-                    continue  # it ended by itself
-
-
-def _rotate_the_binlog(chance: random.Random, scene: Scene) -> None:
-    with scene.world.cursor() as cursor:
-        cursor.execute("FLUSH BINARY LOGS")
-
-
-def _kill_mysql(chance: random.Random, scene: Scene) -> None:
-    scene.world.mysql.kill()
-    scene.world.mysql.start()
-
-
-def _kill_redis(chance: random.Random, scene: Scene) -> None:
-    scene.world.redis.kill()
-    scene.world.redis.start()
-
-
-def _pause_redis(chance: random.Random, scene: Scene) -> None:
-    scene.world.redis.pause()
-    time.sleep(chance.uniform(0.1, 1.0))  # how long it hangs
-    scene.world.redis.resume()
-
-
-def _pause_a_worker(chance: random.Random, scene: Scene) -> None:
-    """A worker that stands still while the others go on, as where its machine swaps."""
-    scene.run.pause_worker(chance.choice(scene.stores), chance.uniform(0.1, 1.5))
-
-
 def _alter_what_no_view_uses(chance: random.Random, scene: Scene) -> None:
     table = chance.choice(("order", "order_line", "product", "customer", "tag"))
     scene.writers.alone(f"ALTER TABLE docs.`{table}` ADD COLUMN more_{time.monotonic_ns()} INT")
@@ -271,6 +209,7 @@ def _truncate_a_child(chance: random.Random, scene: Scene) -> None:
 
 def _break_and_mend(chance: random.Random, scene: Scene) -> None:
     """Views are halted by a statement, and can go on behind the next one; nobody sees what was between."""
+    wait_for("the declarations have fitted once: else it is a mistake in them", scene.world.is_known)
     breaks, mends = chance.choice(_BROKEN)
     scene.broken.append(breaks)
     scene.writers.alone(breaks, mends, pause_s=chance.choice((0.0, 0.5)))
@@ -312,18 +251,18 @@ _BROKEN = (
     ("RENAME TABLE docs.category TO docs.away", "RENAME TABLE docs.away TO docs.category"),
 )
 _FAULTS: list[Callable[[random.Random, Scene], None]] = [
-    _kill_a_worker,
-    _kill_a_worker,
-    _kill_a_worker,
-    _kill_everything,
-    _cut_all_connections,
-    _hold_all_connections,
-    _kill_sessions,
-    _rotate_the_binlog,
-    _kill_mysql,
-    _kill_redis,
-    _pause_redis,
-    _pause_a_worker,
+    run_faults.kill_a_worker,
+    run_faults.kill_a_worker,
+    run_faults.kill_a_worker,
+    run_faults.kill_everything,
+    run_faults.cut_all_connections,
+    run_faults.hold_all_connections,
+    run_faults.kill_sessions,
+    run_faults.rotate_the_binlog,
+    run_faults.kill_mysql,
+    run_faults.kill_redis,
+    run_faults.pause_redis,
+    run_faults.pause_a_worker,
     _alter_what_no_view_uses,
     _widen_a_column,
     _truncate_a_child,

@@ -96,6 +96,22 @@ def test_a_view_equals_its_table_behind_every_such_statement(store: str, case: s
         put_back(shelf, before)
 
 
+def test_a_row_that_a_view_leaves_out_takes_the_place_of_one_that_a_statement_took_away(shelf: Shelf) -> None:
+    """Nothing says so but the statement, which is read when the row is there already."""
+    view = IndexTable("ix_item", Entity("fill.item"), value="name", where=lambda row: row["other"] != "left out")
+    with owned(deployed([view], *servers(shelf)), "mysql") as owner:
+        owner.fill_all()
+        shelf.execute(
+            "ALTER TABLE fill.item TRUNCATE PARTITION low",
+            "INSERT INTO fill.item VALUES (3, 'n3', 'left out'), (4, 'n4', 'x')",
+        )
+        owner.pass_everything()
+        owner.fill_all()
+        shown = shelf.in_table()
+        assert shown.pop(3) == "n3"
+        assert shelf.shown("mysql") == shown
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_a_truncate_is_a_tombstone_for_each_key(store: str, shelf: Shelf) -> None:
     """Nothing older than the statement comes back, wherever it comes from."""

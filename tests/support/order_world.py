@@ -274,7 +274,17 @@ class OrderWorld:
         with self.cursor() as cursor:
             cursor.execute("SELECT COUNT(*), SUM(state = 'filled') FROM viewtail.view")
             count, filled = cursor.fetchone()
-        return count == (5 if self.elasticsearch is None else 6) and filled == count
+        return bool(count == self.view_count and filled == count)
+
+    def is_known(self) -> bool:
+        """Whether viewtail's own tables have every view, and its second copies where there are any."""
+        with self.cursor() as cursor:
+            cursor.execute("SELECT COUNT(*) FROM viewtail.view")
+            return bool(cursor.fetchone()[0] >= self.view_count)
+
+    @property
+    def view_count(self) -> int:
+        return 5 if self.elasticsearch is None else 6
 
     @contextmanager
     def cursor(self) -> Iterator[Any]:

@@ -14,6 +14,7 @@ import pytest
 ONE_IN = {
     "tests/faults/test_convergence.py": 1,
     "tests/faults/test_document_schedules.py": 1,
+    "tests/faults/test_tenant_schedules.py": 1,
     "tests/faults/test_planted_bugs.py": 1,
     "tests/faults/test_archive_faults.py": 1,
     "tests/faults/test_killed_commands.py": 1,

@@ -15,6 +15,8 @@ from examples.demo.tables import DDL as DEMO
 from examples.jogchat.__main__ import INDEXED
 from examples.jogchat.__main__ import ddl as jogchat
 from examples.orders.tables import DDL as ORDERS
+from examples.unshatter.tables import OWN
+from examples.unshatter.tables import ddl as unshatter
 from offsets import schema
 from projectors.binding import bind
 from projectors.stores.index_tables.table import IndexTableShape
@@ -561,7 +563,7 @@ def test_the_index_tables_that_viewtail_makes_pass() -> None:
 def test_the_tables_of_the_examples_pass() -> None:
     shop = (CHECKOUT / "examples/shop/shop.sql").read_text()
     plain = [jogchat(table, columns) for table, columns in INDEXED.items()]
-    for statement in (*DEMO, *ORDERS, *plain, CREATE, shop):
+    for statement in (*DEMO, *ORDERS, *OWN, *unshatter(1), *plain, CREATE, shop):
         assert defined(statement) == []
 
 
