@@ -11,6 +11,9 @@ import pytest
 from stack import Server
 from tests.support.running import Run
 from tests.support.several_servers import USER, VIEWS, Servers, servers, settings_of, wait_for
+from viewtail.changes.versions import LEAST_OF_BINLOGS
+
+OLD = LEAST_OF_BINLOGS  # a version below those of all changes, and of viewtail's
 
 pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -121,9 +124,9 @@ def test_each_source_fills_a_table_again_that_somebody_dropped(world: Servers) -
 
 def test_a_backfill_sweeps_the_keys_of_its_own_source_alone(world: Servers) -> None:
     world.run.kill()
-    world.redis.hset("user:eu:77", mapping={"email": "stray", "source": "eu", "_version": "0000000000000000001"})
-    world.ask("eu", "INSERT INTO viewtail.user_by_email (source, id, email, version) VALUES ('eu', 77, 'stray', 1)")
-    world.ask("eu", "INSERT INTO viewtail.user_by_email (source, id, email, version) VALUES ('us', 77, 'stray', 1)")
+    world.redis.hset("user:eu:77", mapping={"email": "stray", "source": "eu", "_version": f"{OLD:019}"})
+    into = "INSERT INTO viewtail.user_by_email (source, id, email, version) VALUES"
+    world.ask("eu", f"{into} ('eu', 77, 'stray', {OLD}), ('us', 77, 'stray', {OLD})")
     world.run.start()
     wait_for("it runs", world.run.is_filled)
     assert world.run.background("replay", "mysql:user_by_email", "--yes", VIEWTAIL_SHARD="eu").wait() == 0

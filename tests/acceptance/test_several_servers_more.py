@@ -85,3 +85,39 @@ def test_one_search_index_has_the_rows_of_both_servers(
         wait_for("it is filled again", world.run.is_filled)
         assert shown() == {**both, "us:4": "us"}
         assert world.run.command("verify").returncode == 0
+
+
+FOUND = """
+from viewtail import Entity, IndexTable, RedisSet, RedisSortedSet
+
+person = Entity("wide.person", sources=["eu", "us"])
+views = [
+    IndexTable("by_name", person, value="name"),
+    IndexTable("by_tag", person, value="tags", each="VARCHAR(20)"),
+    RedisSet("in_city", person, key="in:{city}"),
+    RedisSortedSet("ranked", person, key="ranked:{city}", score="points"),
+]
+"""
+
+
+def test_each_source_finds_its_rows_in_places_that_both_make_at_once_from_columns_of_other_widths(
+    mysql_server: Server, mariadb_server: Server, redis_server: Server, tmp_path: Path
+) -> None:
+    wide = "w" * 150
+    for server, name, width in ((mysql_server, "eu", 100), (mariadb_server, "us", 200)):
+        ask(server, "DROP DATABASE IF EXISTS wide")
+        ask(server, "CREATE DATABASE wide")
+        columns = f"id INT PRIMARY KEY, name VARCHAR({width}), tags TEXT, city VARCHAR(20), points INT"
+        ask(server, f"CREATE TABLE wide.person ({columns})")
+        text = wide if name == "us" else "same"
+        rows = ", ".join(f"({number}, '{text}', '[\"t\"]', 'rome', {number})" for number in range(1, 6))
+        ask(server, f"INSERT INTO wide.person VALUES {rows}")
+    with servers(mysql_server, mariadb_server, redis_server, tmp_path, FOUND) as world:
+        of_each = "SELECT source, COUNT(*), MIN(LENGTH(name)) FROM viewtail.by_name GROUP BY 1 ORDER BY 1"
+        assert [*world.ask("eu", of_each)] == [("eu", 5, 4), ("us", 5, 150)], "none is parked, and none is cut"
+        for view, value in (("by_name", wide), ("by_tag", "t"), ("in_city", "rome"), ("ranked", "rome")):
+            done = world.run.command("find", view, value, "--limit", "2")
+            expected = [("us", 2)] if view == "by_name" else [("eu", 2), ("us", 2)]
+            lines = [line.split("\t")[0] for line in done.stdout.splitlines()]
+            assert [(name, lines.count(name)) for name in ("eu", "us") if name in lines] == expected, done.stdout
+        assert world.run.command("verify").returncode == 0

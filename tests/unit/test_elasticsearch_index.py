@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,6 +59,12 @@ def people() -> BoundView:
     )
 
 
+def of_source(name: str) -> Table:
+    pattern = Entity("shop.user", sources=[name]).of_source(name).pattern
+    assert pattern is not None
+    return replace(people().table, pattern=pattern)
+
+
 def test_an_index_that_an_earlier_request_created_late_is_taken_as_ours() -> None:
     server = SlowServer()
     make_ready(server, people())  # type: ignore[arg-type]
@@ -74,6 +81,31 @@ def test_an_index_that_is_not_shown_yet_is_waited_for() -> None:
     with pytest.raises(StoreUnavailableError, match="by an earlier request of viewtail's") as found:
         make_ready(SlowServer(is_seen=False), people())  # type: ignore[arg-type]
     assert "somebody else" not in str(found.value)
+
+
+class SharedIndex(SlowServer):
+    """It has the index that another source made, and refuses another type of a field."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        mark = {"view": people().view.id, "mapping": "another"}
+        properties = {"n": {"type": "long"}}
+        self.content = {"aliases": {}, "mappings": {"_meta": {"viewtail": mark}, "properties": properties}}
+
+    def perform_request(self, method: str, target: str, *, headers: Any, body: Any) -> Any:
+        if method == "PUT" and target.endswith("/_mapping"):
+            reason = "mapper [n] cannot be changed from type [long] to [integer]"
+            meta = ApiResponseMeta(400, "1.1", HttpHeaders(), 0.0, NodeConfig("http", "localhost", 9200))
+            raise ApiError("no", meta, {"error": {"type": "illegal_argument_exception", "reason": reason}})
+        return super().perform_request(method, target, headers=headers, body=body)
+
+
+def test_the_index_of_several_sources_is_never_deleted_for_the_types_of_one() -> None:
+    server, view = SharedIndex(), replace(people(), table=of_source("us"))
+    assert view.source == ("us",)
+    with pytest.raises(PlaceRefusedError, match=r"source us .* from type \[long\] to .* another name; or DELETE"):
+        make_ready(server, view)  # type: ignore[arg-type]
+    assert server.asked == ["GET /viewtail-people,people,viewtail.write-people"], "nothing is deleted or created"
 
 
 class LateShard(SlowServer):

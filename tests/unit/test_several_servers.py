@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
+import pymysql
 import pytest
 
 from ingest import ddl
@@ -24,30 +26,50 @@ from projectors.projection import Projections, followed_tables
 from projectors.proving.cascades import Cascades
 from projectors.proving.comparison import Comparison
 from projectors.proving.reprojection import Reprojection, Written
-from projectors.stores import LEAST_OF_BINLOGS, GuardedSink
-from projectors.stores.index_tables.table import IndexTableShape, PresentTable, Shape
+from projectors.stores import GuardedSink
+from projectors.stores.index_tables import places, reading, sink
+from projectors.stores.index_tables.table import IndexTableShape, PresentTable, RowsDoNotFitError, Shape, TwoTables
+from projectors.stores.redis.set_reading import SetReader
 from projectors.view_life import ViewLife
-from viewtail import Count, Entity, Group, IndexTable, MySQLTable, RedisHash, SearchIndex, Topic, declarations, shards
+from viewtail import (
+    Count,
+    Entity,
+    Group,
+    IndexTable,
+    MySQLTable,
+    RedisHash,
+    RedisSet,
+    RedisSortedSet,
+    SearchIndex,
+    Topic,
+    declarations,
+    shards,
+)
 from viewtail.changes.batches import DELETE, Followed, RowChanges
 from viewtail.changes.errors import (
     DeclarationError,
     MisuseError,
     SettingsError,
     SourceUnavailableError,
+    StoreUnavailableError,
     UnknownNameError,
+    ViewtailError,
 )
 from viewtail.changes.masks import ANY_SECRET
 from viewtail.changes.patterns import pattern_of, source_in
+from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.tables import Column, ForeignKey, Kind, Table
+from viewtail.changes.versions import LEAST_OF_BINLOGS
 from viewtail.changes.writes import Key, Parked
 from viewtail.cli.each import in_deployments, require_one_source
 from viewtail.cli.pausing import pause, resume
 from viewtail.cli.reading import wait
-from viewtail.cli.replay import replay
+from viewtail.cli.replay import replay as replay_command
 from viewtail.cli.status import status
 from viewtail.commands import pausing as pausing_command
 from viewtail.commands import status as status_command
 from viewtail.commands.replay_keys import _parked_keys
+from viewtail.operations import erase, replay
 from viewtail.operations import pausing as pausing_operation
 from viewtail.operations.collecting import _SourceAnswers
 from viewtail.operations.findings import Findings, compared
@@ -279,9 +301,14 @@ def test_a_mask_of_a_table_is_one_for_the_views_of_all_sources_and_of_the_one_wi
 
 # --- The index table of several sources ---
 
+COMPUTED = {"values": {"domain": "VARCHAR(20)"}, "of": lambda row: row.email}
+
 
 def _present(view: Any, **types: str) -> PresentTable:
-    shape = IndexTableShape("viewtail", view)
+    return _present_as(IndexTableShape("viewtail", view), **types)
+
+
+def _present_as(shape: IndexTableShape, **types: str) -> PresentTable:
     present = PresentTable(shape.comment)
     for definition in shape.columns:
         of = definition.shape
@@ -312,12 +339,132 @@ def test_columns_are_as_wide_as_the_widest_source_needs_and_none_takes_room_away
     (alter,) = _statements(us, narrow)
     assert alter.startswith("ALTER TABLE") and "varchar(40)" in alter
     assert IndexTableShape("viewtail", us, present=narrow).is_whole  # nothing is lost in it
-    with pytest.raises(DeclarationError, match=r"column email is varchar.40., and another one made its table"):
+    with pytest.raises(DeclarationError, match=r"column email is varchar.40., and its table, .* was made with int"):
         _statements(us, _present(eu, email="int"))
     other_key = _present(eu)
     other_key.indexes["PRIMARY"] = ("source", "id", "shop")
-    with pytest.raises(DeclarationError, match=r"its key is .source, id., and another one"):
+    with pytest.raises(DeclarationError, match=r"made with .source, id, shop.: by another source, or as .* DROP TABLE"):
         _statements(us, other_key)
+
+
+@pytest.mark.parametrize("given", [{"value": "email"}, {"value": "email", "each": "VARCHAR(9)"}, COMPUTED])
+def test_the_table_that_one_source_made_is_whole_for_the_others_in_each_form(given: dict[str, Any]) -> None:
+    entity = Entity("shop.user", sources=["eu", "us"])
+    eu, us = (bind([IndexTable("i", entity, **given).of_source(name)], described)[0] for name in ("eu", "us"))
+    assert places.shape_of("viewtail", us, present=_made(eu)).is_whole
+    renamed = _made(eu, comment="viewtail index table of {source}shop.person; ")
+    shape = places.shape_of("viewtail", us, present=renamed)
+    assert not shape.is_whole, "it is dropped: the rows of all sources are lost, which they are told"
+    assert shape.to_come
+
+
+def _made(view: Any, comment: str = "") -> dict[str, PresentTable]:
+    """What a source's process made, as the next one finds it."""
+    shape = places.shape_of("viewtail", view)
+    both = shape._both if isinstance(shape, TwoTables) else [shape]
+    tables = {made.table.split("`")[3]: _present_as(made) for made in both}
+    for table in tables.values():
+        table.comment = comment or table.comment
+    return tables
+
+
+def test_values_that_do_not_fit_any_more_are_never_cut_where_other_sources_wrote_them() -> None:
+    (us,) = bind([IndexTable("i", Entity("shop.user", sources="us"), value="email").of_source("us")], described)
+    cursor = MagicMock()
+    cursor.__enter__.return_value.execute.side_effect = pymysql.err.DataError(1406, "Data too long")
+    connection = Mock(cursor=Mock(return_value=cursor))
+    with pytest.raises(RowsDoNotFitError):
+        IndexTableShape("viewtail", us, present=_present(us, email="varchar(20)")).make_ready(connection)
+    connection.query.assert_not_called()
+
+
+@pytest.mark.parametrize("sources", [("eu", "us"), ()])
+def test_sources_look_at_the_table_that_they_share_and_change_it_one_at_a_time(
+    sources: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    answer, view = [1], IndexTable("i", Entity("shop.user", sources=sources), value="email")
+    (bound,) = bind([view.of_source("us") if sources else view], described)
+
+    def asked(_: Any, sql: str, *arguments: object) -> int:
+        said.append(sql.partition("(")[0])
+        return answer[0] if "GET_LOCK" in sql else 1 << 20
+
+    def present(*_: Any) -> dict[str, PresentTable]:
+        said.append("looked")
+        return {}
+
+    made = Mock(side_effect=lambda _: said.append("made"))
+    monkeypatch.setattr(sink, "value_of", asked)
+    monkeypatch.setattr(sink, "present_tables", present)
+    for name in ("facts_of", "create_database"):
+        monkeypatch.setattr(sink, name, Mock())
+    monkeypatch.setattr(IndexTableShape, "make_ready", made)
+    monkeypatch.setattr(places, "writer_of", Mock(return_value=Mock(is_row_whole=False)))
+    store = sink.MySQLSink(Mock, "viewtail", [bound])
+    assert store.prepare(lambda _: said.append("told")) == {}
+    within = ["looked", "SELECT @@max_allowed_packet", "told", "made"]
+    assert said == (["SELECT GET_LOCK", *within, "SELECT RELEASE_LOCK"] if sources else within)
+
+    answer[0] = 0
+    said.clear()
+    if sources:
+        with pytest.raises(StoreUnavailableError, match="another source is making or changing its tables"):
+            store.prepare()
+        with pytest.raises(StoreUnavailableError, match="another source"):
+            store.fit(bound)
+        assert said == ["SELECT GET_LOCK"] * 2
+
+
+@pytest.mark.parametrize("given", [{"value": "email"}, {"value": "email", "each": "VARCHAR(9)"}])
+def test_a_source_asks_an_index_table_for_its_own_keys_before_the_limit(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (us,) = bind([IndexTable("i", Entity("shop.user", sources="us"), **given).of_source("us")], described)
+    asked = MagicMock()
+    monkeypatch.setattr(reading, "fetch_rows", lambda _, statement, __: asked.execute(statement) and [])
+    connection = Mock(cursor=Mock(return_value=MagicMock(__enter__=Mock(return_value=asked))))
+    places.reader_of(connection, "viewtail", us).keys_with(["x"], 2)
+    (statement,) = asked.execute.call_args.args
+    assert "`source` = " in statement.partition("WHERE")[2] and "us" in statement and statement.endswith("LIMIT 2")
+
+
+@pytest.mark.parametrize("kind", [RedisSet, partial(RedisSortedSet, score="id")])
+def test_a_source_finds_its_own_members_of_a_set_behind_many_of_others(kind: Any) -> None:
+    view = kind("s", Entity("shop.user", sources=["eu", "us"]), key="of:{email}")
+    (us,) = bind([view.of_source("us")], described)
+    members = [f"{name}:{number}".encode() for name in ("eu", "us") for number in range(1, 1500)]
+    client = Mock(
+        sscan_iter=lambda *_, **__: iter(members), zrange=lambda _, first, last: members[first : last + 1]
+    )  # fmt: skip
+    assert SetReader(client, us).keys_with(["x"], 2) == [("us", 1), ("us", 2)]
+    assert SetReader(client, us).keys_with(["x"], 5000) == [("us", number) for number in range(1, 1500)]
+
+
+def test_what_reads_the_epoch_that_a_store_has_kept_makes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "where_live", Mock())
+    monkeypatch.setattr(replay, "Copies", Mock())
+    kept = Mock(spec=Holding, witness=Mock(return_value=Mock(epoch=7)))
+    monkeypatch.setattr(replay, "store_named", Mock(return_value=Mock(sink=Mock(return_value=kept))))
+    assert replay.kept_epoch(Mock(), PipelineId("us", 0, "mysql")) == 7
+    kept.attach.assert_called_once_with()
+    kept.prepare.assert_not_called()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_erasure_makes_no_place_either(monkeypatch: pytest.MonkeyPatch, is_there: bool) -> None:
+    view = Mock(id="mysql:i")
+    kept = Mock(spec=Holding, attach=Mock(return_value=frozenset(["mysql:i"] if is_there else [])))
+    store = Mock(for_backfill=Mock(return_value=(kept, MagicMock())))
+    monkeypatch.setattr(erase, "store_of", Mock(return_value=store))
+    monkeypatch.setattr(erase, "transaction", MagicMock())
+    if is_there:
+        erase._write_tombstone(Mock(), view, "us.0.mysql", ("us", 1), 9)
+    else:
+        with pytest.raises(ViewtailError, match="view mysql:i: its place is not as it is declared"):
+            erase._write_tombstone(Mock(), view, "us.0.mysql", ("us", 1), 9)
+    assert kept.write.called == is_there
+    kept.prepare.assert_not_called()
 
 
 # --- Settings ---
@@ -588,7 +735,7 @@ def test_views_of_different_sources_are_paused_and_resumed_together(
 @pytest.mark.parametrize(
     ("command", "given", "option"),
     [
-        (replay, {"view": ["user"], "begin": "binlog.000003:4"}, "--from"),
+        (replay_command, {"view": ["user"], "begin": "binlog.000003:4"}, "--from"),
         (wait, {"view": "user", "position": "binlog.000003:4"}, "--position"),
         (wait, {"view": "user", "gtid": "0-1-7"}, "--gtid"),
     ],

@@ -27,6 +27,7 @@ from offsets.views import State, known_places
 from projectors.binding import declaration_hash
 from projectors.catalog import Catalog
 from projectors.read_and_written import everywhere
+from projectors.stores import guarded
 from projectors.stores.leaving import Holds, Place, Trace
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
@@ -283,8 +284,13 @@ def _write_tombstone(catalog: Catalog, view: BoundView, pipeline: str, key: Key,
     with closing(catalog.session()) as session:
         sink, committed = store.for_backfill(catalog.access(store), view, pipeline, session)
         with closing(sink):
-            for why in sink.prepare().values():
-                raise ViewtailError(f"view {view.id}: {why}")
+            guard = guarded(sink)
+            assert guard is not None, "what appends every change has no values of an entity"
+            if view.id not in guard.attach():  # and it is not made here: that would hide that its rows were lost
+                raise ViewtailError(
+                    f"view {view.id}: its place is not as it is declared, so that nothing is written there. Start "
+                    "viewtail run, then repeat this command"
+                )
             sink.write([ViewWrites(view.id, {key: Write(version, None)})], None)
             with transaction(committed, "erasing an entity"):
                 pass  # commits what was written where the session is the sink's

@@ -21,6 +21,7 @@ from offsets.views import Event, State, ViewRecord, ViewStates
 from projectors.binding import declaration_hash
 from projectors.catalog import Catalog
 from projectors.read_and_written import where_live
+from projectors.stores import guarded
 from projectors.stores.owners import Places
 from projectors.stores.registry import store_named, store_of
 from projectors.views import BoundView, View
@@ -247,7 +248,11 @@ def kept_epoch(catalog: Catalog, pipeline: PipelineId) -> int:
     with closing(catalog.session()) as session:
         views = where_live(Copies(session, catalog.database, pipeline.name), catalog.views_of(store.name))
     with closing(store.sink(catalog.access(store), views, pipeline.name)) as sink:
-        sink.prepare()
+        guard = guarded(sink)
+        if guard is None:
+            sink.prepare()
+        else:  # a place that was made here would hide from other sources that their rows in it were lost
+            guard.attach()
         kept = sink.witness(catalog.servers.kind.before_all)
     return kept.epoch if kept is not None else 0
 

@@ -186,6 +186,7 @@ class _Index:
         self._client = client
         self._claimant = claimant
         self.names = IndexNames(view)
+        self._source = view.source
         self._properties, self._derived = mapping_of(view)
         digest = _digest(self._properties)
         self._meta: dict[str, Any] = {"view": view.view.id, "fingerprint": view.fingerprint, "mapping": digest}
@@ -243,12 +244,16 @@ class _Index:
             self._meta["owner"] = meta["owner"]  # the recorded owner stays
 
     def _adapt(self, content: dict[str, Any]) -> None:
-        """Add new fields; if a field changed, create the index again, since its view is backfilled in any case."""
+        """Add new fields; if a field changed, create the index again, since its view is backfilled in any case.
+
+        The index of several sources has what others wrote, too, and is refused."""
         index = self.names.index
         if content["mappings"]["_meta"]["viewtail"] != self._meta:
             try:
                 self.put_mapping()
             except Refused as refused:
+                if self._source:
+                    raise PlaceRefusedError(self._unlike_others(refused)) from None
                 self._replace(refused)
                 return
         aliases = content.get("aliases", {})
@@ -261,6 +266,15 @@ class _Index:
 
     def put_mapping(self) -> None:
         self._put("changing the mapping", f"{path(self.names.index)}/_mapping", lambda mappings: mappings)
+
+    def _unlike_others(self, refused: Refused) -> str:
+        index, said = self.names.index, refused.reason[:300].rstrip(". ")
+        return (
+            f"{self.names.label}: its fields in the source {self._source[0]} do not fit its index, {index}, which "
+            f"another source, or an earlier declaration, made: {said}. Give the column the same type in all "
+            "sources, or say the field's mapping, e.g. fields={'NAME': {'type': 'long'}}, and give the view another "
+            f"name; or DELETE /{index}, which each source then fills again"
+        )
 
     def _replace(self, refused: Refused) -> None:
         """Delete and create the index, after a trial index took the mapping: a mistake must not cost the view."""

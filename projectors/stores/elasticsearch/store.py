@@ -137,6 +137,10 @@ class ElasticsearchStore(Store):
             fields = replaced_fields(client, view)
         if not fields:
             return MIXED
+        if view.source:
+            return (
+                f"the mapping of {', '.join(fields)} cannot be changed in the index of several sources: it is refused"
+            )
         return (
             f"the mapping of {', '.join(fields)} cannot be changed, so its index is deleted and created again: readers "
             "find it empty until that is done"

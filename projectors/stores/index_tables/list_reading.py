@@ -53,9 +53,10 @@ class ListReader(IndexTableReader):
         key = self.view.key
         (value,) = values
         order = ", ".join(quote(column.name) for column in key)
+        equal = f"{quote(self._element.name)} = {literal(value, self._element)}"
         return self._ask(
             f"SELECT {', '.join(map(selected, key))} FROM {self._table(self._values)} "
-            f"WHERE {quote(self._element.name)} = {literal(value, self._element)} ORDER BY {order} LIMIT {limit:d}"
+            f"WHERE {' AND '.join([equal, *self._own_keys])} ORDER BY {order} LIMIT {limit:d}"
         )
 
     def _held(self, keys: Sequence[Key]) -> dict[Key, Held]:

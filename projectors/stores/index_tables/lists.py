@@ -13,6 +13,7 @@ from dataclasses import replace
 from projectors.stores.index_tables.elements import element_column
 from projectors.stores.index_tables.table import (
     COLLATION,
+    Definition,
     IndexTableShape,
     PresentTable,
     TwoTables,
@@ -61,10 +62,11 @@ class _Entities(IndexTableShape):
 class _Values(IndexTableShape):
     """The table with rows of (key, value)."""
 
+    def _value_column(self, column: Column) -> Definition:
+        definition = super()._value_column(column)
+        return replace(definition, shape=definition.shape._replace(is_nullable=False))
+
     def _lay_out(self) -> None:
-        self._values = [
-            replace(definition, shape=definition.shape._replace(is_nullable=False)) for definition in self._values
-        ]
         self.columns = self.layout = [*self._key, *self._values]
         self.primary = (*self.key_names, *self.value_names)
         self._indexed = [*self._values, *self._key]

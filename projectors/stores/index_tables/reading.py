@@ -89,8 +89,7 @@ class IndexTableReader(ViewReader):
     def _paged(self, after: Key | None, columns: Sequence[Column]) -> Iterator[list[tuple[Any, ...]]]:
         """Pages of the rows behind a key that show something; `columns` begin with those of the key."""
         width = len(self.view.key)
-        source = self.view.source if columns is not self._stored else ()  # readers see the rows of all sources
-        own = [equals(self.view.key[: len(source)], source)] if source else []
+        own = self._own_keys if columns is not self._stored else []  # readers see the rows of all sources
         while True:
             behind = [] if after is None else [beyond(self.view.key, after)]
             page = self._fetched([has_values(self.view), *own, *behind], columns, f" LIMIT {ROWS_A_PAGE}")
@@ -98,6 +97,12 @@ class IndexTableReader(ViewReader):
             if len(page) < ROWS_A_PAGE:
                 return
             after = page[-1][:width]
+
+    @property
+    def _own_keys(self) -> list[str]:
+        """The condition that a key is of the view's source: it looks up its own rows alone. None where it has none."""
+        source = self.view.source
+        return [equals(self.view.key[: len(source)], source)] if source else []
 
     @property
     def has_order(self) -> bool:
@@ -143,9 +148,7 @@ class IndexTableReader(ViewReader):
             return []
         pairs = zip(self.view.values, values, strict=False)
         conditions = [f"{quote(column.name)} <=> {literal(value, column)}" for column, value in pairs]
-        if source := self.view.source:  # whose rows alone are looked up then
-            conditions.append(equals(self.view.key[: len(source)], source))
-        return self._fetched(conditions, self._stored[: len(self.view.key)], f" LIMIT {limit:d}")
+        return self._fetched([*conditions, *self._own_keys], self._stored[: len(self.view.key)], f" LIMIT {limit:d}")
 
     def close(self) -> None:
         self._connection.close()

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import pymysql
 from pymysql.constants import SERVER_STATUS
 
+from offsets.lease import lock_name
 from offsets.mysql import MySQLOffsets
 from projectors.stores import GuardedSink, Held, Item, Meanwhile, OnMissing, PlaceRefusedError, ignored, nothing, parked
 from projectors.stores.index_tables import places
@@ -49,6 +50,7 @@ _Block: TypeAlias = tuple[Upsert, list[Item]]
 
 BYTES_A_STATEMENT = 1 << 20  # longer statements were not faster; a single larger row is sent alone
 DEADLOCK_ATTEMPTS = 4
+TURN_WAIT_S = 5  # for another source that changes tables
 DDL_WAIT_S = 10  # for readers that hold the table's metadata lock
 
 _DEADLOCK = 1213
@@ -135,15 +137,16 @@ class MySQLSink(GuardedSink):
 
         A view is missing if its index table does not exist, or lacks columns that it had.
         """
-        with self._committed("looking at the index tables") as connection:
+        with self._committed("preparing the index tables") as connection, self._in_turn(connection):
             for upsert in self._upserts.values():
                 upsert.forget()
             facts = facts_of(connection)
             shapes, refused = self._shapes(connection, facts)
             self._learn_limits(connection)
-        if missing := frozenset(shape.view.id for shape in shapes if not shape.is_whole):
-            on_missing(missing)
-        refused |= self._make_ready(shapes)
+            connection.commit()
+            if missing := frozenset(shape.view.id for shape in shapes if not shape.is_whole):
+                on_missing(missing)
+            refused |= self._make_ready(connection, shapes)
         self._upserts = self._writers([shape for shape in shapes if shape.view.id not in refused], facts)
         self._unchanged = {
             name: Unchanged(self._database, upsert.view)
@@ -152,18 +155,36 @@ class MySQLSink(GuardedSink):
         }
         return refused
 
-    def _make_ready(self, shapes: Sequence[places.AnyShape]) -> dict[str, str]:
+    @contextmanager
+    def _in_turn(self, connection: Connection) -> Iterator[None]:
+        """One source looks at the tables that it shares with others and changes them, then the next one looks.
+
+        Where the tables are of one source, there is no other to wait for."""
+        if not any(view.source for view in self._views.values()):
+            yield
+            return
+        lock = lock_name(self._database, "index tables of several sources")
+        if value_of(connection, "SELECT GET_LOCK(%s, %s)", lock, TURN_WAIT_S) != 1:
+            raise StoreUnavailableError(
+                f"MySQL index tables: another source is making or changing its tables in {self._database}; {RETRIES}"
+            )
+        try:
+            yield
+        finally:
+            if connection.open:
+                value_of(connection, "SELECT RELEASE_LOCK(%s)", lock)
+
+    def _make_ready(self, connection: Connection, shapes: Sequence[places.AnyShape]) -> dict[str, str]:
         """Create tables or bring them into shape; by view, why others cannot be."""
         refused: dict[str, str] = {}
-        with self._committed("preparing the index tables") as connection:
-            if not all(shape.is_there for shape in shapes):
-                create_database(connection, self._database)
-            connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
-            for shape in shapes:
-                try:
-                    shape.make_ready(connection)
-                except (PlaceRefusedError, DeclarationError) as error:
-                    refused[shape.view.id] = str(error)
+        if not all(shape.is_there for shape in shapes):
+            create_database(connection, self._database)
+        connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
+        for shape in shapes:
+            try:
+                shape.make_ready(connection)
+            except (PlaceRefusedError, DeclarationError) as error:
+                refused[shape.view.id] = str(error)
         return refused
 
     def attach(self) -> frozenset[str]:
@@ -184,7 +205,7 @@ class MySQLSink(GuardedSink):
 
     def fit(self, view: BoundView) -> bool:
         """Alter one index table for a view whose table changed. The DDL would commit an open transaction."""
-        with self._committed(f"widening the index table of {view.id}") as connection:
+        with self._committed(f"widening the index table of {view.id}") as connection, self._in_turn(connection):
             facts = facts_of(connection)
             present = present_tables(connection, facts, self._database, places.table_names(view))
             shape = places.shape_of(self._database, view, facts.binary_collation, present)

@@ -206,8 +206,9 @@ class IndexTableShape:
 
     def _unlike_others(self, here: str, there: str) -> DeclarationError:
         return self._wrong(
-            f"in the source {self.view.source[0]} {here}, and another one made its table, {self.table}, with {there}. "
-            "Give the tables of all sources the same columns. When they have them: DROP TABLE "
+            f"in the source {self.view.source[0]} {here}, and its table, {self.table}, was made with {there}: by "
+            "another source, or as the view was declared before. Give the tables of all sources the same columns; if "
+            f"the declaration changed, give the view another name. Or, when all agree: DROP TABLE "
             f"{self.table}, which each source then fills again"
         )
 
@@ -246,7 +247,7 @@ class IndexTableShape:
         """Return whether the table exists with all its columns, so that its rows can be trusted."""
         wanted = {definition.name: definition.shape for definition in self.columns}
         present = self._present
-        if present is None or present.indexes.get("PRIMARY") != self.primary:
+        if present is None or self._is_anew(present):
             return False
         return present.columns == wanted or (bool(self.view.source) and self._is_wide(present))
 
@@ -275,10 +276,13 @@ class IndexTableShape:
         )
 
     def make_ready(self, connection: Connection) -> None:
-        """Run `ensure`; values that do not fit any more are cut, since a backfill follows."""
+        """Run `ensure`; values that do not fit any more are cut, since a backfill follows: of one source, so not where
+        there are several."""
         try:
             self.ensure(connection)
         except RowsDoNotFitError:
+            if self.view.source:
+                raise
             connection.query("SET SESSION sql_mode = ''")
             try:
                 self.ensure(connection)
@@ -322,15 +326,19 @@ class IndexTableShape:
 
     def _changes(self, present: PresentTable) -> list[str]:
         """The statements that turn the existing table into the declared one."""
+        if self._is_anew(present):
+            # Rows under another key are of no use: the backfill begins with an empty table.
+            return [f"DROP TABLE {self.table}", self._create()]
+        return self._alter(present)
+
+    def _is_anew(self, present: PresentTable) -> bool:
+        """Return whether the table has another key, or is of another entity, so that it is dropped and made again."""
         is_same_key = present.indexes.get("PRIMARY") == self.primary and all(
             _takes_all(definition.shape, present.columns.get(definition.name))
             for definition in self.columns
             if definition not in self._values
         )
-        if not is_same_key or present.comment.split(";")[0] != self.comment.split(";")[0]:
-            # Rows under another key are of no use: the backfill begins with an empty table.
-            return [f"DROP TABLE {self.table}", self._create()]
-        return self._alter(present)
+        return not is_same_key or present.comment.split(";")[0] != self.comment.split(";")[0]
 
     def adopting(self, present: PresentTable) -> str:
         """The statement that makes a table with the same columns viewtail's."""
@@ -481,10 +489,13 @@ class TwoTables:
         return next(filter(None, (shape.to_come for shape in self._both)), "")
 
     def make_ready(self, connection: Connection) -> None:
-        """Run `ensure`; if values do not fit any more, empty both tables, since the view is backfilled anyway."""
+        """Run `ensure`; if values do not fit any more, empty both tables, since the view is backfilled anyway: by one
+        source, so not where there are several."""
         try:
             self.ensure(connection)
         except RowsDoNotFitError:
+            if self.view.source:
+                raise
             self._begin_again(connection)
 
     def ensure(self, connection: Connection) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice
 from typing import Any
 
 from redis import Redis
@@ -82,10 +82,22 @@ class SetReader(RedisReader):
         name = self._sets.redis_key(tuple(values))
         with reading(self._client, self.view.id):
             if self._type == "zset":
-                members: Any = self._client.zrange(name, 0, limit - 1)
-                return [key for member in members if (key := self._key_of(as_text(member))) is not None]
-            keys = (self._key_of(as_text(member)) for member in self._client.sscan_iter(name, count=KEYS_A_SCAN))
-            return sorted({key for key in keys if key is not None})[:limit]
+                size = max(limit, KEYS_A_SCAN) if self.view.source else limit
+                return list(islice(self._own_keys(self._in_order(name, size)), limit))
+            return sorted({*self._own_keys(self._client.sscan_iter(name, count=KEYS_A_SCAN))})[:limit]
+
+    def _own_keys(self, members: Iterable[Any]) -> Iterator[Key]:
+        """The keys of members that entities of the view's source have: a set has those of all."""
+        keys = (self._key_of(as_text(member)) for member in members)
+        return (key for key in keys if key is not None and self.view.own([key]))
+
+    def _in_order(self, name: str, size: int) -> Iterator[Any]:
+        """The members of a sorted set in the order of scores, some at a time."""
+        for start in count(0, size):
+            members: Any = self._client.zrange(name, start, start + size - 1)
+            yield from members
+            if len(members) < size:
+                return
 
     def _held_in_place(
         self, kind: bytes, version: bytes, set_: bytes, member: bytes, has: Any, mark: bytes
