@@ -41,7 +41,7 @@ pytestmark = pytest.mark.timeout(600)
 
 class World:
     def __init__(self, mysql: Server, search: Server) -> None:
-        self.mysql, self.documents = mysql, Elasticsearch(search.url)
+        self.mysql, self.documents = mysql, Elasticsearch(search.url, request_timeout=60)
 
     def ask(self, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
         with (
@@ -72,7 +72,7 @@ class World:
         )
         self.ask(f"INSERT INTO {STORE}.member_sink SELECT id, name, email, visits FROM {SCHEMA}.member")
         self.ask(f"DELETE FROM {STORE}.member_sink WHERE id IN (5, 6)")
-        self.ask(f"UPDATE {STORE}.member_sink SET name = REPEAT('x', 300) WHERE id = 7")
+        self.ask(f"UPDATE {STORE}.member_sink SET name = REPEAT('x', 60) WHERE id = 7")
         self.ask(f"UPDATE {STORE}.member_sink SET visits = visits + 1 WHERE id IN (8, 10)")
         self.ask(f"INSERT INTO {STORE}.member_sink VALUES (7001, 'stray', NULL, 0)")
 
@@ -193,5 +193,11 @@ def test_what_cannot_be_adopted_is_refused_and_nothing_is_changed(run: Run, worl
             done = run.command("adopt", name, *options, timeout_s=100)
             assert done.returncode == 1, done.stdout + done.stderr
             assert said in done.stderr
+    (run.folder / "views.py").write_text(VIEWS)
+    world.ask(f"UPDATE {STORE}.member_sink SET name = REPEAT('x', 300) WHERE id = 7")
+    done = run.command("adopt", "member_sink", timeout_s=100)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "column name is longtext, and varchar(64) as declared" in done.stderr
+    assert world.ask(f"SELECT LENGTH(name) FROM {STORE}.member_sink WHERE id = 7") == [(300,)]
     assert world.documents.indices.get(index="*", expand_wildcards="all").body == before
     assert "version" not in [row[0] for row in world.ask(f"SHOW COLUMNS FROM {STORE}.member_sink")]

@@ -33,6 +33,7 @@ from ingest.poll.writers import why_unreadable, writers_of
 from offsets import deployments, migrations
 from projectors.stores import registry
 from projectors.stores.access import Access
+from projectors.stores.index_tables.adopting import engine_of, rules_of
 from projectors.stores.index_tables.table import present_tables
 from projectors.throttle import replica_lag_s
 from stack import Server
@@ -174,6 +175,10 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
     "index tables": (
         ("projectors/stores/index_tables/table.py", "projectors/stores/index_tables/reading.py"),
         lambda asked: present_tables(asked, facts_of(asked), OWN, ["x", "y"]),
+    ),
+    "a table that is adopted": (
+        ("projectors/stores/index_tables/adopting.py",),
+        lambda asked: (rules_of(asked, OWN, "x"), engine_of(asked, OWN, "x")),
     ),
     "settings of the store": (
         ("projectors/stores/index_tables/checks.py", "projectors/stores/index_tables/sink.py"),

@@ -12,6 +12,7 @@ from elasticsearch import ApiError
 
 from projectors.stores import PlaceRefusedError
 from projectors.stores.elasticsearch import sink
+from projectors.stores.elasticsearch.adopting import unlike_kept
 from projectors.stores.elasticsearch.index import make_ready
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.elasticsearch.views import SearchIndex
@@ -136,3 +137,26 @@ def test_an_index_that_was_just_made_is_waited_for_until_its_shard_answers(monke
     monkeypatch.setattr(sink, "SHARD_WITHIN_S", 0.2)
     with pytest.raises(StoreUnavailableError, match="no_shard_available_action_exception"):
         prepared(LateShard(1000))
+
+
+@pytest.mark.parametrize(
+    ("settings", "mappings", "said"),
+    [
+        ({"lifecycle": {"name": "weekly"}}, {}, "index.lifecycle.name is weekly"),
+        ({"default_pipeline": "upper"}, {}, "index.default_pipeline is upper"),
+        ({"mode": "logsdb"}, {}, "index.mode is logsdb"),
+        ({}, {"_source": {"enabled": False}}, "the whole _source"),
+        ({}, {"_source": {"mode": "synthetic"}}, "the whole _source"),
+        ({}, {"_routing": {"required": True}}, "requires a routing"),
+    ],
+)
+def test_an_index_that_would_not_keep_documents_as_written_is_not_adopted(
+    settings: dict[str, Any], mappings: dict[str, Any], said: str
+) -> None:
+    assert said in (unlike_kept({"settings": {"index": settings}, "mappings": mappings}) or "")
+
+
+def test_settings_that_do_nothing_are_no_hindrance() -> None:
+    settings = {"final_pipeline": "_none", "mode": "standard", "lifecycle": {"origination_date": "-1"}}
+    mappings = {"_source": {"enabled": True, "excludes": []}, "_routing": {"required": False}}
+    assert unlike_kept({"settings": {"index": settings}, "mappings": mappings}) is None

@@ -27,9 +27,43 @@ from projectors.stores.elasticsearch.index import (
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.stores.owners import Claimant
 from projectors.views import BoundView
-from viewtail.changes.errors import StoreError, StoreUnavailableError
+from viewtail.changes.errors import StoreError, StoreUnavailableError, ViewtailError
+from viewtail.changes.versions import LEAST_OF_BINLOGS
 
 CLONED_WITHIN = "60s"
+_ACTING = {  # settings that a clone keeps, by which Elasticsearch itself changes or deletes documents
+    "lifecycle.name": "index lifecycle management would roll the view over or delete it",
+    "default_pipeline": "Elasticsearch would change what viewtail writes",
+    "final_pipeline": "Elasticsearch would change what viewtail writes",
+    "mode": "such an index does not keep documents as they are written",
+}
+_PLAIN_SOURCE = {"enabled": True, "includes": [], "excludes": [], "mode": "stored"}
+_HARMLESS = ("_none", "standard", "")
+
+
+def unlike_kept(content: dict[str, Any]) -> str | None:
+    """What an index has by which documents do not stay as they are written, and what to do; None if nothing."""
+    settings, mappings = content["settings"]["index"], content.get("mappings", {})
+    for name, why in _ACTING.items():
+        if (value := _setting(settings, name)) not in _HARMLESS:
+            return (
+                f'its setting index.{name} is {value}: {why}. Take it off first: PUT INDEX/_settings {{"index.{name}": '
+                "null}; where it cannot be, declare the view under a new name"
+            )
+    source = mappings.get("_source", {})
+    if any(source.get(name) not in (None, plain) for name, plain in _PLAIN_SOURCE.items()):
+        return "it does not keep the whole _source, by which viewtail compares. Declare the view under a new name"
+    if mappings.get("_routing", {}).get("required"):
+        return "it requires a routing, which viewtail gives none. Declare the view under a new name"
+    return None
+
+
+def _setting(settings: dict[str, Any], name: str) -> str:
+    """A setting; Elasticsearch answers with nested ones."""
+    value: Any = settings
+    for part in name.split("."):
+        value = value.get(part, "") if isinstance(value, dict) else ""
+    return str(value)
 
 
 class IndexAdoption(Adoption):
@@ -38,6 +72,7 @@ class IndexAdoption(Adoption):
     def __init__(self, client: Elasticsearch, view: BoundView, claimant: Claimant) -> None:
         self._client, self._view, self._claimant = client, view, claimant
         self._names = IndexNames(view)
+        self._unfinished = f"viewtail.unfinished-{view.view.name}"  # an alias that a clone has until readers get it
 
     def refusal(self) -> str | None:
         indices = self._looked(self._names.alias)
@@ -50,26 +85,62 @@ class IndexAdoption(Adoption):
         if len(indices) > 1:
             return f"the alias leads to several indices: {', '.join(sorted(indices))}. Give the view an alias of one"
         ((index, content),) = indices.items()
-        alias, settings = content.get("aliases", {}).get(self._names.alias, {}), content["settings"]["index"]
-        if {"filter", "index_routing", "search_routing"} & alias.keys():
-            return "the alias has a filter or a routing, which viewtail's has not. Give the view an alias without them"
+        alias = content.get("aliases", {}).get(self._names.alias, {})
         if mark_in(content):
             return f"the index {index} is another viewtail view's"
-        if settings.get("number_of_shards") != "1":
+        if {"filter", "index_routing", "search_routing"} & alias.keys():
+            return "the alias has a filter or a routing, which viewtail's has not. Give the view an alias without them"
+        if "data_stream" in content:
+            return f"{index} is of the data stream {content['data_stream']}, which is not taken over"
+        if others := sorted(content.get("aliases", {}).keys() - {self._names.alias}):
             return (
-                f"the index {index} has {settings.get('number_of_shards')} shards, and a view is kept in one. Shrink "
+                f"the index {index} has other aliases too: {', '.join(others)}. Their readers would stay on the old "
+                "index, where nothing changes any more. Have them use the view's alias and take these off: POST "
+                '/_aliases {"actions": [{"remove": {...}}]}'
+            )
+        return self._of_index(index, content) or self._of_clone() or self._of_versions(index)
+
+    def _of_index(self, index: str, content: dict[str, Any]) -> str | None:
+        """What an index has for good, or a clone of it would have."""
+        if (shards := content["settings"]["index"].get("number_of_shards")) != "1":
+            return (
+                f"the index {index} has {shards} shards, and a view is kept in one. Shrink "
                 f"it first: POST /{index}/_shrink/TARGET, and lead the alias there"
             )
+        if (why := unlike_kept(content)) is not None:
+            return f"the index {index}: {why}"
         if unlike := unlike_declared(self._view, content.get("mappings", {}).get("properties", {})):
             return (
                 f"the index {index} has another mapping, which an index keeps for good: {'; '.join(unlike)}. Declare "
                 "the fields as they are there; or declare the view under a new name, let `viewtail run` fill it, and "
                 "lead the readers there"
             )
-        there = self._looked(self._names.index).get(self._names.index)
-        if there is not None and not self._is_clone(there, index):
-            return f"there is an index {self._names.index} that viewtail did not make. Delete it if nobody needs it"
         return None
+
+    def _of_clone(self) -> str | None:
+        own = self._names.index
+        there = self._looked(own).get(own)
+        if there is None:
+            return None
+        aliases = there.get("aliases", {}).keys()
+        if self._unfinished not in aliases:
+            return f"there is an index {own} that no adopt left unfinished. Delete it if nobody needs it"
+        if others := sorted(aliases - {self._unfinished}):
+            return f"{own} is in use already, by {', '.join(others)}: take these aliases off"
+        return None
+
+    def _of_versions(self, index: str) -> str | None:
+        with self._told():
+            ask(self._client, "refreshing", "POST", f"{path(index)}/_refresh")
+            largest = {"size": 1, "version": True, "_source": False, "sort": [{"_version": "desc"}]}
+            hits = ask(self._client, "reading versions", "POST", f"{path(index)}/_search", largest)["hits"]["hits"]
+        if not hits or hits[0]["_version"] < LEAST_OF_BINLOGS:
+            return None
+        return (
+            f"the document {hits[0]['_id']} has the version {hits[0]['_version']}, as large as viewtail's, so changes "
+            "to it would be taken for older ones. Declare the view under a new name, let `viewtail run` fill it, and "
+            "lead the readers there"
+        )
 
     def steps(self) -> list[str]:
         indices = self._looked(self._names.alias)
@@ -91,28 +162,49 @@ class IndexAdoption(Adoption):
         indices = self._looked(self._names.alias)
         if self._is_ours(indices):
             return
-        index, own = next(iter(indices)), self._names.index
+        ((index, content),) = indices.items()
         with self._told():
-            ask(self._client, "deleting a clone", "DELETE", f"{path(own)}?ignore_unavailable=true")
-            self._block_writes(index, is_blocked=True)
-            try:
+            if (why := self._of_clone()) is not None:
+                raise StoreError(f"{self._names.label}: {why}")
+            ask(self._client, "deleting a clone", "DELETE", f"{path(self._names.index)}?ignore_unavailable=true")
+            with self._blocked(index, _setting(content["settings"]["index"], "blocks.write") or None):
                 self._clone(index)
                 put_mapping(self._client, self._view, self._claimant)
-            except BaseException:
-                self._block_writes(index, is_blocked=None)
-                raise
-            leave: dict[str, Any] = {"remove": {"index": index, "alias": self._names.alias}}
-            if index == self._names.alias:
-                leave = {"remove_index": {"index": index}}
-            add = [{"add": {"index": own, "alias": name, **what}} for name, what in aliases_of(self._view).items()]
-            ask(self._client, "leading readers to the clone", "POST", "/_aliases", {"actions": [leave, *add]})
+                self._swap(index)
 
-    def _block_writes(self, index: str, *, is_blocked: bool | None) -> None:
-        ask(self._client, "changing settings", "PUT", f"{path(index)}/_settings", {"index.blocks.write": is_blocked})
+    def _swap(self, index: str) -> None:
+        leave: dict[str, Any] = {"remove": {"index": index, "alias": self._names.alias}}
+        if index == self._names.alias:
+            leave = {"remove_index": {"index": index}}
+        own, aliases = self._names.index, aliases_of(self._view)
+        done = {"remove": {"index": own, "alias": self._unfinished}}
+        add = [{"add": {"index": own, "alias": name, **what}} for name, what in aliases.items()]
+        ask(self._client, "leading readers to the clone", "POST", "/_aliases", {"actions": [leave, done, *add]})
+
+    @contextmanager
+    def _blocked(self, index: str, before: str | None) -> Iterator[None]:
+        """Have the index refuse writes; it has the block that it had `before`, unless readers were led away from it."""
+        self._set_block(index, "true")
+        try:
+            yield
+        except BaseException as failed:
+            try:
+                if not self._is_ours(self._looked(self._names.alias)):
+                    self._set_block(index, before)
+            except (ViewtailError, Refused):
+                raise StoreError(
+                    f"{self._names.label}: adopting it failed, and the index {index} refuses writes still. Give the "
+                    f'same command again, or lift it: PUT {path(index)}/_settings {{"index.blocks.write": null}}'
+                ) from failed
+            raise
+
+    def _set_block(self, index: str, value: str | None) -> None:
+        ask(self._client, "changing settings", "PUT", f"{path(index)}/_settings", {"index.blocks.write": value})
 
     def _clone(self, index: str) -> None:
+        body = {"settings": CLONED_SETTINGS, "aliases": {self._unfinished: {}}}
         target = f"{path(index)}/_clone{path(self._names.index)}?wait_for_active_shards=1&timeout={CLONED_WITHIN}"
-        answer = ask(self._client, "cloning an index", "PUT", target, {"settings": CLONED_SETTINGS})
+        answer = ask(self._client, "cloning an index", "PUT", target, body)
         if not answer.get("shards_acknowledged"):
             raise StoreUnavailableError(
                 f"{self._names.label}: the clone of {index} was not ready within {CLONED_WITHIN}. See GET "
@@ -122,11 +214,6 @@ class IndexAdoption(Adoption):
     def _is_ours(self, indices: dict[str, Any]) -> bool:
         mark = mark_in(indices.get(self._names.index, {}))
         return list(indices) == [self._names.index] and mark.get("view") == self._view.view.id
-
-    @staticmethod
-    def _is_clone(content: dict[str, Any], of: str) -> bool:
-        source = content["settings"]["index"].get("resize", {}).get("source", {})
-        return bool(source.get("name") == of)
 
     def _looked(self, name: str) -> dict[str, Any]:
         with self._told():

@@ -10,7 +10,15 @@ from elasticsearch import Elasticsearch
 
 from projectors.stores import UNREADABLE, AuditedPlace, Held, Unfit
 from projectors.stores.elasticsearch.documents import document_in
-from projectors.stores.elasticsearch.index import DELETED, POSITION, IndexNames, mapping_of, path, unlike_declared
+from projectors.stores.elasticsearch.index import (
+    DELETED,
+    POSITION,
+    PRESENT,
+    IndexNames,
+    mapping_of,
+    path,
+    unlike_declared,
+)
 from projectors.stores.elasticsearch.reading import KEYS_A_SEARCH, DocumentReader, present_documents
 from projectors.stores.elasticsearch.requests import ask, unrefused
 from projectors.views import BoundView
@@ -83,6 +91,19 @@ class AuditedDocuments(DocumentReader):
         return ""
 
 
+def _not_compared(name: str, indices: Mapping[str, Any]) -> str | None:
+    """The reason why documents that are read by id would be others than those that a search by that name finds."""
+    if len(indices) > 1:
+        return f"{name} leads to several indices: {', '.join(sorted(indices))}"
+    (content,) = indices.values()
+    alias = content.get("aliases", {}).get(name, {})
+    if alias.get("filter", PRESENT) != PRESENT:
+        return f"the alias {name} has a filter, so its readers see only a part of the index"
+    if {"index_routing", "search_routing"} & alias.keys():
+        return f"the alias {name} has a routing"
+    return None
+
+
 def audited_index(client: Elasticsearch, view: BoundView) -> AuditedPlace:
     """What stands under the view's name. Raises StoreError where nothing does."""
     name = view.view.name
@@ -93,6 +114,8 @@ def audited_index(client: Elasticsearch, view: BoundView) -> AuditedPlace:
             f"{IndexNames(view).label}: Elasticsearch has neither an index nor an alias {name}. Give the view the name "
             "that readers use"
         )
+    if (why := _not_compared(name, indices)) is not None:
+        raise StoreError(f"{IndexNames(view).label}: {why}. Audit a name that leads to one whole index")
     undeclared: dict[str, None] = {}
     behind = "" if list(indices) == [name] else f", an alias of {', '.join(sorted(indices))}"
     remarks = [

@@ -14,26 +14,33 @@ from projectors.stores.redis.views import RedisHash
 from projectors.views import BoundView
 
 KEYS_A_SCAN = 500  # Redis serves nobody else while it looks at as many
+UNDER_WAY = "being adopted from another tool"
 TAKEN = "adopted from another tool"
 
-# ARGV: 'hash' or 'json'. KEYS: names to look at. A key that has no version gets the lowest one; one that holds a value
-# of another form is left alone. Returns how many got one.
+# ARGV: 'hash' or 'json'; 'all' where no version is this deployment's. KEYS: names to look at. A key that has no version
+# gets the lowest one, and so does one whose version is another's; one that holds a value of another form is left alone.
+# Returns how many got one.
 MARK = f"""
 local ours = '^{{"_version":"%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d"'
-local lowest, is_hash = '{LOWEST}', ARGV[1] == 'hash'
+local lowest, is_hash, is_all = '{LOWEST}', ARGV[1] == 'hash', ARGV[2] == 'all'
 local count = 0
 for _, key in ipairs(KEYS) do
   if is_hash then
     if redis.call('TYPE', key).ok == 'hash' then
       local stored = redis.call('HGET', key, '_version')
-      if not (stored and #stored == 19 and string.match(stored, '^%d+$')) then
+      local is_version = stored and #stored == 19 and string.match(stored, '^%d+$')
+      if not is_version or is_all and stored ~= lowest then
         redis.call('HSET', key, '_version', lowest)
         count = count + 1
       end
     end
   elseif redis.call('TYPE', key).ok == 'string' then
     local head = redis.call('GETRANGE', key, 0, 32)
-    if string.match(head, '^%s*{{') and not string.match(head, ours) then
+    local has_version = string.match(head, ours)
+    if has_version and is_all and string.sub(head, 14, 32) ~= lowest then
+      redis.call('SETRANGE', key, 13, lowest)
+      count = count + 1
+    elseif string.match(head, '^%s*{{') and not has_version then
       local rest = string.gsub(redis.call('GET', key), '^%s*{{%s*', '', 1)
       local comma = string.sub(rest, 1, 1) == '}}' and '' or ','
       redis.call('SET', key, '{{"_version":"' .. lowest .. '"' .. comma .. rest, 'KEEPTTL')
@@ -74,7 +81,16 @@ class KeyAdoption(Adoption):
         ]
 
     def take(self) -> None:
-        self._places.take_over(self._view, TAKEN)
+        """Until all keys are marked, what they have for a version is the other tool's, however large it is."""
+        own = self._places.own(self._view)
+        is_marked = own is not None and own.taken != UNDER_WAY
+        if not is_marked:
+            self._places.take_over(self._view, UNDER_WAY)
+        self._mark("new" if is_marked else "all")
+        if not is_marked:
+            self._places.take_over(self._view, TAKEN)
+
+    def _mark(self, which: str) -> None:
         kind = "hash" if isinstance(self._view.view, RedisHash) else "json"
         cursor = b"0"
         while True:
@@ -84,7 +100,7 @@ class KeyAdoption(Adoption):
                 )
                 names = [name for name in found if self._keys.key_of(as_text(name)) is not None]
                 if names:
-                    self._client.eval(MARK, len(names), *names, kind)
+                    self._client.eval(MARK, len(names), *names, kind, which)
             if int(cursor) == 0:
                 return
 
