@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from offsets import Owner, keepers, views
+from offsets import Owner, keepers, runs, views
 from offsets.fill_keys import key_text
 from offsets.mysql import Session, check_fence, transaction
 from offsets.views import Event, State, move
@@ -62,6 +62,10 @@ class BackfillProgress:
             own = views.read(cursor, self.database, names=[self.view], pipeline_id=self.owner.id)
             yield cursor
             ending.end(own[0].row_count if own else 0, kept_count)
+
+    def is_adopted(self) -> bool:
+        """Return whether something in the view's place may be another tool's, which stays."""
+        return runs.is_adopted(self.session, self.database, self.view)
 
     def commit_rows(self) -> None:
         """Make rows durable that move no progress (the sweep's tombstones)."""

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from offsets.lease import lock_name
-from offsets.mysql import Session, transaction
+from offsets.mysql import Session, reading, transaction
 from offsets.pauses import this_person
 from viewtail.servers.sessions import quote
 
 MOST_TEXT = 2000  # characters that are kept of what an operator asked for, and of what came of it
+ADOPTION = "adopt"  # the kind of a run that took over what another tool kept in the view's place
 GOES_ON_WITHIN_H = 24  # what was stopped longer ago begins again
 
 
@@ -200,6 +201,22 @@ def under_way(cursor: Any, database: str, kind: str) -> dict[str, Mapping[str, A
         for number, view, progress in cursor.fetchall()
         if is_under_way(cursor, database, number)
     }
+
+
+def note_adopted(session: Session, database: str, view: str) -> None:
+    """Note that what another tool kept in the view's place is taken over, once."""
+    if is_adopted(session, database, view):
+        return
+    with transaction(session, "noting that a view is adopted") as cursor:
+        number = insert(cursor, database, ADOPTION, view, "what another tool kept in its place", "", RunState.DONE)
+        end(cursor, database, [number], RunState.DONE, {}, "taken over")
+
+
+def is_adopted(session: Session, database: str, view: str) -> bool:
+    """Return whether something in the view's place may be another tool's."""
+    with reading(session, "asking whether a view was adopted") as cursor:
+        cursor.execute(f"SELECT 1 FROM {_table(database)} WHERE view = %s AND kind = '{ADOPTION}' LIMIT 1", (view,))
+        return cursor.fetchone() is not None
 
 
 def _table(database: str) -> str:

@@ -133,13 +133,15 @@ class Supervisor:
         """
         code = 0
         self._children = [_Child(target, pipeline, self._config) for target, pipeline in pipelines]
-        while not self._stop.is_set():
-            self._turned_at = time.monotonic()
-            for child in self._children:
-                code = max(code, self._look_after(child))
-            self._show(list(self.reports().values()))
-            self._stop.wait(0.5)
-        self._end()
+        try:
+            while not self._stop.is_set():
+                self._turned_at = time.monotonic()
+                for child in self._children:
+                    code = max(code, self._look_after(child))
+                self._show(list(self.reports().values()))
+                self._stop.wait(0.5)
+        finally:
+            self._end()
         return code
 
     def _look_after(self, child: _Child) -> int:

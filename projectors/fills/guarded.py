@@ -22,7 +22,6 @@ from projectors.outcomes import again
 from projectors.projection import Projected
 from projectors.stores import GuardedSink, is_anothers, slices
 from projectors.view_life import ViewLife
-from projectors.views import BoundView
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
@@ -114,13 +113,17 @@ class GuardedFill:
         return self._version if filling.view.view.entity.version is None else MAX_VERSION
 
     def sweep(self, filling: Filling) -> bool:
-        """Tombstones for present keys that are older than the filling and not in the table."""
+        """Tombstones for present keys that are older than the filling and not in the table.
+
+        What another tool left, where the view was adopted, is there until somebody says that it goes.
+        """
         if not self._is_swept:
             return False
         view, left = filling.view.id, 0
+        is_adopted = filling.progress.is_adopted()
         filling.vitals.state = "sweeping"
         for page in self._older(filling, self._mark):
-            older = dict(page)
+            older = {key: of for key, of in page if not (is_adopted and is_anothers(filling.view, of))}
             present = filling.unparked(older)
             left += len(older) - len(present)
             if stale := self._stale(filling, present):
@@ -141,7 +144,7 @@ class GuardedFill:
             kept = {*filling.rows.of_present_tables(list(present))}
             present = {key: stored for key, stored in present.items() if key in kept}
         if filling.view.view.entity.version is None:
-            return {key: Write(self._version, None) for key in _ours(filling.view, present)}
+            return {key: Write(self._version, None) for key in present}
         absent = filling.rows.absent(filling.view.key, list(present), self._version)
         if absent:
             # The stream may bring a row before a query shows it; once the pipeline is past a new watermark, both have
@@ -161,11 +164,6 @@ class GuardedFill:
 def _place_made(life: ViewLife, view: str, missing: frozenset[str]) -> None:
     life.lost_for_others(missing)
     life.states.move(Event.INTERRUPTED, [view])
-
-
-def _ours(view: BoundView, present: Mapping[Key, int]) -> Iterator[Key]:
-    """What another tool left, where the view was adopted, is there until somebody says that it goes."""
-    return (key for key, stored in present.items() if not is_anothers(view, stored))
 
 
 def _is_too_old(chunk: Chunk) -> bool:

@@ -22,6 +22,7 @@ from viewtail.changes.writes import Key
 
 LOOKS = 4  # at one key, the first among them
 KEYS_A_LOOK = 2_000
+MOST_LISTED = 1_000  # rows that are refused, by name
 MOST_WAITING = 40_000  # keys, whose values are in memory; with more the pass waits
 
 
@@ -57,7 +58,8 @@ class SecondLooks:
     again_after_s: float
     stop: threading.Event
     found: list[Differing] = field(default_factory=list)  # for good; the caller takes them
-    refused: list[str] = field(default_factory=list)  # rendered keys of rows that cannot be in such a view
+    refused: list[str] = field(default_factory=list)  # the first rendered keys of rows that cannot be in such a view
+    refused_count: int = 0
     changing: int = 0
     _waiting: deque[tuple[float, dict[Key, _Seen]]] = field(default_factory=deque)  # since when, and what
 
@@ -101,7 +103,7 @@ class SecondLooks:
         except (Unfit, ValueError, TypeError):
             is_shown, form = False, UNREADABLE
         if (name := self.comparison.name_of(key)) in expected.parked or form == UNREADABLE:
-            self.refused.append(name)
+            self._refuse(name)
             return None
         if is_shown:
             return None
@@ -109,6 +111,13 @@ class SecondLooks:
             return _Seen(held.content, form)
         earlier = before.earlier if form == before.form else [*before.earlier, before.form]
         return _Seen(held.content, form, earlier, held.content != before.content, before.looks + 1)
+
+    def _refuse(self, name: str) -> None:
+        if name in self.refused:  # the place may show a key twice
+            return
+        self.refused_count += 1
+        if len(self.refused) < MOST_LISTED:
+            self.refused.append(name)
 
     def _is_told(self, key: Key, before: _Seen | None, seen: _Seen) -> bool:
         """Return whether this look tells what becomes of a key."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from projectors.proving.comparison import Comparison, Difference
-from projectors.proving.second_looks import LOOKS, SecondLooks
+from projectors.proving.second_looks import LOOKS, MOST_LISTED, SecondLooks
 from projectors.stores import UNREADABLE, Held
 from viewtail.changes.errors import StopRequested
 from viewtail.changes.writes import Key
@@ -103,6 +103,14 @@ def test_what_changes_at_each_look_is_told_as_such() -> None:
 def test_a_row_that_no_such_view_can_have_is_refused() -> None:
     looks = looked(Place({1: ["refused"]}, {1: [A]}))
     assert (looks.found, looks.refused) == ([], ["refused"])
+
+
+def test_of_very_many_rows_that_are_refused_some_are_named_and_all_are_counted() -> None:
+    looks = looked(Place({}, {}))
+    for number in range(3 * MOST_LISTED):
+        looks._refuse(str(number))
+    looks._refuse("7")
+    assert (len(looks.refused), looks.refused_count) == (MOST_LISTED, 3 * MOST_LISTED)
 
 
 def test_a_stop_ends_the_wait() -> None:

@@ -175,6 +175,7 @@ def test_a_sweep_a_comparison_and_a_repair_leave_the_keys_of_other_sources_alone
     (bound,) = bind(views, described)
     both: list[Key] = [("eu", 1), ("us", 1)]
     sink, filling = Holding(), Mock(view=bound, unparked=dict)
+    filling.progress.is_adopted.return_value = False
     fill = GuardedFill(sink)
     fill._is_swept = True
     assert fill.sweep(filling) and sink.buried == [("eu", 1)]

@@ -31,13 +31,13 @@ class Sink:
         self.written += writes[0].writes
 
 
-def filling_of(unparked: Callable[[Mapping[Key, int]], dict[Key, int]]) -> Any:
+def filling_of(unparked: Callable[[Mapping[Key, int]], dict[Key, int]], *, is_adopted: bool = False) -> Any:
     return SimpleNamespace(
         view=SimpleNamespace(
             id="redis:user", source=(), view=SimpleNamespace(entity=SimpleNamespace(version=None, dropped=""))
         ),
         vitals=SimpleNamespace(state=""),
-        progress=SimpleNamespace(commit_rows=lambda: None),
+        progress=SimpleNamespace(commit_rows=lambda: None, is_adopted=lambda: is_adopted),
         rest=lambda: None,
         unparked=unparked,
     )
@@ -60,9 +60,10 @@ def test_keys_that_are_parked_keep_what_they_showed_and_the_log_says_how_many(pa
     assert all(line["see"] == "viewtail dead-letters list redis:user" for line in logs)
 
 
-def test_what_another_tool_left_before_the_view_was_adopted_stays() -> None:
+@pytest.mark.parametrize(("is_adopted", "dropped"), [(True, [(2,)]), (False, [(1,), (2,), (3,)])])
+def test_what_another_tool_left_stays_where_the_view_was_adopted(is_adopted: bool, dropped: list[Key]) -> None:
     sink: Any = Sink([{(1,): 0, (2,): OF_VIEWTAIL, (3,): 17}])
     fill = GuardedFill(sink)
     fill._is_swept = True
-    assert fill.sweep(filling_of(dict))
-    assert sink.written == [(2,)]
+    assert fill.sweep(filling_of(dict, is_adopted=is_adopted))
+    assert sink.written == dropped

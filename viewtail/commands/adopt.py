@@ -24,7 +24,7 @@ from viewtail.commands.output import print_json, print_remark
 from viewtail.commands.progress import progress
 from viewtail.composition import deploy, greeted
 from viewtail.interpreter import tune_command
-from viewtail.operations.adopt import Adopt, adoption_of, check, is_adopted, left_extra
+from viewtail.operations.adopt import Adopt, adoption_of, check, is_adopted, still_differing
 from viewtail.operations.audit import AuditReport
 from viewtail.operations.verify import Report
 from viewtail.shards import Target
@@ -97,7 +97,7 @@ def _writes(report: AuditReport, *, drops_extra: bool) -> Iterator[str]:
         f"right of {counted(counts.rows, 'rows')} its version, while changes are applied"
     )
     extra = counted(differing[Difference.EXTRA], "extra keys")
-    yield f"drop {extra}" if drops_extra else f"leave {extra} (--drop-extra: drop them)"
+    yield f"drop {extra}, but no values of another type" if drops_extra else f"leave {extra} (--drop-extra: drop them)"
     yield "compare all once more"
 
 
@@ -107,6 +107,18 @@ def _writes(report: AuditReport, *, drops_extra: bool) -> Iterator[str]:
 def _adopt(config: Path | None, target: Target, catalog: Catalog, options: Options, stop: Event) -> int:
     catalog.create_tables()
     adopting = Adopt(catalog=catalog, stop=stop, say=print_remark)
+    with adopting.alone():
+        reports = _adopted(config, target, adopting, options)
+    if options.as_json:
+        print_json({"views": [_as_json(view, reports[view.id]) for view in catalog.views]})
+    else:
+        for view in catalog.views:
+            _print(view, reports[view.id])
+    return 0 if all(map(is_adopted, reports.values())) else 1
+
+
+def _adopted(config: Path | None, target: Target, adopting: Adopt, options: Options) -> dict[str, Report]:
+    catalog, stop = adopting.catalog, adopting.stop
     adopting.require_free()
     adopting.take()
     reports: dict[str, Report] = {}
@@ -118,12 +130,7 @@ def _adopt(config: Path | None, target: Target, catalog: Catalog, options: Optio
         adopting.wait_until_filled()
         for view in catalog.views:
             reports[view.id] = adopting.prove(view, throttle, drops_extra=options.drops_extra)
-    if options.as_json:
-        print_json({"views": [_as_json(view, reports[view.id]) for view in catalog.views]})
-    else:
-        for view in catalog.views:
-            _print(view, reports[view.id])
-    return 0 if all(map(is_adopted, reports.values())) else 1
+    return reports
 
 
 def _throttle(catalog: Catalog, options: Options, stop: Event) -> SourceLoadThrottle:
@@ -139,16 +146,23 @@ def _throttle(catalog: Catalog, options: Options, stop: Event) -> SourceLoadThro
 def _kept(supervisor: Supervisor, pipelines: Sequence[tuple[Target, str]], stop: Event) -> Iterator[None]:
     """Have these pipelines run meanwhile, as `viewtail run` does, until their last batch is saved."""
     codes: list[int] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
-        codes.append(supervisor.run(pipelines))
-        stop.set()  # where a pipeline met what only the user can change, nothing is filled any more
+        try:
+            codes.append(supervisor.run(pipelines))
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            stop.set()  # where a pipeline met what only the user can change, nothing is filled any more
 
     thread = threading.Thread(target=run, name="pipelines", daemon=True)
     thread.start()
     try:
         yield
     except StopRequested:
+        if errors:
+            raise errors[0] from None
         if codes and codes[0]:
             raise ViewtailError("a pipeline ended; what it said is above. Then give the same command again") from None
         raise
@@ -173,18 +187,19 @@ def _shown(show: Callable[..., None]) -> Callable[[Sequence[Mapping[str, Any]]],
 
 
 def _print(view: BoundView, report: Report) -> None:
-    counts, extra = report.counts, left_extra(report)
-    kinds = [f"{counts.parked:,} parked"] if counts.parked else []
+    counts, differing = report.counts, still_differing(report)
+    kinds = [f"{differing:,} differ (viewtail verify {view.id} names them)"] if differing else []
+    kinds += [f"{counts.parked:,} parked"] if counts.parked else []
     kinds += [f"{counts.changing:,} changed at each look"] if counts.changing else []
-    verdict = "adopted" if is_adopted(report) else f"adopted, and DIFFERENT: {', '.join(kinds) or 'see below'}"
+    verdict = "adopted" if is_adopted(report) else f"adopted, and DIFFERENT: {', '.join(kinds)}"
     print(f"{view.id}: {verdict}, {counted(counts.rows, 'rows')} compared. To keep it up to date: viewtail run")
     for found in report.found:
         if found not in report.repaired and found.difference is not Difference.EXTRA:
             print(f"  {found.difference.value}\t{in_a_line(found.name)}\t{found.why}")
-    if extra:
+    if counts.left:
         print(
-            f"  {counted(extra, 'extra keys')} left, that no row is for; nobody but you drops them: viewtail verify "
-            f"{view.id} --repair"
+            f"  {counted(counts.left, 'extra keys')} left, that no row is for; nobody but you drops them: viewtail "
+            f"verify {view.id} names them, and with --repair drops them, values of other types too"
         )
     for name in report.foreign:
         print(f"  {in_a_line(name)} is no key of the view, and was left alone")
@@ -196,7 +211,7 @@ def _as_json(view: BoundView, report: Report) -> dict[str, Any]:
         "is_adopted": is_adopted(report),
         "is_equal": report.is_equal,
         "rows": report.counts.rows,
-        "extra_left": left_extra(report),
+        "extra_left": report.counts.left,
         "parked": report.counts.parked,
         "changing": report.counts.changing,
         "foreign": list(report.foreign),

@@ -128,7 +128,7 @@ def page(report: AuditReport) -> list[str]:
     for kind, meaning in _MEANING.items():
         lines.append(f"  {kind.value:8}{counts.differing[kind.value]:>9,}  {meaning}")
     lines += [f"  {'changing':8}{report.changing:>9,}  it changed at each look"] if report.changing else []
-    lines += [f"  {'refused':8}{len(report.refused):>9,}  such a view cannot have the row"] if report.refused else []
+    lines += [f"  {'refused':8}{report.refused_count:>9,}  such a view cannot have the row"] if report.refused else []
     if counts.fields:
         lines += ["", "  wrong by field"]
         lines += [f"  {count:>17,}  {name}" for name, count in counts.fields.most_common()]
@@ -142,9 +142,11 @@ def verdict(report: AuditReport) -> str:
     """The outcome in a few words."""
     if report.is_equal:
         return "equal"
+    if report.is_of_nothing:
+        return "nothing was compared: the table has no row for the view, and its place no key"
     kinds = [f"{count:,} {name}" for name, count in sorted(report.counts.differing.items())]
     kinds += [f"{report.changing:,} changing"] if report.changing else []
-    kinds += [f"{len(report.refused):,} refused"] if report.refused else []
+    kinds += [f"{report.refused_count:,} refused"] if report.refused else []
     return "DIFFERENT: " + ", ".join(kinds)
 
 
@@ -182,6 +184,7 @@ def as_json(report: AuditReport) -> dict[str, Any]:
         "fields": dict(report.counts.fields.most_common()),
         "changing": report.changing,
         "refused": list(report.refused),
+        "refused_count": report.refused_count,
         "foreign": list(report.foreign),
         "undeclared": list(report.undeclared),
         "remarks": list(report.remarks),

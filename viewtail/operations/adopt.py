@@ -17,12 +17,15 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 from offsets.keepers import keepers, known_views
-from offsets.mysql import Session
-from offsets.views import State, ViewRecord
+from offsets.lease import lock_name
+from offsets.mysql import Session, transaction
+from offsets.runs import ADOPTION, note_adopted
+from offsets.runs import is_adopted as was_adopted
+from offsets.views import KEPT, State, ViewRecord
 from projectors.catalog import Catalog
-from projectors.proving.comparison import Difference
+from projectors.proving.comparison import Difference, Found
 from projectors.proving.view_access import ViewAccess
-from projectors.stores import Adoption
+from projectors.stores import UNREADABLE, Adoption
 from projectors.stores.registry import store_of
 from projectors.throttle import Throttle
 from projectors.views import BoundView
@@ -70,9 +73,24 @@ class Adopt:
     stop: threading.Event
     say: Callable[[str], None]
     _halted: list[BoundView] = field(default_factory=list)
+    _filled: set[str] = field(default_factory=set)  # views that an earlier command took over, up to the comparison
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other commands of this kind out meanwhile. Raises MisuseError where one is at it."""
+        name = lock_name(self.catalog.database, ADOPTION)
+        with closing(self.catalog.session()) as session:
+            with transaction(session, "keeping other commands out") as cursor:
+                cursor.execute("SELECT GET_LOCK(%s, 0)", (name,))
+                is_alone = cursor.fetchone() == (1,)
+            if not is_alone:
+                raise MisuseError(
+                    "another viewtail adopt of this deployment is at work. Wait until it ends, or stop it"
+                )
+            yield
 
     def require_free(self) -> None:
-        """Raises MisuseError where a viewtail runs, or keeps one of the views already."""
+        """Raises MisuseError where a viewtail runs, or keeps one of the views already and filled it itself."""
         names = {pipeline.name for pipeline in self.catalog.pipelines()}
         for name, status in pipelines_now(self.catalog).items():
             if name in names and status.state != "down":
@@ -82,12 +100,18 @@ class Adopt:
                 )
         for view in self.catalog.views:
             states = {record.state for record in self._records(view).values()}
-            if states & {State.FILLED, State.PAUSED, State.RELEASED}:
+            if State.FILLED in states and states <= KEPT | {State.NEW} and self._was_adopted(view):
+                self._filled.add(view.id)
+            elif states & {State.FILLED, State.PAUSED, State.RELEASED}:
                 raise MisuseError(
                     f"{view.id} is this viewtail's already ({', '.join(sorted(states))}): viewtail status"
                 )
             if State.HALTED in states:
                 self._halted.append(view)
+
+    def _was_adopted(self, view: BoundView) -> bool:
+        with closing(self.catalog.session()) as session:
+            return was_adopted(session, self.catalog.database, view.id)
 
     def _records(self, view: BoundView) -> Mapping[str, ViewRecord]:
         with closing(self.catalog.session()) as session:
@@ -100,7 +124,12 @@ class Adopt:
             with adoption_of(self.catalog, view):
                 pass
         for view in self.catalog.views:
+            if view.id in self._filled:
+                self.say(f"{view.id}: was taken over and filled before, and is compared as a whole")
+                continue
             self.say(f"{view.id}: taking its place over")
+            with closing(self.catalog.session()) as session:
+                note_adopted(session, self.catalog.database, view.id)
             with adoption_of(self.catalog, view) as adoption:
                 adoption.take()
         if self._halted:
@@ -120,8 +149,10 @@ class Adopt:
         """Compare the view as a whole, and mend what is left."""
         with ViewAccess(self.catalog, view, self.stop, self.say) as beside:
             fingerprint = beside.view.fingerprint
-            run = Run(beside.session, self.catalog.database, "repair", view.id, "adopt", fingerprint)
-            verify = Verify(beside=beside, run=run, throttle=throttle, is_repair=True, leaves_strays=not drops_extra)
+            what = "adopt --drop-extra" if drops_extra else "adopt"
+            run = Run(beside.session, self.catalog.database, "repair", view.id, what, fingerprint)
+            is_left = _is_of_another_form if drops_extra else _is_extra
+            verify = Verify(beside=beside, run=run, throttle=throttle, is_repair=True, is_left=is_left)
             return verify.execute()
 
 
@@ -136,16 +167,22 @@ def _is_filled(session: Session, database: str, view: BoundView, pipelines: Sequ
     return bool(records) and all(record.state is State.FILLED for record in records)
 
 
-def left_extra(report: Report) -> int:
-    """How many keys of another tool's are left that no row is for."""
-    if report.is_equal:
-        return 0
-    mended = sum(found.difference is Difference.EXTRA for found in report.repaired)
-    return report.counts.differing[Difference.EXTRA.value] - mended
+def _is_extra(mismatch: Found) -> bool:
+    return mismatch.difference is Difference.EXTRA
+
+
+def _is_of_another_form(mismatch: Found) -> bool:
+    """A value that no such view has, under a name like those of the view's keys: nobody says that it was meant."""
+    return _is_extra(mismatch) and mismatch.held.content == UNREADABLE
+
+
+def still_differing(report: Report) -> int:
+    """How many entities differ that should not: neither written again by now, nor left on purpose."""
+    counts = report.counts
+    return counts.differing.total() - counts.repaired - counts.left
 
 
 def is_adopted(report: Report) -> bool:
-    """Return whether nothing else is left of what differed."""
+    """Return whether the view shows what its table says, but for keys that were left on purpose."""
     counts = report.counts
-    others = counts.differing.total() - counts.repaired - left_extra(report)
-    return others <= 0 and not (counts.parked or counts.changing)
+    return not (still_differing(report) or counts.parked or counts.changing)

@@ -29,6 +29,7 @@ from viewtail.changes.writes import Key
 from viewtail.operations.verify import rows_about
 
 MOST_LISTED = 1_000  # entities that are told of one by one
+MOST_KNOWN = 100_000  # entities that differ and are known again, should the place show them once more
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +51,8 @@ class AuditReport:
     place: str
     counts: AuditCounts
     listed: Sequence[Differing]  # the first MOST_LISTED
-    refused: Sequence[str]  # rendered keys of rows that such a view cannot have: they would be parked
+    refused: Sequence[str]  # the first rendered keys of rows that such a view cannot have: they would be parked
+    refused_count: int
     changing: int
     foreign: Sequence[str]  # names in the place that are no keys
     undeclared: Sequence[str]  # fields of the place that the declaration has not
@@ -60,7 +62,13 @@ class AuditReport:
 
     @property
     def is_equal(self) -> bool:
-        return not (self.counts.differing or self.refused or self.changing)
+        return not (self.counts.differing or self.refused_count or self.changing or self.is_of_nothing)
+
+    @property
+    def is_of_nothing(self) -> bool:
+        """Return whether there was nothing to compare: neither a row nor a key. Most often the name is wrong."""
+        counts = self.counts
+        return not (counts.rows or counts.shown or counts.differing or self.changing)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -149,7 +157,8 @@ class Audit:
         for differing in found:
             if differing.name in self._told:
                 continue
-            self._told.add(differing.name)
+            if len(self._told) < MOST_KNOWN:
+                self._told.add(differing.name)
             self.counts.differing[differing.difference.value] += 1
             self.counts.fields.update(differing.fields)
             if len(self._listed) < MOST_LISTED:
@@ -162,7 +171,8 @@ class Audit:
             place=place.title,
             counts=self.counts,
             listed=self._listed,
-            refused=sorted(set(looks.refused)),
+            refused=sorted(looks.refused),
+            refused_count=looks.refused_count,
             changing=looks.changing,
             foreign=place.reader.foreign,
             undeclared=list(place.undeclared),

@@ -22,7 +22,7 @@ from typing import Any
 
 import structlog
 
-from offsets.runs import counted_up, forget_but_last
+from offsets.runs import counted_up, forget_but_last, is_adopted
 from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun
 from projectors.proving.cascades import Looks
@@ -35,6 +35,7 @@ from projectors.throttle import CpuShareThrottle, LiveTraffic
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
 from viewtail.changes.writes import Key
+from viewtail.operations.repair import is_anothers_extra
 from viewtail.operations.replay_keys import Where
 from viewtail.operations.runs import Run
 from viewtail.operations.verify import Verify
@@ -295,8 +296,15 @@ class Cleaner:
             except ViewtailError:
                 return  # it is not filled; the next round looks again
             run = Run(beside.session, self.catalog.database, KIND, view, "in the background", beside.view.fingerprint)
+            adopted = is_adopted(beside.session, self.catalog.database, view)
             verify = Verify(
-                beside=beside, run=run, throttle=throttle, is_repair=True, is_unasked=True, save_every_s=SAVE_EVERY_S
+                beside=beside,
+                run=run,
+                throttle=throttle,
+                is_repair=True,
+                is_unasked=True,
+                is_left=lambda mismatch: adopted and is_anothers_extra(beside.view, mismatch),
+                save_every_s=SAVE_EVERY_S,
             )
             counts = verify.execute().counts
             forget_but_last(beside.session, self.catalog.database, KIND, view, KEPT_RUNS)

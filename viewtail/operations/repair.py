@@ -9,12 +9,18 @@ from projectors.proving.comparison import Comparison, Difference, Found, Settled
 from projectors.proving.reprojection import Reprojection
 from projectors.proving.view_access import ViewAccess
 from projectors.stores import NOTHING_HELD, is_anothers
+from projectors.views import BoundView
 from viewtail.changes.writes import Key
 from viewtail.operations.runs import Run
 from viewtail.operations.version_resets import VersionReset, lowered_by, note
 
 ATTEMPTS = 3  # for one entity: a change may come between its row's reading and the end of what kept changes out
 MOST_LISTED = 1_000  # entities that are told of one by one
+
+
+def is_anothers_extra(view: BoundView, mismatch: Found) -> bool:
+    """Return whether another tool left it, where the view was adopted: it is there until somebody says that it goes."""
+    return mismatch.difference is Difference.EXTRA and is_anothers(view, mismatch.version)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -24,7 +30,6 @@ class Repair:
     Args:
         is_unasked: nobody asked for the repair. Nothing is written in the place of another program's value; its key is
             parked. No version is lowered where a newer row may have been archived.
-        leaves_strays: what another tool wrote before the view was adopted stays where no row is for it.
     """
 
     beside: ViewAccess
@@ -32,23 +37,16 @@ class Repair:
     writer: Reprojection
     run: Run
     is_unasked: bool = False
-    leaves_strays: bool = False
     resets: dict[str, VersionReset] = field(default_factory=dict)  # by rendered key; no more of them than are listed
 
     def mend(self, mismatches: Sequence[Found]) -> set[Key]:
         """Write the entities again; return the keys of those that are equal then."""
-        mismatches = [mismatch for mismatch in mismatches if not self._is_left(mismatch)]
         spared = {mismatch.key for mismatch in mismatches if self._is_spared(mismatch)}
         mended = self._mend({mismatch.key: mismatch for mismatch in mismatches if mismatch.key not in spared})
         # The store refuses another program's, which parks them, as it does the pipeline's writes; its guard the others.
         if spared:
             self.writer.of_keys(list(spared), self.beside.now())
         return mended
-
-    def _is_left(self, mismatch: Found) -> bool:
-        if not self.leaves_strays or mismatch.difference is not Difference.EXTRA:
-            return False
-        return is_anothers(self.beside.view, mismatch.version)
 
     def _is_spared(self, mismatch: Found) -> bool:
         return self.is_unasked and (mismatch.held.is_foreign or mismatch.may_be_archiving)

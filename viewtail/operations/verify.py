@@ -54,6 +54,7 @@ class Counts:
     passed_over: int = 0  # rows that a sample left out
     differing: Counter[str] = field(default_factory=Counter)  # by kind of difference, when they were found
     repaired: int = 0
+    left: int = 0  # of those that differ, on purpose
     parked: int = 0
     changing: int = 0
     foreign: int = 0
@@ -108,6 +109,7 @@ class Verify:
     Args:
         is_repair: write what is wrong through the guard, and compare it again.
         is_unasked: nobody asked for the repair (see Repair).
+        is_left: whether an entity that differs is not repaired, on purpose.
         share: of the table that is compared; 1.0: all of it.
         say: is called with the counts and the estimate of rows, now and then.
         found: is called with each entity that differs for good, and whether it was mended.
@@ -119,7 +121,7 @@ class Verify:
     throttle: Throttle
     is_repair: bool = False
     is_unasked: bool = False
-    leaves_strays: bool = False
+    is_left: Callable[[Found], bool] = lambda _: False
     share: float = 1.0
     say: Callable[[Counts, int], None] = lambda *_: None
     found: Callable[[Found, bool], None] = lambda *_: None
@@ -170,7 +172,6 @@ class Verify:
                 writer=beside.reprojection,
                 run=self.run,
                 is_unasked=self.is_unasked,
-                leaves_strays=self.is_unasked or self.leaves_strays,
             )
         self._begin_or_go_on(sum(keeper.view.loss_count for keeper in keepers))
         self._seed = self.run.id
@@ -308,18 +309,28 @@ class Verify:
             return
         settled = self._comparison.settle(suspects)
         settled.found = self._without_behind(settled.found)
-        if self._repair is None:
-            settled.found = self._at_first(settled.found)
+        staying, mendable = self._parted(settled.found)
+        settled.found = [*staying, *mendable]
         if settled.found:
             self.beside.require_place()  # or all of it differs, and is about to be backfilled
             self.beside.check()
         self.run.progress["watermark"] = max(self.run.progress["watermark"], settled.watermark)
         self._note(settled)
-        mended = set[Key]() if self._repair is None else self._repair.mend(settled.found)
+        mended = set[Key]()
+        if self._repair is not None:
+            self.counts.left += len(staying)
+            mended = self._repair.mend(mendable)
         for mismatch in settled.found:
             self.found(mismatch, mismatch.key in mended)
         self._note_repaired([mismatch for mismatch in settled.found if mismatch.key in mended])
         self._save()
+
+    def _parted(self, mismatches: Sequence[Found]) -> tuple[list[Found], list[Found]]:
+        """Part those that stay as they are, new ones alone, from those that are mended."""
+        if self._repair is None:
+            return self._at_first(mismatches), []
+        mendable = [mismatch for mismatch in mismatches if not self.is_left(mismatch)]
+        return self._at_first([mismatch for mismatch in mismatches if self.is_left(mismatch)]), mendable
 
     def _at_first(self, mismatches: Sequence[Found]) -> list[Found]:
         """Leave out those that were found before: a store may show a key twice, or in a place besides its own."""
@@ -417,7 +428,7 @@ def _now(session: Session) -> str:
 
 
 def _as_dict(counts: Counts) -> dict[str, Any]:
-    names = ("rows", "shown", "passed_over", "repaired", "parked", "changing", "foreign", "behind")
+    names = ("rows", "shown", "passed_over", "repaired", "left", "parked", "changing", "foreign", "behind")
     return {**{name: getattr(counts, name) for name in names}, "differing": dict(counts.differing)}
 
 
