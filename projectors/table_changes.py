@@ -391,8 +391,11 @@ def _shown(connection: Connection, view: BoundView, keys: Sequence[Key]) -> list
         connection.commit()  # the next one sees what was committed since
     except pymysql.err.MySQLError:
         raise SourceUnavailableError(f"the source broke off; {RETRIES}") from None
-    if is_plain:
-        return rows
+    return rows if is_plain else _projected(view, rows, keys)
+
+
+def _projected(view: BoundView, rows: list[Row], keys: Sequence[Key]) -> list[Row]:
+    """Those of these keys that the view shows of the rows, or refuses."""
     projected = Projections([view], followed_tables([view])).of_rows(view.id, rows, MAX_VERSION)
     shown = {key for of_view in projected.writes for key, write in of_view.writes.items() if write[1] is not None}
     refused = {letter.key for letter in projected.parked}

@@ -24,7 +24,6 @@ from examples.unshatter.tables import KINDS
 from stack.server import Server
 
 DROPPED_AT_ONCE = 50
-KEPT_AGAIN_S = 60.0
 
 
 def main() -> int:

@@ -99,15 +99,16 @@ class Adopt:
                     "and start it again: it goes on where it was"
                 )
         for view in self.catalog.views:
-            states = {record.state for record in self._records(view).values()}
-            if State.FILLED in states and states <= KEPT | {State.NEW} and self._was_adopted(view):
-                self._filled.add(view.id)
-            elif states & {State.FILLED, State.PAUSED, State.RELEASED}:
-                raise MisuseError(
-                    f"{view.id} is this viewtail's already ({', '.join(sorted(states))}): viewtail status"
-                )
-            if State.HALTED in states:
-                self._halted.append(view)
+            self._require_new_or_adopted(view)
+
+    def _require_new_or_adopted(self, view: BoundView) -> None:
+        states = {record.state for record in self._records(view).values()}
+        if State.FILLED in states and states <= KEPT | {State.NEW} and self._was_adopted(view):
+            self._filled.add(view.id)
+        elif states & {State.FILLED, State.PAUSED, State.RELEASED}:
+            raise MisuseError(f"{view.id} is this viewtail's already ({', '.join(sorted(states))}): viewtail status")
+        if State.HALTED in states:
+            self._halted.append(view)
 
     def _was_adopted(self, view: BoundView) -> bool:
         with closing(self.catalog.session()) as session:

@@ -6,7 +6,7 @@ do where something is not well: operations/remarks.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from typing import Any
@@ -154,18 +154,24 @@ def _compared(findings: Findings, sources: Mapping[str, Collection[str]]) -> Fin
     }
     known, declared = {view for _, view in seen}, {*sources}
     retired, alive = sorted(known - declared), kept_now(findings.pipelines)
-    unseen = [f"{view} ({source})" for view, of in sources.items() for source in of if (source, view) not in seen] + [
-        view for view, of in sources.items() if not of and view not in known
-    ]
     return replace(
         findings,
         pipelines=[
             _of_declared(pipeline, declared) for pipeline in findings.pipelines if _is_shown(pipeline, declared)
         ],
-        not_run=sorted(unseen),
+        not_run=sorted(_unseen(sources, seen)),
         retired=retired,
         kept={view: alive[view] for view in retired if view in alive},
     )
+
+
+def _unseen(sources: Mapping[str, Collection[str]], seen: Collection[tuple[str, str]]) -> Iterator[str]:
+    """The views that no pipeline keeps, and those that none keeps of a source."""
+    known = {view for _, view in seen}
+    for view, of_view in sources.items():
+        if not of_view and view not in known:
+            yield view
+        yield from (f"{view} ({source})" for source in of_view if (source, view) not in seen)
 
 
 def _of_declared(pipeline: PipelineStatus, declared: set[str]) -> PipelineStatus:
