@@ -241,10 +241,12 @@ class TableChanges:
         ahead of the statement: one that came after it may be shown already.
         """
         is_column = view.view.entity.version is not None
+        leaves_out = view.derived is None and (view.view.where is not None or view.view.document is not None)
+        projections = Projections([view], followed_tables([view])) if leaves_out else None
         with closing(self.open_source()) as connection:
             for page in sink.keys_of_part(view.id, part, MAX_VERSION if is_column else version):
                 keys = [key for key, _ in page]
-                gone = absent_keys(keys, partial(_shown, connection, view))
+                gone = absent_keys(keys, partial(_shown, connection, view, projections))
                 stale = {key: Write(stored | 1 if is_column else version, None) for key, stored in page if key in gone}
                 self._bury(view, stale)
 
@@ -379,24 +381,25 @@ def _check_alike(view: BoundView, now: BoundView) -> None:
                 raise SourceError(f"column {name}: {difference}")
 
 
-def _shown(connection: Connection, view: BoundView, keys: Sequence[Key]) -> list[Row]:
+def _shown(connection: Connection, view: BoundView, projections: Projections | None, keys: Sequence[Key]) -> list[Row]:
     """Those of these keys whose rows are in the view, or are refused: those keep what is shown of them.
 
-    Rows are read as they are now: the statement's event came after it had taken effect.
+    Rows are read as they are now: the statement's event came after it had taken effect. Without `projections` the view
+    leaves none out.
     """
-    is_plain = view.derived is not None or (view.view.where is None and view.view.document is None)
-    columns = view.key if is_plain else [column for column in view.table.columns if column.name in view.needed]
+    needed = [column for column in view.table.columns if column.name in view.needed]
+    columns = view.key if projections is None else needed
     try:
         rows = view.rows.having(connection, columns, view.key, keys, view.condition)
         connection.commit()  # the next one sees what was committed since
     except pymysql.err.MySQLError:
         raise SourceUnavailableError(f"the source broke off; {RETRIES}") from None
-    return rows if is_plain else _projected(view, rows, keys)
+    return rows if projections is None else _projected(view, projections, rows, keys)
 
 
-def _projected(view: BoundView, rows: list[Row], keys: Sequence[Key]) -> list[Row]:
+def _projected(view: BoundView, projections: Projections, rows: list[Row], keys: Sequence[Key]) -> list[Row]:
     """Those of these keys that the view shows of the rows, or refuses."""
-    projected = Projections([view], followed_tables([view])).of_rows(view.id, rows, MAX_VERSION)
+    projected = projections.of_rows(view.id, rows, MAX_VERSION)
     shown = {key for of_view in projected.writes for key, write in of_view.writes.items() if write[1] is not None}
     refused = {letter.key for letter in projected.parked}
     return [key for key in keys if key in shown or (refused and render_key(key, view.key) in refused)]

@@ -12,7 +12,6 @@ from typing import Any
 
 from projectors.catalog import Catalog
 from projectors.proving.comparison import Difference
-from projectors.throttle import SourceLoadThrottle
 from projectors.views import BoundView
 from viewtail import declarations, shards
 from viewtail.changes.counting import counted
@@ -21,6 +20,7 @@ from viewtail.changes.rendering import in_a_line
 from viewtail.changes.repeating import Repeats
 from viewtail.commands import audit
 from viewtail.commands.output import print_json, print_remark
+from viewtail.commands.pace import throttle_of
 from viewtail.commands.progress import progress
 from viewtail.composition import deploy, greeted
 from viewtail.interpreter import tune_command
@@ -125,21 +125,12 @@ def _adopted(config: Path | None, target: Target, adopting: Adopt, options: Opti
     with (
         progress("adopting", "rows") as show,
         _kept(Supervisor(config, _shown(show)), [(target, store) for store in catalog.stores()], stop),
-        closing(_throttle(catalog, options, stop)) as throttle,
+        closing(throttle_of(catalog, stop, max_threads_running=options.max_threads_running)) as throttle,
     ):
         adopting.wait_until_filled()
         for view in catalog.views:
             reports[view.id] = adopting.prove(view, throttle, drops_extra=options.drops_extra)
     return reports
-
-
-def _throttle(catalog: Catalog, options: Options, stop: Event) -> SourceLoadThrottle:
-    return SourceLoadThrottle(
-        stop=stop,
-        open_source=catalog.servers.open_source,
-        say=lambda why: print_remark(f"waiting: {why}"),
-        max_threads_running=options.max_threads_running,
-    )
 
 
 @contextmanager

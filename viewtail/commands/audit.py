@@ -12,13 +12,13 @@ from typing import Any, TextIO
 
 from projectors.catalog import Catalog
 from projectors.proving.comparison import Difference
-from projectors.throttle import RateThrottle, SourceLoadThrottle, Throttles
 from projectors.views import BoundView
 from viewtail import declarations, settings
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError, StopRequested, ViewtailError, once
 from viewtail.changes.rendering import in_a_line
 from viewtail.commands.output import print_json, print_remark
+from viewtail.commands.pace import throttle_of
 from viewtail.commands.progress import progress
 from viewtail.composition import deploy, greeted
 from viewtail.interpreter import tune_command
@@ -88,16 +88,14 @@ def _say(options: Options, text: str, where: TextIO) -> None:
 
 def audited(catalog: Catalog, view: BoundView, options: Options, stop: Event) -> AuditReport:
     """The report on one view, with progress on a terminal. Raises as `Audit.execute` does."""
-    load = SourceLoadThrottle(
-        stop=stop,
-        open_source=catalog.servers.open_source,
-        say=lambda why: print_remark(f"{view.id}: waiting: {why}"),
+    throttles = throttle_of(
+        catalog,
+        stop,
+        view.id,
+        rows_a_second=options.rows_a_second,
         max_threads_running=options.max_threads_running,
     )
-    with (
-        progress(view.id, "rows") as show,
-        closing(Throttles(RateThrottle(options.rows_a_second, stop), load)) as throttle,
-    ):
+    with progress(view.id, "rows") as show, closing(throttles) as throttle:
 
         def say(counts: AuditCounts, estimate: int) -> None:
             differing = counts.differing.total()

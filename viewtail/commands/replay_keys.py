@@ -18,7 +18,6 @@ from ingest.canonical import select_of
 from projectors.catalog import Catalog
 from projectors.proving.changed_keys import StreamRange, changed_keys
 from projectors.proving.view_access import ViewAccess
-from projectors.throttle import RateThrottle, SourceLoadThrottle, Throttles
 from projectors.views import BoundView
 from viewtail import declarations
 from viewtail.changes.counting import agreeing, counted
@@ -30,6 +29,7 @@ from viewtail.commands.agreeing import agreed
 from viewtail.commands.binlog_range import moment_of
 from viewtail.commands.named_file import content_of
 from viewtail.commands.output import print_remark
+from viewtail.commands.pace import throttle_of
 from viewtail.commands.progress import progress
 from viewtail.composition import deployed_to_work
 from viewtail.operations.given import key_of_text, key_spellings, other_reading, own_keys
@@ -185,12 +185,7 @@ def replay(catalog: Catalog, beside: ViewAccess, selection: Selection, how: How,
     if (count is None or count > ASK_ABOVE) and not agreed(question, is_yes=how.is_yes):
         print_remark("nothing was written")
         return 1
-    load = SourceLoadThrottle(
-        stop=beside.stop,
-        open_source=catalog.servers.open_source,
-        say=lambda why: print_remark(f"waiting: {why}"),
-    )
-    throttle = Throttles(RateThrottle(how.rows_a_second, beside.stop), load)
+    throttle = throttle_of(catalog, beside.stop, rows_a_second=how.rows_a_second)
     run = Run(beside.session, catalog.database, kind, name, selection.what, beside.view.fingerprint)
     with progress(name, "entities") as say, closing(throttle):
         done = ReplayKeys(beside=beside, selection=selection, run=run, throttle=throttle, say=say).execute()

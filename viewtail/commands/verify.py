@@ -18,7 +18,6 @@ from projectors.proving.changed_keys import StreamRange, changed_keys
 from projectors.proving.comparison import Found
 from projectors.proving.view_access import ViewAccess
 from projectors.stores.registry import store_of
-from projectors.throttle import RateThrottle, SourceLoadThrottle, Throttles
 from projectors.views import BoundView, View
 from viewtail import declarations, settings
 from viewtail.changes.counting import agreeing, counted
@@ -27,6 +26,7 @@ from viewtail.changes.positions import Position
 from viewtail.changes.rendering import in_a_line
 from viewtail.changes.writes import Key
 from viewtail.commands.output import print_json, print_remark
+from viewtail.commands.pace import throttle_of
 from viewtail.commands.progress import progress
 from viewtail.composition import deploy, greeted
 from viewtail.interpreter import tune_command
@@ -114,16 +114,17 @@ def _chosen(loaded: settings.Settings, names: Sequence[str]) -> list[View]:
 
 def _one(catalog: Catalog, view: BoundView, options: Options, stop: Event) -> Report:
     chunk_rows = 0 if options.share == 1.0 else SAMPLED_ROWS
-    load = SourceLoadThrottle(
-        stop=stop,
-        open_source=catalog.servers.open_source,
-        say=lambda why: print_remark(f"{view.id}: waiting: {why}"),
+    throttles = throttle_of(
+        catalog,
+        stop,
+        view.id,
+        rows_a_second=options.rows_a_second,
         max_threads_running=options.max_threads_running,
     )
     with (
         progress(view.id, "rows") as show,
         ViewAccess(catalog, view, stop, print_remark, chunk_rows=chunk_rows) as beside,
-        closing(Throttles(RateThrottle(options.rows_a_second, stop), load)) as throttle,
+        closing(throttles) as throttle,
     ):
         run = Run(
             beside.session,

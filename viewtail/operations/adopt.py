@@ -12,7 +12,7 @@ prove     each view is compared as a whole while its pipeline goes on, and what 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ from offsets.lease import lock_name
 from offsets.mysql import Session, transaction
 from offsets.runs import ADOPTION, note_adopted
 from offsets.runs import is_adopted as was_adopted
-from offsets.views import KEPT, State, ViewRecord
+from offsets.views import KEPT, State
 from projectors.catalog import Catalog
 from projectors.proving.comparison import Difference, Found
 from projectors.proving.view_access import ViewAccess
@@ -98,26 +98,20 @@ class Adopt:
                     f"pipeline {name} is run by a viewtail, which knows nothing of this. Stop `viewtail run`, adopt, "
                     "and start it again: it goes on where it was"
                 )
-        for view in self.catalog.views:
-            self._require_new_or_adopted(view)
+        with closing(self.catalog.session()) as session:
+            known = known_views(session, self.catalog.database)
+            for view in self.catalog.views:
+                states = {record.state for (_, name), record in known.items() if name == view.id}
+                self._require_new_or_adopted(session, view, states)
 
-    def _require_new_or_adopted(self, view: BoundView) -> None:
-        states = {record.state for record in self._records(view).values()}
-        if State.FILLED in states and states <= KEPT | {State.NEW} and self._was_adopted(view):
+    def _require_new_or_adopted(self, session: Session, view: BoundView, states: set[State]) -> None:
+        is_kept = State.FILLED in states and states <= KEPT | {State.NEW}
+        if is_kept and was_adopted(session, self.catalog.database, view.id):
             self._filled.add(view.id)
         elif states & {State.FILLED, State.PAUSED, State.RELEASED}:
             raise MisuseError(f"{view.id} is this viewtail's already ({', '.join(sorted(states))}): viewtail status")
         if State.HALTED in states:
             self._halted.append(view)
-
-    def _was_adopted(self, view: BoundView) -> bool:
-        with closing(self.catalog.session()) as session:
-            return was_adopted(session, self.catalog.database, view.id)
-
-    def _records(self, view: BoundView) -> Mapping[str, ViewRecord]:
-        with closing(self.catalog.session()) as session:
-            known = known_views(session, self.catalog.database)
-        return {pipeline: record for (pipeline, name), record in known.items() if name == view.id}
 
     def take(self) -> None:
         """Take each place over, once none of them is refused."""

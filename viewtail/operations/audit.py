@@ -26,9 +26,9 @@ from projectors.views import BoundView
 from viewtail.changes.errors import StopRequested
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key
+from viewtail.operations.repair import MOST_LISTED
 from viewtail.operations.verify import rows_about
 
-MOST_LISTED = 1_000  # entities that are told of one by one
 MOST_KNOWN = 100_000  # entities that differ and are known again, should the place show them once more
 
 
