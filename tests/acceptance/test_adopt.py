@@ -15,7 +15,7 @@ import pytest
 from elasticsearch import NotFoundError
 
 from stack import Server
-from tests.support.other_tools import ALIAS, INDEX, ROWS, SCHEMA, STORE, OtherTool, run_of
+from tests.support.other_tools import ALIAS, INDEX, ROWS, SCHEMA, STORE, OtherTool, reading, run_of
 from tests.support.running import Run, wait_for
 
 NAMES = ("by_email", "redis:person", "card", "elasticsearch:person")
@@ -70,34 +70,6 @@ def reads(tool: OtherTool) -> dict[str, Callable[[int], bool]]:
 
 
 @contextmanager
-def readers(tool: OtherTool) -> Iterator[list[str]]:
-    """Read entities that are there all the while, from each place; yields what was missed."""
-    missed: list[str] = []
-    counts: dict[str, int] = {}
-    stop = threading.Event()
-
-    def work(place: str, finds: Callable[[int], bool]) -> None:
-        at = 0
-        while not stop.wait(0.01):
-            number = 100 + at % 900
-            at += 37
-            if not finds(number):
-                missed.append(f"{place} {number}")
-            counts[place] = counts.get(place, 0) + 1
-
-    threads = [threading.Thread(target=work, args=each) for each in reads(tool).items()]
-    for thread in threads:
-        thread.start()
-    try:
-        yield missed
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert min(counts.values()) > 20
-
-
-@contextmanager
 def writer(tool: OtherTool) -> Iterator[None]:
     """The application changes rows all the while; nobody but viewtail brings them into the views."""
     stop = threading.Event()
@@ -133,7 +105,7 @@ def is_extra_there(tool: OtherTool) -> dict[str, bool]:
 
 @pytest.mark.timeout(600)
 def test_readers_miss_nothing_and_run_goes_on_without_filling(run: Run, tool: OtherTool) -> None:
-    with readers(tool) as missed, writer(tool):
+    with reading(reads(tool), range(100, 1000)) as missed, writer(tool):
         done = run.command("adopt", *NAMES, "--json", timeout_s=300)
         assert done.returncode == 0, done.stdout + done.stderr
         views = {view["view"]: view for view in json.loads(done.stdout)["views"]}

@@ -8,9 +8,7 @@ it created (schema.evolution=basic, primary.key.mode=record_key), with BIGINT fo
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from elasticsearch import Elasticsearch
 from elasticsearch.helpers import bulk
 
 from stack import Server
+from tests.support.other_tools import reading
 from tests.support.running import Run, addresses, wait_for
 
 SCHEMA, STORE, INDEX = "peers_left", "peers_views", "member"
@@ -119,28 +118,6 @@ def run(world: World, elasticsearch_server: Server, tmp_path: Path) -> Iterator[
         made.stop()
 
 
-@contextmanager
-def reading(world: World) -> Iterator[list[str]]:
-    missed, stop = list[str](), threading.Event()
-
-    def work(place: str, finds: Callable[[int], bool]) -> None:
-        number = 100
-        while not stop.wait(0.02):
-            number = 100 + (number + 37) % 1000
-            if not finds(number):
-                missed.append(f"{place} {number}")
-
-    threads = [threading.Thread(target=work, args=each) for each in world.readers().items()]
-    for thread in threads:
-        thread.start()
-    try:
-        yield missed
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-
-
 def test_what_peers_left_is_audited_and_adopted(run: Run, world: World) -> None:
     done = run.command("audit", *NAMES, "--json", "--again-after", "1s", timeout_s=200)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -152,7 +129,7 @@ def test_what_peers_left_is_audited_and_adopted(run: Run, world: World) -> None:
     assert index["fields"] == {"visits": 2}
     assert index["undeclared"] == ["_meta"]
     assert not index["remarks"]
-    with reading(world) as missed:
+    with reading(world.readers(), range(100, 1100)) as missed:
         done = run.command("adopt", *NAMES, "--json", timeout_s=400)
         assert done.returncode == 0, done.stdout + done.stderr
         for view in json.loads(done.stdout)["views"]:

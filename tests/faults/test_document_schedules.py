@@ -8,7 +8,6 @@ to a column or a table; another one mends that, and the views are replayed as th
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import time
@@ -105,7 +104,7 @@ def test_every_document_equals_the_joins_after_any_schedule_of_faults(
             for server in (world.mysql, world.redis):
                 server.start()
         _converge(scene)
-        wait_for("all is well", lambda: not _replay_what_is_halted(scene) and run.is_filled())
+        wait_for("all is well", lambda: not run_faults.replay_what_is_halted(scene) and run.is_filled())
         wait_for("no fan-out is left", lambda: not _fan_outs(world))
         assert run.stop() == 0
         assert not differences(world.expected(), world.actual())
@@ -123,36 +122,7 @@ def _is_enough(writers: OrderWriters, watcher: OrderWatcher) -> bool:
 
 
 def _converge(scene: Scene) -> None:
-    """Wait until every document equals the joins."""
-
-    def same() -> bool:
-        if _replay_what_is_halted(scene):
-            return False
-        told = differences(scene.world.expected(), scene.world.actual())
-        assert not told, json.dumps(told, indent=1, default=str)
-        return True
-
-    try:
-        wait_for("every document equals the joins", same, timeout_s=90)
-    except AssertionError as error:
-        with scene.world.cursor() as cursor:
-            for table in ("view", "fan_out", "dead_letter"):
-                cursor.execute(f"SELECT * FROM viewtail.{table}")
-                print(f"-- viewtail.{table}", *cursor.fetchall(), sep="\n")
-        print(str(error).replace("\\n", "\n"))
-        raise
-
-
-def _replay_what_is_halted(scene: Scene) -> bool:
-    """Returns whether there is any such view."""
-    with scene.world.cursor() as cursor:
-        cursor.execute("SELECT name, reason FROM viewtail.view WHERE state = 'halted'")
-        halted = dict(cursor.fetchall())
-    if halted:
-        assert scene.broken, halted
-        replayed = scene.run.command("replay", "--yes", *halted)
-        print(f"  replayed: {halted} {replayed.stderr}")
-    return bool(halted)
+    run_faults.converge(scene, "every document equals the joins", "view", "fan_out", "dead_letter")
 
 
 def _fan_outs(world: OrderWorld) -> int:
@@ -251,18 +221,7 @@ _BROKEN = (
     ("RENAME TABLE docs.category TO docs.away", "RENAME TABLE docs.away TO docs.category"),
 )
 _FAULTS: list[Callable[[random.Random, Scene], None]] = [
-    run_faults.kill_a_worker,
-    run_faults.kill_a_worker,
-    run_faults.kill_a_worker,
-    run_faults.kill_everything,
-    run_faults.cut_all_connections,
-    run_faults.hold_all_connections,
-    run_faults.kill_sessions,
-    run_faults.rotate_the_binlog,
-    run_faults.kill_mysql,
-    run_faults.kill_redis,
-    run_faults.pause_redis,
-    run_faults.pause_a_worker,
+    *run_faults.ALL,
     _alter_what_no_view_uses,
     _widen_a_column,
     _truncate_a_child,

@@ -9,7 +9,6 @@ may lose a column that views use, which halts them; another statement mends that
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import subprocess
@@ -107,7 +106,7 @@ def test_every_view_equals_the_tables_of_all_tenants_after_any_schedule_of_fault
         _converge(scene)
         said = [f"{arguments}: {_end_of(command)}" for arguments, command in scene.commands]
         _converge(scene)
-        wait_for("all is well", lambda: not _replay_what_is_halted(scene) and run.is_filled())
+        wait_for("all is well", lambda: not run_faults.replay_what_is_halted(scene) and run.is_filled())
         _rebuild_what_was_begun(scene)
         assert run.stop() == 0
         assert not differences(world.expected(), world.actual())
@@ -118,34 +117,7 @@ def test_every_view_equals_the_tables_of_all_tenants_after_any_schedule_of_fault
 
 
 def _converge(scene: Scene) -> None:
-    def same() -> bool:
-        if _replay_what_is_halted(scene):
-            return False
-        told = differences(scene.world.expected(), scene.world.actual())
-        assert not told, json.dumps(told, indent=1, default=str)
-        return True
-
-    try:
-        wait_for("every view equals the tables", same, timeout_s=90)
-    except AssertionError as error:
-        with scene.world.cursor() as cursor:
-            for table in ("view", "dead_letter", "operator_run"):
-                cursor.execute(f"SELECT * FROM viewtail.{table}")
-                print(f"-- viewtail.{table}", *cursor.fetchall(), sep="\n")
-        print(str(error).replace("\\n", "\n"))
-        raise
-
-
-def _replay_what_is_halted(scene: Scene) -> bool:
-    """Returns whether there is any such view."""
-    with scene.world.cursor() as cursor:
-        cursor.execute("SELECT name, reason FROM viewtail.view WHERE state = 'halted'")
-        halted = dict(cursor.fetchall())
-    if halted:
-        assert scene.broken, halted
-        replayed = scene.run.command("replay", "--yes", *halted)
-        print(f"  replayed: {halted} {replayed.stderr}")
-    return bool(halted)
+    run_faults.converge(scene, "every view equals the tables", "view", "dead_letter", "operator_run")
 
 
 def _rebuild_what_was_begun(scene: Scene) -> None:
@@ -190,7 +162,7 @@ def _faults(chance: random.Random, seed: int, scene: Scene) -> list[str]:
             assert scene.run.stop() in (0, -signal.SIGTERM)  # the latter while Python itself was starting
             scene.run.start(VIEWTAIL_FAILPOINT=step)
             continue
-        fault = chance.choice(chance.choice((_TABLES, _TABLES, _PROCESSES, _COMMANDS)))
+        fault = chance.choice(chance.choice((_TABLES, _TABLES, run_faults.ALL, _COMMANDS)))
         done.append(fault.__name__.strip("_"))
         print(f"  {done[-1]}")
         fault(chance, scene)
@@ -414,20 +386,6 @@ _TABLES: list[Callable[[random.Random, Scene], None]] = [
     _alter_all,
     _a_schema_comes_or_goes,
     _break_and_mend,
-]
-_PROCESSES: list[Callable[[random.Random, Scene], None]] = [
-    run_faults.kill_a_worker,
-    run_faults.kill_a_worker,
-    run_faults.kill_a_worker,
-    run_faults.kill_everything,
-    run_faults.cut_all_connections,
-    run_faults.hold_all_connections,
-    run_faults.kill_sessions,
-    run_faults.rotate_the_binlog,
-    run_faults.kill_mysql,
-    run_faults.kill_redis,
-    run_faults.pause_redis,
-    run_faults.pause_a_worker,
 ]
 _COMMANDS: list[Callable[[random.Random, Scene], None]] = [
     _replay_one_tenant,

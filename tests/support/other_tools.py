@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -166,3 +166,27 @@ def run_of(folder: Path, tool: OtherTool, redis_server: Server, search: Server, 
     environ = addresses(tool.mysql, redis_server, search)
     environ["VIEWTAIL_MYSQL__URL"] = f"{tool.mysql.url}/{STORE}"
     return Run(folder, views, environ)
+
+
+@contextmanager
+def reading(reads: Mapping[str, Callable[[int], bool]], numbers: range) -> Iterator[list[str]]:
+    """Read entities that are there all the while, in a thread for each place; yields what was missed."""
+    missed, counts, stop = list[str](), dict.fromkeys(reads, 0), threading.Event()
+
+    def work(place: str, finds: Callable[[int], bool]) -> None:
+        while not stop.wait(0.01):
+            number = numbers[counts[place] * 37 % len(numbers)]
+            if not finds(number):
+                missed.append(f"{place} {number}")
+            counts[place] += 1
+
+    threads = [threading.Thread(target=work, args=each) for each in reads.items()]
+    for thread in threads:
+        thread.start()
+    try:
+        yield missed
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert min(counts.values()) > 20

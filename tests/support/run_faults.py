@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -11,7 +13,8 @@ import pymysql
 
 from stack import Server
 from tests.support.proxy import Proxy
-from tests.support.running import Run
+from tests.support.running import Run, wait_for
+from tests.support.world import Content, differences
 
 
 class World(Protocol):
@@ -22,6 +25,8 @@ class World(Protocol):
     @property
     def redis(self) -> Server: ...
     def cursor(self) -> AbstractContextManager[Any]: ...  # of MySQL
+    def expected(self) -> Content: ...
+    def actual(self) -> Content: ...
 
 
 class Scene(Protocol):
@@ -35,6 +40,8 @@ class Scene(Protocol):
     def proxy(self) -> Proxy: ...  # between viewtail and MySQL
     @property
     def stores(self) -> tuple[str, ...]: ...  # that have a worker each
+    @property
+    def broken(self) -> list[str]: ...  # statements that may have halted views
 
 
 def kill_a_worker(chance: random.Random, scene: Scene) -> None:
@@ -96,3 +103,55 @@ def pause_redis(chance: random.Random, scene: Scene) -> None:
 def pause_a_worker(chance: random.Random, scene: Scene) -> None:
     """A worker that stands still while the others go on, as where its machine swaps."""
     scene.run.pause_worker(chance.choice(scene.stores), chance.uniform(0.1, 1.5))
+
+
+ALL: list[Callable[[random.Random, Scene], None]] = [
+    kill_a_worker,
+    kill_a_worker,
+    kill_a_worker,
+    kill_everything,
+    cut_all_connections,
+    hold_all_connections,
+    kill_sessions,
+    rotate_the_binlog,
+    kill_mysql,
+    kill_redis,
+    pause_redis,
+    pause_a_worker,
+]
+
+
+# --- What becomes of the views ---
+
+
+def converge(scene: Scene, what: str, *told_of: str) -> None:
+    """Wait until the views show what they are to show; else `told_of` of viewtail's tables are printed."""
+
+    def same() -> bool:
+        if replay_what_is_halted(scene):
+            return False
+        told = differences(scene.world.expected(), scene.world.actual())
+        assert not told, json.dumps(told, indent=1, default=str)
+        return True
+
+    try:
+        wait_for(what, same, timeout_s=90)
+    except AssertionError as error:
+        with scene.world.cursor() as cursor:
+            for table in told_of:
+                cursor.execute(f"SELECT * FROM viewtail.{table}")
+                print(f"-- viewtail.{table}", *cursor.fetchall(), sep="\n")
+        print(str(error).replace("\\n", "\n"))
+        raise
+
+
+def replay_what_is_halted(scene: Scene) -> bool:
+    """Returns whether there is any such view."""
+    with scene.world.cursor() as cursor:
+        cursor.execute("SELECT name, reason FROM viewtail.view WHERE state = 'halted'")
+        halted = dict(cursor.fetchall())
+    if halted:
+        assert scene.broken, halted
+        replayed = scene.run.command("replay", "--yes", *halted)
+        print(f"  replayed: {halted} {replayed.stderr}")
+    return bool(halted)
