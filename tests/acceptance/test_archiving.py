@@ -25,7 +25,6 @@ SHOWN = "SELECT entity_id, command_id FROM viewtail.by_command ORDER BY entity_i
 pytestmark = [pytest.mark.mysql, pytest.mark.slow]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("mode", ["binlog", "poll"])
 @pytest.mark.parametrize("server", ["mysql_server", "mariadb_with_locks"])
 def test_views_stay_right_while_events_are_archived_and_come_back(

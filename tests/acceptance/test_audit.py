@@ -44,7 +44,7 @@ def everything(tool: OtherTool) -> list[Any]:
 
 
 def audited(run: Run, *names: str, code: int) -> dict[str, dict[str, Any]]:
-    done = run.command("audit", *names, "--json", "--again-after", "2s", timeout_s=120)
+    done = run.command("audit", *names, "--json", "--again-after", "2s")
     assert done.returncode == code, done.stdout + done.stderr
     return {view["view"]: view for view in json.loads(done.stdout)["views"]}
 

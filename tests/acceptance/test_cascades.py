@@ -145,7 +145,7 @@ class World:
 
     def soon(self, what: str, condition: Callable[[], bool]) -> None:
         """No round comes: only a parent's row can tell. How soon is printed; 5 s where nothing else keeps it busy."""
-        wait_for(what, condition, timeout_s=60)
+        wait_for(what, condition)
         print(f"right {what} {time.monotonic() - self.parent_changed_at:.1f} s after its parent's row changed")
 
 
@@ -284,7 +284,7 @@ def test_what_came_while_the_cleaner_was_off_is_told_by_check_and_why_and_mended
     done = world.run.command("why", "mysql:stall_by_name", "2:1")
     assert done.returncode == 1, f"{done.stdout}{done.stderr}"
     assert "WRONG: the view shows it, and the table has no such row" in done.stdout
-    done = world.run.command("verify", "--repair", timeout_s=120)
+    done = world.run.command("verify", "--repair")
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     assert_stalls(world)
     assert_prices(world)

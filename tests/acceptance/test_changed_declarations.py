@@ -161,7 +161,6 @@ class Story:
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.slow
-@pytest.mark.timeout(360)
 def test_with_previous_both_copies_are_kept_until_the_new_one_is_compared_and_for_the_way_back(
     store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -196,7 +195,7 @@ def test_with_previous_both_copies_are_kept_until_the_new_one_is_compared_and_fo
         shop.execute("UPDATE shop.user SET email = 'after' WHERE id IN (9, 10)", "DELETE FROM shop.user WHERE id = 11")
         wait_for("the former copy is kept", lambda: story.copy_is(1, without_busy(shop.wanted())))
         wait_for("readers have the new one", story.is_new)
-        erased = run.command("forget", "shop.user", "11", "--json", timeout_s=60)
+        erased = run.command("forget", "shop.user", "11", "--json")
         assert erased.returncode == 0, erased.stdout + erased.stderr
         looked = {one["view"] for one in json.loads(erased.stdout)["looked"]}
         assert looked == {f"{store}:people", f"{store}:people~1"}
@@ -295,7 +294,7 @@ def test_a_new_declaration_that_is_dropped_is_not_built_again_by_itself(
         wait_for("it is filled", lambda: story.states() == {"people": "filled", "people~2": "filled"})
         story.restart()
         story.spoil_until_told(4)
-        assert run.command("rebuild", "people", "--abort", "--yes", timeout_s=60).returncode == 0
+        assert run.command("rebuild", "people", "--abort", "--yes").returncode == 0
         story.restart()
         wait_for("all is well", run.is_well)
         shop.execute("UPDATE shop.user SET email = 'later' WHERE id IN (4, 5)")
@@ -335,7 +334,7 @@ def test_what_is_said_while_a_copy_cannot_be_swapped_and_readers_have_what_nothi
         replayed = run.command("replay", "people", "--yes")
         assert replayed.returncode == 1
         assert "not marked: what views.py declares is built in a copy beside" in replayed.stderr
-        done = run.command("rebuild", "people", "--abort", "--yes", timeout_s=60)
+        done = run.command("rebuild", "people", "--abort", "--yes")
         assert done.returncode == 0, done.stderr
         assert "builds another copy at once" in done.stdout and "as before" not in done.stdout
         wait_for("another one is built", lambda: place.copies() == {3})

@@ -71,8 +71,8 @@ def test_all_else_is_right_again_after_a_round(world: World) -> None:
     world.redis.delete("person:10")
     with suppress(Exception):
         world.documents.delete(index="viewtail-person", id="10")
-    wait_for("it is right again", lambda: shown(world, 9) == ["name 9", b"name 9", "name 9"], timeout_s=60)
-    wait_for("so is this", lambda: shown(world, 10)[:2] == ["name 10", b"name 10"], timeout_s=60)
+    wait_for("it is right again", lambda: shown(world, 9) == ["name 9", b"name 9", "name 9"])
+    wait_for("so is this", lambda: shown(world, 10)[:2] == ["name 10", b"name 10"])
 
 
 def test_a_round_proves_the_views(world: World) -> None:
@@ -82,14 +82,13 @@ def test_a_round_proves_the_views(world: World) -> None:
         lambda: (
             [row for row in world.ask(f"SELECT proven_at FROM {STORE}.view") if row[0] is None or row[0] < before] == []
         ),
-        timeout_s=60,
     )
 
 
 def test_a_version_above_all_is_replaced_by_the_cleaner_too(world: World) -> None:
     world.ask(f"UPDATE {STORE}.by_active_name SET name = 'damaged', version = 9000000000000000000 WHERE id = 16")
     world.redis.hset("person:16", mapping={"_version": "9000000000000000000", "name": "damaged"})
-    wait_for("it is right again", lambda: shown(world, 16)[:2] == ["name 16", b"name 16"], timeout_s=60)
+    wait_for("it is right again", lambda: shown(world, 16)[:2] == ["name 16", b"name 16"])
     assert {(one["key"], one["from"]) for one in lowered(world, "clean")} == {("16", "9000000000000000000")}
 
 
@@ -110,7 +109,7 @@ def test_what_is_mended_a_moment_after_it_changed_is_counted_up_in_the_record(wo
         return count() > before
 
     for _ in range(2):
-        wait_for("it was mended as it changed", lambda before=count(): is_counted(before), timeout_s=90)  # type: ignore[misc]
+        wait_for("it was mended as it changed", lambda before=count(): is_counted(before))  # type: ignore[misc]
     mended = [one for one in records(world, "mend") if one["view"] == "redis:person"]
     assert len(mended) == 1, "of one hour"
     assert mended[0]["state"] == "done" and "entities written again: " in mended[0]["result"]
@@ -153,7 +152,7 @@ def test_a_document_that_is_no_json_any_more_is_still_the_views_own(world: World
     def shown() -> list[bytes | None]:
         return [text and text[33:] for text in (world.redis.get(f"card:{key}") for key in (19, 20, 21))]  # type: ignore[index,misc]
 
-    wait_for("they are right again", lambda: shown() == [text[33:] for text in right], timeout_s=60)  # type: ignore[index]
+    wait_for("they are right again", lambda: shown() == [text[33:] for text in right])  # type: ignore[index]
 
 
 def test_what_another_program_put_under_a_views_key_stays_until_a_repair_is_asked_for(world: World) -> None:
@@ -161,7 +160,7 @@ def test_what_another_program_put_under_a_views_key_stays_until_a_repair_is_aske
     world.redis.set("person:17", "another's")
     world.redis.hset("card:17", mapping={"theirs": "too"})
     world.redis.hset("person:18", "name", "damaged")
-    wait_for("a round has gone by", lambda: shown(world, 18)[1] == b"name 18", timeout_s=60)
+    wait_for("a round has gone by", lambda: shown(world, 18)[1] == b"name 18")
     letters = f"SELECT name FROM {STORE}.dead_letter JOIN {STORE}.view ON view.id = view_id WHERE rendered_key = '17'"
     wait_for("a round parks it", lambda: {name for (name,) in world.ask(letters)} == {"redis:card", "redis:person"})
     world.ask(f"UPDATE {SCHEMA}.user SET name = 'changed' WHERE id = 17")
@@ -169,6 +168,6 @@ def test_what_another_program_put_under_a_views_key_stays_until_a_repair_is_aske
     wait_for("rounds have seen it", lambda: world.run.log.count("the cleaner left entities as they are") > 3)
     assert world.redis.get("person:17") == b"another's"
     assert world.redis.hgetall("card:17") == {b"theirs": b"too"}
-    done = world.run.command("verify", "redis:person", "card", "--repair", timeout_s=60)
+    done = world.run.command("verify", "redis:person", "card", "--repair")
     assert done.returncode == 0, done.stdout + done.stderr
     assert shown(world, 17)[1] == b"changed" and world.redis.type("card:17") == b"string"

@@ -180,7 +180,7 @@ def test_a_shard_that_is_down_stops_its_own_keys_only(feed: Feed) -> None:
     with pytest.raises(StoreUnavailableError):
         feed.by_day.get_all(store, day="monday")
     feed.servers[1].start()
-    wait_for("all is well again", feed.run.is_well, timeout_s=90)
+    wait_for("all is well again", feed.run.is_well)
     other = next(one for one in iter(new_id, None) if home_of_id(one.bytes, 2) == 1)
     store.put({"id": other, "user_id": users[1]}, wait=True, within_s=60)
     wait_for("indexes", feed.is_right)
@@ -197,7 +197,7 @@ def test_a_run_that_begins_while_a_shard_is_down_keeps_the_others(feed: Feed) ->
         "kept", lambda: ask(feed.servers[0], "SELECT id FROM viewtail_from_0_to_0_friendfeed.index_user_id") == kept
     )
     feed.servers[1].start()
-    wait_for("all is well again", feed.run.is_well, timeout_s=90)
+    wait_for("all is well again", feed.run.is_well)
     wait_for("indexes", feed.is_right)
 
 
@@ -238,7 +238,7 @@ def test_writers_at_once_and_a_kill_leave_indexes_that_are_equal(feed: Feed) -> 
     feed.run.start()
     for writer in writers:
         writer.join()
-    wait_for("indexes", feed.is_right, timeout_s=90)
+    wait_for("indexes", feed.is_right)
     assert len(feed.bodies()) > 100
 
 

@@ -25,7 +25,6 @@ UNSHATTER = [sys.executable, "-m", "examples.unshatter"]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_demo_ends_with_every_view_equal_to_its_table() -> None:
     done = _run(live_s=3)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -34,7 +33,6 @@ def test_the_demo_ends_with_every_view_equal_to_its_table() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(360)
 @pytest.mark.parametrize(
     ("command", "at", "count"),
     [
@@ -69,7 +67,6 @@ def test_ctrl_c_stops_everything_that_was_started(command: list[str], at: str, c
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(360)
 def test_without_elasticsearch_the_demo_says_how_to_get_it_and_shows_the_rest(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,7 +72,6 @@ def expressions() -> list[tuple[str, str]]:
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(360)
 def test_every_metric_and_label_of_the_dashboard_and_the_alerts_is_served(
     mysql_server: Server, redis_server: Server, kafka_server: Server, tmp_path: Path
 ) -> None:

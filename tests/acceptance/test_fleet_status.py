@@ -109,7 +109,6 @@ def pid_of(process: str) -> int:
     return int(process.rpartition(":")[2])
 
 
-@pytest.mark.timeout(360)
 def test_status_says_that_a_topic_was_deleted_and_made_anew_and_what_to_do(fleet: Fleet, harmed_kafka: Server) -> None:
     fleet.start("tailer", "tail")
     projector = fleet.start("one", "project")
@@ -133,7 +132,6 @@ def test_status_says_that_a_topic_was_deleted_and_made_anew_and_what_to_do(fleet
     wait_for("all is well again", projector.is_well, 60)
 
 
-@pytest.mark.timeout(360)
 def test_status_shows_who_is_there_who_owns_what_and_who_was_fenced(fleet: Fleet, harmed_kafka: Server) -> None:  # noqa: PLR0915
     tailers = [fleet.start("tailer", "tail"), fleet.start("second", "tail")]
     names = ("one", "two", "three")
@@ -199,7 +197,6 @@ def test_status_shows_who_is_there_who_owns_what_and_who_was_fenced(fleet: Fleet
         harmed_kafka.resume()
 
 
-@pytest.mark.timeout(360)
 def test_a_view_is_kept_from_kafka_or_from_the_binlog_and_status_shows_the_one_that_keeps_it(fleet: Fleet) -> None:
     fleet.start("tailer", "tail")
     from_kafka, from_binlog = fleet.start("one", "project"), fleet.process("other", from_kafka=False)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
-import pytest
 import redis
 
 import stack.connect
@@ -196,7 +195,6 @@ def connectors(mysql: Server, broker: Server, folder: Path) -> Iterator[None]:
         worker.kill()
 
 
-@pytest.mark.timeout(360)
 def test_views_equal_the_tables_that_a_real_connector_publishes(
     mysql_server: Server, redis_server: Server, kafka_server: Server, tmp_path: Path
 ) -> None:

@@ -53,7 +53,7 @@ class Shop:
         self.run = Run(folder, declared(*VIEWS), self.environment)
 
     def command(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = self.run.command(*arguments, timeout_s=90)
+        done = self.run.command(*arguments)
         assert "Traceback" not in done.stdout + done.stderr
         assert done.returncode == code, done.stdout + done.stderr
         return done

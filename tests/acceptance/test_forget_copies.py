@@ -37,7 +37,7 @@ def test_an_erased_entity_is_in_no_copy(
             place.spoil(1, ERASED)
         assert place.shown()[ERASED] == "put back"
 
-        done = run.command("forget", "shop.user", str(ERASED), "--json", timeout_s=90)
+        done = run.command("forget", "shop.user", str(ERASED), "--json")
         assert done.returncode == 0, done.stdout + done.stderr
         proof = json.loads(done.stdout)
         assert proof["is_erased"]

@@ -110,7 +110,7 @@ def test_readers_of_the_pointer_never_miss_and_a_rollback_is_exact(kept: tuple[G
         assert rebuilt(run, "--rollback")["live_copy"] == 1
         assert place.pointer() == 1 and place.shown()[7] == "damaged" and place.shown()[99_999] == "extra"
         assert rebuilt(run)["live_copy"] == 2
-        done = run.command("rebuild", "teams", "--json", timeout_s=60)
+        done = run.command("rebuild", "teams", "--json")
         assert done.returncode == 0, done.stderr
     finally:
         stop.set()
@@ -124,20 +124,20 @@ def test_readers_of_the_pointer_never_miss_and_a_rollback_is_exact(kept: tuple[G
     assert "damaged" not in run.command("get", "people", "7").stdout, "it reads the live copy"
     assert len(run.command("find", "teams", "3").stdout.splitlines()) > 100
     assert run.command("preview", "people").stdout.splitlines()[0].endswith(", 100 stay as they are")
-    assert run.command("why", "people", "7", timeout_s=60).returncode == 0
+    assert run.command("why", "people", "7").returncode == 0
     shop.execute("DELETE FROM shop.user WHERE id = 7")
-    done = run.command("forget", "shop.user", "7", "--json", timeout_s=60)
+    done = run.command("forget", "shop.user", "7", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     looked = json.loads(done.stdout)["looked"]
     assert {one["view"] for one in looked} == {"redis:people", "redis:people~1", "redis:teams", "redis:teams~1"}
     assert place.copy(1).keys() - place.shown().keys() == {99_999}
 
     for view in ("people", "teams"):
-        assert run.command("rebuild", view, "--abort", "--yes", timeout_s=60).returncode == 0
+        assert run.command("rebuild", view, "--abort", "--yes").returncode == 0
     assert place.copies() == set() and teams(place, 1) == {}
     assert list(place.client.scan_iter(match="*teams:1:*")) == []
     place.damage(8, "damaged")
-    done = run.command("verify", "--repair", timeout_s=60)
+    done = run.command("verify", "--repair")
     assert done.returncode == 0, done.stdout + done.stderr
     assert place.shown() == shop.wanted() and place.copies() == set()
     assert run.stop() == 0
@@ -152,20 +152,20 @@ def test_a_pointer_that_somebody_changed_is_found_and_put_right(kept: tuple[Gene
     place.shop.execute("UPDATE shop.user SET email = CONCAT(email, '+') WHERE id < 20")
     wait_for("it is put right", lambda: place.pointer() == 2)
     place.client.set(pointer, "1")
-    done = run.command("verify", "people", "--repair", timeout_s=60)
+    done = run.command("verify", "people", "--repair")
     assert done.returncode == 0 and place.pointer() == 2, done.stdout + done.stderr
 
     assert run.stop() == 0
     place.client.set(pointer, "1")
-    found = run.command("verify", "people", "--json", timeout_s=60)
+    found = run.command("verify", "people", "--json")
     (report,) = json.loads(found.stdout)["views"]
     assert found.returncode == 1 and "must hold 2" in report["misled"] and report["differing"] == {"misled": 1}
-    asked = run.command("why", "people", "7", timeout_s=60)
+    asked = run.command("why", "people", "7")
     assert asked.returncode == 1 and "must hold 2" in asked.stdout
     done = run.command("get", "people", "7")
     assert done.returncode == 0, "what viewtail reads is what its own tables call live"
     place.client.delete(pointer)
-    found = run.command("verify", "people", timeout_s=60)
+    found = run.command("verify", "people")
     assert found.returncode == 1 and "is not there" in found.stdout
     run.start()
     wait_for("a start puts it right", lambda: place.pointer() == 2)
@@ -195,7 +195,7 @@ def test_a_new_declaration_comes_by_the_pointer_and_a_forgotten_view_goes_in_eve
     assert place.shown() == few
     wait_for("all is well", run.is_well)
     for view in ("people", "teams"):
-        done = run.command("rebuild", view, "--keep", "1s", timeout_s=60)
+        done = run.command("rebuild", view, "--keep", "1s")
         assert done.returncode == 0, done.stderr
     wait_for("the former copy's time is over", lambda: place.copies() == set())
     wait_for("of sets too", lambda: teams(place, 1) == {})
@@ -206,7 +206,7 @@ def test_a_new_declaration_comes_by_the_pointer_and_a_forgotten_view_goes_in_eve
         'from viewtail import Entity, IndexTable as Table\nviews = [Table("of", Entity("shop.user"), value="email")]\n'
     )
     for view in ("people", "teams"):
-        done = run.command("forget", view, "--yes", timeout_s=60)
+        done = run.command("forget", view, "--yes")
         assert done.returncode == 0, done.stdout + done.stderr
     names = {name.decode() for name in place.client.scan_iter(count=5000)}
     assert {name for name in names if not name.startswith("viewtail:")} == {

@@ -134,7 +134,7 @@ class Shop:
             assert service == "viewtail"
             self.systemctl(what)
         elif step.command.startswith(LOOKS) or step.command == "viewtail verify":
-            wait_for(f"$ {step.command}", lambda: self._shows(step), timeout_s=60)
+            wait_for(f"$ {step.command}", lambda: self._shows(step))
         else:
             code, output = self._done(step.command)
             assert code == 0, f"$ {step.command}\n{output}"
@@ -156,7 +156,7 @@ class Shop:
 
     def _done(self, command: str) -> tuple[int, str]:
         if command.startswith("viewtail "):
-            done = self.run.command(*shlex.split(command)[1:], timeout_s=60)
+            done = self.run.command(*shlex.split(command)[1:])
         else:
             done = subprocess.run(
                 ["bash", "-c", self._translated(command)],
@@ -268,7 +268,7 @@ def shop(
     with found.proxy:
         found.run.start()
         try:
-            wait_for("all is well", found.run.is_well, timeout_s=60)
+            wait_for("all is well", found.run.is_well)
             for view in ("mysql:user_by_email", "redis:user", "redis:card", "elasticsearch:users"):
                 found.wait(view)  # until it is backfilled, too
             yield found
@@ -474,6 +474,6 @@ def test_the_commands_of_the_page_mend_the_incident(title: str, shop: Shop) -> N
         for step in steps_of(SECTIONS[title]):
             shop.follow(step)
     wait_for("all is well", shop.run.is_well)
-    verified = shop.run.command("verify", timeout_s=60)
+    verified = shop.run.command("verify")
     assert verified.returncode == 0, f"{verified.stdout}{verified.stderr}"
     wait_for("every view equals its table", shop.is_right)

@@ -136,7 +136,7 @@ def test_commands_take_the_declared_names(world: World) -> None:
         ("rebuild", "mysql:ByName", "--yes"),
         ("init", "--schema", "Shop", "--force"),
     ):
-        done = world.run.command(*arguments, timeout_s=120)
+        done = world.run.command(*arguments)
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
     (world.run.folder / "views.py").write_text(VIEWS)
 

@@ -89,7 +89,7 @@ def world(
     environment = addresses(server, redis_server) | {"VIEWTAIL_MYSQL__URL": f"{server.url}/{in_url(STORE, safe='')}"}
     with running(tmp_path_factory.mktemp("names"), declared(), environment) as run:
         found = World(server, run, redis_server.port)
-        wait_for("all is well", run.is_well, timeout_s=60)
+        wait_for("all is well", run.is_well)
         yield found
     ask(server, f"DROP DATABASE {quote(SCHEMA)}", f"DROP DATABASE {quote(STORE)}")
 
@@ -195,9 +195,9 @@ views = [SearchIndex("nasty", entity, fields=fields), Topic("nasty", entity, par
             for view in ("elasticsearch:nasty", "kafka:nasty"):
                 for key in ("1", "2"):
                     wait_for(f"{view} has {key}", lambda: has(view, key))  # noqa: B023
-            done = run.command("rebuild", "elasticsearch:nasty", "--yes", timeout_s=120)
+            done = run.command("rebuild", "elasticsearch:nasty", "--yes")
             assert done.returncode == 0, done.stdout + done.stderr
-            done = run.command("verify", "elasticsearch:nasty", timeout_s=120)
+            done = run.command("verify", "elasticsearch:nasty")
             assert done.returncode == 0, done.stdout + done.stderr
     finally:
         ask(mysql_server, f"DROP DATABASE {quote(schema)}", f"DROP DATABASE IF EXISTS {own}")

@@ -37,13 +37,11 @@ def test_there_are_30_kinds_of_damage_to_each_store(damages: Sequence[Damage]) -
     assert planted.most_common(1)[0][1] == 1, "each is in keys of its own"
 
 
-@pytest.mark.timeout(450)  # over 100 kinds, three passes
 def test_all_planted_damage_is_found_and_mended_while_rows_change(on_mysql: DamagedWorld) -> None:
     found_and_mended(on_mysql, (*INDEX_TABLES, *REDIS, *ELASTICSEARCH))
 
 
 @pytest.mark.mariadb
-@pytest.mark.timeout(450)
 def test_all_planted_damage_is_found_and_mended_on_mariadb(on_mariadb: DamagedWorld) -> None:
     found_and_mended(on_mariadb, (*INDEX_TABLES, *REDIS))
 

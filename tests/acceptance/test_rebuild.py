@@ -54,7 +54,7 @@ def test_a_rebuild_takes_away_what_is_wrong_and_a_rollback_brings_the_former_cop
         assert rebuilt(run)["live_copy"] == 2, "given again, it changes nothing"
         shop.execute("UPDATE shop.user SET email = 'at last' WHERE id = 7")
         wait_for("it is followed", lambda: place.shown() == shop.wanted())
-        done = run.command("rebuild", "people", "--abort", "--yes", timeout_s=60)
+        done = run.command("rebuild", "people", "--abort", "--yes")
         assert done.returncode == 0, done.stderr
         assert place.copies() == set()
         assert shop.states() == {f"{place.store}:people": "filled"}
@@ -183,7 +183,7 @@ def test_within_gives_up_in_time_and_says_where_it_stands(
 
     def given_up(*options: str) -> str:
         began_at = time.monotonic()
-        done = run.command("rebuild", "people", *options, "--within", "1.5", timeout_s=60)
+        done = run.command("rebuild", "people", *options, "--within", "1.5")
         assert (done.returncode, done.stdout) == (1, ""), done.stderr
         assert time.monotonic() - began_at < 15
         assert "not done within 1.5 s while" in done.stderr and "no viewtail runs pipeline mysql" in done.stderr
@@ -373,12 +373,12 @@ def test_a_copy_that_is_not_as_its_table_is_not_swapped(
             "UPDATE viewtail.people__viewtail_2 SET email = 'wrong' WHERE id = 3",
             "DELETE FROM viewtail.people__viewtail_2 WHERE id = 4",
         )
-        refused = run.command("rebuild", "people", timeout_s=60)
+        refused = run.command("rebuild", "people")
         assert refused.returncode == 1
         assert "1 entity is missing; 1 entity is wrong; such as keys 3, 4" in refused.stderr
         assert place.shown() == shop.wanted() and place.copies() == {2}
         assert run.command("rebuild", "people", "--abort").returncode == 2, "nobody can be asked"
-        assert run.command("rebuild", "people", "--abort", "--yes", timeout_s=60).returncode == 0
+        assert run.command("rebuild", "people", "--abort", "--yes").returncode == 0
         assert rebuilt(run)["live_copy"] == 3
 
 
@@ -391,7 +391,7 @@ def test_a_copy_that_lacks_keys_which_readers_have_is_not_swapped_until_an_opera
     with running(tmp_path, declared("mysql").replace(VIEWS["mysql"], VIEWS["mysql"][:-1] + refusing), at) as run:
         wait_for("the view is filled", lambda: place.shown().keys() == shop.wanted().keys() - {9})
         (tmp_path / "refused").write_text("7 8 9")
-        refused = run.command("rebuild", "people", timeout_s=60)
+        refused = run.command("rebuild", "people")
         assert refused.returncode == 1
         assert "2 keys are parked in the copy and not in what readers have" in refused.stderr
         assert "7, 8" in refused.stderr or "8, 7" in refused.stderr
@@ -402,7 +402,7 @@ def test_a_copy_that_lacks_keys_which_readers_have_is_not_swapped_until_an_opera
         (tmp_path / "refused").write_text("7 9")
         shop.execute("UPDATE shop.user SET email = 'mended' WHERE id = 8")
         wait_for("it is in the copy", lambda: place.copy(2).get(8) == "mended")
-        refused = run.command("rebuild", "people", "--hold", timeout_s=60)
+        refused = run.command("rebuild", "people", "--hold")
         assert refused.returncode == 1 and "1 key is parked in the copy" in refused.stderr
         assert place.copies() == {2} and place.shown()[7] == "e7"
         assert rebuilt(run, "--accept-parked")["live_copy"] == 2
@@ -431,7 +431,7 @@ def test_a_swap_that_was_cut_off_is_noted_though_the_view_was_marked_meanwhile(
         wait_for("all is well", lambda: run.is_well() and set(shop.states().values()) == {"filled"})
         assert rebuilt(run)["live_copy"] == 2 and place.copies() == {1}
         assert place.shown() == shop.wanted()
-        done = run.command("rebuild", "people", "--abort", "--yes", timeout_s=60)
+        done = run.command("rebuild", "people", "--abort", "--yes")
         assert done.returncode == 0, done.stderr
         assert place.copies() == set() and place.shown() == shop.wanted()
 
@@ -459,13 +459,13 @@ def test_what_is_repaired_or_replayed_after_a_swap_is_the_copy_that_readers_have
 ) -> None:
     with kept(request, store, shop, tmp_path) as (place, run):
         rebuilt(run)
-        assert run.command("rebuild", "people", "--abort", "--yes", timeout_s=60).returncode == 0
+        assert run.command("rebuild", "people", "--abort", "--yes").returncode == 0
         place.damage(7, "damaged")
-        done = run.command("verify", "people", "--repair", timeout_s=60)
+        done = run.command("verify", "people", "--repair")
         assert done.returncode == 0, done.stdout + done.stderr
         assert place.shown() == shop.wanted() and place.copies() == set()
         place.damage(8, "damaged")
-        done = run.command("replay", "people", "--key", "8", timeout_s=60)
+        done = run.command("replay", "people", "--key", "8")
         assert done.returncode == 0, done.stdout + done.stderr
         wait_for("it is mended", lambda: place.shown() == shop.wanted())
         assert place.copies() == set()
@@ -511,7 +511,7 @@ def test_a_hurried_rebuild_gives_no_way(mysql_server: Server, tmp_path: Path, re
             rebuilt(run, *options, "--hold")
             assert (run.workers().get("mysql") != first) == (chunks == 2)
             assert _is_hurried(run) == bool(options)
-            done = run.command("rebuild", "people", "--abort", "--yes", timeout_s=60)
+            done = run.command("rebuild", "people", "--abort", "--yes")
             assert done.returncode == 0, done.stderr
         rebuilt(run, "--hold")
         assert not _is_hurried(run)
@@ -546,7 +546,7 @@ def test_an_entity_is_erased_from_both_copies(
     with kept(request, store, shop, tmp_path) as (place, run):
         rebuilt(run)
         shop.execute("DELETE FROM shop.user WHERE id = 7")
-        done = run.command("forget", "shop.user", "7", "--json", timeout_s=60)
+        done = run.command("forget", "shop.user", "7", "--json")
         assert done.returncode == 0, done.stdout + done.stderr
         looked = json.loads(done.stdout)["looked"]
         assert {one["view"] for one in looked} == {f"{store}:people", f"{store}:people~1"}
@@ -624,7 +624,7 @@ def test_a_view_that_becomes_one_over_a_list_and_back_is_swapped_with_the_tables
         assert rebuilt(run)["live_copy"] == 3
         assert lists.shown() == shop.wanted() == lists.copy(2)
         shop.execute("DELETE FROM shop.user WHERE id = 7")
-        done = run.command("forget", "shop.user", "7", "--json", timeout_s=60)
+        done = run.command("forget", "shop.user", "7", "--json")
         assert done.returncode == 0, done.stdout + done.stderr
         looked = [one["place"].rpartition(".")[2].strip("`") for one in json.loads(done.stdout)["looked"]]
         assert sorted(looked) == [

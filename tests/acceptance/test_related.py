@@ -177,7 +177,7 @@ def test_what_is_done_to_a_table_of_others_changes_their_views_and_no_more(case:
     case.world.do("TRUNCATE TABLE rel.payment")
     case.world.do("TRUNCATE TABLE rel.person_tag")
     case.world.do("TRUNCATE TABLE rel.currency")
-    wait_for("every view holds what the joins say", case.world.is_equal, timeout_s=60)
+    wait_for("every view holds what the joins say", case.world.is_equal)
     case.world.do("INSERT INTO rel.payment VALUES (1, 1, 5, 5, NULL, 'cash')")
     case.world.do("INSERT INTO rel.currency VALUES (1, 'EUR', 'Euro')")
     case.settle()

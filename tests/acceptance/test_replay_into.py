@@ -30,7 +30,7 @@ VIEWS = f"""
 from viewtail import Entity, Topic
 views = [Topic("{SCHEMA}.user", Entity("{SCHEMA}.user"), partitions=2)]
 """
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(360)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 def forget(kafka: Server, *topics: str) -> None:

@@ -138,7 +138,7 @@ def test_a_pipeline_has_as_many_connections_for_sixty_views_as_for_one(world: Wo
     world.ask(f"UPDATE {SCHEMA}.thing SET name = 'first' WHERE id = 1")
     wait_for("all have it", world.counting(lambda: world.are_all("first")))
     world.damage()
-    wait_for("all are mended", world.counting(lambda: world.are_all("first")), timeout_s=120)
+    wait_for("all are mended", world.counting(lambda: world.are_all("first")))
     wait_for("it is at rest", lambda: world.now() <= (PIPELINE + CLEANER).total)
     assert world.most[world.mysql.port] <= (PIPELINE + CLEANER + BUSY).total
     if world.store != "mysql":

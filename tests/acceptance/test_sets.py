@@ -244,7 +244,6 @@ class Writer(threading.Thread):
                 execute(f"DELETE FROM {SCHEMA}.document WHERE id = %s", (chance.choice(self._documents),))
 
 
-@pytest.mark.timeout(450)
 def test_after_live_writes_kills_deletes_and_moves_every_set_and_every_value_is_exactly_right(world: World) -> None:
     writers = [Writer(world, seed, share) for share, seed in enumerate((3, 4))]
     for writer in writers:
@@ -264,10 +263,10 @@ def test_after_live_writes_kills_deletes_and_moves_every_set_and_every_value_is_
             writer.is_over.set()
             writer.join()
     assert [writer.error for writer in writers] == [None, None]
-    wait_for("all is caught up", world.run.is_well, timeout_s=60)
+    wait_for("all is caught up", world.run.is_well)
     wait_for("the views are as the tables", world.is_equal, timeout_s=30)
 
-    done = world.run.command("verify", "--json", timeout_s=60)
+    done = world.run.command("verify", "--json")
     found = json.loads(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(found["views"]) == 7
@@ -278,7 +277,7 @@ def test_damage_is_found_and_mended_and_a_truncate_empties_the_views(world: Worl
     world.ask(f"REPLACE INTO {SCHEMA}.user VALUES (1, 3, 'staff', '[\"a\", \"b\"]', '2024-01-01')")
     world.ask(f"REPLACE INTO {SCHEMA}.user VALUES (2, 3, 'staff', '[\"a\"]', '2024-01-02')")
     world.run.start()
-    wait_for("all views are filled", world.run.is_well, timeout_s=60)
+    wait_for("all views are filled", world.run.is_well)
     wait_for("the views are as the tables", world.is_equal)
 
     got = json.loads(world.run.command("get", "user_tag", "1", "--json").stdout)
@@ -296,16 +295,16 @@ def test_damage_is_found_and_mended_and_a_truncate_empties_the_views(world: Worl
     world.ask(f"INSERT INTO {STORE}.user_tag (id, tags) VALUES (2, 'extra'), (99999, 'orphan')")
     world.redis.srem("company:3:users", "1")
     world.redis.zadd("company:3:newest", {"2": 5})
-    done = world.run.command("verify", "user_tag", "company_users", "newest", "--json", timeout_s=60)
+    done = world.run.command("verify", "user_tag", "company_users", "newest", "--json")
     assert done.returncode == 1
     assert {one["view"]: len(one["entities"]) for one in json.loads(done.stdout)["views"]} == {
         "mysql:user_tag": 3,
         "redis:company_users": 1,
         "redis:newest": 1,
     }
-    assert world.run.command("verify", "--repair", timeout_s=60).returncode in (0, 1)
+    assert world.run.command("verify", "--repair").returncode in (0, 1)
     wait_for("the damage is mended", world.is_equal)
-    assert world.run.command("verify", timeout_s=60).returncode == 0
+    assert world.run.command("verify").returncode == 0
 
     world.ask(f"UPDATE {SCHEMA}.user SET tags = '{{}}' WHERE id = 1")
     reasons = "SELECT DISTINCT reason FROM belonging_views.dead_letter"
@@ -323,12 +322,12 @@ def test_damage_is_found_and_mended_and_a_truncate_empties_the_views(world: Worl
 
 def test_a_declaration_that_changes_moves_every_entity(world: World) -> None:
     world.run.start()
-    wait_for("all views are filled", world.run.is_well, timeout_s=60)
+    wait_for("all views are filled", world.run.is_well)
     world.run.stop()
     views = world.run.folder / "views.py"
     views.write_text(views.read_text().replace('"company:{company_id}:users"', '"firm:{company_id}"'))
     world.run.start()
-    wait_for("all views are filled again", world.run.is_well, timeout_s=60)
+    wait_for("all views are filled again", world.run.is_well)
 
     def is_moved() -> bool:
         shown, expected = world.shown()["sets"], world.expected()["sets"]

@@ -304,14 +304,14 @@ def world(tmp_path_factory: pytest.TempPathFactory, mysql_server: Server, redis_
         for number in range(1, 10):
             found.ask(f"INSERT INTO {SCHEMA}.document VALUES ('x{number}', 5, 'in', '[1, 2]')")
         found.run.start()
-        wait_for("all views are filled", found.run.is_well, timeout_s=60)
+        wait_for("all views are filled", found.run.is_well)
         found.ask(f"DELETE FROM {SCHEMA}.user WHERE id IN (1039, 1040)")
         wait_for("the views are as the tables", found.is_equal)
         yield found
 
 
 def command(world: World, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = world.run.command(*arguments, timeout_s=60)
+    done = world.run.command(*arguments)
     assert "Traceback" not in done.stdout + done.stderr
     assert done.returncode == code, done.stdout + done.stderr
     return done
@@ -508,7 +508,7 @@ def test_the_cleaner_mends_lists_and_sets(world: World) -> None:
     world.redis.smove(HERE, THERE, "1024")
     world.redis.sadd(THERE, "1025", "9003")
     world.redis.zadd(NEWEST, {"1023": 1, "9003": 1})
-    wait_for("a round mends all of it", world.is_equal, timeout_s=60)
+    wait_for("a round mends all of it", world.is_equal)
     assert "the cleaner wrote entities again" in world.run.log
 
 
@@ -516,7 +516,7 @@ def declare(world: World, views: str, **environment: str) -> None:
     assert world.run.stop() == 0
     (world.run.folder / "views.py").write_text(views)
     world.run.start(**environment)
-    wait_for("it runs again", world.run.is_well, timeout_s=60)
+    wait_for("it runs again", world.run.is_well)
 
 
 def test_another_declaration_of_lists_and_sets_is_built_beside(world: World) -> None:

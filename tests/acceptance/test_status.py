@@ -68,7 +68,7 @@ class Shop:
             return list(cursor.fetchall())
 
     def viewtail(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return forked.command(arguments, self.folder, self.environment, timeout_s=60)
+        return forked.command(arguments, self.folder, self.environment)
 
     def status(self) -> dict[str, Any]:
         done = self.viewtail("status", "--json")

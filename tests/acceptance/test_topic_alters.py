@@ -374,6 +374,6 @@ def test_a_topic_whose_key_became_wider_is_filled_again(
         wait_for("it is filled", lambda: wide.states() == {"add": "filled"})
         wide.execute("add", ["ALTER TABLE T MODIFY id BIGINT", "INSERT INTO T VALUES (5000000000, 'wide', 1)"])
         wait_for("the row comes", lambda: any(key == {"id": 5000000000} for key, *_ in wide.messages("add")))
-        done = run.command("replay", f"kafka:{wide.schema}.add", "--wait", "--yes", timeout_s=60)
+        done = run.command("replay", f"kafka:{wide.schema}.add", "--wait", "--yes")
         assert done.returncode == 0, done.stderr
         assert run.command("status").returncode == 0

@@ -17,7 +17,7 @@ from tests.support.asking import ask
 from tests.support.running import DIED, Run, wait_for
 from tests.support.topic_log import Told, told
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(360)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
 ORDERS = 3_000
 VIEWS = """
 from viewtail import Entity, Many, One, RedisJson, Topic

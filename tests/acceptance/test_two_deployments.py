@@ -83,7 +83,6 @@ class Two:
         wait_for(
             f"{views} are {state}",
             lambda: all(self.states(database).get(view) == state for view in views),
-            timeout_s=90,
         )
 
     def begin_first(self) -> None:
@@ -108,7 +107,7 @@ class Two:
     @staticmethod
     def forget(run: Run, view: str, *options: str) -> str:
         """Returns what stays, as the command says it."""
-        done = run.command("forget", view, "--yes", "--json", *options, timeout_s=60)
+        done = run.command("forget", view, "--yes", "--json", *options)
         assert done.returncode == 0, done.stdout + done.stderr
         found = json.loads(done.stdout)
         assert found["dropped"] == []
@@ -173,7 +172,7 @@ def test_a_place_is_taken_over_on_purpose_and_the_former_owner_halts_its_view_by
     assert two.user(1) == {b"name": b"ada"}
 
     taken = two.second.command(
-        *("replay", "redis:two_user", "elasticsearch:two-users", "--take-over", "--yes", "--wait"), timeout_s=120
+        *("replay", "redis:two_user", "elasticsearch:two-users", "--take-over", "--yes", "--wait")
     )
     assert taken.returncode == 0, taken.stdout + taken.stderr
     assert two.user(1) == {b"email": b"ada@x"}
@@ -253,7 +252,7 @@ def test_a_topic_is_published_by_one_deployment_until_it_is_taken_over(two: Two,
     two.ask(f"UPDATE {SCHEMA}.user SET name = 'eve', email = 'eve@x' WHERE id = 1")
     wait_for("the first published it", lambda: two.published(kafka_server, 3)[2:] == [{"name": "eve"}])
 
-    taken = theirs.command("replay", "kafka:two.user", "--take-over", "--yes", "--wait", timeout_s=120)
+    taken = theirs.command("replay", "kafka:two.user", "--take-over", "--yes", "--wait")
     assert taken.returncode == 0, taken.stdout + taken.stderr
     two.until(OWN, "halted", "kafka:two.user")
     assert "taken over from" in two.reason(OWN, "kafka:two.user")

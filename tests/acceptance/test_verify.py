@@ -83,7 +83,7 @@ class World:
 
     def wait_until_filled(self) -> None:
         states = f"SELECT DISTINCT state FROM {STORE}.view"
-        wait_for("all views are filled", lambda: self.ask(states) == [("filled",)] and self.run.is_well(), timeout_s=60)
+        wait_for("all views are filled", lambda: self.ask(states) == [("filled",)] and self.run.is_well())
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         done = self.run.command(*arguments)
@@ -218,7 +218,7 @@ def test_without_a_running_viewtail_what_changed_since_is_behind_and_the_rest_is
         assert world.command("verify", "mysql:by_email", "--repair").returncode == 1
     finally:
         world.run.start()
-    wait_for("the pipelines run again", lambda: world.command("status").returncode == 0, timeout_s=60)
+    wait_for("the pipelines run again", lambda: world.command("status").returncode == 0)
     assert world.verify("mysql:by_email", "--repair")["code"] == 0
 
 
@@ -239,7 +239,7 @@ def test_what_changes_while_a_view_is_compared_that_nobody_runs_is_behind_too(wo
             assert (one.returncode, found["entities"], found["behind"]) == (0, [], 4), (view, out, errors)
     finally:
         world.run.start()
-    wait_for("the pipelines run again", lambda: world.command("status").returncode == 0, timeout_s=60)
+    wait_for("the pipelines run again", lambda: world.command("status").returncode == 0)
     world.ask(f"DELETE FROM {SCHEMA}.user WHERE id = 3001")
     world.insert([2903])
     assert world.command("wait", "mysql:by_email").returncode == 0
@@ -281,7 +281,7 @@ def test_a_pass_over_a_view_that_nobody_runs_ends_where_somebody_begins_to(world
     out, errors = first.communicate(timeout=60)
     assert (first.returncode, out) == (1, ""), out + errors
     assert "the pipeline of mysql:by_email was started or resumed meanwhile" in errors
-    wait_for("the pipelines run again", lambda: world.command("status").returncode == 0, timeout_s=60)
+    wait_for("the pipelines run again", lambda: world.command("status").returncode == 0)
     again = world.verify(view)
     assert (again["code"], again["views"][0]["rows"]) == (0, ROWS), "from the beginning"
     assert again["views"][0]["proven_through"]

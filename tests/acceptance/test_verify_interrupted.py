@@ -83,7 +83,7 @@ def test_a_row_that_comes_back_while_its_key_is_replayed_gets_no_tombstone(
     world.ask(f"DELETE FROM {SCHEMA}.draft WHERE id = 7")
     world.wait_until_shown()
     replay = world.start_command("replay", view, "--key", "7", VIEWTAIL_FAILPOINT="after rows:1:SIGSTOP")
-    wait_for("it has read that there is no row", lambda: _is_stopped(replay.pid), timeout_s=60)
+    wait_for("it has read that there is no row", lambda: _is_stopped(replay.pid))
     world.ask(f"INSERT INTO {SCHEMA}.draft VALUES (7, {ref}, 'back')")
     world.wait_until_shown()
     replay.send_signal(signal.SIGCONT)
@@ -125,7 +125,7 @@ def test_a_change_that_a_version_above_all_kept_out_is_in_the_view_after_the_rep
     # The repair has read the row and taken the version away, and waits: what changed before that is refused for ever,
     # what changes now is applied at once or comes behind the row that it read.
     repair = world.start_command("verify", view, "--repair", VIEWTAIL_FAILPOINT="after take away:1:SIGSTOP")
-    wait_for("it stands", lambda: _is_stopped(repair.pid), timeout_s=60)
+    wait_for("it stands", lambda: _is_stopped(repair.pid))
     world.ask(f"UPDATE {SCHEMA}.person SET email = 'in between', name = 'in between' WHERE id = {key}")
     repair.send_signal(signal.SIGCONT)
     out, errors = repair.communicate(timeout=60)
@@ -173,7 +173,7 @@ def test_a_pass_that_was_stopped_goes_on_and_counts_right(world: DamagedWorld) -
     wanted["790"] = "wrong"
     slow = ("verify", view, "--json", "--max-rows-per-second", "100")
     first = world.start_command(*slow, VIEWTAIL_RUN__CHUNK_ROWS="50")
-    wait_for("what it found is saved", lambda: _progress(world, view)["counts"]["differing"], timeout_s=60)
+    wait_for("what it found is saved", lambda: _progress(world, view)["counts"]["differing"])
     first.send_signal(signal.SIGINT)
     out, errors = first.communicate(timeout=30)
     assert (first.returncode, out) == (SIGINT_CODE, "") and "goes on where it was" in errors

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import stack.mariadb
 import stack.mysql
 from tests.support.event_matrix import matrix
@@ -13,7 +11,6 @@ from tests.support.event_matrix import matrix
 PAGE = Path(__file__).resolve().parents[2] / "docs/events.md"
 
 
-@pytest.mark.timeout(360)
 def test_each_type_of_event_is_read_as_the_page_says(tmp_path: Path) -> None:
     mysql = stack.mysql.start(tmp_path / "mysql")  # ones that may be restarted
     mariadb = stack.mariadb.start(tmp_path / "mariadb")

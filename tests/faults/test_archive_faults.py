@@ -27,7 +27,6 @@ SEED = slices.seeds(1, "VIEWTAIL_TEST_ARCHIVE_SEEDS")[0]
 pytestmark = [pytest.mark.mysql, pytest.mark.slow]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", ["table", "files"])
 def test_a_command_takes_effect_once_while_its_event_is_archived_and_restored(
     mysql_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str

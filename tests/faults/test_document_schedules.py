@@ -84,7 +84,6 @@ def _replicated(pair: list[Server]) -> list[Server]:
     return pair
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_document_equals_the_joins_after_any_schedule_of_faults(
     seed: int, mysql_server: Server, request: pytest.FixtureRequest, tmp_path: Path

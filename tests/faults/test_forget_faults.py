@@ -65,9 +65,7 @@ class World:
         return {name for (name,) in tables if "killed" in name}, keys, indices, known
 
     def forget(self, view: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return forked.command(
-            ("forget", view, "--yes"), self.run.folder, {**self.run.environment(), **environment}, timeout_s=60
-        )
+        return forked.command(("forget", view, "--yes"), self.run.folder, {**self.run.environment(), **environment})
 
 
 @pytest.fixture

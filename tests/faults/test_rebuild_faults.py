@@ -79,7 +79,6 @@ def shop(mysql_server: Server) -> Shop:
 
 @pytest.mark.parametrize(("store", "killed"), [_case(kind) for kind in KINDS])
 @pytest.mark.slow
-@pytest.mark.timeout(450)
 def test_a_rebuild_that_was_killed_anywhere_is_finished_by_the_same_command(
     store: str, killed: list[int], shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -175,7 +174,7 @@ def _killed(run: Run, store: str, step: str, options: tuple[str, ...]) -> None:
 
 def _aborted(run: Run) -> None:
     """What was dropped already is said to be not there."""
-    done = run.command("rebuild", "people", "--abort", "--yes", timeout_s=60)
+    done = run.command("rebuild", "people", "--abort", "--yes")
     assert done.returncode == 0 or "has no copy beside it" in done.stderr, done.stderr
 
 

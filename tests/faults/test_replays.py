@@ -164,7 +164,7 @@ class Replays:
             time.sleep(chance.uniform(0, 0.5))  # how far it comes; nothing is awaited
             self.interrupted["a pipeline"] += self.run.kill_worker(store)
         asked = f"SELECT state FROM {STORE}.view WHERE name = '{view}'"
-        wait_for(f"{view} is filled", lambda: self.world.ask(asked) == [("filled",)], timeout_s=60)
+        wait_for(f"{view} is filled", lambda: self.world.ask(asked) == [("filled",)])
 
     def _interrupt(self, arguments: list[str], chance: random.Random) -> None:
         """Begun, and ended from outside or at a named step, wherever it is by then."""
@@ -184,7 +184,7 @@ class Replays:
         """What is refused for a backfill that runs, or for the same replay by another thread, is asked again."""
 
         def is_done() -> bool:
-            done = self.run.command(*arguments, timeout_s=60)
+            done = self.run.command(*arguments)
             said = done.stdout + done.stderr
             if done.returncode and any(reason in said for reason in PASSING):
                 return False

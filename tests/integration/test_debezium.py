@@ -16,7 +16,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.mysql]
 OF_A_RUN = ("ts_ms", "ts_us", "ts_ns", "file", "pos", "gtid", "thread")
 
 
-@pytest.mark.timeout(450)
 def test_the_recording_is_what_the_connector_writes(tmp_path: Path, mysql_server: Server, kafka_server: Server) -> None:
     found, kept = history(mysql_server, kafka_server, tmp_path), recorded()
     record(found, tmp_path / "again")

@@ -73,7 +73,6 @@ def blocks(client: Elasticsearch) -> Any:
     return client.indices.get_settings(index=INDEX).body[INDEX]["settings"]["index"].get("blocks")
 
 
-@pytest.mark.timeout(600)
 def test_what_would_lose_readers_or_documents_is_refused(
     client: Elasticsearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

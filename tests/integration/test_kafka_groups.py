@@ -60,7 +60,7 @@ class Groups:
         self._threads[-1].start()
 
     def until_all_are_with(self, *processes: str) -> None:
-        wait_for("all partitions are with them", lambda: self._shares(processes) == PARTITIONS, timeout_s=60)
+        wait_for("all partitions are with them", lambda: self._shares(processes) == PARTITIONS)
 
     def _shares(self, processes: Sequence[str]) -> int:
         shares = [self.parts.get(one, 0) for one in processes]

@@ -49,7 +49,7 @@ from viewtail.changes.published import POSITIONS
 from viewtail.changes.writes import KeptChange, ViewWrites
 from viewtail.servers.sessions import MySQLAddress
 
-pytestmark = [pytest.mark.kafka, pytest.mark.mysql, pytest.mark.timeout(360)]
+pytestmark = [pytest.mark.kafka, pytest.mark.mysql]
 
 SCHEMA, OWN = "kafka_rights", "kafka_rights_own"
 VIEWS = f"""

@@ -40,7 +40,6 @@ def corpora(mysql_server: Server, mariadb_server: Server) -> list[Corpus]:
     return [of_mysql(mysql_server), of_mariadb(mariadb_server)]
 
 
-@pytest.mark.timeout(360)
 def test_damaged_events_end_in_an_error_of_ours_or_in_rows(corpora: list[Corpus]) -> None:
     told: list[str] = []
     assert list(fuzz(corpora, SEED, range(SOUND_INPUTS), told.append)) == []

@@ -446,7 +446,7 @@ def kept(request: pytest.FixtureRequest, store: str, shop: Shop, folder: Path) -
 
 def rebuilt(run: Run, *options: str) -> dict[str, object]:
     """What `viewtail rebuild people` says."""
-    done = run.command("rebuild", "people", "--json", *options, timeout_s=90)
+    done = run.command("rebuild", "people", "--json", *options)
     assert done.returncode == 0, done.stderr
     told: dict[str, object] = json.loads(done.stdout)
     return told

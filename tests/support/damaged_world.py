@@ -21,7 +21,7 @@ import pymysql
 import redis
 
 from stack import Server
-from tests.support.forked import Background
+from tests.support.forked import PATIENCE_S, Background
 from tests.support.indices import Indices
 from tests.support.running import Run, addresses, wait_for
 from tests.support.world import escaped
@@ -155,7 +155,7 @@ class DamagedWorld:
             cursor.execute(sql, arguments)
             return list(cursor.fetchall())
 
-    def command(self, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    def command(self, *arguments: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """A viewtail command; none may end with a traceback."""
         done = self.run.command(*arguments, timeout_s=timeout_s)
         assert "Traceback" not in done.stdout + done.stderr, done.stderr
@@ -257,7 +257,7 @@ class DamagedWorld:
 
     def wait_until_filled(self) -> None:
         count, asked = len(self.expected()), f"SELECT COUNT(*) FROM {STORE}.view WHERE state = 'filled'"
-        wait_for("all views are filled", lambda: self.ask(asked) == [(count,)] and self.run.is_well(), timeout_s=90)
+        wait_for("all views are filled", lambda: self.ask(asked) == [(count,)] and self.run.is_well())
 
     def wait_until_shown(self) -> None:
         """Until each view shows its table; cells may have been archived."""

@@ -31,6 +31,7 @@ from types import SimpleNamespace
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 180.0  # ends what hangs, and promises nothing: a busy machine may be several times as slow as an idle one
 CLEANING = {"VIEWTAIL_CLEANER__SHARE": "0.5", "VIEWTAIL_CLEANER__REST_S": "0.5"}  # for runs that want a cleaner too
 _PACKAGES = ("offsets", "ingest", "projectors", "viewtail")
 _ROOM = 400  # characters of a command line that stands in /proc
@@ -44,7 +45,7 @@ def clean_environment() -> dict[str, str]:
 
 
 def command(
-    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], timeout_s: float
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], timeout_s: float = PATIENCE_S
 ) -> subprocess.CompletedProcess[str]:
     """What `subprocess.run` of the command returns, and raises when the time is over; then it shows where it was."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:

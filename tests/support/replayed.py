@@ -237,7 +237,7 @@ class ReplayedWorld:
                     assert not differing, f"{store}:{name}: {len(differing)} keys: {told}"
             return True
 
-        wait_for("every view equals its table", is_equal, timeout_s=60)
+        wait_for("every view equals its table", is_equal)
 
     def readers(self) -> dict[str, Reader]:
         made: tuple[Reader, ...] = (TableReader(self), KeyReader(self), DocumentReader(self))

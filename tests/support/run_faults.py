@@ -135,7 +135,7 @@ def converge(scene: Scene, what: str, *told_of: str) -> None:
         return True
 
     try:
-        wait_for(what, same, timeout_s=90)
+        wait_for(what, same)
     except AssertionError as error:
         with scene.world.cursor() as cursor:
             for table in told_of:

@@ -20,7 +20,7 @@ import pytest
 
 from stack import Server
 from tests.support import forked
-from tests.support.forked import CLEANING, Forked, clean_environment
+from tests.support.forked import CLEANING, PATIENCE_S, Forked, clean_environment
 
 __all__ = ["CLEANING", "DIED", "IN_COMMIT", "Run", "addresses", "clean_environment", "death_at", "running", "wait_for"]
 DIED = "ended with code -9"  # in the log of a run, once for each worker that was killed
@@ -28,7 +28,7 @@ IN_COMMIT = "in commit"  # of a store's own transaction, while the answer is wai
 T = TypeVar("T")
 
 
-def wait_for(what: str, condition: Callable[[], T], timeout_s: float = 60.0) -> T:
+def wait_for(what: str, condition: Callable[[], T], timeout_s: float = PATIENCE_S) -> T:
     """Poll until the condition holds; the exception of the last attempt, or its value, tells what was missing."""
     deadline = time.monotonic() + timeout_s
     last: object = None
@@ -80,7 +80,7 @@ class Run:
             at = {**self.environment(), **environment}
             self.process = forked.begun(("run", *arguments), self.folder, at, log.fileno(), log.fileno())
 
-    def command(self, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    def command(self, *arguments: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """Another viewtail command, in the same folder with the same settings."""
         return forked.command(arguments, self.folder, self.environment(), timeout_s)
 
@@ -143,7 +143,7 @@ class Run:
         except ProcessLookupError:
             return
 
-    def stop(self, timeout_s: float = 60.0) -> int:
+    def stop(self, timeout_s: float = PATIENCE_S) -> int:
         """SIGTERM; the exit code."""
         assert self.process is not None
         self.process.terminate()

@@ -28,7 +28,7 @@ def test_a_forked_command_says_what_a_started_one_says(
     monkeypatch.setattr(forked, "_started", set())
     (tmp_path / "viewtail.toml").write_text("soruce = 1\n")
     environment = {**forked.clean_environment(), "COLUMNS": "70"}
-    started, again = (forked.command(arguments, tmp_path, environment, timeout_s=60) for _ in range(2))
+    started, again = (forked.command(arguments, tmp_path, environment) for _ in range(2))
     assert (again.returncode, again.stdout, again.stderr) == (
         started.returncode,
         started.stdout,
