@@ -15,7 +15,7 @@ from typing import Any
 
 import pymysql
 
-from ingest.canonical.parts import parts_of
+from ingest.canonical.parts import check_tags, parts_of
 from ingest.canonical.rows import ReadableRows, TableRows, fetch_rows, reading, select_of, source_error
 from viewtail.changes.batches import Row
 from viewtail.changes.errors import SnapshotTooOldError, StopRequested, TableGoneError, TemporaryError
@@ -171,7 +171,9 @@ class CanonicalRows:
             yield self._readable, key
             return
         if self._parts is None:
-            self._parts = parts_of(session, self._pattern)
+            parts = parts_of(session, self._pattern)
+            check_tags(session, self._table, parts)
+            self._parts = parts
         width = len(self._parts[0].place) if self._parts else 0
         first = 0 if key is None else bisect_left(self._parts, key[:width], key=lambda part: part.place)
         for part in self._parts[first:]:

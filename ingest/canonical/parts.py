@@ -6,6 +6,7 @@ Of each form that is there, one table is described; the pattern's columns are th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -15,9 +16,9 @@ from typing import Any
 import pymysql.cursors
 
 from ingest.canonical.rows import CONVERTED, source_errors, user_of
-from viewtail.changes.errors import DeclarationError, SourceError
+from viewtail.changes.errors import RETRIES, DeclarationError, SourceError, TablesChangedError
 from viewtail.changes.patterns import SOURCE, Part, Pattern, pattern_of
-from viewtail.changes.tables import Column, Kind, Table, is_pattern, unlike
+from viewtail.changes.tables import Column, Kind, Table, full_name, is_pattern, unlike
 from viewtail.servers.facts import facts_of, folds_names
 from viewtail.servers.privileges import Privileges
 from viewtail.servers.sessions import Connection, quote
@@ -31,6 +32,8 @@ COLUMNS = (
 COLUMNS_ORDER, KEYS_ORDER = "ordinal_position", "index_name = 'PRIMARY' DESC, index_name, seq_in_index"
 KEYS = "index_name, column_name, sub_part, non_unique, index_type = 'BTREE' AND {index_is_used}"
 MOST_EXAMPLES = 20
+_NAMES_A_QUERY = 500
+_TAG = re.compile(r"#(\w+)")
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
 
 
@@ -67,6 +70,35 @@ def examples(connection: Connection, tables: Iterable[tuple[str, str]]) -> list[
             first = {part.schema: part for part, _ in _named(connection, pattern, "NULL")}
             shown += [(part.schema, part.name) for part in [*first.values()][:MOST_EXAMPLES]]
     return shown
+
+
+def tags_of(comment: str) -> tuple[str, ...]:
+    """Return the words behind a # in a column's comment, in capitals and in order."""
+    return tuple(sorted({tag.upper() for tag in _TAG.findall(comment)})) if "#" in comment else ()
+
+
+def check_tags(connection: Connection, table: Table, parts: Iterable[Part]) -> None:
+    """Raise TablesChangedError where a table that came after `table` was described has a tag that is not in it.
+
+    Its rows would be read unmasked until the stream says what it is.
+    """
+    known = {*table.parts}
+    fresh = [part[:2] for part in parts if part not in known]
+    tags = {column.name.lower(): {*column.stored.tags} for column in table.columns}
+    for start in range(0, len(fresh), _NAMES_A_QUERY):
+        some = fresh[start : start + _NAMES_A_QUERY]
+        sql = (
+            "SELECT table_schema, table_name, column_name, column_comment FROM information_schema.columns WHERE "
+            f"(table_schema, table_name) IN ({', '.join(['(%s, %s)'] * len(some))}) AND column_comment LIKE '%%#%%'"
+        )
+        with source_errors(connection), connection.cursor(pymysql.cursors.Cursor) as cursor:
+            cursor.execute(sql, [name for names in some for name in names])
+            for schema, name, column, comment in cursor.fetchall():
+                if not tags.get(column.lower(), {*tags_of(comment)}).issuperset(tags_of(comment)):
+                    raise TablesChangedError(
+                        f"{full_name(schema, name)} is new, and the comment of its column {column} has a tag that the "
+                        f"tables {table.full_name} had not: {RETRIES}"
+                    )
 
 
 def rows_of_parts(connection: Connection, pattern: Pattern) -> dict[Part, int]:

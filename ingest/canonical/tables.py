@@ -21,6 +21,7 @@ from ingest.canonical.parts import (
     described_parts,
     of_parts,
     rows_of_parts,
+    tags_of,
 )
 from ingest.canonical.rows import source_errors, user_of
 from ingest.charsets import READABLE
@@ -216,15 +217,8 @@ def _column(row: Sequence[Any]) -> Column:
         is_generated=bool(expression),
         made_from=_made_from(expression),
         default=_default(default),
-        tags=_tags(comment or ""),
+        tags=tags_of(comment or ""),
     )
-
-
-_TAG = re.compile(r"#(\w+)")
-
-
-def _tags(comment: str) -> tuple[str, ...]:
-    return tuple(sorted({tag.upper() for tag in _TAG.findall(comment)})) if "#" in comment else ()
 
 
 def _length(kind: Kind, data_type: str, length: int | None, precision: int | None) -> int:

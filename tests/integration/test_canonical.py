@@ -17,8 +17,14 @@ from ingest.canonical.sampling import sampled
 from stack.server import Server
 from tests.support.statements import run
 from viewtail.changes.batches import Unreadable
-from viewtail.changes.errors import DeclarationError, SourceError, SourceUnavailableError, StoreError
-from viewtail.changes.tables import Column, Kind
+from viewtail.changes.errors import (
+    DeclarationError,
+    SourceError,
+    SourceUnavailableError,
+    StoreError,
+    TablesChangedError,
+)
+from viewtail.changes.tables import Column, Kind, NamePattern
 from viewtail.servers.sessions import MySQLAddress, open_session
 
 pytestmark = pytest.mark.mysql
@@ -385,3 +391,33 @@ def test_rows_as_they_are_now_are_read_anew_each_time_and_leave_no_snapshot_open
         assert rows.having(table.columns[:1], [(1,)], 0) == [(1, 2)]
     finally:
         rows.close()
+
+
+def test_a_table_with_a_tag_that_came_after_its_pattern_was_described_is_not_read_unmasked(
+    mysql_server: Server, session: pymysql.Connection[Any]
+) -> None:
+    """Its CREATE TABLE is still to come in the stream."""
+    run(session, "CREATE TABLE t1_user (id INT PRIMARY KEY, email VARCHAR(40))", "INSERT INTO t1_user VALUES (1, 'a')")
+    table = describe(session, SCHEMA, NamePattern("t{tenant:int}_user"))
+
+    def read() -> list[tuple[Any, ...]]:
+        rows = CanonicalRows(
+            TableRows(table),
+            ["tenant", "id", "email"],
+            open_source=lambda: open_session(address(mysql_server), role="source"),
+            shows=None,
+            stop=threading.Event(),
+        )
+        try:
+            chunk = rows.after(None, 0)
+            return [] if chunk is None else chunk.rows
+        finally:
+            rows.close()
+
+    run(session, "CREATE TABLE t2_user (id INT PRIMARY KEY, email VARCHAR(40) COMMENT 'no tag')", "COMMIT")
+    assert read() == [(1, 1, "a")]
+    run(session, "CREATE TABLE t3_user (id INT PRIMARY KEY, email VARCHAR(40) COMMENT 'of people #ppi')", "COMMIT")
+    with pytest.raises(TablesChangedError, match=r"t3_user is new, .* column email has a tag"):
+        read()
+    table = describe(session, SCHEMA, NamePattern("t{tenant:int}_user"))
+    assert read() == [(1, 1, "a")]
