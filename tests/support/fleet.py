@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from pymysql.constants import ER
 
 from offsets.lease import lock_name
 from stack import Server
-from tests.support import topic_world
+from tests.support import open_transactions, topic_world
 from tests.support.binlog_truth import Truth
 from tests.support.indices import Indices
 from tests.support.running import Run, addresses
@@ -111,6 +111,15 @@ class FleetWorld(TopicWorld):
         """Whether projectors have taken the partitions for each store."""
         ((found,),) = self.ask(f"SELECT COUNT(*) FROM {self.own}.pipeline WHERE position IS NOT NULL")
         return bool(found == 1 + PARTITIONS * len(self.stores))
+
+    def stand(self) -> str:
+        """How far each pipeline is, and what open transactions hide."""
+        rows = self.ask(
+            "SELECT p.name, p.fence, p.saved_at, s.state, s.error, s.owner, s.updated_at, p.position "
+            f"FROM {self.own}.pipeline p LEFT JOIN {self.own}.pipeline_status s ON s.pipeline_id = p.id ORDER BY p.name"
+        )
+        hidden = open_transactions.hidden(self.kafka, f"{self.name}.")
+        return "\n".join(["-- pipelines", *map(str, rows), "-- hidden by open transactions", str(hidden)])
 
     def fences(self) -> int:
         """Rises whenever somebody takes a pipeline."""
@@ -341,6 +350,8 @@ class Fleet:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
+            with suppress(Exception):  # of a server that is not there
+                print(self._world.stand())
             for one in self._all:
                 if one.was_started:
                     print(f"-- {one.folder.name}\n{one.log[-4000:]}")

@@ -1,4 +1,4 @@
-"""Transactions in the topic of positions that a killed pipeline left open on a broker that several tests share."""
+"""Transactions that are open on a broker: what they hide, and an end of those that killed pipelines left."""
 
 from __future__ import annotations
 
@@ -17,6 +17,23 @@ def end_all(server: Server) -> None:
     """Abort them: a producer that takes the same transactional id does so. Fast where none is open."""
     for writer in _writers_behind_the_end(server):
         Producer({**client(server), "transactional.id": writer}).init_transactions(20)
+
+
+def hidden(server: Server, prefix: str) -> dict[str, int]:
+    """By partition of the topics with a prefix, and of that of positions: how many records readers do not see yet."""
+    found = {}
+    settings = {**client(server), "group.id": "test", "enable.auto.commit": False}
+    with (
+        closing(Consumer({**settings, "isolation.level": "read_committed"})) as committed,
+        closing(Consumer({**settings, "isolation.level": "read_uncommitted"})) as everything,
+    ):
+        for name, topic in everything.list_topics(timeout=10).topics.items():
+            for number in topic.partitions if name.startswith(prefix) or name == POSITIONS.topic else ():
+                at = TopicPartition(name, number)
+                _, readable = committed.get_watermark_offsets(at, timeout=10)
+                _, end = everything.get_watermark_offsets(at, timeout=10)
+                found[f"{name}/{number}"] = end - readable
+    return found
 
 
 def client(server: Server) -> dict[str, Any]:
