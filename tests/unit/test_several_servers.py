@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, Mock
 
@@ -78,6 +79,7 @@ from viewtail.operations.pausing import Outcome, _row_estimate
 from viewtail.operations.reading import _of_sources
 from viewtail.operations.remarks import remarks
 from viewtail.operations.status import PipelineStatus, ViewStatus
+from viewtail.servers.facts import MYSQL
 from viewtail.settings import Settings, load
 
 ID = Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False)
@@ -398,8 +400,8 @@ def test_sources_look_at_the_table_that_they_share_and_change_it_one_at_a_time(
     made = Mock(side_effect=lambda _: said.append("made"))
     monkeypatch.setattr(sink, "value_of", asked)
     monkeypatch.setattr(sink, "present_tables", present)
-    for name in ("facts_of", "create_database"):
-        monkeypatch.setattr(sink, name, Mock())
+    monkeypatch.setattr(sink, "facts_of", lambda _: SimpleNamespace(name=MYSQL))
+    monkeypatch.setattr(sink, "create_database", Mock())
     monkeypatch.setattr(IndexTableShape, "make_ready", made)
     monkeypatch.setattr(places, "writer_of", Mock(return_value=Mock(is_row_whole=False)))
     store = sink.MySQLSink(Mock, "viewtail", [bound])

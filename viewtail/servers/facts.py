@@ -12,6 +12,8 @@ from viewtail.changes.errors import SourceError
 
 MYSQL = "MySQL"
 MARIADB = "MariaDB"
+# Of utf8mb4, by the kind of server: they do not pad, so keys that differ in bytes stay two keys.
+BINARY_COLLATIONS = {MYSQL: "utf8mb4_0900_bin", MARIADB: "utf8mb4_nopad_bin"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,7 @@ class ServerFacts:
     status_privilege: str  # what asking for the binlog's end takes, as the server lists it
     read_only: str  # a SELECT of the name of the variable that keeps everybody from writing; NULL where none does
     logs_cascades: str  # a SELECT of one value: whether what a foreign key's cascade changes is in the binlog
-    binary_collation: str  # of utf8mb4, which does not pad: keys that differ in bytes stay two keys
+    binary_collation: str  # one of BINARY_COLLATIONS
     upsert_alias: str  # after VALUES (...): how ON DUPLICATE KEY UPDATE may name the new row
     new_value: str  # of a column there, with {column} quoted
 
@@ -84,7 +86,7 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
             # A number in old versions; in new ones a word, of which several keep people from writing.
             read_only="SELECT IF(CONCAT(@@GLOBAL.read_only) NOT IN ('0', 'OFF'), 'read_only', NULL)",
             logs_cascades="SELECT FALSE",
-            binary_collation="utf8mb4_nopad_bin",
+            binary_collation=BINARY_COLLATIONS[MARIADB],
             upsert_alias="",
             new_value="VALUES({column})",
         )
@@ -107,7 +109,7 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
             "'innodb_native_foreign_keys' AND variable_value = 'ON')"
             if version >= (9, 6, 0)
             else "SELECT FALSE",
-            binary_collation="utf8mb4_0900_bin",
+            binary_collation=BINARY_COLLATIONS[MYSQL],
             upsert_alias="AS new",
             new_value="new.{column}",
         )

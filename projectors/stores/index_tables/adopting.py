@@ -221,7 +221,7 @@ class TableAdoption(Adoption):
             present = present_tables(self._session, facts, self._database, [name]).get(name)
         except pymysql.err.MySQLError as error:
             raise self._failure(error) from None
-        return present, IndexTableShape(self._database, self._view, facts.binary_collation, present)
+        return present, IndexTableShape(self._database, self._view, facts.name, present)
 
     def _failure(self, error: pymysql.err.MySQLError) -> StoreError | StoreUnavailableError:
         said = f"{self._view.id}: adopting its table failed with MySQL error {number_of(error)}"

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from projectors.stores.index_tables.elements import element_column
 from projectors.stores.index_tables.table import (
-    COLLATION,
     Definition,
     IndexTableShape,
     PresentTable,
@@ -25,6 +24,7 @@ from projectors.stores.index_tables.views import IndexTable
 from projectors.views import BoundView
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind
+from viewtail.servers.facts import MYSQL
 
 
 def element_of(view: BoundView) -> Column | None:
@@ -79,14 +79,14 @@ class ListShape(TwoTables):
         self,
         database: str,
         view: BoundView,
-        collation: str = COLLATION,
+        server: str = MYSQL,
         present: Mapping[str, PresentTable] | None = None,
     ) -> None:
         _check(view)
         there = present or {}
         of_entities = entities_of(view)
-        self.values = _Values(database, values_of(view), collation, there.get(table_name(view)))
-        self.entities = _Entities(database, of_entities, collation, there.get(table_name(of_entities)))
+        self.values = _Values(database, values_of(view), server, there.get(table_name(view)))
+        self.entities = _Entities(database, of_entities, server, there.get(table_name(of_entities)))
         super().__init__(view, self.entities, self.values)
 
 

@@ -12,7 +12,7 @@ from projectors.stores.index_tables.list_reading import ListReader
 from projectors.stores.index_tables.list_upserts import ListUpsert
 from projectors.stores.index_tables.lists import ListShape, element_of, entities_of
 from projectors.stores.index_tables.reading import IndexTableReader
-from projectors.stores.index_tables.table import COLLATION, IndexTableShape, PresentTable, second_name, table_name
+from projectors.stores.index_tables.table import IndexTableShape, PresentTable, second_name, table_name
 from projectors.stores.index_tables.upserts import Upsert
 from projectors.stores.index_tables.views import VERSION, version_of
 from projectors.stores.index_tables.whole import WholeShape, is_whole
@@ -20,7 +20,7 @@ from projectors.stores.index_tables.whole_reading import WholeReader, indexed
 from projectors.stores.index_tables.whole_upserts import WholeUpsert
 from projectors.views import BoundView
 from viewtail.changes.tables import Column
-from viewtail.servers.facts import ServerFacts
+from viewtail.servers.facts import MYSQL, ServerFacts
 from viewtail.servers.sessions import Connection, quote
 
 AnyShape: TypeAlias = IndexTableShape | ListShape | WholeShape
@@ -54,14 +54,14 @@ def removals(database: str, view: BoundView, key: str, version: int) -> Iterator
 
 
 def shape_of(
-    database: str, view: BoundView, collation: str = COLLATION, present: Mapping[str, PresentTable] | None = None
+    database: str, view: BoundView, server: str = MYSQL, present: Mapping[str, PresentTable] | None = None
 ) -> AnyShape:
     """The shape of the place, compared with the tables that exist. Raises DeclarationError if it can have none."""
     if is_whole(view):
-        return WholeShape(database, view, collation, present)
+        return WholeShape(database, view, server, present)
     if element_of(view) is None:
-        return IndexTableShape(database, view, collation, (present or {}).get(table_name(view)))
-    return ListShape(database, view, collation, present)
+        return IndexTableShape(database, view, server, (present or {}).get(table_name(view)))
+    return ListShape(database, view, server, present)
 
 
 def reader_of(connection: Connection, database: str, view: BoundView) -> ViewReader:

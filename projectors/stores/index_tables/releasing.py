@@ -58,7 +58,7 @@ class TableRelease(Release):
 
     def remarks(self) -> Sequence[str]:
         present = self._present() or PresentTable("")
-        remarks = [*self._of_defaults(present), *self._of_unique_indexes(present)]
+        remarks = [*self._of_defaults(present), *self._of_unique_indexes(present), *self._of_collations(present)]
         remarks += [
             f"{name}: keys are compared by their bytes in {self._rows}, not by {collation}. If the application needs "
             f"that, ALTER TABLE ... MODIFY {name} when the table is released"
@@ -78,6 +78,16 @@ class TableRelease(Release):
                 "have none. Set what the application needs right before the release, or right after it: ALTER TABLE "
                 "... ALTER COLUMN ... SET DEFAULT"
             )
+
+    def _of_collations(self, present: PresentTable) -> Iterator[str]:
+        """A server of another kind may not have the one of the entity's table."""
+        for column in self._view.values:
+            here = present.columns.get(column.name)
+            if here is not None and here.collation and column.collation and here.collation != column.collation:
+                yield (
+                    f"{column.name}: texts are compared by {here.collation} in {self._rows}, which this server has, "
+                    f"and by {column.collation} in {self._view.table.full_name}"
+                )
 
     def _of_unique_indexes(self, present: PresentTable) -> Iterator[str]:
         if unique := sorted(present.unique - {"PRIMARY"}):

@@ -208,7 +208,7 @@ class MySQLSink(GuardedSink):
         with self._committed(f"widening the index table of {view.id}") as connection, self._in_turn(connection):
             facts = facts_of(connection)
             present = present_tables(connection, facts, self._database, places.table_names(view))
-            shape = places.shape_of(self._database, view, facts.binary_collation, present)
+            shape = places.shape_of(self._database, view, facts.name, present)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
             shape.ensure(connection)
         self._views[view.id] = view  # if that failed, the table is still as the view was before
@@ -236,7 +236,7 @@ class MySQLSink(GuardedSink):
         refused = {}
         for view in self._views.values():
             try:
-                shapes.append(places.shape_of(self._database, view, facts.binary_collation, present))
+                shapes.append(places.shape_of(self._database, view, facts.name, present))
             except DeclarationError as error:
                 refused[view.id] = str(error)
         return shapes, refused

@@ -122,7 +122,7 @@ class IndexTablesStore(Store):
         with closing(access.open_own()) as connection:
             facts = facts_of(connection)
             present = present_tables(connection, facts, access.database, places.table_names(view))
-            return places.shape_of(access.database, view, facts.binary_collation, present).to_come or MIXED
+            return places.shape_of(access.database, view, facts.name, present).to_come or MIXED
 
     def swapping(self, access: Access) -> TableSwapping:
         from projectors.stores.index_tables.swapping import TableSwapping

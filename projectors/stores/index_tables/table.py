@@ -22,7 +22,7 @@ from projectors.stores.index_tables.views import INVISIBLE_VERSION, MAX_NAME_LEN
 from projectors.views import BoundView
 from viewtail.changes.errors import RETRIES, DeclarationError, StoreUnavailableError
 from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind
-from viewtail.servers.facts import ServerFacts
+from viewtail.servers.facts import BINARY_COLLATIONS, MYSQL, ServerFacts
 from viewtail.servers.sessions import SQL_MODE, Connection, number_of, quote
 
 MARK = "viewtail index table of "
@@ -30,7 +30,6 @@ MARK_OF_WHOLE = "viewtail table of "  # of a view that is a whole table
 MARKS = (MARK, MARK_OF_WHOLE)
 INDEX = "value_idx"
 INVISIBLE = "INVISIBLE"
-COLLATION = "utf8mb4_0900_bin"  # MySQL's; for other servers it is passed to IndexTableShape
 SUFFIX = "__version"  # in the name of a second table, which has versions of the view
 _BESIDE = "__viewtail_"  # in the table name of a copy beside the live one, before the copy's number
 _OF_COPY = re.compile(f"{_BESIDE}[0-9]+$")
@@ -43,6 +42,8 @@ _INTEGER = re.compile(r"^(?:tiny|small|medium|big)?int")
 _VARYING = re.compile(r"^(varchar|varbinary)\((\d+)\)$")
 _OWN_TABLES = frozenset(ddl.split("`")[1] for ddl in (*schema.STORE_TABLES, *schema.SOURCE_TABLES))
 _NAME = re.compile("[a-z0-9_$]{1,64}")  # in lower case
+# A type, digits of a DECIMAL, a charset or a collation that this server does not have.
+_NOT_MADE = frozenset({1064, 1115, 1273, 1293, 1425, 1426, 4161})
 _CHANGED_MEANWHILE = frozenset({1051, 1060, 1061, 1091})
 
 
@@ -170,11 +171,11 @@ class IndexTableShape:
     mark = MARK
 
     def __init__(
-        self, database: str, view: BoundView, collation: str = COLLATION, present: PresentTable | None = None
+        self, database: str, view: BoundView, server: str = MYSQL, present: PresentTable | None = None
     ) -> None:
         self.view = view
         self._present = present
-        self._collation = collation
+        self._server, self._collation = server, BINARY_COLLATIONS[server]
         self._label = f"{type(view.view).__name__}({view.view.name!r})"
         self._check_name()
         self._check_columns()
@@ -382,6 +383,12 @@ class IndexTableShape:
             return self._wrong(
                 f"its index has {len(self._indexed)} columns, those of the key among them, which is more than this "
                 "server allows (MySQL 16, MariaDB 32); name fewer value columns"
+            )
+        if number in _NOT_MADE:
+            return PlaceRefusedError(
+                f"{self._label}: the server that has the view's tables cannot make {self.table} with the types of the "
+                f"entity's table ({number}: {error.args[-1]}). Keep both on one kind of server, or compute the column "
+                "otherwise, as a type that both have: of=lambda row: ..."
             )
         if number in (1062, 1264, 1265, 1292, 1366, 1406):
             return RowsDoNotFitError(

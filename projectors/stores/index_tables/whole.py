@@ -17,8 +17,8 @@ from dataclasses import replace
 import pymysql
 
 from projectors.stores import PlaceRefusedError
+from projectors.stores.index_tables.other_kind import nearest_collation, nearest_type
 from projectors.stores.index_tables.table import (
-    COLLATION,
     INVISIBLE,
     MARK_OF_WHOLE,
     Definition,
@@ -35,12 +35,12 @@ from projectors.stores.index_tables.views import INVISIBLE_VERSION, MySQLTable
 from projectors.views import BoundView
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind
+from viewtail.servers.facts import MYSQL
 from viewtail.servers.sessions import number_of
 
 _WITHOUT_LENGTH = (Kind.JSON, Kind.GEOMETRY, Kind.VECTOR)  # an index of other kinds than those here takes them
 _LONG = re.compile("(tiny|medium|long|)(text|blob)")
 _TOO_LONG = frozenset({1071, 1118})
-_NOT_MADE = frozenset({1064, 1115, 1273, 1293, 4161})  # a type, charset or collation that this server does not have
 
 
 def is_whole(view: BoundView) -> bool:
@@ -107,7 +107,8 @@ class _Rows(IndexTableShape):
     def _value_column(self, column: Column) -> Definition:
         type_ = plain_type(column.declared)
         is_text = column.kind in (Kind.TEXT, Kind.ENUM, Kind.SET) and type_ not in TEXTS_IN_BINARY
-        collation = (column.collation or self._collation) if is_text else None
+        collation = nearest_collation(column.collation or self._collation, self._server) if is_text else None
+        type_, collation = nearest_type(type_, self._server) or (type_, collation)
         shape = Shape(type_, collation, column.is_nullable)
         return Definition(column.name, shape, "", self._extra_of(column))
 
@@ -170,12 +171,6 @@ class _Rows(IndexTableShape):
         number = number_of(error)
         if number in _TOO_LONG:
             return self._wrong(f"MySQL refuses {self.table}: {error.args[-1]}")
-        if number in _NOT_MADE:
-            return PlaceRefusedError(
-                f"{self._label}: the server that has the view's tables cannot make {self.table} as the entity's table "
-                f"is ({number}: {error.args[-1]}). Keep both on one kind of server, or compute the column otherwise: "
-                "columns={'NAME': 'TYPE'}, of=lambda row: {...}"
-            )
         return super().failure(error)
 
     def _too_long(self) -> DeclarationError:
@@ -202,10 +197,10 @@ class WholeShape(TwoTables):
         self,
         database: str,
         view: BoundView,
-        collation: str = COLLATION,
+        server: str = MYSQL,
         present: Mapping[str, PresentTable] | None = None,
     ) -> None:
         there, beside = present or {}, tombstones_of(view)
-        self.rows = _Rows(database, view, collation, there.get(table_name(view)))
-        self.tombstones = _Tombstones(database, beside, collation, there.get(table_name(beside)))
+        self.rows = _Rows(database, view, server, there.get(table_name(view)))
+        self.tombstones = _Tombstones(database, beside, server, there.get(table_name(beside)))
         super().__init__(view, self.tombstones, self.rows)
