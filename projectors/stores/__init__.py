@@ -312,8 +312,12 @@ class Release(ABC):
         """What an operator should know before, a sentence each."""
 
     @abstractmethod
-    def release(self, next_number: int) -> None:
-        """Hand it over, in one step. `next_number`: new rows get no smaller number, where they get any."""
+    def obstacles(self) -> Sequence[str]:
+        """What must be mended in the place before it is handed over, a sentence each."""
+
+    @abstractmethod
+    def release(self, at_least: int) -> None:
+        """Hand it over, in one step. `at_least`: new rows get no smaller number, where they get any."""
 
     @abstractmethod
     def clear(self) -> None:

@@ -4,110 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pymysql
 import pytest
 
 from projectors.failpoints import RELEASE_STEP
-from stack import Server
+from tests.support.accounts import OTHER, SCHEMA, TABLE, VIEWS, Accounts, Application
 from tests.support.running import Run, addresses, running, wait_for
-
-SCHEMA, TABLE = "cutting", "viewtail.invoice_gateway"
-OTHER = f"""
-from viewtail import Entity, IndexTable, MySQLTable
-
-invoice = Entity("{SCHEMA}.invoice")
-views = [IndexTable("by_gateway", invoice, value="gateway")]
-"""
-VIEWS = f"""{OTHER}
-views.append(
-    MySQLTable(
-        "invoice_gateway",
-        invoice,
-        indexes={{"account_invoice_idx": ["account_id", "invoice_id"], "allowed_idx": ["allowed_id"]}},
-        auto_increment="allowed_id",
-    )
-)
-"""
-DDL = f"""CREATE TABLE {SCHEMA}.invoice (
-  account_id INT NOT NULL, allowed_id INT NOT NULL AUTO_INCREMENT, invoice_id BIGINT, gateway VARCHAR(30) NOT NULL,
-  amount DECIMAL(12,2) NULL DEFAULT 0, noted_at TIMESTAMP(6) NULL, PRIMARY KEY (account_id, allowed_id),
-  KEY allowed_idx (allowed_id))"""
+from viewtail.signals import EXIT_STOPPED
 
 pytestmark = [pytest.mark.mysql, pytest.mark.slow]
-
-
-class Accounts:
-    """The table that an application writes, and the view that is to replace it."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        for name in (SCHEMA, "viewtail"):
-            self.ask(f"DROP DATABASE IF EXISTS {name}")
-        self.ask(f"CREATE DATABASE {SCHEMA}")
-        self.ask(DDL)
-        self.ask(
-            f"INSERT INTO {SCHEMA}.invoice (account_id, invoice_id, gateway, noted_at) VALUES "
-            + ", ".join(f"({n % 7}, {n}, 'g{n % 3}', '2024-01-01 00:00:00.{n:06d}')" for n in range(500))
-        )
-
-    def connect(self) -> Any:
-        return pymysql.connect(host="127.0.0.1", port=self.server.port, user="root", autocommit=True)
-
-    def ask(self, query: str) -> list[tuple[Any, ...]]:
-        with self.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(query)
-            return list(cursor.fetchall())
-
-    def is_equal(self) -> bool:
-        order = "ORDER BY account_id, allowed_id"
-        assert self.ask(f"SELECT * FROM {TABLE} {order}") == self.ask(f"SELECT * FROM {SCHEMA}.invoice {order}")
-        return True
-
-    def columns(self) -> list[str]:
-        return [
-            name
-            for (name,) in self.ask(
-                "SELECT column_name FROM information_schema.columns WHERE table_schema = 'viewtail' "
-                "AND table_name = 'invoice_gateway' ORDER BY ordinal_position"
-            )
-        ]
-
-    def states(self) -> dict[str, str]:
-        return dict(self.ask("SELECT name, state FROM viewtail.view"))  # type: ignore[arg-type]
-
-
-class Application:
-    """Writes the table until it is left."""
-
-    def __init__(self, accounts: Accounts) -> None:
-        self._connection = accounts.connect()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._write)
-
-    def _write(self) -> None:
-        count = 0
-        with self._connection, self._connection.cursor() as cursor:
-            while not self._stop.wait(0.005):
-                count += 1
-                account = count % 7
-                cursor.execute(
-                    f"INSERT INTO {SCHEMA}.invoice (account_id, invoice_id, gateway) VALUES ({account}, {count}, 'new')"
-                )
-                cursor.execute(f"UPDATE {SCHEMA}.invoice SET amount = {count} WHERE account_id = {account} LIMIT 3")
-                cursor.execute(f"DELETE FROM {SCHEMA}.invoice WHERE account_id = {account} AND invoice_id < {count}")
-
-    def __enter__(self) -> Application:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
 
 @pytest.fixture
@@ -208,6 +115,12 @@ def test_a_view_that_is_not_equal_or_not_filled_is_not_released(accounts: Accoun
     done = run.command("cutover", "invoice_gateway", "--go")
     assert done.returncode == 1 and "not equal to its table" in done.stderr, done
     assert "viewtail_version" in accounts.columns()
+    assert run.command("verify", "invoice_gateway", "--repair").returncode == 0
+    accounts.ask(f"ALTER TABLE {TABLE} ADD UNIQUE INDEX by_hand (invoice_id)")
+    done = run.command("cutover", "invoice_gateway", "--go")
+    assert done.returncode == 2 and "by_hand: a constraint (UNIQUE)" in done.stderr, done
+    assert "viewtail_version" in accounts.columns()
+    accounts.ask(f"ALTER TABLE {TABLE} DROP CONSTRAINT by_hand")
     run.command("pause", "invoice_gateway")
     shown = run.command("cutover", "invoice_gateway")
     assert shown.returncode == 1 and "missing: It is paused" in shown.stdout, shown
@@ -232,10 +145,40 @@ def test_a_cutover_is_aborted_while_rows_come_and_by_the_operators_word_it_waits
     assert run.command("cutover", "invoice_gateway", "--abort").returncode == 2
 
 
-def test_a_cutover_that_was_killed_behind_the_release_is_finished_by_the_next(accounts: Accounts, run: Run) -> None:
-    going = run.background("cutover", "invoice_gateway", "--go", VIEWTAIL_FAILPOINT=f"{RELEASE_STEP}:1")
+def test_a_cutover_that_was_killed_before_the_release_has_changed_nothing(accounts: Accounts, run: Run) -> None:
+    """Of each step there are two: of the cutover, and of its comparison."""
+    for step in ("after begin:1", "after begin:2", "before end:1"):
+        going = run.background("cutover", "invoice_gateway", "--go", VIEWTAIL_FAILPOINT=step)
+        assert going.wait(60) == -signal.SIGKILL
+        accounts.ask(f"INSERT INTO {SCHEMA}.invoice (account_id, gateway) VALUES (1, '{step}')")
+        wait_for("the view is kept", accounts.is_equal)
+        assert "viewtail_version" in accounts.columns()
+    assert "is aborted" in run.command("cutover", "invoice_gateway", "--abort").stdout
+    done = run.command("cutover", "invoice_gateway", "--go")
+    assert done.returncode == 0 and "503 rows compared, all equal" in done.stdout, done
+    assert accounts.is_equal()
+
+
+def test_ctrl_c_ends_a_cutover_with_nothing_changed(accounts: Accounts, run: Run) -> None:
+    with Application(accounts):
+        going = run.background("cutover", "invoice_gateway", "--go")
+        wait_for("it begins again", lambda: "are written still" in going.errors_so_far())
+        going.send_signal(signal.SIGINT)
+        _, errors = going.communicate(60)
+        assert going.returncode == EXIT_STOPPED and "stopped; nothing was changed" in errors, errors
+    assert "viewtail_version" in accounts.columns()
+    wait_for("the view is kept", accounts.is_equal)
+
+
+@pytest.mark.parametrize("step", [f"{RELEASE_STEP}:1", "before end:2"])
+def test_a_cutover_that_was_killed_behind_the_release_is_finished_by_the_next(
+    step: str, accounts: Accounts, run: Run
+) -> None:
+    going = run.background("cutover", "invoice_gateway", "--go", VIEWTAIL_FAILPOINT=step)
     going.wait(60)
     assert going.returncode == -signal.SIGKILL
+    assert "Finish it: viewtail cutover mysql:invoice_gateway --go" in run.command("cutover", "invoice_gateway").stdout
+    assert "nothing to abort" in run.command("cutover", "invoice_gateway", "--abort").stderr
     assert "viewtail_version" not in accounts.columns()
     done = run.command("cutover", "invoice_gateway", "--go")
     assert done.returncode == 0 and "all equal" in done.stdout, done

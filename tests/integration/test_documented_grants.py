@@ -34,6 +34,7 @@ from offsets import deployments, migrations
 from projectors.stores import registry
 from projectors.stores.access import Access
 from projectors.stores.index_tables.adopting import engine_of, rules_of
+from projectors.stores.index_tables.releasing import constraints_of
 from projectors.stores.index_tables.table import present_tables
 from projectors.throttle import replica_lag_s
 from stack import Server
@@ -70,7 +71,7 @@ SETUP = (
     ),
     f"CREATE TABLE {SCHEMA}.event (event_id INT AUTO_INCREMENT PRIMARY KEY, note INT)",
     f"CREATE TABLE {SCHEMA}.part_1 (id INT PRIMARY KEY)",
-    f"CREATE TABLE {OWN}.x (id INT PRIMARY KEY, v VARCHAR(8), KEY (v, id))",
+    f"CREATE TABLE {OWN}.x (id INT PRIMARY KEY, v VARCHAR(8), KEY (v, id), UNIQUE KEY one (v), CHECK (id > 0))",
     f"INSERT INTO {SCHEMA}.parent VALUES (1, 2)",
     f"ANALYZE TABLE {SCHEMA}.parent",
 )
@@ -175,6 +176,10 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
     "index tables": (
         ("projectors/stores/index_tables/table.py", "projectors/stores/index_tables/reading.py"),
         lambda asked: present_tables(asked, facts_of(asked), OWN, ["x", "y"]),
+    ),
+    "a table that is released": (
+        ("projectors/stores/index_tables/releasing.py",),
+        lambda asked: constraints_of(asked, OWN, "x"),
     ),
     "a table that is adopted": (
         ("projectors/stores/index_tables/adopting.py",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -19,10 +20,11 @@ from projectors.stores.index_tables.leaving import IndexTableLeftover, IndexTabl
 from projectors.stores.index_tables.releasing import TableRelease
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.index_tables.swapping import TableSwapping
-from projectors.stores.index_tables.views import MySQLTable
+from projectors.stores.index_tables.views import IndexTable, MySQLTable
 from projectors.stores.index_tables.whole_reading import WholeReader
 from projectors.stores.leaving import Holds, Retired
 from projectors.views import BoundView, Entity
+from stack import Server
 from tests.support.missing import missing
 from viewtail.changes.errors import DeclarationError, StoreUnavailableError
 from viewtail.changes.writes import Key, Parked, ViewWrites, Write
@@ -68,10 +70,11 @@ MARIADB_ONLY = {
 
 
 class Place:
-    """A server, with a schema for canonical tables and a database for views, both of the test's own."""
+    """A server with a schema for canonical tables, and one, by default the same, with a database for views; both of the
+    test's own."""
 
-    def __init__(self, host: str, port: int, *, is_mariadb: bool) -> None:
-        self.address = MySQLAddress(host=host, port=port, user="root", io_timeout_s=20)
+    def __init__(self, server: Server, other: Server | None = None, *, is_mariadb: bool) -> None:
+        self.source, self.address = map(_address, (server, other or server))
         self.is_mariadb = is_mariadb
         number = next(_tokens)
         self.schema, self.database = f"whole_{number}", f"whole_views_{number}"
@@ -81,11 +84,16 @@ class Place:
     def session(self) -> Any:
         return open_session(self.address, role="store")
 
-    def ask(self, query: str, *arguments: object) -> list[tuple[Any, ...]]:
+    def open_source(self) -> Any:
+        return open_session(self.source, role="source")
+
+    def ask(self, query: str, *arguments: object, at: MySQLAddress | None = None) -> list[tuple[Any, ...]]:
+        """The server of the canonical tables, or another one."""
+        asked = at or self.source
         with (
             pymysql.connect(
-                host=self.address.host,
-                port=self.address.port,
+                host=asked.host,
+                port=asked.port,
                 user="root",
                 autocommit=True,
                 init_command="SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,ALLOW_INVALID_DATES'",
@@ -96,7 +104,7 @@ class Place:
             return list(cursor.fetchall())
 
     def bound(self, view: MySQLTable) -> BoundView:
-        session = self.session()
+        session = self.open_source()
         try:
             (bound,) = bind([view], lambda schema, name: describe(session, schema, name))
         finally:
@@ -115,7 +123,7 @@ class Place:
         return reader
 
     def comparison(self, view: BoundView) -> Comparison:
-        rows = CanonicalRows(view.rows, view.needed, open_source=self.session, shows=None, stop=threading.Event())
+        rows = CanonicalRows(view.rows, view.needed, open_source=self.open_source, shows=None, stop=threading.Event())
         self._open.append(rows)
         return Comparison(
             view=view,
@@ -128,7 +136,7 @@ class Place:
 
     def rows_of(self, view: BoundView) -> dict[Key, tuple[Any, ...]]:
         """The canonical rows, as a backfill reads them."""
-        session = self.session()
+        session = self.open_source()
         columns = (*view.key, *view.values)
         rows = view.rows.fetch(session, columns)
         session.close()
@@ -138,14 +146,28 @@ class Place:
     def close(self) -> None:
         for one in self._open:
             one.close()
-        for name in (self.schema, self.database):
-            self.ask(f"DROP DATABASE IF EXISTS {name}")
+        self.ask(f"DROP DATABASE IF EXISTS {self.schema}")
+        self.ask(f"DROP DATABASE IF EXISTS {self.database}", at=self.address)
+
+
+def _address(server: Server) -> MySQLAddress:
+    return MySQLAddress(host=server.host, port=server.port, user="root", io_timeout_s=20)
 
 
 @pytest.fixture(params=["mysql_server", pytest.param("mariadb_server", marks=pytest.mark.mariadb)])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     server = request.getfixturevalue(request.param)
-    found = Place(server.host, server.port, is_mariadb="mariadb" in request.param)
+    found = Place(server, is_mariadb="mariadb" in request.param)
+    yield found
+    found.close()
+
+
+@pytest.fixture(params=["mysql_server", "mariadb_server"])
+def elsewhere(request: pytest.FixtureRequest, mysql_server: Server, mariadb_server: Server) -> Iterator[Place]:
+    """Canonical tables on the server of that name, and views on the other."""
+    is_mariadb = request.param == "mariadb_server"
+    servers = (mariadb_server, mysql_server) if is_mariadb else (mysql_server, mariadb_server)
+    found = Place(*servers, is_mariadb=is_mariadb)
     yield found
     found.close()
 
@@ -233,6 +255,44 @@ def test_a_table_of_every_type_is_equal_to_its_entitys(place: Place) -> None:
     sink.connection.commit()
     assert everything(place, table) == everything(place, canonical)
     assert {held.version for held in reader.held(list(rows)).values()} == {8}
+
+
+@pytest.mark.mariadb
+def test_a_table_of_every_type_on_a_server_of_the_other_kind_has_equal_values(elsewhere: Place) -> None:
+    """In the default collation of the source's server too, which the other one may not have."""
+    place = elsewhere
+    filled(place)
+    collation = "utf8mb4_uca1400_ai_ci" if place.is_mariadb else "utf8mb4_0900_ai_ci"
+    place.ask(f"ALTER TABLE {place.schema}.thing ADD short VARCHAR(9) COLLATE {collation} NOT NULL DEFAULT '\u00e4'")
+    view = place.bound(MySQLTable("thing", Entity(f"{place.schema}.thing")))
+    sink, reader, rows = place.sink(view), place.reader(view), place.rows_of(view)
+    assert write(sink, view, 5, rows) == []
+    assert reader.unequal({key: Write(5, row) for key, row in rows.items()}) == []
+    assert reader.between(None, None, 5)[0] == rows
+    assert missing(place.sink(view)) == frozenset(), "it would be filled again at each start"
+    release = TableRelease(place.session, place.database, view)
+    assert release.obstacles() == [], "nothing is to be altered"
+    told = [remark.split(":")[0] for remark in release.remarks() if "texts are compared by" in remark]
+    release.close()
+    assert "short" in told and "latin" not in told
+
+
+@pytest.mark.mariadb
+def test_what_the_server_of_the_views_cannot_have_is_refused_for_its_view_alone(
+    mysql_server: Server, mariadb_server: Server
+) -> None:
+    place = Place(mariadb_server, mysql_server, is_mariadb=True)
+    place.ask(f"CREATE TABLE {place.schema}.exact (id INT PRIMARY KEY, d DECIMAL(65,38) NOT NULL)")
+    exact = Entity(f"{place.schema}.exact")
+    views = [place.bound(view) for view in (MySQLTable("exact", exact), IndexTable("by_d", exact, value="d"))] + [
+        place.bound(MySQLTable("bare", exact, columns=["id"]))
+    ]
+    sink = MySQLSink(place.session, place.database, views)
+    refused = sink.prepare()
+    assert refused.keys() == {"mysql:exact", "mysql:by_d"}
+    assert all("cannot make" in why and "compute the column" in why for why in refused.values())
+    sink.close()
+    place.close()
 
 
 def small(place: Place, **more: Any) -> BoundView:
@@ -482,15 +542,83 @@ def test_both_tables_tell_what_they_hold_of_an_entity_and_are_dropped_together(p
     assert place.ask(f"SHOW TABLES FROM {place.database}") == []
 
 
-def test_a_unique_index_that_somebody_added_since_the_start_is_told_before_the_release(place: Place) -> None:
-    view = small(place)
+@pytest.mark.parametrize(
+    ("made", "kind"),
+    [
+        ("ADD UNIQUE INDEX by_hand (b)", "UNIQUE"),
+        ("ADD CONSTRAINT by_hand CHECK (a > 0)", "CHECK"),
+        ("ADD CONSTRAINT by_hand FOREIGN KEY (a) REFERENCES parent (a)", "FOREIGN KEY"),
+    ],
+)
+def test_a_constraint_that_somebody_added_since_the_start_keeps_the_table_from_its_release(
+    place: Place, made: str, kind: str
+) -> None:
+    view, table = small(place), f"{place.database}.item"
     place.sink(view)
+    place.ask(f"CREATE TABLE {place.database}.parent (a INT PRIMARY KEY)")
     release = TableRelease(place.session, place.database, view)
-    assert not any("unique" in remark for remark in release.remarks())
-    place.ask(f"ALTER TABLE {place.database}.item ADD UNIQUE INDEX by_hand (b)")
-    (told,) = (remark for remark in release.remarks() if "unique" in remark)
-    assert "by_hand" in told
+    assert release.obstacles() == []
+    place.ask(f"ALTER TABLE {table} {made}")
+    (told,) = release.obstacles()
+    assert f"by_hand: a constraint ({kind})" in told
+    mend = re.search(r"ALTER TABLE .+? DROP CONSTRAINT `by_hand`", told)
+    assert mend is not None
+    place.ask(mend[0])
+    assert release.obstacles() == []
     release.close()
+
+
+def test_a_table_that_somebody_changed_is_not_released_and_more_indexes_and_defaults_are_no_change(
+    place: Place,
+) -> None:
+    view = small(place, indexes={"b_idx": ["b"]})
+    place.sink(view)
+    release, table = TableRelease(place.session, place.database, view), f"{place.database}.item"
+    place.ask(f"ALTER TABLE {table} ADD INDEX own (b, a), ALTER b SET DEFAULT 'x'")
+    assert release.obstacles() == []
+    for changed, back in (
+        ("ADD extra INT", "DROP extra"),
+        ("DROP INDEX b_idx", "ADD INDEX b_idx (b)"),
+        ("MODIFY b VARCHAR(7) NOT NULL", "MODIFY b VARCHAR(9) COLLATE utf8mb4_general_ci NOT NULL"),
+    ):
+        place.ask(f"ALTER TABLE {table} {changed}")
+        (told,) = release.obstacles()
+        assert "not as the view is declared" in told
+        place.ask(f"ALTER TABLE {table} {back}")
+        assert release.obstacles() == []
+    release.close()
+
+
+def test_rows_that_a_foreign_key_by_hand_refuses_are_parked(place: Place) -> None:
+    view, table = small(place), f"{place.database}.item"
+    sink = place.sink(view)
+    place.ask(f"CREATE TABLE {place.database}.parent (a INT PRIMARY KEY)")
+    place.ask(f"INSERT INTO {place.database}.parent VALUES (1), (2)")
+    place.ask(f"ALTER TABLE {table} ADD CONSTRAINT by_hand FOREIGN KEY (a) REFERENCES parent (a)")
+    refused = write(sink, view, 5, {(number,): ("b", None) for number in (1, 2, 3)})
+    assert [(one.key, "foreign key" in one.reason) for one in refused] == [("3", True)]
+    place.ask(f"CREATE TABLE {place.database}.child (a INT, FOREIGN KEY (a) REFERENCES item (a))")
+    place.ask(f"INSERT INTO {place.database}.child VALUES (1)")
+    refused = write(sink, view, 6, {(1,): None, (2,): None})
+    assert [(one.key, "foreign key" in one.reason) for one in refused] == [("1", True)]
+    assert place.ask(f"SELECT a FROM {table}") == [(1,)]
+    place.ask(f"DROP TABLE {place.database}.child")
+    place.ask(f"ALTER TABLE {table} DROP FOREIGN KEY by_hand")
+
+
+def test_numbers_begin_above_those_of_deleted_rows(place: Place) -> None:
+    """Also where the entity's table gives out none itself."""
+    place.ask(f"CREATE TABLE {place.schema}.thing (a INT PRIMARY KEY, n INT NOT NULL)")
+    entity = Entity(f"{place.schema}.thing")
+    view = place.bound(MySQLTable("thing", entity, indexes={"n_idx": ["n"]}, auto_increment="n"))
+    sink = place.sink(view)
+    write(sink, view, 5, {(1,): (7,), (2,): (900,)})
+    write(sink, view, 6, {(2,): None})
+    release = TableRelease(place.session, place.database, view)
+    release.release(0)
+    release.close()
+    place.ask(f"INSERT INTO {place.database}.thing (a) VALUES (5)")
+    assert place.ask(f"SELECT n FROM {place.database}.thing WHERE a = 5") == [(901,)]
 
 
 def test_defaults_that_the_table_lacks_now_are_told_before_the_release(place: Place) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from dataclasses import asdict
+from functools import partial
 
 from viewtail import declarations
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import StopRequested
 from viewtail.changes.repeating import Repeats
 from viewtail.commands.output import print_json, print_remark
+from viewtail.commands.progress import progress
 from viewtail.composition import deployed_to_work
 from viewtail.interpreter import tune_command
 from viewtail.operations.cutover import Cutover, Standing
@@ -76,13 +78,14 @@ def _cutover(loaded: Settings, name: str, stop: threading.Event) -> Cutover:
         if repeats.is_due(what):
             print_remark(f"{view.id}: {what}")
 
-    return Cutover(catalog=catalog, view=view, stop=stop, say=say)
+    compared = partial(progress, f"{view.id}: comparing", "rows")
+    return Cutover(catalog=catalog, view=view, stop=stop, say=say, progress=compared)
 
 
 def _print(standing: Standing) -> None:
     if standing.released is not None:
-        record = standing.record or f"{standing.released}, without a record. Finish it: viewtail cutover --go"
-        print(f"{standing.view}: {record}")
+        finish = f"without a record. Finish it: viewtail cutover {standing.view} --go"
+        print(f"{standing.view}: {standing.record or f'{standing.released}, {finish}'}")
         return
     proven = standing.proven_through
     proof = f"equal to its table through {proven}" if proven else "never compared with its table as a whole"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -101,12 +101,14 @@ class Cutover:
     Args:
         stop: ends whatever waits; StopRequested is raised then.
         say: is told what it waits for.
+        progress: around each comparison; gives what is called with the rows that are compared, and an estimate of all.
     """
 
     catalog: Catalog
     view: BoundView
     stop: threading.Event
     say: Say
+    progress: Callable[[], AbstractContextManager[Callable[[int, int], None]]] = lambda: nullcontext(lambda *_: None)
     _looked_at: float = field(default=0.0, init=False)
 
     def look(self) -> Standing:
@@ -116,7 +118,7 @@ class Cutover:
             record = self._last(session)
             state = of_view.state if of_view is not None else None
             reason = of_view.reason if of_view is not None and state is State.RELEASED else release.released_at()
-            missing = [] if reason is not None else [*self._missing(session, of_view, pipelines)]
+            missing = [] if reason is not None else [*self._missing(session, of_view, pipelines, release)]
             return Standing(
                 view=self.view.id,
                 place=release.place,
@@ -182,7 +184,7 @@ class Cutover:
         return (as_one([view for view, _ in kept]) if kept else None), [pipeline for _, pipeline in kept]
 
     def _missing(
-        self, session: Session, of_view: ViewStatus | None, pipelines: Sequence[PipelineStatus]
+        self, session: Session, of_view: ViewStatus | None, pipelines: Sequence[PipelineStatus], release: Release
     ) -> Iterator[str]:
         yield from self._masked()
         if of_view is None:
@@ -199,6 +201,7 @@ class Cutover:
         copies = {name for _, name in known_views(session, self.catalog.database) if view_of(name) == self.view.id}
         if len(copies) > 1:
             yield f"A copy is beside it. Drop that: viewtail rebuild {self.view.id} --abort"
+        yield from release.obstacles()
 
     def _masked(self) -> Iterator[str]:
         """Whoever drops the old tables would lose what is masked."""
@@ -257,7 +260,11 @@ class Cutover:
         # No pass that was stopped is gone on with: all is compared after this moment.
         what = f"compare before the cutover, from {datetime.now(UTC).isoformat()}"
         run = Run(beside.session, self.catalog.database, "verify", self.view.id, what, self.view.fingerprint)
-        return Verify(beside=beside, run=run, throttle=Throttles()).execute()
+        with self.progress() as show:
+            verify = Verify(
+                beside=beside, run=run, throttle=Throttles(), say=lambda counts, estimate: show(counts.rows, estimate)
+            )
+            return verify.execute()
 
     def _hand_over(self, release: Release, run: Run) -> None:
         """While it happens nobody can abort it."""
@@ -269,7 +276,7 @@ class Cutover:
             if self.stop.is_set():
                 raise StopRequested
             with closing(self.catalog.session()) as session:  # the comparison may have taken hours
-                if missing := [*self._missing(session, *self._now())]:
+                if missing := [*self._missing(session, *self._now(), release)]:
                     raise ViewtailError(f"view {self.view.id}: nothing was changed. {'. '.join(missing)}")
             release.release(number)
         failpoints.reach("after release")

@@ -11,18 +11,31 @@ from datetime import UTC, datetime
 
 import pymysql
 
+from ingest.canonical.tables import next_number
 from projectors.stores import Release
 from projectors.stores.index_tables.table import PresentTable, present_tables, second_name, table_name
 from projectors.stores.index_tables.views import INVISIBLE_VERSION, MySQLTable
-from projectors.stores.index_tables.whole import key_collations
+from projectors.stores.index_tables.whole import WholeShape, key_collations
 from projectors.views import BoundView
 from viewtail.changes.errors import StoreError, StoreUnavailableError
+from viewtail.changes.tables import Table
 from viewtail.servers.facts import facts_of
 from viewtail.servers.sessions import TEMPORARY_NUMBERS, Connection, mend_of_denial, number_of, quote, value_of
 
 COMMENT = "released by viewtail on "  # begins the comment of a released table
 WAIT_S = 2  # for readers' transactions; those that begin meanwhile wait for it
 _NOT_INSTANT = frozenset({1845, 1846, 4092})
+
+
+def constraints_of(connection: Connection, database: str, table: str) -> list[tuple[str, str]]:
+    """The name and kind (UNIQUE, CHECK, FOREIGN KEY) of each constraint of a table, without the primary key."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT constraint_name, constraint_type FROM information_schema.table_constraints WHERE table_schema = %s "
+            "AND table_name = %s AND constraint_type <> 'PRIMARY KEY' ORDER BY 1, 2",
+            (database, table),
+        )
+        return [(name, kind) for name, kind in cursor.fetchall()]
 
 
 class TableRelease(Release):
@@ -58,7 +71,7 @@ class TableRelease(Release):
 
     def remarks(self) -> Sequence[str]:
         present = self._present() or PresentTable("")
-        remarks = [*self._of_defaults(present), *self._of_unique_indexes(present), *self._of_collations(present)]
+        remarks = [*self._of_defaults(present), *self._of_collations(present)]
         remarks += [
             f"{name}: keys are compared by their bytes in {self._rows}, not by {collation}. If the application needs "
             f"that, ALTER TABLE ... MODIFY {name} when the table is released"
@@ -89,25 +102,47 @@ class TableRelease(Release):
                     f"and by {column.collation} in {self._view.table.full_name}"
                 )
 
-    def _of_unique_indexes(self, present: PresentTable) -> Iterator[str]:
-        if unique := sorted(present.unique - {"PRIMARY"}):
-            yield (
-                f"{', '.join(unique)}: a unique index of {self._rows} that viewtail did not make. Until the release a "
-                "write of one row could change another one by it, and viewtail run halts the view when it starts "
-                f"again. DROP INDEX {unique[0]} ON {self._rows}; add it when the table is released"
+    def obstacles(self) -> Sequence[str]:
+        present = self._present()
+        if present is None:
+            return []
+        try:
+            shape = WholeShape(
+                self._database, self._view, facts_of(self._session).name, {table_name(self._view): present}
             )
+            constraints = constraints_of(self._session, self._database, table_name(self._view))
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error, "looking at its table") from None
+        obstacles = [
+            f"{name}: a constraint ({kind}) of {self._rows} that viewtail did not make. It refuses rows that "
+            f"{self._view.table.full_name} may have, and by a unique index a write of one row could change another "
+            f"one. ALTER TABLE {self._rows} DROP CONSTRAINT {quote(name)}; add it when the table is released, before "
+            "the application writes there"
+            for name, kind in constraints
+        ]
+        if not shape.rows.is_as_declared:
+            obstacles.append(
+                f"{self._rows} is not as the view is declared: its columns or indexes differ. viewtail run alters it "
+                "when it starts again"
+            )
+        return obstacles
 
-    def release(self, next_number: int) -> None:
+    def release(self, at_least: int) -> None:
         parts = [f"DROP COLUMN {INVISIBLE_VERSION}", f"COMMENT = '{COMMENT}{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC'"]
         try:
             self._session.query(f"SET SESSION lock_wait_timeout = {WAIT_S}")
             if self._number is not None:
                 largest = value_of(self._session, f"SELECT MAX({quote(self._number)}) FROM {self._rows}")
-                least = max(next_number, (largest or 0) + 1, 1)
+                least = max(at_least, self._next_number(), (largest or 0) + 1, 1)
                 self._session.query(f"ALTER TABLE {self._rows} AUTO_INCREMENT = {least:d}")
             self._alter(parts)
         except pymysql.err.MySQLError as error:
             raise self._failure(error, "releasing its table") from None
+
+    def _next_number(self) -> int:
+        """The table's own counter: it knows the rows that were deleted, and an ALTER TABLE may lower it."""
+        table = Table(schema=self._database, name=table_name(self._view), columns=(), primary_key=())
+        return next_number(self._session, table)
 
     def clear(self) -> None:
         name = second_name(self._view)

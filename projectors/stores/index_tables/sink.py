@@ -69,6 +69,8 @@ _ROW_ERRORS = {
     1406: "the value is longer than the column",
     1411: "the value is not valid for the column's type",
     1416: "the value is not a geometry",
+    1451: "a foreign key of another table, which somebody added, keeps the row",
+    1452: "a foreign key that somebody added refuses it",
     1690: "the number is outside the column's range",
     3140: "the value is not valid JSON",
     3819: "a CHECK constraint that somebody added refuses it",

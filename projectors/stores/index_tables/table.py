@@ -244,6 +244,11 @@ class IndexTableShape:
         return self._present is not None
 
     @property
+    def is_as_declared(self) -> bool:
+        """Return whether the table exists, and `ensure` has nothing to change in it."""
+        return self._present is not None and not self._changes(self._present)
+
+    @property
     def is_whole(self) -> bool:
         """Return whether the table exists with all its columns, so that its rows can be trusted."""
         wanted = {definition.name: definition.shape for definition in self.columns}
