@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offsets.mysql import Session, reading, transaction
-from viewtail.changes.writes import Parked
+from viewtail.changes.writes import LIVES_ON, Parked
 from viewtail.servers.sessions import quote
 
 
@@ -24,6 +24,11 @@ class Letter:
     count: int  # how often it was refused
     first_at: str  # UTC
     last_at: str
+
+    @property
+    def waits(self) -> bool:
+        """Return whether it goes in by itself, once another source's row is deleted."""
+        return self.cause.startswith(LIVES_ON)
 
 
 def key_hash(key: str) -> bytes:
@@ -53,6 +58,17 @@ def keys(session: Session, database: str, views: Collection[int]) -> list[tuple[
     with transaction(session, "reading the dead letters") as cursor:
         cursor.execute(
             f"SELECT view_id, rendered_key FROM {quote(database, 'dead_letter')} WHERE view_id IN %s", (sorted(views),)
+        )
+        return list(cursor.fetchall())
+
+
+def waiting(session: Session, database: str, view: int, after: bytes, limit: int) -> list[tuple[bytes, str]]:
+    """Read the keys that wait for another source's delete, behind a hash: each one's hash, and the key, rendered."""
+    with transaction(session, "reading the dead letters") as cursor:
+        cursor.execute(
+            f"SELECT key_hash, rendered_key FROM {quote(database, 'dead_letter')} WHERE view_id = %s AND key_hash > %s "
+            "AND LEFT(reason, %s) = %s ORDER BY key_hash LIMIT %s",
+            (view, after, len(LIVES_ON), LIVES_ON, limit),
         )
         return list(cursor.fetchall())
 

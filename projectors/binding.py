@@ -28,6 +28,7 @@ from projectors.views import BoundView, RowFunction, View
 from viewtail.changes.bodies import ZLIB
 from viewtail.changes.errors import DeclarationError, nearest
 from viewtail.changes.masks import NO_SECRET, Masks
+from viewtail.changes.patterns import SOURCE, source_in
 from viewtail.changes.tables import Column, Kind, Table
 
 Describe = Callable[[str, str], Table]
@@ -92,7 +93,7 @@ def _tried(view: View, describe: Describe, masks: Masks) -> tuple[BoundView | No
     if problems:
         return None, problems
     bound = replace(_bound(view, rows, derived), masks=masks)
-    return bound, [*tables.problems_of_use(bound), *store_of(view).problems(bound)]
+    return bound, [*tables.problems_of_use(bound), *_source_problems(bound), *store_of(view).problems(bound)]
 
 
 # --- The entity ---
@@ -264,6 +265,14 @@ def _holds(column: Column, value: str) -> bool:
     return not is_cut and not 0 < column.length < len(value)
 
 
+def _source_problems(view: BoundView) -> Iterator[str]:
+    if view.is_unique_over_sources and (why := store_of(view.view).no_unique_keys(view.view)):
+        yield (
+            f"unique_over_sources=True: {why}. Leave it out, and keys begin with the source's name; or keep these keys "
+            "in an IndexTable"
+        )
+
+
 # --- Columns ---
 
 
@@ -396,7 +405,7 @@ def functions_read(view: View) -> Reads:
 
 def _bound(view: View, table: Table, derived: DerivedRows | None) -> BoundView:
     """`table` has the rows that the view sees."""
-    key = tuple(_columns(table, view.entity.key or table.primary_key))
+    key = _key_of(view, tuple(_columns(table, view.entity.key or table.primary_key)))
     values = view.computed or tuple(column.in_store for column in _columns(table, _shown(view, table)))
     if view.has_key_apart and not view.computed:
         names_of_key = {column.name for column in key}
@@ -407,6 +416,14 @@ def _bound(view: View, table: Table, derived: DerivedRows | None) -> BoundView:
     return BoundView(
         view=view, table=table, key=key, values=values, needed=needed, fingerprint=fingerprint, derived=derived
     )
+
+
+def _key_of(view: View, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """The columns of the key; the source's name is no part of its text where a key is on one of them at a time."""
+    if not view.entity.unique_over_sources:
+        return columns
+    source = source_in(view.entity.schema_and_table[0])
+    return tuple(replace(column, constant=source) if column.name == SOURCE else column for column in columns)
 
 
 def _with_previous(bound: BoundView, describe: Describe) -> BoundView:
@@ -495,6 +512,8 @@ def _declaration(view: View) -> dict[str, Any]:
     }
     if view.entity.only:
         declared["only"] = view.entity.only
+    if view.entity.unique_over_sources:
+        declared["unique_over_sources"] = True
     if view.entity.masked or view.unmasked:
         declared["masks"] = [view.entity.masked, view.unmasked]
     if "document" in declared:

@@ -170,7 +170,8 @@ class Parking:
             for of_view in writes:
                 applied[of_view.view] += of_view.count
             applied.subtract(letter.view for letter in refused)
-            self._count(applied, {letter.view: letter.reason for letter in parked}, Counter(of.view for of in parked))
+            lasting = [letter for letter in parked if not letter.waits]  # many rows may move to another source at once
+            self._count(applied, {letter.view: letter.reason for letter in lasting}, Counter(of.view for of in lasting))
 
     def _count(self, applied: Counter[str], last_reasons: dict[str, str], parked: Counter[str]) -> None:
         """Halt the views that do little but park their keys."""

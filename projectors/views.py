@@ -70,6 +70,8 @@ class Entity:
             'delete', or 'keep', in which case views are the archive of them.
         sources: names of servers, [sources.NAME] in the settings, that have this table each; `shard*` is all that begin
             so. The column `source` of its rows is the name, and their key begins with it. See docs/several-servers.md.
+        unique_over_sources: no two of them have a row with the same key, so keys are without the source's name. A key
+            that is on a second one while the first one has it is parked, until the first one's row is deleted.
     """
 
     table: str
@@ -88,6 +90,7 @@ class Entity:
     masked: tuple[tuple[str, str], ...]
     dropped: str
     sources: tuple[str, ...]
+    unique_over_sources: bool
     values: tuple[tuple[str, Aggregate], ...]  # of a Group
 
     def __init__(
@@ -110,6 +113,7 @@ class Entity:
         masked: Mapping[str, str] | None = None,
         dropped: str = "delete",
         sources: str | Sequence[str] = (),
+        unique_over_sources: bool = False,
     ) -> None:
         where = _entity_label(self, table, name)
         if body is not None:
@@ -132,6 +136,7 @@ class Entity:
             masked=_masked(masked, where),
             dropped=dropped,
             sources=_sources(sources, where),
+            unique_over_sources=unique_over_sources,
             values=(),
         )
         for misfit in _misfits(self):
@@ -325,7 +330,14 @@ def _pattern_key_misfits(entity: Entity, names: Sequence[str]) -> Iterator[str]:
 def _source_misfits(entity: Entity) -> Iterator[str]:
     """Why an entity cannot be drawn from several servers."""
     if not entity.sources:
+        if entity.unique_over_sources:
+            yield "unique_over_sources is for rows of several servers: name them with sources=, or leave it out"
         return
+    if entity.unique_over_sources and (entity.append_only or entity.dropped == "keep"):
+        yield (
+            "unique_over_sources goes with no append_only=True and no dropped='keep': a row that is never deleted "
+            "from its view keeps its key on that source for good"
+        )
     if entity.related or entity.columns_by is not None:
         yield (
             "related= and columns_by= read other rows on the server of a row's own, which is not there yet for "
@@ -606,6 +618,11 @@ class BoundView:
     def source(self) -> Key:
         """What its keys begin with, where the store has keys of other sources too; else ()."""
         return () if self.table.pattern is None else self.table.pattern.source
+
+    @property
+    def is_unique_over_sources(self) -> bool:
+        """Whether a key without the source's name is shown of one source at a time."""
+        return bool(self.source) and self.view.entity.unique_over_sources
 
     def own(self, keys: Sequence[Key]) -> Sequence[Key]:
         """Those of these keys that are of its source: nothing is known here of the rows of another one."""

@@ -34,6 +34,7 @@ from viewtail.changes.pipelines import PipelineId, PipelineState
 from viewtail.changes.repeating import Repeats
 from viewtail.changes.retrying import reaction_to
 from viewtail.operations.cleaner import Cleaner
+from viewtail.operations.held_keys import HeldKeys
 from viewtail.operations.new_declarations import NewDeclarations
 from viewtail.operations.other_apps import MEND, other_app
 from viewtail.operations.status import BUSY_ABOVE_S, pipelines_now
@@ -242,6 +243,7 @@ class Worker:
             "cleaner": self._cleaner(catalog, own).run,
             "mover": self._mover(catalog, own).run,
             "new declarations": new.run,
+            "held keys": HeldKeys(catalog=catalog, own=own).run,
         }
         return [threading.Thread(target=run, name=name, daemon=True) for name, run in beside.items()]
 

@@ -312,9 +312,15 @@ class ViewAccess:
 
     def letter_of(self, name: str) -> Letter | None:
         """The dead letter of a rendered key."""
+        return self.letters_of([name]).get(name)
+
+    def letters_of(self, names: Sequence[str]) -> dict[str, Letter]:
+        """Those of these rendered keys that have dead letters, with them."""
+        if not names:
+            return {}
         of = {pipeline.name for pipeline, _ in self.first}
-        letters = dead_letters.of_keys(self.session, self.catalog.database, self.view.id, [name])
-        return next((letter for letter in letters if letter.pipeline in of), None)
+        letters = dead_letters.of_keys(self.session, self.catalog.database, self.view.id, names)
+        return {letter.key: letter for letter in letters if letter.pipeline in of}
 
     def _letters(self) -> list[DeadLetters]:
         of_pipelines = []

@@ -22,7 +22,7 @@ from viewtail.changes.positions import Position
 from viewtail.changes.rendering import render_key
 from viewtail.changes.tables import Column, Table
 from viewtail.changes.versions import LEAST_OF_BINLOGS, MAX_VERSION
-from viewtail.changes.writes import Key, Parked, ViewWrites, Write
+from viewtail.changes.writes import LIVES_ON, Key, Parked, ViewWrites, Write
 
 if TYPE_CHECKING:
     from offsets import OffsetStore
@@ -485,6 +485,10 @@ class ViewReader(ABC):
         """Give the connection up, where one is kept between two calls."""
         return
 
+    def owners(self, keys: Sequence[Key]) -> dict[Key, str]:
+        """By key, the source whose row the view shows of it; for views that are unique over sources."""
+        raise NotImplementedError
+
     def keys_with(self, values: Sequence[Any], limit: int) -> list[Key]:
         """The keys with these values of the view's first indexed columns, in key order; see `Store.indexed`."""
         raise NotImplementedError
@@ -614,6 +618,10 @@ class Store(ABC):
         """
         return MIXED
 
+    def no_unique_keys(self, view: View) -> str:
+        """The reason why its guard does not tell the sources of one key apart; '' if it does (`ViewReader.owners`)."""
+        return f"a {type(view).__name__} in {self.title} does not note which source a key is of"
+
     def swapping(self, access: Access) -> Swapping | None:
         """An object that swaps two copies of a view; None if its views have no second copy."""
         return None
@@ -734,6 +742,16 @@ def parked(view: BoundView, item: Item, reason: str) -> Parked:
     """The dead letter of a write that the store refuses for good."""
     key, (version, _) = item
     return Parked(view.id, render_key(key, view.key), version, reason)
+
+
+def lives_elsewhere(view: BoundView, item: Item, owner: str | None) -> Parked:
+    """The dead letter of a row whose key is another source's; None: it was that of one which gave it up meanwhile."""
+    (own,) = view.source
+    mend = (
+        "It goes in by itself when the row is deleted there. If both rows are to stay, give one of them another key, or "
+        "declare the view under another name without unique_over_sources"
+    )
+    return parked(view, item, f"{LIVES_ON}{owner or 'that wrote it first'}, and this row is on {own}. {mend}")
 
 
 def is_anothers(view: BoundView, version: int | None) -> bool:

@@ -22,6 +22,11 @@ from viewtail import Entity, IndexTable, RedisHash
 user = Entity("shop.user", sources=["eu", "us"])
 views = [IndexTable("user_by_email", user, value="email"), RedisHash("user", user, fields=["email", "source"])]
 """
+# And one in which a key is of one source at a time.
+WITH_ONCE = f"""{VIEWS}
+once = Entity("shop.user", sources=["eu", "us"], unique_over_sources=True)
+views.append(IndexTable("user_once", once, value="email"))
+"""
 USER = "(id INT PRIMARY KEY, email VARCHAR(40), note VARCHAR(40))"
 Rows = dict[tuple[str, int], str]
 
@@ -60,6 +65,34 @@ class Servers:
     def shown(self) -> Rows:
         found = self.ask("eu", "SELECT source, id, email FROM viewtail.user_by_email WHERE email IS NOT NULL")
         return {(source, number): email for source, number, email in found}
+
+    def shown_once(self) -> Rows:
+        """What the view shows in which a key is of one source at a time."""
+        found = self.ask("eu", "SELECT source, id, email FROM viewtail.user_once WHERE email IS NOT NULL")
+        shown = {(source, number): email for source, number, email in found}
+        assert len({number for _, number in shown}) == len(shown), shown
+        return shown
+
+    def parked(self) -> dict[tuple[str, int], str]:
+        """Why keys of that view are parked, by the source whose row it is, and key."""
+        letters = self.ask(
+            "eu",
+            "SELECT p.source, d.rendered_key, d.reason FROM viewtail.dead_letter d "
+            "JOIN viewtail.view v ON v.id = d.view_id JOIN viewtail.pipeline p ON p.id = v.pipeline_id",
+        )
+        return {(source, int(key)): reason for source, key, reason in letters}
+
+    def is_once(self) -> bool:
+        """Each key is shown of one server that has it, as it is there; the row of the other one is parked."""
+        rows, shown = self.rows(), self.shown_once()
+        assert shown.items() <= rows.items(), (shown, rows)
+        assert {number for _, number in shown} == {number for _, number in rows}
+        parked = self.parked()
+        assert parked.keys() == rows.keys() - shown.keys()
+        for (source, _), reason in parked.items():
+            other = "us" if source == "eu" else "eu"
+            assert reason.startswith(f"its key lives on the source {other}, and this row is on {source}."), reason
+        return True
 
     def shown_in_redis(self) -> Rows:
         found: Rows = {}

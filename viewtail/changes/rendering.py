@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from decimal import Decimal
 from json.encoder import encode_basestring
@@ -46,13 +46,23 @@ def text_of(column: Column) -> Convert:
 def render_key(key: Key, columns: Sequence[Column]) -> str:
     """The key as text: its columns joined by ':', bytes as lower-case hex, % { } : in texts percent-encoded.
 
-    No two keys of one table have the same text, and no text holds braces. For many keys use `key_renderer`.
+    A column whose value is the same in all rows is left out. No two keys of one table have the same text, and no text
+    holds braces. For many keys use `key_renderer`.
     """
     return key_renderer(columns)(key)
 
 
+def rendered_columns(columns: Sequence[Column]) -> list[Column]:
+    """The columns of a key whose values are in its text."""
+    return [column for column in columns if column.constant is None]
+
+
 def key_renderer(columns: Sequence[Column]) -> Callable[[Key], str]:
     """`render_key` for keys of these columns, made once."""
+    told = rendered_columns(columns)
+    if len(told) < len(columns):
+        render, at = key_renderer(told), [at for at, column in enumerate(columns) if column.constant is None]
+        return lambda key: render(tuple([key[number] for number in at]))
     parts = [NUMBER_TEXTS.get(column.kind, bytes.hex if column.kind in _RAW else _encode) for column in columns]
     if len(parts) == 1:
         (only,) = parts
@@ -79,14 +89,20 @@ def parse_key(text: str, columns: Sequence[Column]) -> Key:
 
     Raises MisuseError with the column and the form expected.
     """
-    parts = text.split(":")
-    names = ":".join(column.name.upper() for column in columns)
-    if len(parts) != len(columns):
+    parts, told = text.split(":"), rendered_columns(columns)
+    names = ":".join(column.name.upper() for column in told)
+    if len(parts) != len(told):
         raise MisuseError(
             f"the key {text!r} has {counted(len(parts), 'parts')}, but it is written {names} "
-            f"({len(columns)}); a ':' inside a value is written %3A"
+            f"({len(told)}); a ':' inside a value is written %3A"
         )
-    return tuple(_parse_part(part, column, text) for part, column in zip(parts, columns, strict=True))
+    return whole_key([_parse_part(part, column, text) for part, column in zip(parts, told, strict=True)], columns)
+
+
+def whole_key(told: Iterable[Any], columns: Sequence[Column]) -> Key:
+    """The key with these values of its `rendered_columns`."""
+    values = iter(told)
+    return tuple([next(values) if column.constant is None else column.constant for column in columns])
 
 
 def integer_parser(column: Column) -> Callable[[str], Key | None]:

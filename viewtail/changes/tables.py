@@ -60,6 +60,8 @@ class Column:
     default: str | None = field(default=None, compare=False)
     tags: tuple[str, ...] = ()  # the words behind a # in its comment, in capitals and in order
     mask: Mask | None = None  # what readers of rows do to each value; the column describes what that makes
+    # Of a key: the value that it has in each row here, which rendered keys leave out. None: rows differ in it.
+    constant: str | None = field(default=None, compare=False)
 
     @property
     def stored(self) -> Column:

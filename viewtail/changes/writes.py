@@ -21,6 +21,9 @@ class Write(NamedTuple):
     # bytes: a document made by a user's function, as one JSON object (UTF-8).
 
 
+LIVES_ON = "its key lives on the source "  # so begins the reason of a key that waits for another source's delete
+
+
 class Parked(NamedTuple):
     """A key that a projection or a sink refused. Holds no row values but the key itself."""
 
@@ -28,6 +31,11 @@ class Parked(NamedTuple):
     key: str  # rendered
     version: int
     reason: str
+
+    @property
+    def waits(self) -> bool:
+        """Return whether it goes in by itself, once another source's row is deleted."""
+        return self.reason.startswith(LIVES_ON)
 
 
 class KeptChange(NamedTuple):

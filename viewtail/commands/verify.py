@@ -234,8 +234,8 @@ def _print(report: Report, options: Options) -> None:
 def _of_parked(report: Report, name: str) -> str:
     """Return what tells why; without a dead letter a replay makes one."""
     quoted = shlex.quote(in_a_line(name))
-    if name in report.lettered:
-        return f"viewtail dead-letters show {report.view} {quoted}"
+    if (letter := report.letters.get(name)) is not None:
+        return letter.cause if letter.waits else f"viewtail dead-letters show {report.view} {quoted}"
     return f"its dead letter is gone; to try it again: viewtail replay {report.view} --key {quoted}"
 
 

@@ -25,7 +25,7 @@ from viewtail.changes.binary_texts import inet4_text, inet6_text, uuid_text
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError, UnknownNameError
 from viewtail.changes.masks import is_masked, mask_of
-from viewtail.changes.rendering import ENCODED, out_of_a_line, parse_key
+from viewtail.changes.rendering import ENCODED, out_of_a_line, parse_key, rendered_columns, whole_key
 from viewtail.changes.tables import Column, Kind
 from viewtail.changes.writes import Key
 
@@ -50,10 +50,11 @@ def key_of(given: Any, view: BoundView) -> Key:
     if isinstance(given, str):
         return plain_key_of_text(given, view.key)
     parts = tuple(given) if isinstance(given, list | tuple) else (given,)
-    if len(parts) != len(view.key):
-        names = ", ".join(column.name for column in view.key)
-        raise MisuseError(f"the key of {view.id} is ({names}): {counted(len(view.key), 'values')}, not {len(parts)}")
-    return tuple(_part(part, column) for part, column in zip(parts, view.key, strict=True))
+    told = rendered_columns(view.key)
+    if len(parts) != len(told):
+        names = ", ".join(column.name for column in told)
+        raise MisuseError(f"the key of {view.id} is ({names}): {counted(len(told), 'values')}, not {len(parts)}")
+    return whole_key([_part(part, column) for part, column in zip(parts, told, strict=True)], view.key)
 
 
 def own_keys(keys: Sequence[Key], view: BoundView) -> Sequence[Key]:
@@ -88,7 +89,7 @@ def key_of_text(text: str, columns: Sequence[Column]) -> Key:
 def plain_key_of_text(text: str, columns: Sequence[Column]) -> Key:
     """`key_of_text`, where nobody sees which key was taken. Raises MisuseError where it may be meant in two ways."""
     key = key_of_text(text, columns)
-    parts = text.split(":")
+    parts, columns = text.split(":"), rendered_columns(columns)
     if two_ways := _in_two_ways(parts, columns):
         as_bytes = ":".join(f"0x{part.lower()}" if at in two_ways else part for at, part in enumerate(parts))
         as_text = ":".join(f"0x{part.encode().hex()}" if at in two_ways else part for at, part in enumerate(parts))
@@ -102,7 +103,7 @@ def plain_key_of_text(text: str, columns: Sequence[Column]) -> Key:
 
 def other_reading(text: str, columns: Sequence[Column]) -> str | None:
     """Return, in one sentence, what else a rendered key may mean: a text that could be hexadecimal digits, too."""
-    parts = text.split(":")
+    parts, columns = text.split(":"), rendered_columns(columns)
     for at in _in_two_ways(parts, columns):
         return (
             f"the key {text!r} is read in hexadecimal, as it is rendered: column {columns[at].name} is "

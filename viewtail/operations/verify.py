@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from ingest.canonical.chunks import row_order
 from ingest.canonical.tables import row_estimates
 from offsets.fill_keys import key_from_text, key_text
+from offsets.dead_letters import Letter
 from offsets.keepers import Keeper
 from offsets.mysql import Session, transaction
 from offsets.runs import RunState
@@ -87,7 +88,7 @@ class Report:
     found: tuple[Found, ...]  # the first MOST_LISTED that differ
     repaired: tuple[Found, ...]  # of these, those that were written again and are equal now
     parked: tuple[str, ...]
-    lettered: frozenset[str]  # of these, those that have a dead letter
+    letters: Mapping[str, Letter]  # of these, those that have a dead letter
     foreign: tuple[str, ...]
     misled: str  # how readers were led elsewhere, in a sentence; '' where they were not
     is_equal: bool  # by now
@@ -374,6 +375,7 @@ class Verify:
 
     def _report(self, keepers: Sequence[Keeper], began: float, misled: str) -> Report:
         self._require_standing()
+        parked = tuple(sorted(self._parked))[:MOST_LISTED]
         counts, foreign = self.counts, tuple(self._comparison.reader.foreign)
         is_whole = self.share == 1.0
         is_proof = counts.is_equal and is_whole and self._stands is None
@@ -387,8 +389,8 @@ class Verify:
             repaired=tuple(self._repaired),
             lowered={} if self._repair is None else self._repair.resets,
             lowered_count=self.run.progress.get("lowered_count", 0),
-            parked=tuple(sorted(self._parked))[:MOST_LISTED],
-            lettered=self.beside.parked() & self._parked if self._parked else frozenset(),
+            parked=parked,
+            letters=self.beside.letters_of(parked),
             foreign=foreign,
             misled=misled,
             is_equal=counts.is_equal,

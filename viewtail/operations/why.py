@@ -204,6 +204,8 @@ class Why:
         if facts.keeper.view.state != State.FILLED:
             return _unfilled(facts.keeper, view, is_built_beside=self._is_built_beside(facts.keeper))
         if facts.letter is not None or facts.name in facts.expected.parked:
+            if facts.letter is not None and facts.letter.waits:
+                return Judgement(Verdict.PARKED, facts.letter.cause, "")
             reason = facts.letter.cause if facts.letter is not None else _CANNOT_BE
             again = "it is parked again until the row, or the view's declaration, is corrected"
             return Judgement(Verdict.PARKED, f"{reason}; {again}", f"viewtail replay {view} --key {facts.quoted}")

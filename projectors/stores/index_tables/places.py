@@ -13,6 +13,7 @@ from projectors.stores.index_tables.list_upserts import ListUpsert
 from projectors.stores.index_tables.lists import ListShape, element_of, entities_of
 from projectors.stores.index_tables.reading import IndexTableReader
 from projectors.stores.index_tables.table import IndexTableShape, PresentTable, second_name, table_name
+from projectors.stores.index_tables.unique import UniqueShape
 from projectors.stores.index_tables.upserts import Upsert
 from projectors.stores.index_tables.views import VERSION, version_of
 from projectors.stores.index_tables.whole import WholeShape, is_whole
@@ -60,7 +61,8 @@ def shape_of(
     if is_whole(view):
         return WholeShape(database, view, server, present)
     if element_of(view) is None:
-        return IndexTableShape(database, view, server, (present or {}).get(table_name(view)))
+        kind = UniqueShape if view.is_unique_over_sources else IndexTableShape
+        return kind(database, view, server, (present or {}).get(table_name(view)))
     return ListShape(database, view, server, present)
 
 

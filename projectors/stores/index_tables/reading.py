@@ -12,6 +12,7 @@ from ingest.canonical import fetch_rows, select_list
 from projectors.stores import Held, StoredRow, ViewReader, slices
 from projectors.stores.index_tables.computed import whole_table_column
 from projectors.stores.index_tables.table import plain_type, table_name
+from projectors.stores.index_tables.unique import IS_LIVE, owners
 from projectors.stores.index_tables.views import version_of
 from projectors.stores.index_tables.whole import is_whole
 from projectors.views import BoundView
@@ -150,6 +151,14 @@ class IndexTableReader(ViewReader):
         conditions = [f"{quote(column.name)} <=> {literal(value, column)}" for column, value in pairs]
         return self._fetched([*conditions, *self._own_keys], self._stored[: len(self.view.key)], f" LIMIT {limit:d}")
 
+    def owners(self, keys: Sequence[Key]) -> dict[Key, str]:
+        try:
+            found = owners(self._connection, self._database, self.view, keys)
+            self._connection.commit()
+            return found
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error) from None
+
     def close(self) -> None:
         self._connection.close()
 
@@ -193,6 +202,7 @@ def present_columns(connection: Connection, database: str, view: BoundView) -> d
 def present_values(view: BoundView, present: Mapping[str, str]) -> Iterator[Column]:
     """Yield the value columns that the view's table has, whatever declaration made them; see `present_columns`."""
     others = {version_of(view), *(column.name for column in view.key)}
+    others |= {IS_LIVE} if view.is_unique_over_sources else set()
     of_table = {} if view.view.computed else {column.name: column for column in view.table.columns}
     for name, declared in present.items():
         column = of_table.get(name) or whole_table_column(name, declared) or view.table.column(name)

@@ -21,12 +21,13 @@ from pymysql.constants import SERVER_STATUS
 
 from offsets.lease import lock_name
 from offsets.mysql import MySQLOffsets
-from projectors.stores import GuardedSink, Held, Item, Meanwhile, OnMissing, PlaceRefusedError, ignored, nothing, parked
+from projectors.stores import GuardedSink, Held, Item, Meanwhile, OnMissing, PlaceRefusedError, ignored, lives_elsewhere, nothing, parked
 from projectors.stores.index_tables import places
 from projectors.stores.index_tables.offsets import SharedOffsets
 from projectors.stores.index_tables.reading import end_of_page, stale_keys
 from projectors.stores.index_tables.single_rows import MOST_VIEWS, SingleRows
 from projectors.stores.index_tables.table import present_tables
+from projectors.stores.index_tables.unique import owners
 from projectors.stores.index_tables.unchanged import ChangedMeanwhileError, Unchanged
 from projectors.stores.index_tables.upserts import Upsert
 from projectors.views import BoundView
@@ -47,6 +48,7 @@ from viewtail.servers.sessions import (
 )
 
 _Block: TypeAlias = tuple[Upsert, list[Item]]
+_Refused: TypeAlias = tuple[Item, pymysql.err.MySQLError]
 
 BYTES_A_STATEMENT = 1 << 20  # longer statements were not faster; a single larger row is sent alone
 DEADLOCK_ATTEMPTS = 4
@@ -60,6 +62,7 @@ _KEEPS_CONNECTION = frozenset({1205, _DEADLOCK})
 # Errors that one row causes and that every later attempt would meet again; what a person reads about them.
 _ROW_ERRORS = {
     1048: "it is NULL where the column may not be",
+    1062: "another row has its place in a unique index that somebody added",
     1264: "the number is outside the column's range",
     1265: "the value is not one of the column's",
     1292: "the value is not valid for the column's type",
@@ -75,6 +78,7 @@ _ROW_ERRORS = {
     3140: "the value is not valid JSON",
     3819: "a CHECK constraint that somebody added refuses it",
 }
+_BY_OTHERS = frozenset({1048, 1062})  # of a view that is unique over sources: another one has the key, see unique.py
 _COLUMN = re.compile(r"column '([^']{1,64})'")
 _BY_VIEW = attrgetter("view")
 
@@ -426,11 +430,21 @@ class MySQLSink(GuardedSink):
                 else:
                     flight.execute(execution)
                     flown.append(item)
-        for item, answer in zip(flown, _landed(flight), strict=True):
-            if not isinstance(answer, int):
-                number = number_of(answer)
-                reason = f"MySQL refused it with error {number}{_what(answer)}: {_ROW_ERRORS[number]}"
-                yield parked(upsert.view, item, reason)
+        answers = zip(flown, _landed(flight), strict=True)
+        yield from self._refused(connection, upsert.view, [of for of in answers if not isinstance(of[1], int)])
+
+    def _refused(self, connection: Connection, view: BoundView, refused: list[_Refused]) -> Iterator[Parked]:
+        """The dead letters of rows that MySQL refused, each with its error."""
+        elsewhere: Mapping[Key, str] = {}
+        by_others = [item[0] for item, error in refused if number_of(error) in _BY_OTHERS]
+        if view.is_unique_over_sources and by_others:
+            elsewhere = owners(connection, self._database, view, by_others)
+        for item, error in refused:
+            number = number_of(error)
+            if view.is_unique_over_sources and number in _BY_OTHERS:
+                yield lives_elsewhere(view, item, elsewhere.get(item[0]))
+            else:
+                yield parked(view, item, f"MySQL refused it with error {number}{_what(error)}: {_ROW_ERRORS[number]}")
 
     def _read(self, query: str) -> list[tuple[Any, ...]]:
         connection = self.connection

@@ -65,6 +65,12 @@ class IndexTablesStore(Store):
         except DeclarationError as error:
             yield str(error)
 
+    def no_unique_keys(self, view: View) -> str:
+        """A list has several rows of a key, and a whole table is of one server."""
+        if isinstance(view, IndexTable) and view.each is None:
+            return ""
+        return "with each=, an index table does not note which source a key is of"
+
     def problems_between(self, views: Sequence[BoundView]) -> Iterable[tuple[BoundView, str]]:
         """Pairs of views that need the same table; views of one name are refused before."""
         from projectors.stores.index_tables.places import table_names

@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pymysql
 
@@ -29,6 +29,7 @@ MARK = "viewtail index table of "
 MARK_OF_WHOLE = "viewtail table of "  # of a view that is a whole table
 MARKS = (MARK, MARK_OF_WHOLE)
 INDEX = "value_idx"
+LIVE_INDEX = "live_idx"  # of views in which a key is of one source at a time: see unique.py
 INVISIBLE = "INVISIBLE"
 SUFFIX = "__version"  # in the name of a second table, which has versions of the view
 _BESIDE = "__viewtail_"  # in the table name of a copy beside the live one, before the copy's number
@@ -106,10 +107,13 @@ class Definition:
     shape: Shape
     comment: str
     extra: str = ""  # AUTO_INCREMENT, or INVISIBLE of a number
+    made_by: str = ""  # of a generated column: SQL
 
     @property
     def ddl(self) -> str:
         type_, collation, is_nullable = self.shape
+        if self.made_by:
+            return f"{quote(self.name)} {type_} AS ({self.made_by}) STORED COMMENT {_string(self.comment)}"
         text = f" COLLATE {collation}" if collation else ""
         null = "NULL" if is_nullable else "NOT NULL"
         # MariaDB wants a default of whatever an INSERT need not name.
@@ -169,6 +173,9 @@ class IndexTableShape:
     """The table of one view, compared with the existing one. Raises DeclarationError for a view that can have none."""
 
     mark = MARK
+    unique_indexes: ClassVar[frozenset[str]] = frozenset()  # the names of those of `indexes` that are unique
+    # The column that says which of several sources wrote a row, where another one's row may be met; see unique.py.
+    writer_name: ClassVar[str | None] = None
 
     def __init__(
         self, database: str, view: BoundView, server: str = MYSQL, present: PresentTable | None = None
@@ -195,6 +202,8 @@ class IndexTableShape:
         if view.source and present is not None and present.is_own and present.indexes.get("PRIMARY") != self.primary:
             primary = ", ".join(present.indexes.get("PRIMARY", ()))
             raise self._unlike_others(f"its key is ({', '.join(self.primary)})", f"({primary})")
+        if view.source and present is not None and LIVE_INDEX in set(present.indexes).difference(self.indexes):
+            raise self._unlike_others("its keys begin with the source's name", "unique_over_sources=True")
 
     def _with_others(self, definition: Definition) -> Definition:
         """The column as the rows of all sources need it: one of them may have a wider one than another."""
@@ -251,7 +260,7 @@ class IndexTableShape:
     @property
     def is_whole(self) -> bool:
         """Return whether the table exists with all its columns, so that its rows can be trusted."""
-        wanted = {definition.name: definition.shape for definition in self.columns}
+        wanted = {definition.name: definition.shape for definition in self.layout}
         present = self._present
         if present is None or self._is_anew(present):
             return False
@@ -259,7 +268,7 @@ class IndexTableShape:
 
     def _is_wide(self, present: PresentTable) -> bool:
         """Return whether its columns need no more than to become wider, as those of another source."""
-        wanted = {definition.name: definition.shape for definition in self.columns}
+        wanted = {definition.name: definition.shape for definition in self.layout}
         return present.columns.keys() == wanted.keys() and all(
             _takes_all(shape, present.columns[name]) for name, shape in wanted.items()
         )
@@ -324,7 +333,7 @@ class IndexTableShape:
     def _create(self) -> str:
         lines = [definition.ddl for definition in self.layout]
         lines.append(f"PRIMARY KEY ({', '.join(map(quote, self.primary))})")
-        lines += [_index(name, columns) for name, columns in self.indexes.items()]
+        lines += [self._index(name, columns) for name, columns in self.indexes.items()]
         return (
             f"CREATE TABLE IF NOT EXISTS {self.table} (\n  " + ",\n  ".join(lines) + "\n) ENGINE=InnoDB "
             f"DEFAULT CHARSET=utf8mb4 COLLATE={self._collation} COMMENT={_string(self.comment)}"
@@ -373,7 +382,11 @@ class IndexTableShape:
             if present.indexes.get(name) != columns:
                 if name in present.indexes:
                     yield f"DROP INDEX {quote(name)}"
-                yield f"ADD {_index(name, columns)}"
+                yield f"ADD {self._index(name, columns)}"
+
+    def _index(self, name: str, columns: Sequence[str]) -> str:
+        unique = "UNIQUE " if name in self.unique_indexes else ""
+        return f"{unique}INDEX {quote(name)} ({', '.join(map(quote, columns))})"
 
     def failure(self, error: pymysql.err.MySQLError) -> Exception | None:
         """The error of the view for one that changing its table raised; None for any other."""
@@ -592,10 +605,6 @@ def _max_bytes(definition: Definition) -> int:
         return int(match[2]) * (4 if match[1] == "char" else 1)  # in utf8mb4
     match = re.match(r"decimal\((\d+)", definition.shape.type)
     return int(match[1]) // 2 + 4 if match else 8
-
-
-def _index(name: str, columns: Sequence[str]) -> str:
-    return f"INDEX {quote(name)} ({', '.join(map(quote, columns))})"
 
 
 def _string(text: str) -> str:

@@ -137,10 +137,11 @@ def on_duplicate(shape: IndexTableShape, facts: ServerFacts) -> str:
         return quote(table_name(shape.view), column)
 
     newer = f"{new(shape.version_name)} {above} {old(shape.version_name)}"
+    newest = {name: f"IF({newer}, {new(name)}, {old(name)})" for name in (*shape.value_names, shape.version_name)}
+    if (writer := shape.writer_name) is not None:  # NULL, which the column refuses, for a row that another one wrote
+        newest[shape.version_name] = f"IF({new(writer)} = {old(writer)}, {newest[shape.version_name]}, NULL)"
     # The version comes last: if it were assigned first, `newer` would be false for the values.
-    changes = ", ".join(
-        f"{quote(name)} = IF({newer}, {new(name)}, {old(name)})" for name in (*shape.value_names, shape.version_name)
-    )
+    changes = ", ".join(f"{quote(name)} = {value}" for name, value in newest.items())
     return f"ON DUPLICATE KEY UPDATE {changes}"
 
 

@@ -1,0 +1,89 @@
+"""A view of two servers in which a key is of one of them at a time: rows that are on both, and rows that move."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stack import Server
+from tests.support.several_servers import WITH_ONCE, Servers, servers, wait_for
+
+pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
+
+VIEW = "mysql:user_once"
+
+
+def test_a_key_on_two_servers_is_parked_with_both_names_and_goes_in_when_the_first_row_is_gone(
+    mysql_server: Server, mariadb_server: Server, redis_server: Server, tmp_path: Path
+) -> None:
+    with servers(mysql_server, mariadb_server, redis_server, tmp_path, WITH_ONCE) as world:
+        _is_told(world)
+        _moves(world)
+        _commands_write_their_own(world)
+
+
+def _is_told(world: Servers) -> None:
+    """The three rows that are on both from the beginning: two backfills met."""
+    wait_for("each key is there once", world.is_once)
+    assert len(world.shown_once()) == 3
+    first, other = ("eu", "us") if ("eu", 2) in world.shown_once() else ("us", "eu")
+    run, reason = world.run, f"its key lives on the source {first}, and this row is on {other}."
+    assert reason in run.command("dead-letters", "list", VIEW).stdout
+    done = run.command("verify", VIEW)
+    assert done.returncode == 1 and f"{VIEW}\t2\tparked\t{reason}" in done.stdout, done.stdout
+    done = run.command("why", VIEW, "2")
+    assert done.returncode == 1 and "CURRENT" in done.stdout and f"PARKED: {reason}" in done.stdout, done.stdout
+    done = run.command("get", VIEW, "2", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["content"] == {"email": f"{first}2@x"}, done.stdout
+    assert f"{first}\t2" in run.command("find", "user_once", f"{first}2@x").stdout
+    world.ask(first, "DELETE FROM shop.user WHERE id = 2")
+    wait_for("it goes in by itself", lambda: world.shown_once().get((other, 2)) == f"{other}2@x" and world.is_once())
+    for name in ("eu", "us"):
+        world.ask(name, "DELETE FROM shop.user WHERE id < 4 AND email LIKE 'us%'")
+    wait_for("no key is on both", lambda: world.is_once() and not world.parked())
+    assert run.command("verify", VIEW).returncode == 0
+
+
+def _moves(world: Servers) -> None:
+    """The row is seen on the second server first, and nobody runs when it goes from the first one."""
+    moved = ", ".join(f"({number}, 'moved{number}@x', '')" for number in range(100, 350))
+    world.ask("eu", f"INSERT INTO shop.user VALUES {moved}")
+    wait_for("they are shown", lambda: len(world.shown_once()) > 249)
+    world.ask("us", f"INSERT INTO shop.user VALUES {moved}")
+    wait_for("they wait", lambda: len(world.parked()) == 250)  # many in a row halt no view
+    world.run.kill()
+    world.ask("eu", "DELETE FROM shop.user WHERE id >= 100")
+    world.run.start()
+    wait_for("they have moved", lambda: world.is_once() and not world.parked())
+    assert {source for source, number in world.shown_once() if number >= 100} == {"us"}
+    # And back, in the order in which rows are told.
+    world.ask("us", "DELETE FROM shop.user WHERE id >= 100")
+    world.ask("eu", f"INSERT INTO shop.user VALUES {moved}")
+    wait_for("they are back", lambda: world.is_once() and not world.parked() and ("eu", 100) in world.shown_once())
+
+
+def _commands_write_their_own(world: Servers) -> None:
+    run = world.run
+    world.ask("us", "INSERT INTO shop.user VALUES (100, 'both@x', '')")
+    wait_for("it is parked", lambda: ("us", 100) in world.parked())
+    shown = world.shown_once()
+    world.ask("eu", "DELETE FROM viewtail.user_once WHERE id = 101")
+    done = run.command("verify", VIEW, "--repair")
+    assert "101\tmissing" in done.stdout and "100\tparked" in done.stdout, done.stdout
+    assert run.command("replay", VIEW, "--key", "100").returncode == 1  # us' is refused again
+    assert run.command("replay", VIEW, "--parked", "--yes").returncode == 1
+    assert world.shown_once() == shown and world.is_once()
+    for shard in ("us", "eu"):
+        assert run.background("replay", VIEW, "--yes", VIEWTAIL_SHARD=shard).wait() == 0
+        wait_for("it is filled again", run.is_filled)
+        assert world.shown_once() == shown
+    world.cut.lead_to(1)
+    wait_for("us is away", lambda: world.pipelines()["us.0.mysql"]["error"])
+    world.ask("eu", "UPDATE shop.user SET email = 'alone@x' WHERE id = 102")
+    wait_for("eu goes on", lambda: world.shown_once()["eu", 102] == "alone@x")
+    world.ask("eu", "DELETE FROM shop.user WHERE id = 100")
+    world.cut.lead_to(world.servers["us"].port)
+    wait_for("us' row goes in", lambda: world.shown_once().get(("us", 100)) == "both@x" and world.is_once())
+    assert run.command("check").returncode == 0

@@ -1,0 +1,76 @@
+"""Tries keys again that are parked because another source has them, once that one's row is gone.
+
+The other source's pipeline knows nothing of this one's row. So the pipeline that parked a key asks its store now and
+then who has it, and projects the row again when nobody else does, as `viewtail dead-letters redrive` would: under a
+watermark, and past the same guard. Nothing is kept of it but the dead letter itself.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import structlog
+
+from offsets import dead_letters
+from offsets.views import State
+from projectors.catalog import Catalog
+from projectors.pipeline_run import PipelineRun
+from projectors.proving.view_access import ViewAccess
+from viewtail.changes.errors import MisuseError, StopRequested, ViewtailError
+from viewtail.changes.rendering import parse_key
+from viewtail.changes.writes import Key
+
+_log = structlog.get_logger("viewtail.pipeline")
+
+LOOK_EVERY_S = 2.0
+LOOK_SHARE = 0.02  # at most so much of the time goes into looking, however many keys wait
+KEYS_AT_ONCE = 2_000
+PASSED_WITHIN_S = 10.0  # a watermark; later, it is tried again
+
+
+@dataclass(eq=False, kw_only=True)
+class HeldKeys:
+    """Those of one ownership. `run` returns when that ends, or at once where no view has a key of one source alone."""
+
+    catalog: Catalog
+    own: PipelineRun
+    _after: dict[str, bytes] = field(default_factory=dict)  # of each view, up to which hash of a key it was looked
+
+    def run(self) -> None:
+        views = [view.id for view in self.own.life.views.values() if view.is_unique_over_sources]
+        pause_s = LOOK_EVERY_S
+        while views and not self.own.stop.wait(pause_s):
+            began = time.monotonic()
+            try:
+                for view in views:
+                    self._look(view)
+            except StopRequested:
+                return
+            except ViewtailError as error:
+                _log.info("keys that other sources have wait", pipeline=str(self.own.identity), error=str(error))
+            pause_s = max(LOOK_EVERY_S, (time.monotonic() - began) / LOOK_SHARE)
+
+    def _look(self, view: str) -> None:
+        """Try those of the next keys that wait which no other source has."""
+        if not self.own.pipeline.dead_letters.keys_of(view) or not self.own.life.gets_changes(view):
+            return
+        bound = self.own.life.views[view]  # its table may have changed since the last look
+        with ViewAccess(self.catalog, bound, self.own.stop, passed_within_s=PASSED_WITHIN_S) as beside:
+            is_filled = all(kept.state == State.FILLED for _, kept in beside.keepers())
+            if is_filled and (free := self._free(beside)):
+                beside.reprojection.of_keys(free, beside.now())
+                _log.info("keys were tried again that another source had", view=view, count=len(free))
+
+    def _free(self, beside: ViewAccess) -> list[Key]:
+        view, keys = beside.view, list[Key]()
+        for _, kept in beside.keepers():
+            after = self._after.get(view.id, b"")
+            page = dead_letters.waiting(beside.session, self.catalog.database, kept.id, after, KEYS_AT_ONCE)
+            self._after[view.id] = page[-1][0] if len(page) == KEYS_AT_ONCE else b""
+            for _, name in page:
+                with suppress(MisuseError):  # a key that nobody could read
+                    keys.append(parse_key(name, view.key))
+        owners = beside.reader.owners(keys) if keys else {}
+        return [key for key in keys if owners.get(key, view.source[0]) == view.source[0]]
