@@ -103,9 +103,21 @@ def _chosen(loaded: Settings, views: Sequence[View], name: str) -> View:
 
 
 def all_chosen(loaded: Settings, names: Iterable[str]) -> list[View]:
-    """Return the `configured` views that a user names, each once. Raises MisuseError."""
+    """Return the `configured` views that a user names, each once. Raises MisuseError.
+
+    Of several names those of other sources' views are left to these, where one is of this source.
+    """
+    wanted = list(names)
+    here = [name for name in wanted if not _is_of_others(loaded, name)] if len(wanted) > 1 else wanted
     # By id: a mapping in a declaration has no hash.
-    return list({view.id: view for view in (chosen(loaded, name) for name in names)}.values())
+    return list({view.id: view for view in (chosen(loaded, name) for name in here or wanted)}.values())
+
+
+def _is_of_others(loaded: Settings, name: str) -> bool:
+    """Return whether only other sources of the deployment have a view of that name. Raises DeclarationError."""
+    from viewtail.operations.reading import named
+
+    return not named(load(loaded.views), name) and bool(named(_of_deployment(loaded), name))
 
 
 def chosen_of_all(loaded: Settings, names: Iterable[str]) -> list[View]:

@@ -748,8 +748,8 @@ def lives_elsewhere(view: BoundView, item: Item, owner: str | None) -> Parked:
     """The dead letter of a row whose key is another source's; None: it was that of one which gave it up meanwhile."""
     (own,) = view.source
     mend = (
-        "It goes in by itself when the row is deleted there. If both rows are to stay, give one of them another key, or "
-        "declare the view under another name without unique_over_sources"
+        "It goes in by itself when the row is deleted there. If both rows are to stay, give one of them another key, "
+        "or declare the view under another name without unique_over_sources"
     )
     return parked(view, item, f"{LIVES_ON}{owner or 'that wrote it first'}, and this row is on {own}. {mend}")
 

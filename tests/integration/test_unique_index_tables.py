@@ -147,7 +147,7 @@ def test_one_refused_row_of_a_large_block_keeps_no_other_out(table: Table_) -> N
 
 def test_of_two_sources_that_insert_at_the_same_time_one_gets_the_key(table: Table_) -> None:
     def insert(source: str, refused: list[Parked]) -> None:
-        for start in range(1, 200, 10):
+        for start in range(1, 100, 10):
             refused += table.write(source, **{f"k{key}_1": f"{source}@x" for key in range(start, start + 10)})
 
     refused: dict[str, list[Parked]] = {"eu": [], "us": []}
@@ -157,7 +157,7 @@ def test_of_two_sources_that_insert_at_the_same_time_one_gets_the_key(table: Tab
     for thread in threads:
         thread.join()
     shown = table.shown()
-    assert shown.keys() == {*range(1, 201)}
+    assert shown.keys() == {*range(1, 101)}
     for source, other in (("eu", "us"), ("us", "eu")):
         assert {int(letter.key) for letter in refused[source]} == {k for k, (of, _) in shown.items() if of == other}
 
@@ -166,7 +166,9 @@ def test_readers_of_a_source_know_whose_a_key_is(table: Table_) -> None:
     table.write("eu", k1_5="both@x", k2_5="both@x", k4_5=None)
     table.write("us", k3_5="both@x")
     for source, own in (("eu", [1, 2]), ("us", [3])):
-        with closing(IndexTableReader(open_session(table.address, role="store"), table.database, table.views[source])) as reader:
+        with closing(
+            IndexTableReader(open_session(table.address, role="store"), table.database, table.views[source])
+        ) as reader:
             keys = [(source, key) for key in (1, 2, 3, 4, 5)]
             assert reader.owners(keys) == {(source, 1): "eu", (source, 2): "eu", (source, 3): "us"}
             assert [row.key for row in reader.rows(keys)] == [(source, key) for key in own]

@@ -760,3 +760,17 @@ def test_the_environment_chooses_a_source(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("VIEWTAIL_SHARD", "uss")
     with pytest.raises(MisuseError, match="no deployment; did you mean us"):
         _ = shards.targets(None)[0].settings
+
+
+def test_of_the_views_that_a_command_names_each_source_takes_its_own() -> None:
+    found = {target.shard: target.settings for target in targets(VIEWS, VIEWTAIL_SOURCE__URL="mysql://first")}
+    chosen = {
+        shard: [view.id for view in declarations.all_chosen(loaded, ["user", "city"])]
+        for shard, loaded in found.items()
+    }
+    assert chosen == {"default": ["redis:city"], "eu": ["redis:user"], "us": ["redis:user"]}
+    for loaded in found.values():
+        with pytest.raises(UnknownNameError, match="no view is called 'userr'; did you mean user"):
+            declarations.all_chosen(loaded, ["userr", "user"])
+    with pytest.raises(UnknownNameError, match="no view is called 'user'"):
+        declarations.all_chosen(found["default"], ["user"])

@@ -68,7 +68,7 @@ def test_what_does_not_note_which_source_a_key_is_of_is_refused_with_what_to_do(
     ):
         with pytest.raises(DeclarationError, match=f"unique_over_sources=True: {what}.*in an IndexTable"):
             bound(view)
-    with pytest.raises(DeclarationError, match="column is_live.*is kept under this name"):
+    with pytest.raises(DeclarationError, match=r"column is_live.*is kept under this name"):
         bound(IndexTable("i", entity(), value="is_live"))
     with pytest.raises(DeclarationError, match="unique_over_sources is for rows of several servers"):
         Entity("shop.user", unique_over_sources=True)

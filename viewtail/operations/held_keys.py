@@ -1,4 +1,4 @@
-"""Tries keys again that are parked because another source has them, once that one's row is gone.
+"""Tries keys again that are parked because another source has them, once that one's row, or their own, is gone.
 
 The other source's pipeline knows nothing of this one's row. So the pipeline that parked a key asks its store now and
 then who has it, and projects the row again when nobody else does, as `viewtail dead-letters redrive` would: under a
@@ -53,17 +53,17 @@ class HeldKeys:
             pause_s = max(LOOK_EVERY_S, (time.monotonic() - began) / LOOK_SHARE)
 
     def _look(self, view: str) -> None:
-        """Try those of the next keys that wait which no other source has."""
+        """Try those of the next keys that wait which no other source has, or of which the row is gone."""
         if not self.own.pipeline.dead_letters.keys_of(view) or not self.own.life.gets_changes(view):
             return
         bound = self.own.life.views[view]  # its table may have changed since the last look
         with ViewAccess(self.catalog, bound, self.own.stop, passed_within_s=PASSED_WITHIN_S) as beside:
             is_filled = all(kept.state == State.FILLED for _, kept in beside.keepers())
-            if is_filled and (free := self._free(beside)):
+            if is_filled and (free := self._due(beside)):
                 beside.reprojection.of_keys(free, beside.now())
                 _log.info("keys were tried again that another source had", view=view, count=len(free))
 
-    def _free(self, beside: ViewAccess) -> list[Key]:
+    def _due(self, beside: ViewAccess) -> list[Key]:
         view, keys = beside.view, list[Key]()
         for _, kept in beside.keepers():
             after = self._after.get(view.id, b"")
@@ -72,5 +72,8 @@ class HeldKeys:
             for _, name in page:
                 with suppress(MisuseError):  # a key that nobody could read
                     keys.append(parse_key(name, view.key))
-        owners = beside.reader.owners(keys) if keys else {}
-        return [key for key in keys if owners.get(key, view.source[0]) == view.source[0]]
+        if not keys:
+            return keys
+        owners = beside.reader.owners(keys)
+        gone = beside.rows_now.absent(view.key, keys, 1)  # a TRUNCATE tells no key that the view does not show
+        return [key for key in keys if key in gone or owners.get(key, view.source[0]) == view.source[0]]

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from ingest.canonical.chunks import row_order
 from ingest.canonical.tables import row_estimates
-from offsets.fill_keys import key_from_text, key_text
 from offsets.dead_letters import Letter
+from offsets.fill_keys import key_from_text, key_text
 from offsets.keepers import Keeper
 from offsets.mysql import Session, transaction
 from offsets.runs import RunState

@@ -21,14 +21,25 @@ from pymysql.constants import SERVER_STATUS
 
 from offsets.lease import lock_name
 from offsets.mysql import MySQLOffsets
-from projectors.stores import GuardedSink, Held, Item, Meanwhile, OnMissing, PlaceRefusedError, ignored, lives_elsewhere, nothing, parked
+from projectors.stores import (
+    GuardedSink,
+    Held,
+    Item,
+    Meanwhile,
+    OnMissing,
+    PlaceRefusedError,
+    ignored,
+    lives_elsewhere,
+    nothing,
+    parked,
+)
 from projectors.stores.index_tables import places
 from projectors.stores.index_tables.offsets import SharedOffsets
 from projectors.stores.index_tables.reading import end_of_page, stale_keys
 from projectors.stores.index_tables.single_rows import MOST_VIEWS, SingleRows
 from projectors.stores.index_tables.table import present_tables
-from projectors.stores.index_tables.unique import owners
 from projectors.stores.index_tables.unchanged import ChangedMeanwhileError, Unchanged
+from projectors.stores.index_tables.unique import owners
 from projectors.stores.index_tables.upserts import Upsert
 from projectors.views import BoundView
 from viewtail.changes.errors import RETRIES, DeclarationError, StoreError, StoreUnavailableError, ViewtailError
@@ -431,7 +442,8 @@ class MySQLSink(GuardedSink):
                     flight.execute(execution)
                     flown.append(item)
         answers = zip(flown, _landed(flight), strict=True)
-        yield from self._refused(connection, upsert.view, [of for of in answers if not isinstance(of[1], int)])
+        refused = [(item, answer) for item, answer in answers if not isinstance(answer, int)]
+        yield from self._refused(connection, upsert.view, refused)
 
     def _refused(self, connection: Connection, view: BoundView, refused: list[_Refused]) -> Iterator[Parked]:
         """The dead letters of rows that MySQL refused, each with its error."""
