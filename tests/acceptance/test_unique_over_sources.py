@@ -77,7 +77,7 @@ def _commands_write_their_own(world: Servers) -> None:
     assert world.shown_once() == shown and world.is_once()
     for shard in ("us", "eu"):
         assert run.background("replay", VIEW, "--yes", VIEWTAIL_SHARD=shard).wait() == 0
-        wait_for("it is filled again", run.is_filled)
+        wait_for("it is filled again", world.is_filled)
         assert world.shown_once() == shown
     world.cut.lead_to(1)
     wait_for("us is away", lambda: world.pipelines()["us.0.mysql"]["error"])

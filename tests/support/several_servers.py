@@ -114,6 +114,12 @@ class Servers:
         found = json.loads(self.run.command("status", "--json").stdout)["pipelines"]
         return {pipeline["name"]: pipeline for pipeline in found}
 
+    def is_filled(self) -> bool:
+        """Whether every view of both sources is filled; keys may be parked."""
+        pipelines = self.pipelines()
+        states = {view["state"] for pipeline in pipelines.values() for view in pipeline["views"]}
+        return {name.partition(".")[0] for name in pipelines} == {"eu", "us"} and states == {"filled"}
+
     def view(self, pipeline: str) -> dict[str, Any]:
         """The only view of a pipeline."""
         (view,) = self.pipelines()[pipeline]["views"]
@@ -158,5 +164,5 @@ def servers(
         given = {**settings_of(eu, cut.port, redis_server), **(settings or {})}
         with running(folder, views, given) as run:
             world = Servers(eu, us, cut, redis_server, run)
-            wait_for("all is filled", run.is_filled)
+            wait_for("all is filled", world.is_filled)
             yield world

@@ -770,7 +770,7 @@ def test_of_the_views_that_a_command_names_each_source_takes_its_own() -> None:
     }
     assert chosen == {"default": ["redis:city"], "eu": ["redis:user"], "us": ["redis:user"]}
     for loaded in found.values():
-        with pytest.raises(UnknownNameError, match="no view is called 'userr'; did you mean user"):
+        with pytest.raises(UnknownNameError, match="no view is called 'userr'"):
             declarations.all_chosen(loaded, ["userr", "user"])
     with pytest.raises(UnknownNameError, match="no view is called 'user'"):
         declarations.all_chosen(found["default"], ["user"])

@@ -7,7 +7,6 @@ watermark, and past the same guard. Nothing is kept of it but the dead letter it
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -25,8 +24,7 @@ from viewtail.changes.writes import Key
 _log = structlog.get_logger("viewtail.pipeline")
 
 LOOK_EVERY_S = 2.0
-LOOK_SHARE = 0.02  # at most so much of the time goes into looking, however many keys wait
-KEYS_AT_ONCE = 2_000
+KEYS_AT_ONCE = 2_000  # of each view; of more that wait, the next ones are looked at the next time
 PASSED_WITHIN_S = 10.0  # a watermark; later, it is tried again
 
 
@@ -40,17 +38,14 @@ class HeldKeys:
 
     def run(self) -> None:
         views = [view.id for view in self.own.life.views.values() if view.is_unique_over_sources]
-        pause_s = LOOK_EVERY_S
-        while views and not self.own.stop.wait(pause_s):
-            began = time.monotonic()
-            try:
-                for view in views:
+        while views and not self.own.stop.wait(LOOK_EVERY_S):
+            for view in views:
+                try:
                     self._look(view)
-            except StopRequested:
-                return
-            except ViewtailError as error:
-                _log.info("keys that other sources have wait", pipeline=str(self.own.identity), error=str(error))
-            pause_s = max(LOOK_EVERY_S, (time.monotonic() - began) / LOOK_SHARE)
+                except StopRequested:
+                    return
+                except ViewtailError as error:
+                    _log.info("keys that another source had wait", view=view, error=str(error))
 
     def _look(self, view: str) -> None:
         """Try those of the next keys that wait which no other source has, or of which the row is gone."""
