@@ -1,6 +1,6 @@
 # `make test` checks a clean checkout, with a part of what is long (`make whole`: all of it); it needs Python 3.11 or
 # newer, make, and for the servers a Debian machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders demo-unshatter whole bench bench-peers scale fuzz differential limits tenants servers verdicts convergence documents tenant-schedules topics verify-live replays rebuilds polling commands matrix up down install clean
+.PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders demo-unshatter whole bench bench-peers scale fuzz differential limits tenants servers verdicts convergence documents tenant-schedules topics verify-live replays rebuilds adoptions adopt-peers polling commands matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -156,6 +156,21 @@ commands: venv
 # Rebuilds of every kind of view, killed at every step.
 rebuilds: venv
 	VIEWTAIL_TEST_ALL_STEPS=1 $(BIN)/pytest -q --timeout 900 tests/faults/test_rebuild_faults.py
+
+# 60 schedules of kills of `viewtail adopt`, of the run behind it and of servers; each ends with every view equal to its
+# table, and no reader saw a right value go away.
+adoptions: venv
+	VIEWTAIL_TEST_SEEDS=60 $(BIN)/pytest -q --timeout 600 tests/faults/test_adoption_schedules.py
+
+# What pgsync and Debezium's JDBC sink really left, damaged, audited and adopted. pgsync comes from PyPI, into build/.
+adopt-peers: venv build/pgsync/stamp
+	VIEWTAIL_TEST_PGSYNC=$(CURDIR)/build/pgsync/bin/pgsync $(BIN)/pytest -q -s tests/peers/pgsync_left.py \
+		tests/acceptance/test_adopt_debezium.py
+
+build/pgsync/stamp:
+	$(PYTHON) -m venv build/pgsync
+	build/pgsync/bin/pip install --quiet --disable-pip-version-check pgsync==7.3.0
+	touch $@
 
 # Every schema change with every algorithm, under load.
 matrix: venv

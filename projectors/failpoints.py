@@ -26,6 +26,9 @@ ARCHIVE_STEPS = ("in archive", "after archive")  # of events into a table, or be
 ARCHIVE_FILE_STEPS = ("before archive file", "in archive file", "after archive file", "after archive record")
 RESTORE_STEPS = ("in restore", "after restore")
 RELEASE_STEP = "after release"  # of a table, before the record of it
+# Of taking over what another tool keeps: around each place, of an index, of Redis keys, and before all is compared.
+ADOPT_STEPS = ("before taking", "after taking", "after block", "after clone", "before leading readers",
+               "after claim", "in marking", "after filling")  # fmt: skip
 DROP_STEPS = ("before drop", "after drop", "before forgetting")  # of a view that nobody declares any more
 
 _step, _count, _signal, _later_ms, *_ = [*os.environ.get("VIEWTAIL_FAILPOINT", "").split(":"), "", "", ""]

@@ -99,10 +99,17 @@ class Comparison:
         chunk = self.rows.after(after, version)
         return chunk, self.suspects_in(after, chunk, version)
 
-    def suspects_in(self, after: Key | None, chunk: Chunk | None, version: int) -> list[Key]:
-        """The suspects of the chunk behind a paging key; None: no row follows there."""
+    def suspects_in(
+        self,
+        after: Key | None,
+        chunk: Chunk | None,
+        version: int,
+        saw: Callable[[Iterable[Key]], object] = lambda _: None,
+    ) -> list[Key]:
+        """The suspects of the chunk behind a paging key; None: no row follows there. `saw` gets the keys of its rows."""
         rows = [] if chunk is None else chunk.rows
         expected = self.projected(rows, version) if rows else Expected({}, set())
+        saw(expected.writes)
         refused = self._keys_of(rows, expected.parked) if expected.parked else []
         if self.reader.has_order:
             upto = None if chunk is None or chunk.is_last else chunk.last_key
@@ -138,17 +145,23 @@ class Comparison:
         """Return whether `look` sees keys that the table does not have; otherwise `orphans` does."""
         return self.reader.has_order
 
-    def orphans(self, version: int) -> Iterator[tuple[int, list[Key]]]:
-        """Pages of the store's keys: how many, and those of them that no row is for; then those that are twice."""
+    def orphans(
+        self, version: int, unseen: Callable[[Sequence[Key]], Sequence[Key]] = lambda keys: keys
+    ) -> Iterator[tuple[int, list[Key]]]:
+        """Pages of the store's keys: how many, and those of them that no row is for; then those that are twice.
+
+        `unseen` leaves out keys that the caller saw rows of.
+        """
         is_plain = self.view.view.where is None and self.view.view.document is None
-        for page in map(self.view.own, self.reader.shown_keys()):
+        for shown in map(self.view.own, self.reader.shown_keys()):
+            page = unseen(shown)
             if not page:
                 absent: Iterable[Key] = ()
             elif is_plain:
                 absent = self.rows.absent(self.view.key, page, version)
             else:
                 absent = set(page) - self.expected(page, version).writes.keys()  # without those that are parked
-            yield len(page), list(absent)
+            yield len(shown), list(absent)
         for page in map(self.view.own, self.reader.orphans()):
             yield 0, [*page]
 

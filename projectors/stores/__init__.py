@@ -275,8 +275,18 @@ class Adoption(ABC):
     """
 
     @abstractmethod
-    def refusal(self) -> str | None:
-        """The reason why it cannot be, and what to do instead; None if it can, or is the view's own by now."""
+    def refusal(self, *, drops_extra: bool) -> str | None:
+        """The reason why it cannot be, and what to do instead; None if it can, or is the view's own by now.
+
+        `drops_extra`: what no row is for may go.
+        """
+
+    def beside(self) -> str | None:
+        """The reason why what is there cannot become the view's, so that a copy of the view is to take its place.
+
+        None: it can. After `take`, the store's Swapping leads readers of this place to a copy.
+        """
+        return None
 
     @abstractmethod
     def steps(self) -> list[str]:
@@ -284,7 +294,7 @@ class Adoption(ABC):
 
     @abstractmethod
     def take(self) -> None:
-        """Do that. It finishes what was cut off."""
+        """Do that, up to what needs a copy. It finishes what was cut off."""
 
     @abstractmethod
     def close(self) -> None:

@@ -6,16 +6,14 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from elasticsearch import NotFoundError
-
 from stack import Server
-from tests.support.other_tools import ALIAS, INDEX, ROWS, SCHEMA, STORE, OtherTool, reading, run_of
+from tests.support.other_tools import INDEX, ROWS, SCHEMA, STORE, OtherTool, reading, run_of
 from tests.support.running import Run, wait_for
 
 NAMES = ("by_email", "redis:person", "card", "elasticsearch:person")
@@ -30,14 +28,7 @@ def tool(mysql_server: Server, redis_server: Server, elasticsearch_server: Serve
     made.damage()
     made.ask(f"ALTER TABLE {STORE}.by_email DROP COLUMN synced_at")
     yield made
-    for database in (SCHEMA, STORE):
-        made.ask(f"DROP DATABASE {database}")
-    made.documents.indices.delete(index=",".join(indices(made)))
-    made.redis.flushall()
-
-
-def indices(tool: OtherTool) -> list[str]:
-    return sorted(tool.documents.indices.get(index="*person*", expand_wildcards="all"))
+    made.end()
 
 
 @pytest.fixture
@@ -46,27 +37,6 @@ def run(tool: OtherTool, redis_server: Server, elasticsearch_server: Server, tmp
     yield made
     if made.process is not None:
         made.stop()
-
-
-def reads(tool: OtherTool) -> dict[str, Callable[[int], bool]]:
-    """By place, whether a reader finds an entity there."""
-
-    def finds_row(number: int) -> bool:
-        shown = "email IS NOT NULL OR id % 10 = 0"  # what has neither is a tombstone
-        return bool(tool.ask(f"SELECT 1 FROM {STORE}.by_email WHERE id = {number:d} AND ({shown})"))
-
-    def finds_document(number: int) -> bool:
-        try:
-            return "name" in tool.documents.get(index=ALIAS, id=str(number)).body["_source"]
-        except NotFoundError:
-            return False
-
-    return {
-        "table": finds_row,
-        "hash": lambda number: tool.redis.hget(f"person:{number}", "name") is not None,
-        "document": lambda number: "name" in json.loads(tool.redis.get(f"card:{number}") or "{}"),
-        "index": finds_document,
-    }
 
 
 @contextmanager
@@ -100,11 +70,11 @@ def verified(run: Run, *names: str) -> dict[str, dict[str, Any]]:
 
 
 def is_extra_there(tool: OtherTool) -> dict[str, bool]:
-    return {place: finds(9001) for place, finds in reads(tool).items()}
+    return {place: finds(9001) for place, finds in tool.readers().items()}
 
 
 def test_readers_miss_nothing_and_run_goes_on_without_filling(run: Run, tool: OtherTool) -> None:
-    with reading(reads(tool), range(100, 1000)) as missed, writer(tool):
+    with reading(tool.readers(), range(100, 1000)) as missed, writer(tool):
         done = run.command("adopt", *NAMES, "--json", timeout_s=300)
         assert done.returncode == 0, done.stdout + done.stderr
         views = {view["view"]: view for view in json.loads(done.stdout)["views"]}
@@ -115,7 +85,7 @@ def test_readers_miss_nothing_and_run_goes_on_without_filling(run: Run, tool: Ot
         run.start()
         wait_for("all is well", run.is_filled)
         tool.insert([30_000])
-        for finds in reads(tool).values():
+        for finds in tool.readers().values():
             wait_for("a new row is there", lambda finds=finds: finds(30_000))
         found = verified(run, *NAMES)
     assert not missed
@@ -126,7 +96,7 @@ def test_readers_miss_nothing_and_run_goes_on_without_filling(run: Run, tool: Ot
         assert {entity["key"] for entity in view["entities"]} == set(EXTRA), (name, view)
     time.sleep(3)  # the cleaner goes round meanwhile
     assert set(is_extra_there(tool).values()) == {True}
-    assert indices(tool) == [INDEX, "viewtail-person"]
+    assert tool.indices() == [INDEX, "viewtail-person"]
 
 
 def test_a_dry_run_changes_nothing_and_extra_keys_are_dropped_when_asked(run: Run, tool: OtherTool) -> None:
@@ -145,7 +115,7 @@ def test_a_dry_run_changes_nothing_and_extra_keys_are_dropped_when_asked(run: Ru
         assert view["is_equal"], view
         assert view["proven_through"], view
     assert set(is_extra_there(tool).values()) == {False}
-    assert {finds(11) for finds in reads(tool).values()} == {True}
+    assert {finds(11) for finds in tool.readers().values()} == {True}
     assert tool.redis.hget("person:21", "email") == b"u21@example.org"
     assert tool.ask(f"SELECT email FROM {STORE}.by_email WHERE id = 21") == [("u21@example.org",)]
     assert len(tool.rows("TRUE")) == ROWS

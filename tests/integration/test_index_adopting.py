@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from elasticsearch import Elasticsearch
 from projectors.stores.elasticsearch import adopting
 from projectors.stores.elasticsearch.adopting import IndexAdoption
 from projectors.stores.elasticsearch.auditing import audited_index
+from projectors.stores.elasticsearch.index import make_ready
+from projectors.stores.elasticsearch.swapping import AliasSwapping
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.owners import Claimant
 from projectors.views import BoundView, Entity
@@ -19,12 +22,14 @@ from viewtail.changes.errors import StoreError
 from viewtail.changes.tables import Column, Kind, Table
 
 INDEX, ALIAS = "fellow_v3", "fellow"
+CLAIMANT = Claimant(id="d1", title="one")
 ONE_SHARD = {"number_of_shards": 1, "number_of_replicas": 0}
 NAME = {"name": {"type": "keyword"}}
 PLAIN: dict[str, Any] = {"settings": ONE_SHARD, "mappings": {"properties": NAME}, "aliases": {ALIAS: {}}}
 
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "another alias": ({"aliases": {ALIAS: {}, "fellows": {}}}, "other aliases too: fellows"),
+BESIDE: dict[str, tuple[dict[str, Any], str]] = {
+    "another mapping": ({"mappings": {"properties": {"name": {"type": "text"}}}}, "another mapping"),
+    "several shards": ({"settings": {"number_of_shards": 2, "number_of_replicas": 0}}, "has 2 shards"),
     "a default pipeline": (
         {"settings": {**ONE_SHARD, "index.default_pipeline": "upper"}},
         "index.default_pipeline is upper",
@@ -77,25 +82,61 @@ def test_what_would_lose_readers_or_documents_is_refused(
     client: Elasticsearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One test, since the server takes a minute to start."""
-    adoption = IndexAdoption(client, fellow(), Claimant(id="d1", title="one"))
-    for kind, (others, said) in REFUSED.items():
+    adoption = IndexAdoption(client, fellow(), CLAIMANT)
+    for kind, (others, said) in BESIDE.items():
         make(client, **others)
-        assert said in (adoption.refusal() or ""), kind
-    versions_are_refused(client, adoption)
+        assert adoption.refusal(drops_extra=False) is None, kind
+        assert said in (adoption.beside() or ""), kind
+    other_readers_are_not_left_behind(client, adoption)
+    large_versions_are_not_taken(client, adoption)
+    an_index_of_the_views_name_goes_only_when_asked(client, adoption)
+    a_copy_takes_only_what_was_given_up(client, adoption)
     parts_are_not_audited(client)
     for before in (None, {"write": "true"}):
         failure_leaves_the_block_that_was_there(client, adoption, before, monkeypatch)
     a_clone_that_readers_use_is_not_deleted(client, adoption)
 
 
-def versions_are_refused(client: Elasticsearch, adoption: IndexAdoption) -> None:
+def other_readers_are_not_left_behind(client: Elasticsearch, adoption: IndexAdoption) -> None:
+    make(client, aliases={ALIAS: {}, "fellows": {}})
+    assert "other aliases too: fellows" in (adoption.refusal(drops_extra=True) or "")
+
+
+def an_index_of_the_views_name_goes_only_when_asked(client: Elasticsearch, adoption: IndexAdoption) -> None:
+    remove(client)
+    client.indices.create(index=ALIAS, settings=ONE_SHARD, mappings={"properties": {"name": {"type": "text"}}})
+    assert "adopt elasticsearch:fellow --drop-extra" in (adoption.refusal(drops_extra=False) or "")
+    assert adoption.refusal(drops_extra=True) is None
+
+
+def a_copy_takes_only_what_was_given_up(client: Elasticsearch, adoption: IndexAdoption) -> None:
+    view, copy = fellow(), replace(fellow(), copy=2, is_beside=True)
+    swapping = AliasSwapping(client, lambda: CLAIMANT)
+    for name in (INDEX, ALIAS):
+        remove(client)
+        aliases = {} if name == ALIAS else {ALIAS: {}}
+        client.indices.create(index=name, mappings={"properties": {"name": {"type": "text"}}}, aliases=aliases)
+        make_ready(client, copy, CLAIMANT)
+        with pytest.raises(StoreError, match="viewtail did not make.*viewtail adopt elasticsearch:fellow"):
+            swapping.swap(view, copy, 0)
+        adoption.take()
+        for _ in range(2):
+            assert swapping.swap(view, copy, 0)
+            assert list(client.indices.get_alias(name=ALIAS)) == [f"viewtail.2-{ALIAS}"]
+        assert client.indices.exists(index=name) == (name == INDEX or client.indices.exists_alias(name=name))
+        swapping.drop(copy, view)
+    assert adoption.refusal(drops_extra=False) is None, "it is the view's own"
+    assert adoption.steps() == []
+
+
+def large_versions_are_not_taken(client: Elasticsearch, adoption: IndexAdoption) -> None:
     make(client)
-    assert adoption.refusal() is None
+    assert adoption.beside() is None
     for number, version in ((1, 7), (2, (1 << 53) - 1)):
         client.index(index=INDEX, id=str(number), document={"name": "a"}, version=version, version_type="external")
-    assert adoption.refusal() is None
+    assert adoption.beside() is None
     client.index(index=INDEX, id="3", document={"name": "a"}, version=1 << 53, version_type="external")
-    assert "the document 3 has the version 9007199254740992" in (adoption.refusal() or "")
+    assert "the document 3 has the version 9007199254740992" in (adoption.beside() or "")
 
 
 def parts_are_not_audited(client: Elasticsearch) -> None:
@@ -122,7 +163,8 @@ def failure_leaves_the_block_that_was_there(
         with pytest.raises(StoreError, match="cannot be adopted"):
             adoption.take()
         assert blocks(client) == before
-        assert adoption.refusal() is None, "the same command goes on"
+        assert note(client) == []
+        assert adoption.refusal(drops_extra=False) is None, "the same command goes on"
         meanwhile.setattr(adopting, "aliases_of", gone)
         with pytest.raises(KeyboardInterrupt):
             adoption.take()
@@ -131,6 +173,10 @@ def failure_leaves_the_block_that_was_there(
     assert blocks(client) == {"write": "true"}
     aliases = client.indices.get_alias(index=f"viewtail-{ALIAS}").body[f"viewtail-{ALIAS}"]["aliases"]
     assert sorted(aliases) == [ALIAS, f"viewtail.write-{ALIAS}"]
+
+
+def note(client: Elasticsearch) -> list[str]:
+    return [name for name in client.indices.get(index=INDEX).body[INDEX]["aliases"] if name != ALIAS]
 
 
 def gone(_: object) -> None:
@@ -142,11 +188,11 @@ def a_clone_that_readers_use_is_not_deleted(client: Elasticsearch, adoption: Ind
     client.indices.put_settings(index=INDEX, settings={"index.blocks.write": True})
     own, unfinished = f"viewtail-{ALIAS}", f"viewtail.unfinished-{ALIAS}"
     client.indices.clone(index=INDEX, target=own)
-    assert "no adopt left unfinished" in (adoption.refusal() or "")
+    assert "no adopt left unfinished" in (adoption.refusal(drops_extra=False) or "")
     client.indices.put_alias(index=own, name=unfinished)
-    assert adoption.refusal() is None
+    assert adoption.refusal(drops_extra=False) is None
     client.indices.put_alias(index=own, name="fellow-beside")
-    assert "in use already, by fellow-beside" in (adoption.refusal() or "")
+    assert "in use already, by fellow-beside" in (adoption.refusal(drops_extra=False) or "")
     with pytest.raises(StoreError, match="in use already"):
         adoption.take()
     assert client.indices.exists(index=f"viewtail-{ALIAS}")

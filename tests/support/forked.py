@@ -143,7 +143,7 @@ class Background:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         process = self._process = begun(arguments, folder, environment, self._out.fileno(), self._errors.fileno())
         self.pid, self.poll, self.wait = process.pid, process.poll, process.wait
-        self.send_signal, self.kill = process.send_signal, process.kill
+        self.send_signal, self.kill, self.terminate = process.send_signal, process.kill, process.terminate
 
     @property
     def returncode(self) -> int | None:

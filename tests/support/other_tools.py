@@ -12,7 +12,7 @@ from typing import Any
 
 import pymysql
 import redis
-from elasticsearch import Elasticsearch
+from elasticsearch import Elasticsearch, NotFoundError
 from elasticsearch.helpers import bulk
 
 from stack import Server
@@ -60,10 +60,12 @@ MAPPING = {
 class OtherTool:
     """Writes all views after the table, as their declarations would, each in the plain form of its store."""
 
-    def __init__(self, mysql: Server, redis_server: Server, search: Server) -> None:
-        self.mysql = mysql
+    def __init__(self, mysql: Server, redis_server: Server, search: Server | None) -> None:
+        """Without `search` there is no index."""
+        self.mysql, self.search = mysql, search
         self.redis = redis.Redis(port=redis_server.port)
-        self.documents = Elasticsearch(search.url)
+        if search is not None:
+            self.documents = Elasticsearch(search.url)
 
     def connect(self) -> pymysql.Connection[Any]:
         return pymysql.connect(host=self.mysql.host, port=self.mysql.port, user="root", autocommit=True)
@@ -80,15 +82,16 @@ class OtherTool:
                 [(n, f"name {n}", f"u{n}@example.org" if n % 10 else None, n % 50, f'{{"n": {n}}}') for n in numbers],
             )
 
-    def make(self) -> None:
+    def make(self, rows: int = ROWS) -> None:
         """The tables, the rows and the index; then all views."""
         with self.connect() as connection, connection.cursor() as cursor:
             for statement in TABLES.split(";"):
                 cursor.execute(statement)
-        self.insert(range(1, ROWS + 1))
-        self.documents.indices.create(
-            index=INDEX, settings={"number_of_replicas": 0}, mappings={"properties": MAPPING}, aliases={ALIAS: {}}
-        )
+        self.insert(range(1, rows + 1))
+        if self.search is not None:
+            self.documents.indices.create(
+                index=INDEX, settings={"number_of_replicas": 0}, mappings={"properties": MAPPING}, aliases={ALIAS: {}}
+            )
         self.copy("TRUE")
 
     def rows(self, condition: str) -> list[tuple[Any, ...]]:
@@ -102,6 +105,11 @@ class OtherTool:
             cursor.executemany(
                 f"REPLACE INTO {STORE}.by_email VALUES (%s, %s, NOW())", [(row[0], row[2]) for row in rows]
             )
+        self.copy_documents(rows)
+
+    def copy_documents(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        if self.search is None:
+            return
         documents = [
             {"_index": ALIAS, "_id": str(n), "name": name, "email": email, "visits": visits, "_meta": {"by": "tool"}}
             for n, name, email, visits, _ in rows
@@ -121,7 +129,8 @@ class OtherTool:
         """From each view."""
         self.redis.delete(f"person:{number}", f"card:{number}")
         self.ask(f"DELETE FROM {STORE}.by_email WHERE id = %s", number)
-        self.documents.options(ignore_status=404).delete(index=ALIAS, id=str(number), refresh=True)
+        if self.search is not None:
+            self.documents.options(ignore_status=404).delete(index=ALIAS, id=str(number), refresh=True)
 
     def damage(self) -> None:
         """In each view: 3 missing (11, 12, 13), 2 extra (9001, 9002), 3 wrong (21, 22, 23)."""
@@ -134,7 +143,40 @@ class OtherTool:
             self.redis.hset(f"person:{number}", "email", "other@example.org")
             self.redis.set(f"card:{number}", json.dumps({"name": "other", "visits": number, "about": {"n": number}}))
             self.ask(f"UPDATE {STORE}.by_email SET email = 'other@example.org' WHERE id = %s", number)
-            self.documents.update(index=ALIAS, id=str(number), doc={"email": "other@example.org"}, refresh=True)
+            if self.search is not None:
+                self.documents.update(index=ALIAS, id=str(number), doc={"email": "other@example.org"}, refresh=True)
+
+    def readers(self) -> dict[str, Callable[[int], bool]]:
+        """By place, whether a reader finds an entity there."""
+
+        def finds_row(number: int) -> bool:
+            shown = "email IS NOT NULL OR id % 10 = 0"  # what has neither is a tombstone
+            return bool(self.ask(f"SELECT 1 FROM {STORE}.by_email WHERE id = {number:d} AND ({shown})"))
+
+        def finds_document(number: int) -> bool:
+            try:
+                return "name" in self.documents.get(index=ALIAS, id=str(number)).body["_source"]
+            except NotFoundError:
+                return False
+
+        of_search = {} if self.search is None else {"index": finds_document}
+        return {
+            **of_search,
+            "table": finds_row,
+            "hash": lambda number: self.redis.hget(f"person:{number}", "name") is not None,
+            "document": lambda number: "name" in json.loads(self.redis.get(f"card:{number}") or "{}"),
+        }
+
+    def indices(self) -> list[str]:
+        return sorted(self.documents.indices.get(index="*person*", expand_wildcards="all"))
+
+    def end(self) -> None:
+        """Nothing of it is left, nor of what viewtail made of it."""
+        for database in (SCHEMA, STORE):
+            self.ask(f"DROP DATABASE IF EXISTS {database}")
+        if self.search is not None and (found := self.indices()):
+            self.documents.indices.delete(index=",".join(found))
+        self.redis.flushall()
 
     @contextmanager
     def following(self, lag_s: float = 0.3) -> Iterator[None]:
@@ -161,7 +203,7 @@ class OtherTool:
             thread.join()
 
 
-def run_of(folder: Path, tool: OtherTool, redis_server: Server, search: Server, views: str = VIEWS) -> Run:
+def run_of(folder: Path, tool: OtherTool, redis_server: Server, search: Server | None, views: str = VIEWS) -> Run:
     """The command line over all of that."""
     environ = addresses(tool.mysql, redis_server, search)
     environ["VIEWTAIL_MYSQL__URL"] = f"{tool.mysql.url}/{STORE}"

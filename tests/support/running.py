@@ -73,7 +73,7 @@ class Run:
         self.folder = folder
         (folder / "views.py").write_text(views)
         self._environment = environment
-        self.process: subprocess.Popen[bytes] | Forked | None = None
+        self.process: subprocess.Popen[bytes] | Forked | forked.Background | None = None
 
     def start(self, *arguments: str, **environment: str) -> None:
         with (self.folder / "run.log").open("ab") as log:

@@ -20,6 +20,8 @@ ONE_IN = {
     "tests/faults/test_killed_commands.py": 1,
     "tests/faults/test_fleet_schedules.py": 1,
     "tests/faults/test_polling_faults.py": 1,
+    "tests/faults/test_adoption_schedules.py": 1,
+    "tests/faults/test_killed_adoptions.py": 1,
     "tests/faults/test_topic_schedules.py": 1,
     "tests/acceptance/test_killed_deployment.py": 1,
     "tests/acceptance/test_demo.py": 1,  # what a new user runs first

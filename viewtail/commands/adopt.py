@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+from projectors import failpoints
 from projectors.catalog import Catalog
 from projectors.proving.comparison import Difference
 from projectors.views import BoundView
@@ -24,14 +26,14 @@ from viewtail.commands.pace import throttle_of
 from viewtail.commands.progress import progress
 from viewtail.composition import deploy, greeted
 from viewtail.interpreter import tune_command
-from viewtail.operations.adopt import Adopt, adoption_of, check, is_adopted, still_differing
+from viewtail.commands.rebuild import compared_copy
+from viewtail.operations.adopt import SAY_AGAIN_S, Adopt, adoption_of, check, is_adopted, still_differing
 from viewtail.operations.audit import AuditReport
 from viewtail.operations.verify import Report
 from viewtail.shards import Target
 from viewtail.signals import EXIT_STOPPED, on_stop
 from viewtail.supervisor import Supervisor
 
-SAY_AGAIN_S = 30.0
 END_WITHIN_S = 15.0
 
 
@@ -69,8 +71,8 @@ def adopt(config: Path | None, names: Sequence[str], options: Options) -> int:
 def _would(catalog: Catalog, options: Options, stop: Event) -> int:
     told = []
     for view in catalog.views:
-        with adoption_of(catalog, view) as adoption:
-            steps = adoption.steps()
+        with adoption_of(catalog, view, drops_extra=options.drops_extra) as adoption:
+            steps, is_beside = adoption.steps(), adoption.beside() is not None
         looked = audit.Options(
             again_after_s=options.again_after_s,
             rows_a_second=0,
@@ -78,7 +80,7 @@ def _would(catalog: Catalog, options: Options, stop: Event) -> int:
             as_json=options.as_json,
         )
         report = audit.audited(catalog, view, looked, stop)
-        steps += _writes(report, drops_extra=options.drops_extra)
+        steps += [] if is_beside else _writes(report, drops_extra=options.drops_extra)
         told.append({**audit.as_json(report), "steps": steps})
         if not options.as_json:
             print("\n".join([*audit.page(report), "", "  viewtail adopt would"]))
@@ -106,7 +108,7 @@ def _writes(report: AuditReport, *, drops_extra: bool) -> Iterator[str]:
 
 def _adopt(config: Path | None, target: Target, catalog: Catalog, options: Options, stop: Event) -> int:
     catalog.create_tables()
-    adopting = Adopt(catalog=catalog, stop=stop, say=print_remark)
+    adopting = Adopt(catalog=catalog, stop=stop, say=print_remark, drops_extra=options.drops_extra)
     with adopting.alone():
         reports = _adopted(config, target, adopting, options)
     if options.as_json:
@@ -127,9 +129,11 @@ def _adopted(config: Path | None, target: Target, adopting: Adopt, options: Opti
         _kept(Supervisor(config, _shown(show)), [(target, store) for store in catalog.stores()], stop),
         closing(throttle_of(catalog, stop, max_threads_running=options.max_threads_running)) as throttle,
     ):
+        adopting.replace(partial(compared_copy, catalog))
         adopting.wait_until_filled()
+        failpoints.reach("after filling")
         for view in catalog.views:
-            reports[view.id] = adopting.prove(view, throttle, drops_extra=options.drops_extra)
+            reports[view.id] = adopting.prove(view, throttle)
     return reports
 
 

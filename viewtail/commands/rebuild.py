@@ -49,7 +49,7 @@ def rebuild(  # noqa: PLR0913 - the options of the command
     catalog, view = _deployed(loaded, name)
     with _operation(catalog, view, within_s) as (asked, ending):
         try:
-            proof, by = partial(_prove, catalog, accepts_parked=accepts_parked), this_person()
+            proof, by = partial(compared_copy, catalog, accepts_parked=accepts_parked), this_person()
             copy = asked.rebuild(proof, by, keep_s=keep_s, is_held=is_held, is_hurried=is_hurried)
         except StopRequested:
             if ending.is_late:
@@ -104,7 +104,7 @@ def _deployed(loaded: Settings, name: str) -> tuple[Catalog, BoundView]:
     return catalog, catalog.views[0]
 
 
-def _prove(
+def compared_copy(
     catalog: Catalog, copy: BoundView, stop: threading.Event, *, is_hurried: bool, accepts_parked: bool = False
 ) -> Sequence[str]:
     """A whole pass of `viewtail verify` over the copy, which writes nothing."""

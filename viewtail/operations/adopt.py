@@ -3,8 +3,11 @@
 look      whether it can be, and what it would change
 take      1. each place becomes this deployment's, and what is there gets versions below all of viewtail's
           2. views that `viewtail run` halted, since their places were another tool's, are to be backfilled
+          Where a place cannot become the view's, readers keep it until a copy of the view takes its place.
 fill      the views' pipelines run until the views are filled: each row is written with a watermark's version, and what
           is right already gets only that; changes are applied meanwhile (`keeping` runs them)
+replace   such copies are built, compared and swapped in as those of `viewtail rebuild` are; the view that `take` left
+          without a place is halted for it until then
 prove     each view is compared as a whole while its pipeline goes on, and what is left is mended
           A key that no row is for stays, unless it is to be dropped.
 """
@@ -22,6 +25,8 @@ from offsets.mysql import Session, transaction
 from offsets.runs import ADOPTION, note_adopted
 from offsets.runs import is_adopted as was_adopted
 from offsets.views import KEPT, State
+from projectors import failpoints
+from projectors.binding import declaration_hash
 from projectors.catalog import Catalog
 from projectors.proving.comparison import Difference, Found
 from projectors.proving.view_access import ViewAccess
@@ -30,12 +35,15 @@ from projectors.stores.registry import store_of
 from projectors.throttle import Throttle
 from projectors.views import BoundView
 from viewtail.changes.errors import MisuseError, StopRequested, StoreError, ViewtailError
+from viewtail.changes.repeating import Repeats
+from viewtail.operations.rebuild import Operation, Progress, Proof
 from viewtail.operations.replay import replay
 from viewtail.operations.runs import Run
 from viewtail.operations.status import pipelines_now
 from viewtail.operations.verify import Report, Verify
 
 LOOK_EVERY_S = 0.5
+SAY_AGAIN_S = 30.0
 
 _ONLY_BINLOGS = (
     "adopt takes views over that are kept from the binlog: set VIEWTAIL_SOURCE__URL to the MySQL server, mode binlog"
@@ -56,11 +64,11 @@ def check(catalog: Catalog) -> None:
 
 
 @contextmanager
-def adoption_of(catalog: Catalog, view: BoundView) -> Iterator[Adoption]:
+def adoption_of(catalog: Catalog, view: BoundView, *, drops_extra: bool) -> Iterator[Adoption]:
     """What takes the view's place over. Raises StoreError where it cannot be."""
     store = store_of(view.view)
     with closing(store.adoption(catalog.access(store), view)) as adoption:
-        if (why := adoption.refusal()) is not None:
+        if (why := adoption.refusal(drops_extra=drops_extra)) is not None:
             raise StoreError(why)
         yield adoption
 
@@ -72,8 +80,11 @@ class Adopt:
     catalog: Catalog
     stop: threading.Event
     say: Callable[[str], None]
+    drops_extra: bool
     _halted: list[BoundView] = field(default_factory=list)
+    _beside: list[BoundView] = field(default_factory=list)  # that get a copy in place of what is there
     _filled: set[str] = field(default_factory=set)  # views that an earlier command took over, up to the comparison
+    _remarks: Repeats = field(default_factory=lambda: Repeats(SAY_AGAIN_S))
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -116,19 +127,55 @@ class Adopt:
     def take(self) -> None:
         """Take each place over, once none of them is refused."""
         for view in self.catalog.views:
-            with adoption_of(self.catalog, view):
+            with adoption_of(self.catalog, view, drops_extra=self.drops_extra):
                 pass
         for view in self.catalog.views:
             if view.id in self._filled:
                 self.say(f"{view.id}: was taken over and filled before, and is compared as a whole")
                 continue
-            self.say(f"{view.id}: taking its place over")
+            self._take(view)
+        halted = [view.view for view in self._halted if view not in self._beside]
+        if halted:
+            replay(self.catalog, halted)
+
+    def _take(self, view: BoundView) -> None:
+        with closing(self.catalog.session()) as session:
+            note_adopted(session, self.catalog.database, view.id)
+        failpoints.reach("before taking")
+        with adoption_of(self.catalog, view, drops_extra=self.drops_extra) as adoption:
+            if (why := adoption.beside()) is None:
+                self.say(f"{view.id}: taking its place over")
+            else:
+                self.say(f"{view.id}: a copy is built from the table and takes its place, since {why}")
+                self._beside.append(view)
+            adoption.take()
+        failpoints.reach("after taking")
+
+    def replace(self, proof: Proof) -> None:
+        """Build, compare and swap in the copies, while somebody runs the pipelines. Raises ViewtailError."""
+        for view in self._beside:
+            self._wait_until(view, State.HALTED)
+            rebuild = Operation(catalog=self.catalog, view=view, say=self._say_remark, stop=self.stop)
+            rebuild.rebuild(proof, ADOPTION, keep_s=0, is_held=False, is_hurried=True)
+
+    def _say_remark(self, progress: Progress) -> None:
+        if progress.remark is not None and self._remarks.is_due(progress.remark):
+            self.say(progress.remark)
+
+    def _wait_until(self, view: BoundView, state: State) -> None:
+        """Return once the view's pipeline has met this declaration, and the view is in that state."""
+        while True:
             with closing(self.catalog.session()) as session:
-                note_adopted(session, self.catalog.database, view.id)
-            with adoption_of(self.catalog, view) as adoption:
-                adoption.take()
-        if self._halted:
-            replay(self.catalog, [view.view for view in self._halted])
+                known = known_views(session, self.catalog.database)
+            met = [
+                record.state
+                for (_, name), record in known.items()
+                if name == view.id and record.declaration == declaration_hash(view.view)
+            ]
+            if state in met:
+                return
+            if self.stop.wait(LOOK_EVERY_S):
+                raise StopRequested
 
     def wait_until_filled(self) -> None:
         """Return once the pipelines, which somebody runs, have filled each view. Raises ViewtailError for a halt."""
@@ -140,13 +187,13 @@ class Adopt:
             with closing(self.catalog.session()) as session:
                 waiting = [view for view in waiting if not _is_filled(session, self.catalog.database, view, pipelines)]
 
-    def prove(self, view: BoundView, throttle: Throttle, *, drops_extra: bool) -> Report:
+    def prove(self, view: BoundView, throttle: Throttle) -> Report:
         """Compare the view as a whole, and mend what is left."""
         with ViewAccess(self.catalog, view, self.stop, self.say) as beside:
             fingerprint = beside.view.fingerprint
-            what = "adopt --drop-extra" if drops_extra else "adopt"
+            what = "adopt --drop-extra" if self.drops_extra else "adopt"
             run = Run(beside.session, self.catalog.database, "repair", view.id, what, fingerprint)
-            is_left = _is_of_another_form if drops_extra else _is_extra
+            is_left = _is_of_another_form if self.drops_extra else _is_extra
             verify = Verify(beside=beside, run=run, throttle=throttle, is_repair=True, is_left=is_left)
             return verify.execute()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ from ingest.canonical.chunks import CanonicalRows
 from projectors.catalog import Catalog
 from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison
+from projectors.proving.seen_keys import SeenKeys
 from projectors.proving.second_looks import Differing, SecondLooks
 from projectors.stores import AuditedPlace
 from projectors.stores.registry import store_of
@@ -71,6 +72,10 @@ class AuditReport:
         return not (counts.rows or counts.shown or counts.differing or self.changing)
 
 
+def _not_noted(keys: Iterable[Key]) -> None:
+    pass
+
+
 @dataclass(eq=False, kw_only=True)
 class Audit:
     """Audits one view.
@@ -103,12 +108,14 @@ class Audit:
                 now=lambda: MAX_VERSION,
                 parked=frozenset,
             )
+            seen = SeenKeys(comparison.name_of)
             looks = SecondLooks(comparison=comparison, again_after_s=self.again_after_s, stop=self.stop)
             estimate = rows_about(self.catalog, self.view)
             self.throttle.begin()
-            self._through_table(comparison, looks, ahead, estimate)
+            self._through_table(comparison, looks, ahead, estimate, seen)
             if not comparison.sees_strangers:
-                for count, strangers in comparison.orphans(MAX_VERSION):
+                seen.settle()
+                for count, strangers in comparison.orphans(MAX_VERSION, seen.unseen):
                     self.counts.shown += count
                     self._go_on(looks, strangers, 0, estimate)
             looks.finish()
@@ -127,16 +134,19 @@ class Audit:
             chunk_rows=servers.limits.chunk_rows,
         )
 
-    def _through_table(self, comparison: Comparison, looks: SecondLooks, rows: CanonicalRows, estimate: int) -> None:
+    def _through_table(
+        self, comparison: Comparison, looks: SecondLooks, rows: CanonicalRows, estimate: int, seen: SeenKeys
+    ) -> None:
         """The next chunk is read, in a thread and by a reader of its own, while one is compared."""
         after: Key | None = None
+        saw = _not_noted if comparison.sees_strangers else seen.add
         with ThreadPoolExecutor(1, thread_name_prefix="chunk") as reader:
             chunk = rows.after(None, MAX_VERSION)
             while True:
                 following = (
                     None if chunk is None or chunk.is_last else reader.submit(rows.after, chunk.last_key, MAX_VERSION)
                 )
-                suspects = comparison.suspects_in(after, chunk, MAX_VERSION)
+                suspects = comparison.suspects_in(after, chunk, MAX_VERSION, saw)
                 count = 0 if chunk is None else len(chunk.rows)
                 self.counts.rows += count
                 self._go_on(looks, suspects, count, estimate)

@@ -3,6 +3,9 @@
 The index is cloned to viewtail's own name for it, which links its files and copies none of them, and gets viewtail's
 fields; one request then leads readers there. A former index behind an alias stays, and refuses writes; one that had the
 view's name itself goes with that request, since an alias takes its name. Documents keep the versions that they have.
+
+An index that no clone of can be the view's, since its mapping is another one, say, stays as it is until a copy of the
+view, which the pipeline builds beside it as for a rebuild, takes its place (swapping.py): `take` only notes that it may.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import Any
 
 from elasticsearch import Elasticsearch
 
+from projectors import failpoints
 from projectors.stores import Adoption
 from projectors.stores.elasticsearch.index import (
     CLONED_SETTINGS,
@@ -21,6 +25,7 @@ from projectors.stores.elasticsearch.index import (
     mark_in,
     path,
     put_mapping,
+    still_blocked,
     unlike_declared,
     why_refused,
 )
@@ -48,13 +53,13 @@ def unlike_kept(content: dict[str, Any]) -> str | None:
         if (value := _setting(settings, name)) not in _HARMLESS:
             return (
                 f'its setting index.{name} is {value}: {why}. Take it off first: PUT INDEX/_settings {{"index.{name}": '
-                "null}; where it cannot be, declare the view under a new name"
+                "null}"
             )
     source = mappings.get("_source", {})
     if any(source.get(name) not in (None, plain) for name, plain in _PLAIN_SOURCE.items()):
-        return "it does not keep the whole _source, by which viewtail compares. Declare the view under a new name"
+        return "it does not keep the whole _source, by which viewtail compares"
     if mappings.get("_routing", {}).get("required"):
-        return "it requires a routing, which viewtail gives none. Declare the view under a new name"
+        return "it requires a routing, which viewtail gives none"
     return None
 
 
@@ -66,22 +71,48 @@ def _setting(settings: dict[str, Any], name: str) -> str:
     return str(value)
 
 
+def _refuses_writes(content: dict[str, Any]) -> bool:
+    return _setting(content["settings"]["index"], "blocks.write") == "true"
+
+
 class IndexAdoption(Adoption):
     """Adopts the index of one view, over a client of its own."""
 
     def __init__(self, client: Elasticsearch, view: BoundView, claimant: Claimant) -> None:
         self._client, self._view, self._claimant = client, view, claimant
         self._names = IndexNames(view)
-        self._unfinished = f"viewtail.unfinished-{view.view.name}"  # an alias that a clone has until readers get it
 
-    def refusal(self) -> str | None:
+    def refusal(self, *, drops_extra: bool) -> str | None:
         indices = self._looked(self._names.alias)
         if self._is_ours(indices):
             return why_refused(self._claimant, self._view.view.id, {name: mark_in(of) for name, of in indices.items()})
         why = "there is neither such an index nor an alias" if not indices else self._why_not(indices)
-        return None if why is None else f"{self._names.label}: {why}"
+        if why is None and not drops_extra:
+            why = self._of_what_goes(indices)
+        if why is None:
+            return None
+        blocks = [still_blocked(index, content) for index, content in indices.items()]
+        return ". Besides, ".join([f"{self._names.label}: {why}", *filter(None, blocks)])
+
+    def beside(self) -> str | None:
+        indices = self._looked(self._names.alias)
+        if len(indices) != 1 or self._is_ours(indices):
+            return None
+        ((index, content),) = indices.items()
+        return self._of_index(index, content) or self._of_versions(index)
+
+    def _of_what_goes(self, indices: dict[str, Any]) -> str | None:
+        """An index with the view's name itself is nowhere any more when a copy has taken its place."""
+        if self._names.alias not in indices or (why := self.beside()) is None:
+            return None
+        return (
+            f"{why}. Or have a new index, which is built from the table, take its place: viewtail adopt {self._view.id} "
+            f"--drop-extra. Then the index {self._names.alias} goes, with its documents that no row is for and its "
+            "fields that are not declared; POST /INDEX/_clone/TARGET keeps it under another name"
+        )
 
     def _why_not(self, indices: dict[str, Any]) -> str | None:
+        """The reason why readers cannot be led away from what they have."""
         if len(indices) > 1:
             return f"the alias leads to several indices: {', '.join(sorted(indices))}. Give the view an alias of one"
         ((index, content),) = indices.items()
@@ -92,16 +123,18 @@ class IndexAdoption(Adoption):
             return "the alias has a filter or a routing, which viewtail's has not. Give the view an alias without them"
         if "data_stream" in content:
             return f"{index} is of the data stream {content['data_stream']}, which is not taken over"
-        if others := sorted(content.get("aliases", {}).keys() - {self._names.alias}):
+        if others := sorted(
+            content.get("aliases", {}).keys() - {self._names.alias, self._names.blocked, self._names.replaced}
+        ):
             return (
                 f"the index {index} has other aliases too: {', '.join(others)}. Their readers would stay on the old "
                 "index, where nothing changes any more. Have them use the view's alias and take these off: POST "
                 '/_aliases {"actions": [{"remove": {...}}]}'
             )
-        return self._of_index(index, content) or self._of_clone() or self._of_versions(index)
+        return self._of_clone()
 
     def _of_index(self, index: str, content: dict[str, Any]) -> str | None:
-        """What an index has for good, or a clone of it would have."""
+        """What an index has for good, or a clone of it would have, so that it cannot be the view's."""
         if (shards := content["settings"]["index"].get("number_of_shards")) != "1":
             return (
                 f"the index {index} has {shards} shards, and a view is kept in one. Shrink "
@@ -112,8 +145,7 @@ class IndexAdoption(Adoption):
         if unlike := unlike_declared(self._view, content.get("mappings", {}).get("properties", {})):
             return (
                 f"the index {index} has another mapping, which an index keeps for good: {'; '.join(unlike)}. Declare "
-                "the fields as they are there; or declare the view under a new name, let `viewtail run` fill it, and "
-                "lead the readers there"
+                "the fields as they are there"
             )
         return None
 
@@ -123,9 +155,9 @@ class IndexAdoption(Adoption):
         if there is None:
             return None
         aliases = there.get("aliases", {}).keys()
-        if self._unfinished not in aliases:
+        if self._names.unfinished not in aliases:
             return f"there is an index {own} that no adopt left unfinished. Delete it if nobody needs it"
-        if others := sorted(aliases - {self._unfinished}):
+        if others := sorted(aliases - {self._names.unfinished}):
             return f"{own} is in use already, by {', '.join(others)}: take these aliases off"
         return None
 
@@ -138,71 +170,103 @@ class IndexAdoption(Adoption):
             return None
         return (
             f"the document {hits[0]['_id']} has the version {hits[0]['_version']}, as large as viewtail's, so changes "
-            "to it would be taken for older ones. Declare the view under a new name, let `viewtail run` fill it, and "
-            "lead the readers there"
+            "to it would be taken for older ones"
         )
 
     def steps(self) -> list[str]:
         indices = self._looked(self._names.alias)
         if not indices or self._is_ours(indices):
             return []
-        index, alias, own = next(iter(indices)), self._names.alias, self._names.index
-        swapped = (
-            f"make {alias} an alias of {own}, in one step, in which the index {alias} goes"
-            if index == alias
-            else f"lead the alias {alias} from {index} to {own}, in one step; {index} stays, and refuses writes"
-        )
+        ((index, content),) = indices.items()
+        alias, own = self._names.alias, self._names.index
+        if (why := self.beside()) is not None:
+            return [
+                f"build a new index from the table, beside {index}, since {why}",
+                f"compare it with the table, and {self._leading(index, 'it')}; documents that no row is for are not in it",
+            ]
+        stays = "" if index == alias else f"; {index} stays, and refuses writes"
+        since = ", which an adopt that was cut off had begun," if self._names.blocked in content["aliases"] else ""
         return [
-            f"have the index {index} refuse writes, and clone it to {own}, which links its files",
+            f"have the index {index} refuse writes{since} and clone it to {own}, which links its files",
             f"add viewtail's fields to the mapping of {own}",
-            swapped,
+            f"{self._leading(index, own)}{stays}",
         ]
+
+    def _leading(self, index: str, to: str) -> str:
+        alias = self._names.alias
+        if index == alias:
+            return f"make {alias} an alias of {to}, in one step, in which the index {alias} goes"
+        return f"lead the alias {alias} from {index} to {to}, in one step"
 
     def take(self) -> None:
         indices = self._looked(self._names.alias)
         if self._is_ours(indices):
             return
         ((index, content),) = indices.items()
+        is_beside = self.beside() is not None
         with self._told():
             if (why := self._of_clone()) is not None:
                 raise StoreError(f"{self._names.label}: {why}")
             ask(self._client, "deleting a clone", "DELETE", f"{path(self._names.index)}?ignore_unavailable=true")
-            with self._blocked(index, _setting(content["settings"]["index"], "blocks.write") or None):
+            if is_beside:
+                self._unblock(index, content)
+                self._note("add", index, self._names.replaced)
+                return
+            with self._blocked(index, content):
                 self._clone(index)
+                failpoints.reach("after clone")
                 put_mapping(self._client, self._view, self._claimant)
-                self._swap(index)
+                failpoints.reach("before leading readers")
+                self._lead(index)
 
-    def _swap(self, index: str) -> None:
-        leave: dict[str, Any] = {"remove": {"index": index, "alias": self._names.alias}}
-        if index == self._names.alias:
-            leave = {"remove_index": {"index": index}}
+    def _lead(self, index: str) -> None:
+        leave: list[dict[str, Any]] = [{"remove_index": {"index": index}}]
+        if index != self._names.alias:
+            notes = [self._names.alias, self._names.blocked, self._names.replaced]
+            leave = [{"remove": {"index": index, "aliases": notes, "must_exist": False}}]
         own, aliases = self._names.index, aliases_of(self._view)
-        done = {"remove": {"index": own, "alias": self._unfinished}}
+        done = {"remove": {"index": own, "alias": self._names.unfinished}}
         add = [{"add": {"index": own, "alias": name, **what}} for name, what in aliases.items()]
-        ask(self._client, "leading readers to the clone", "POST", "/_aliases", {"actions": [leave, done, *add]})
+        ask(self._client, "leading readers to the clone", "POST", "/_aliases", {"actions": [*leave, done, *add]})
 
     @contextmanager
-    def _blocked(self, index: str, before: str | None) -> Iterator[None]:
-        """Have the index refuse writes; it has the block that it had `before`, unless readers were led away from it."""
-        self._set_block(index, "true")
+    def _blocked(self, index: str, content: dict[str, Any]) -> Iterator[None]:
+        """Have the index refuse writes; where readers are not led away from it, it has the block that it had before.
+
+        An alias says that the block is adopt's, for whoever comes after a command that was killed."""
+        if is_ours := self._names.blocked in content["aliases"] or not _refuses_writes(content):
+            self._note("add", index, self._names.blocked)
+            self._set_block(index, "true")
+        failpoints.reach("after block")
         try:
             yield
         except BaseException as failed:
             try:
-                if not self._is_ours(self._looked(self._names.alias)):
-                    self._set_block(index, before)
+                if is_ours and not self._is_ours(self._looked(self._names.alias)):
+                    self._lift(index)
             except (ViewtailError, Refused):
-                raise StoreError(
-                    f"{self._names.label}: adopting it failed, and the index {index} refuses writes still. Give the "
-                    f'same command again, or lift it: PUT {path(index)}/_settings {{"index.blocks.write": null}}'
-                ) from failed
+                still = still_blocked(index, {"aliases": {self._names.blocked: {}}})
+                raise StoreError(f"{self._names.label}: adopting it failed, and {still}") from failed
             raise
+
+    def _unblock(self, index: str, content: dict[str, Any]) -> None:
+        """Take a block off that an earlier command left."""
+        if self._names.blocked in content["aliases"]:
+            self._lift(index)
+
+    def _lift(self, index: str) -> None:
+        self._set_block(index, None)
+        self._note("remove", index, self._names.blocked)
 
     def _set_block(self, index: str, value: str | None) -> None:
         ask(self._client, "changing settings", "PUT", f"{path(index)}/_settings", {"index.blocks.write": value})
 
+    def _note(self, what: str, index: str, alias: str) -> None:
+        actions = [{what: {"index": index, "alias": alias}}]
+        ask(self._client, "noting what is done with an index", "POST", "/_aliases", {"actions": actions})
+
     def _clone(self, index: str) -> None:
-        body = {"settings": CLONED_SETTINGS, "aliases": {self._unfinished: {}}}
+        body = {"settings": CLONED_SETTINGS, "aliases": {self._names.unfinished: {}}}
         target = f"{path(index)}/_clone{path(self._names.index)}?wait_for_active_shards=1&timeout={CLONED_WITHIN}"
         answer = ask(self._client, "cloning an index", "PUT", target, body)
         if not answer.get("shards_acknowledged"):
@@ -212,8 +276,8 @@ class IndexAdoption(Adoption):
             )
 
     def _is_ours(self, indices: dict[str, Any]) -> bool:
-        mark = mark_in(indices.get(self._names.index, {}))
-        return list(indices) == [self._names.index] and mark.get("view") == self._view.view.id
+        """Return whether readers have an index of the view, of whichever copy."""
+        return [mark_in(content).get("view") for content in indices.values()] == [self._view.view.id]
 
     def _looked(self, name: str) -> dict[str, Any]:
         with self._told():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from elastic_transport import TransportError
 from elasticsearch import ApiError
 
+from projectors.stores.elasticsearch.index import BLOCKED, still_blocked
 from projectors.stores.elasticsearch.requests import place_of, short, why_silent
 from viewtail.changes.findings import Finding, expect, fail, ok, warn
 
@@ -39,6 +40,7 @@ def checks(connect: Callable[[], Elasticsearch], certificate: Path | None) -> It
             yield warn(_WHERE, "cluster health", status, why, "GET _cluster/allocation/explain says why")
         yield from _version(client)
         yield from _disk(client)
+        yield from _adopted(client)
 
 
 def _version(client: Elasticsearch) -> Iterator[Finding]:
@@ -65,6 +67,17 @@ def _disk(client: Elasticsearch) -> Iterator[Finding]:
     why = "a node's disk passed the flood-stage watermark, so these indices take no writes"
     mend = 'free disk space, then: PUT INDEX/_settings {"index.blocks.read_only_allow_delete": null}'
     yield expect(not blocked, _WHERE, "disk", seen, why, mend)
+
+
+def _adopted(client: Elasticsearch) -> Iterator[Finding]:
+    try:
+        found = client.indices.get_alias(name=f"{BLOCKED}*", expand_wildcards="all").body
+    except (ApiError, TransportError):
+        return
+    for index, content in sorted(found.items()):
+        if (still := still_blocked(index, content)) is not None:
+            why, _, mend = still.partition(". ")
+            yield warn(_WHERE, "adopt", f"{index} is write-blocked", why, mend)
 
 
 def _unreachable(client: Elasticsearch, error: ApiError | TransportError, certificate: Path | None) -> Finding:

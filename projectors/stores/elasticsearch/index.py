@@ -55,6 +55,9 @@ _ABOUT_THE_MAPPING = frozenset(
 )
 
 
+BLOCKED = "viewtail.blocked-"
+
+
 class IndexNames:
     """The names of a view in Elasticsearch; rules.py has refused a view whose name cannot be an index's."""
 
@@ -67,6 +70,10 @@ class IndexNames:
         self.write_alias = f"viewtail.write{number}-{name}"
         self.reads = self.write_alias if view.is_beside else self.alias  # where this copy is read
         self.check = f"viewtail.check-{name}"  # an index that exists for a moment, to try a mapping
+        # Aliases by which `adopt` notes, at another tool's index, what it does with that.
+        self.unfinished = f"viewtail.unfinished-{name}"  # a clone of it, until readers get it
+        self.blocked = f"{BLOCKED}{name}"  # refuses writes since adopt said so
+        self.replaced = f"viewtail.replaced-{name}"  # a copy of the view may take its place
 
 
 def path(name: str) -> str:
@@ -121,6 +128,21 @@ def aliases_of(view: BoundView) -> dict[str, dict[str, Any]]:
     names = IndexNames(view)
     for_readers = {} if view.is_beside else {names.alias: {"filter": PRESENT}}
     return {**for_readers, names.write_alias: {}}
+
+
+def still_blocked(index: str, content: Mapping[str, Any]) -> str | None:
+    """What is to be done about another tool's index whose writes an adopt has refused since it was cut off, if it is.
+
+    `content`: what the index has."""
+    notes = [alias for alias in content.get("aliases", {}) if alias.startswith(BLOCKED)]
+    if not notes:
+        return None
+    take_off = {"actions": [{"remove": {"index": index, "alias": notes[0]}}]}
+    return (
+        f"the index {index} refuses writes since a viewtail adopt was cut off. Give that command again, which finishes; "
+        f'or lift the block: PUT {path(index)}/_settings {{"index.blocks.write": null}}, then POST /_aliases '
+        f"{orjson.dumps(take_off).decode()}"
+    )
 
 
 def replaced_fields(client: Elasticsearch, view: BoundView) -> list[str]:

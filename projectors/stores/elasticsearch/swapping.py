@@ -9,7 +9,7 @@ from typing import Any
 from elasticsearch import Elasticsearch
 
 from projectors.stores import Swapping
-from projectors.stores.elasticsearch.index import PRESENT, IndexNames, marks, owners_in, path
+from projectors.stores.elasticsearch.index import PRESENT, IndexNames, mark_in, marks, owners_in, path
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.stores.owners import NOBODY, Claiming, taken_over
 from projectors.views import BoundView
@@ -30,15 +30,30 @@ class AliasSwapping(Swapping):
         with _told(live):
             self._require_ours(live, marks(self._client, {live.view.id}))
             ask(self._client, "refreshing", "POST", f"{path(new.index)}/_refresh")
-            actions = [{"remove": {"index": index, "alias": names.alias}} for index in self._with(names.alias)]
+            led = self._led(names.alias)
+            leave = [self._leaving(live, *each) for each in led.items() if each[0] != new.index]
             add = {"add": {"index": new.index, "alias": names.alias, "filter": PRESENT}}
-            others = [action for action in actions if action["remove"]["index"] != new.index]
-            ask(self._client, "moving the alias", "POST", "/_aliases", {"actions": [*others, add]})
+            ask(self._client, "moving the alias", "POST", "/_aliases", {"actions": [*leave, add]})
         return True
+
+    @staticmethod
+    def _leaving(live: BoundView, index: str, content: dict[str, Any]) -> dict[str, Any]:
+        """What takes readers away from an index; another tool's must have been given up for that (adopting.py)."""
+        names = IndexNames(live)
+        if mark_in(content).get("view") == live.view.id:
+            return {"remove": {"index": index, "alias": names.alias}}
+        if names.replaced not in content.get("aliases", {}):
+            raise StoreError(
+                f"{names.label}: the name {names.alias} leads readers to the index {index}, which viewtail did not "
+                f"make, so they are left there. To have the copy take its place: viewtail adopt {live.view.id}"
+            )
+        if index == names.alias:
+            return {"remove_index": {"index": index}}
+        return {"remove": {"index": index, "aliases": [names.alias, names.replaced]}}
 
     def is_swapped(self, live: BoundView, beside: BoundView) -> bool:
         with _told(live):
-            return self._with(IndexNames(live).alias) == [IndexNames(beside).index]
+            return sorted(self._led(IndexNames(live).alias)) == [IndexNames(beside).index]
 
     def drop(self, live: BoundView, beside: BoundView) -> None:
         """Delete the index of `beside`, and its alias with it."""
@@ -56,12 +71,9 @@ class AliasSwapping(Swapping):
         if others := self._claiming().others(owners_in(noted.values())):
             raise StoreError(taken_over(f"{IndexNames(view).label}: the index {', '.join(sorted(noted))}", others))
 
-    def _with(self, alias: str) -> list[str]:
-        """The indices that an alias leads to."""
-        indices: dict[str, Any] = ask(
-            self._client, "looking at an alias", "GET", f"{path(alias)}?ignore_unavailable=true"
-        )
-        return sorted(indices)
+    def _led(self, alias: str) -> dict[str, dict[str, Any]]:
+        """The indices that a name leads to, with what each has."""
+        return ask(self._client, "looking at an alias", "GET", f"{path(alias)}?ignore_unavailable=true")
 
 
 @contextmanager

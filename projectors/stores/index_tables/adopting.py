@@ -105,7 +105,7 @@ class TableAdoption(Adoption):
         self._session = open_()
         self._session.autocommit(True)
 
-    def refusal(self) -> str | None:
+    def refusal(self, *, drops_extra: bool) -> str | None:
         present, shape = self._looked()
         why = "there is no such table" if present is None else None if present.is_own else self._why_not(present, shape)
         return None if why is None else f"{self._view.id}: {shape.table}: {why}"

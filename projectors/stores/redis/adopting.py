@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from redis import Redis
 
+from projectors import failpoints
 from projectors.stores import Adoption
 from projectors.stores.redis.keys import RedisKeys
+from projectors.stores.redis.owners import UNDER_WAY
 from projectors.stores.redis.places import RedisPlaces
 from projectors.stores.redis.script import LOWEST
 from projectors.stores.redis.sink import as_text
@@ -14,7 +16,6 @@ from projectors.stores.redis.views import RedisHash
 from projectors.views import BoundView
 
 KEYS_A_SCAN = 500  # Redis serves nobody else while it looks at as many
-UNDER_WAY = "being adopted from another tool"
 TAKEN = "adopted from another tool"
 
 # ARGV: 'hash' or 'json'; 'all' where no version is this deployment's. KEYS: names to look at. A key that has no version
@@ -59,7 +60,7 @@ class KeyAdoption(Adoption):
         self._client, self._view, self._places = client, view, places
         self._keys = RedisKeys(view)
 
-    def refusal(self) -> str | None:
+    def refusal(self, *, drops_extra: bool) -> str | None:
         if self._keys.has_generation:
             return (
                 f"{self._view.id}: its keys have {{generation}}, the number of a copy, which other tools' have not. "
@@ -86,6 +87,7 @@ class KeyAdoption(Adoption):
         is_marked = own is not None and own.taken != UNDER_WAY
         if not is_marked:
             self._places.take_over(self._view, UNDER_WAY)
+        failpoints.reach("after claim")
         self._mark("new" if is_marked else "all")
         if not is_marked:
             self._places.take_over(self._view, TAKEN)
@@ -101,6 +103,7 @@ class KeyAdoption(Adoption):
                 names = [name for name in found if self._keys.key_of(as_text(name)) is not None]
                 if names:
                     self._client.eval(MARK, len(names), *names, kind, which)
+            failpoints.reach("in marking")
             if int(cursor) == 0:
                 return
 

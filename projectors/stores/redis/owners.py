@@ -25,6 +25,7 @@ from viewtail.changes.errors import RETRIES, StoreUnavailableError
 OWNERS = "viewtail:owners"
 _COUNTER = "changes"
 ATTEMPTS = 20
+UNDER_WAY = "being adopted from another tool"  # how the owner came to a place whose keys have not all a version yet
 
 _READ = "return redis.call('HGETALL', KEYS[1])"
 # ARGV: what the counter was, how many fields are set, these with their values, fields that go.
@@ -87,6 +88,12 @@ class Owners:
 
     def refusal(self, claimant: Claimant, view: str, shapes: Sequence[str], holds: Callable[[], bool]) -> str | None:
         """The reason why the claimant does not get the keys of these shapes; None if it does."""
+        own = self.own(claimant, view)
+        if own is not None and own.owner.taken == UNDER_WAY:
+            return (
+                f"{place_of(shapes)} is half taken over from another tool: a viewtail adopt was cut off, and some keys "
+                f"have no version yet. Give the command again: viewtail adopt {view}"
+            )
         return refusal(
             view, place_of(shapes), MEND, claimant=claimant, **self._whose(claimant, view, shapes), holds=holds
         )
