@@ -65,7 +65,7 @@ class OtherTool:
         self.mysql, self.search = mysql, search
         self.redis = redis.Redis(port=redis_server.port)
         if search is not None:
-            self.documents = Elasticsearch(search.url)
+            self.documents = Elasticsearch(search.url, request_timeout=60)
 
     def connect(self) -> pymysql.Connection[Any]:
         return pymysql.connect(host=self.mysql.host, port=self.mysql.port, user="root", autocommit=True)
