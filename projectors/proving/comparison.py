@@ -106,7 +106,10 @@ class Comparison:
         version: int,
         saw: Callable[[Iterable[Key]], object] = lambda _: None,
     ) -> list[Key]:
-        """The suspects of the chunk behind a paging key; None: no row follows there. `saw` gets the keys of its rows."""
+        """The suspects of the chunk behind a paging key; None: no row follows there.
+
+        `saw` gets the keys of its rows.
+        """
         rows = [] if chunk is None else chunk.rows
         expected = self.projected(rows, version) if rows else Expected({}, set())
         saw(expected.writes)

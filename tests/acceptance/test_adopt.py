@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from stack import Server
 from tests.support.other_tools import INDEX, ROWS, SCHEMA, STORE, OtherTool, reading, run_of
 from tests.support.running import Run, wait_for

@@ -1,4 +1,4 @@
-"""`viewtail adopt` of an index that cannot be the view's: a copy is built beside it, and takes its place in one step."""
+"""`viewtail adopt` of an index that cannot be the view's: a copy is built beside it, and takes its place at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`viewtail adopt` of what is made of several rows, of groups, and of many tables that are one entity, on both servers."""
+"""`viewtail adopt` of what is made of several rows, of groups, and of many tables as one entity, on both servers."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Kinds:
         self.ask(f"UPDATE {STORE}.invoice_number SET number = 'else' WHERE account = 2 AND id = 4")
 
     def shown(self) -> Shown:
-        names = {view: [name for name in self.redis.scan_iter(f"{view}:*", 1000)] for view in ("sold", "invoice")}
+        names = {view: list(self.redis.scan_iter(f"{view}:*", 1000)) for view in ("sold", "invoice")}
         found: Shown = {view: {} for view in ("basket", "sold", "invoice")}
         for name in self.redis.scan_iter("basket:*", 1000):
             if "note" in (document := json.loads(self.redis.get(name) or "{}") if "{" not in name else {}):

@@ -1,4 +1,4 @@
-"""kill -9 at each step of `viewtail adopt`: readers miss nothing, what is half done is said, the same command finishes."""
+"""kill -9 at each step of `viewtail adopt`: readers miss nothing, what is half done is said, the same one finishes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @contextmanager
-def kept_by_another(request: pytest.FixtureRequest, folder: Path, names: Sequence[str]) -> Iterator[tuple[Run, OtherTool]]:
+def kept_by_another(
+    request: pytest.FixtureRequest, folder: Path, names: Sequence[str]
+) -> Iterator[tuple[Run, OtherTool]]:
     """With an index only where a name is of one: all takes longer with it."""
     mysql, redis_server = (request.getfixturevalue(f"{name}_server") for name in ("mysql", "redis"))
     search = request.getfixturevalue("elasticsearch_server") if {*SEARCH} & {*names} else None

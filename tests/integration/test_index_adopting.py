@@ -117,7 +117,7 @@ def a_copy_takes_only_what_was_given_up(client: Elasticsearch, adoption: IndexAd
         aliases = {} if name == ALIAS else {ALIAS: {}}
         client.indices.create(index=name, mappings={"properties": {"name": {"type": "text"}}}, aliases=aliases)
         make_ready(client, copy, CLAIMANT)
-        with pytest.raises(StoreError, match="viewtail did not make.*viewtail adopt elasticsearch:fellow"):
+        with pytest.raises(StoreError, match=r"viewtail did not make.*viewtail adopt elasticsearch:fellow"):
             swapping.swap(view, copy, 0)
         adoption.take()
         for _ in range(2):

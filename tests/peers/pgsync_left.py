@@ -77,17 +77,16 @@ class Synced:
             "REDIS_HOST": self._redis.host,
             "REDIS_PORT": str(self._redis.port),
         }
-        for options in (["--bootstrap"], []):
-            done = subprocess.run(
-                [os.environ["VIEWTAIL_TEST_PGSYNC"], "-c", "schema.json", *options],
-                cwd=self._folder,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
+        done = subprocess.run(
+            [os.environ["VIEWTAIL_TEST_PGSYNC"], "-c", "schema.json"],
+            cwd=self._folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
         self.documents.indices.refresh(index=INDEX)
 
     def change(self) -> None:

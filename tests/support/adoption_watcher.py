@@ -1,4 +1,4 @@
-"""Readers of what another tool keeps, while viewtail takes it over: whether a right value goes away, or one goes back."""
+"""Readers of what another tool keeps, while viewtail takes it over: whether what is right goes away or back."""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ from viewtail.commands import audit
 from viewtail.commands.output import print_json, print_remark
 from viewtail.commands.pace import throttle_of
 from viewtail.commands.progress import progress
+from viewtail.commands.rebuild import compared_copy
 from viewtail.composition import deploy, greeted
 from viewtail.interpreter import tune_command
-from viewtail.commands.rebuild import compared_copy
 from viewtail.operations.adopt import SAY_AGAIN_S, Adopt, adoption_of, check, is_adopted, still_differing
 from viewtail.operations.audit import AuditReport
 from viewtail.operations.verify import Report

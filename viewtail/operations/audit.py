@@ -18,8 +18,8 @@ from ingest.canonical.chunks import CanonicalRows
 from projectors.catalog import Catalog
 from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison
-from projectors.proving.seen_keys import SeenKeys
 from projectors.proving.second_looks import Differing, SecondLooks
+from projectors.proving.seen_keys import SeenKeys
 from projectors.stores import AuditedPlace
 from projectors.stores.registry import store_of
 from projectors.throttle import Throttle

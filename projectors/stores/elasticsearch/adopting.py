@@ -5,7 +5,7 @@ fields; one request then leads readers there. A former index behind an alias sta
 view's name itself goes with that request, since an alias takes its name. Documents keep the versions that they have.
 
 An index that no clone of can be the view's, since its mapping is another one, say, stays as it is until a copy of the
-view, which the pipeline builds beside it as for a rebuild, takes its place (swapping.py): `take` only notes that it may.
+view, which the pipeline builds beside it as for a rebuild, takes its place (swapping.py): `take` notes that it may.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def unlike_kept(content: dict[str, Any]) -> str | None:
     for name, why in _ACTING.items():
         if (value := _setting(settings, name)) not in _HARMLESS:
             return (
-                f'its setting index.{name} is {value}: {why}. Take it off first: PUT INDEX/_settings {{"index.{name}": '
-                "null}"
+                f"its setting index.{name} is {value}: {why}. With that taken off before (PUT INDEX/_settings "
+                f'{{"index.{name}": null}}), it is taken over in place'
             )
     source = mappings.get("_source", {})
     if any(source.get(name) not in (None, plain) for name, plain in _PLAIN_SOURCE.items()):
@@ -106,7 +106,7 @@ class IndexAdoption(Adoption):
         if self._names.alias not in indices or (why := self.beside()) is None:
             return None
         return (
-            f"{why}. Or have a new index, which is built from the table, take its place: viewtail adopt {self._view.id} "
+            f"{why}. Else have a new index, built from the table, take its place: viewtail adopt {self._view.id} "
             f"--drop-extra. Then the index {self._names.alias} goes, with its documents that no row is for and its "
             "fields that are not declared; POST /INDEX/_clone/TARGET keeps it under another name"
         )
@@ -137,15 +137,15 @@ class IndexAdoption(Adoption):
         """What an index has for good, or a clone of it would have, so that it cannot be the view's."""
         if (shards := content["settings"]["index"].get("number_of_shards")) != "1":
             return (
-                f"the index {index} has {shards} shards, and a view is kept in one. Shrink "
-                f"it first: POST /{index}/_shrink/TARGET, and lead the alias there"
+                f"the index {index} has {shards} shards, and a view is kept in one. Shrunk before (POST "
+                f"/{index}/_shrink/TARGET, and lead the alias there), it is taken over in place"
             )
         if (why := unlike_kept(content)) is not None:
             return f"the index {index}: {why}"
         if unlike := unlike_declared(self._view, content.get("mappings", {}).get("properties", {})):
             return (
-                f"the index {index} has another mapping, which an index keeps for good: {'; '.join(unlike)}. Declare "
-                "the fields as they are there"
+                f"the index {index} has another mapping, which an index keeps for good: {'; '.join(unlike)}. With the "
+                "fields declared as they are there, it is taken over in place"
             )
         return None
 
@@ -182,7 +182,7 @@ class IndexAdoption(Adoption):
         if (why := self.beside()) is not None:
             return [
                 f"build a new index from the table, beside {index}, since {why}",
-                f"compare it with the table, and {self._leading(index, 'it')}; documents that no row is for are not in it",
+                f"compare it with the table, and {self._leading(index, 'it')}; what no row is for is not in it",
             ]
         stays = "" if index == alias else f"; {index} stays, and refuses writes"
         since = ", which an adopt that was cut off had begun," if self._names.blocked in content["aliases"] else ""

@@ -139,7 +139,7 @@ def still_blocked(index: str, content: Mapping[str, Any]) -> str | None:
         return None
     take_off = {"actions": [{"remove": {"index": index, "alias": notes[0]}}]}
     return (
-        f"the index {index} refuses writes since a viewtail adopt was cut off. Give that command again, which finishes; "
+        f"the index {index} refuses writes since a viewtail adopt was cut off. Give that command again: it finishes; "
         f'or lift the block: PUT {path(index)}/_settings {{"index.blocks.write": null}}, then POST /_aliases '
         f"{orjson.dumps(take_off).decode()}"
     )

@@ -45,7 +45,7 @@ class AuditedKeys(RedisReader):
         return ViewReader.unequal(self, wanted)
 
     def _asked(self, keys: Sequence[Key]) -> list[Any]:
-        """Send all commands as the bytes that they are: redis-py's pipeline takes as long to make them as to send them."""
+        """Send all commands as the bytes that they are: redis-py's pipeline is slow at making them."""
         head = b"*2\r\n$7\r\nHGETALL\r\n$" if self._is_hash else b"*2\r\n$3\r\nGET\r\n$"
         names = [self._keys.redis_key(key).encode() for key in keys]
         packed = b"".join([b"%s%d\r\n%s\r\n" % (head, len(name), name) for name in names])
