@@ -62,10 +62,11 @@ class Left:
         self.ask(f"INSERT INTO {SOURCE}.member VALUES (900, 'Late', NULL, 1, NULL, NULL, NULL)")
 
     def damage(self) -> None:
-        """When it is stopped: 2 missing, 1 extra, 3 wrong."""
+        """When it is stopped: 2 missing, 1 extra, 4 wrong."""
         self.ask(f"DELETE FROM {COPY}.{TABLE} WHERE id IN (5, 6)")
         self.ask(f"UPDATE {COPY}.{TABLE} SET name = 'else' WHERE id = 7")
         self.ask(f"UPDATE {COPY}.{TABLE} SET visits = visits + 1 WHERE id IN (8, 10)")
+        self.ask(f"UPDATE {COPY}.{TABLE} SET seen = seen + INTERVAL 7 MICROSECOND WHERE id = 15")
         self.ask(f"INSERT INTO {COPY}.{TABLE} (id, name, visits) VALUES (7001, 'stray', 0)")
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
@@ -113,8 +114,11 @@ def test_what_the_jdbc_sink_left_is_audited_and_adopted(left: Left, tmp_path: Pa
     left.damage()
     done = run.command("audit", TABLE, "--json", "--again-after", "1s", timeout_s=100)
     (view,) = json.loads(done.stdout)["views"]
-    assert view["differing"] == {"missing": 2, "extra": 1, "stale": 0, "wrong": 3}, view
-    assert view["fields"] == {"visits": 2, "name": 1}
+    assert view["differing"] == {"missing": 2, "extra": 1, "stale": 0, "wrong": 4}, view
+    assert view["fields"] == {"visits": 2, "name": 1, "seen": 1}
+    done = run.command("adopt", TABLE, timeout_s=100)
+    assert "column seen is datetime(6), and datetime(3) as declared, which some of its values do not fit" in done.stderr
+    left.ask(f"UPDATE {COPY}.{TABLE} SET seen = '2020-01-01' WHERE id = 15")
     found = f"SELECT 1 FROM {COPY}.{TABLE} WHERE id = %s"
     with reading({"table": lambda number: bool(left.ask(found, number))}, range(100, 400)) as missed:
         done = run.command("adopt", TABLE, timeout_s=200)

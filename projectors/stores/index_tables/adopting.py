@@ -38,6 +38,7 @@ _INTEGER = re.compile(r"(tiny|small|medium|big)?int(?:\(\d+\))?( unsigned)?")
 _BITS = {"tiny": 8, "small": 16, "medium": 24, None: 32, "big": 64}
 _TEXT = re.compile(r"(?:var)?char\(\d+\)|(?:tiny|medium|long)?text|(?:enum|set)\(.*\)", re.DOTALL)
 _BYTES = re.compile(r"(?:var)?binary\(\d+\)|(?:tiny|medium|long)?blob")
+_TIME = re.compile(r"(time|datetime|timestamp)(?:\((\d)\))?")
 _SIZED_TEXT = re.compile(r"(var)?char\((\d+)\)")
 _SIZED_BYTES = re.compile(r"varbinary\((\d+)\)")
 _COLUMN_IN_ERROR = re.compile(r"for column ['`](?:[^'`]*`\.`)*([^'`]+)['`]")
@@ -57,6 +58,10 @@ def surviving(column: str, before: Shape, after: Shape) -> str | None:
     if _TEXT.fullmatch(before.type) and (text := _SIZED_TEXT.fullmatch(after.type)):
         no_blank = "" if text[1] else f" AND {column} NOT LIKE '% '"  # CHAR gives no blanks at the end back
         return f"CHAR_LENGTH({column}) <= {text[2]}{no_blank}"
+    if (time := _TIME.fullmatch(before.type)) and (fewer := _TIME.fullmatch(after.type)) and time[1] == fewer[1]:
+        digits = int(fewer[2] or 0)
+        kind = "TIME" if time[1] == "time" else "DATETIME"
+        return "" if digits >= int(time[2] or 0) else f"{column} = CAST({column} AS {kind}({digits}))"
     if _BYTES.fullmatch(before.type) and (some := _SIZED_BYTES.fullmatch(after.type)):
         return f"LENGTH({column}) <= {some[1]}"
     return None
