@@ -108,7 +108,8 @@ class Synced:
         return bool(found["hits"]["total"]["value"] == 1)
 
     def end(self) -> None:
-        self.ask(f"DROP DATABASE IF EXISTS {SCHEMA}")
+        for database in (SCHEMA, "viewtail"):
+            self.ask(f"DROP DATABASE IF EXISTS {database}")
         if found := sorted(self.documents.indices.get(index=f"*{INDEX}*", expand_wildcards="all")):
             self.documents.indices.delete(index=",".join(found))
 

@@ -21,7 +21,6 @@ from viewtail.changes.writes import Key
 from viewtail.servers.literals import beyond, one_of, up_to
 from viewtail.servers.sessions import Connection, quote
 
-
 _TIMES = (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
 
 
