@@ -20,8 +20,6 @@ user = Entity("{SCHEMA}.user")
 views = [SearchIndex("{ALIAS}", user, fields={{"name": "text", "email": "keyword", "visits": "integer"}})]
 """
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture
 def tool(mysql_server: Server, redis_server: Server, elasticsearch_server: Server) -> Iterator[OtherTool]:
@@ -46,18 +44,18 @@ def is_kept(run: Run, tool: OtherTool) -> None:
     wait_for("all is well", run.is_filled)
     tool.insert([30_000])
     wait_for("a new row is there", lambda: tool.readers()["index"](30_000))
-    done = run.command("verify", VIEW, timeout_s=60)
+    done = run.command("verify", VIEW)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_an_alias_leads_to_the_copy_once_that_is_whole(run: Run, tool: OtherTool) -> None:
     before = tool.documents.count(index=ALIAS)["count"]
-    done = run.command("adopt", VIEW, "--dry-run", "--again-after", "1s", timeout_s=60)
+    done = run.command("adopt", VIEW, "--dry-run", "--again-after", "1s")
     assert f"build a new index from the table, beside {INDEX}" in done.stdout, done.stdout + done.stderr
     assert "field name is keyword there, and text as declared" in done.stdout
     assert tool.indices() == [INDEX]
     with reading({"index": tool.readers()["index"]}, range(100, ROWS)) as missed:
-        done = run.command("adopt", VIEW, timeout_s=200)
+        done = run.command("adopt", VIEW)
         assert done.returncode == 0, done.stdout + done.stderr
         is_kept(run, tool)
     assert not missed
@@ -67,7 +65,7 @@ def test_an_alias_leads_to_the_copy_once_that_is_whole(run: Run, tool: OtherTool
     assert left["aliases"] == {} and "blocks" not in left["settings"]["index"], "it stays as it was"
     assert tool.documents.count(index=INDEX)["count"] == before
     assert run.stop() == 0
-    done = run.command("adopt", VIEW, timeout_s=100)
+    done = run.command("adopt", VIEW)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "was taken over and filled before" in done.stderr
 
@@ -77,7 +75,7 @@ def test_an_index_of_the_views_name_goes_where_that_is_asked_for(run: Run, tool:
     tool.documents.indices.delete(index=INDEX)
     tool.documents.indices.create(index=ALIAS, mappings={"properties": {"name": {"type": "keyword"}}})
     tool.copy_documents(tool.rows("TRUE"))
-    done = run.command("adopt", VIEW, timeout_s=60)
+    done = run.command("adopt", VIEW)
     assert done.returncode == 1
     assert "viewtail adopt elasticsearch:person --drop-extra" in done.stderr
     run.start()
@@ -96,6 +94,6 @@ def test_an_index_of_the_views_name_goes_where_that_is_asked_for(run: Run, tool:
 
 
 def is_finished(run: Run) -> bool:
-    done = run.command("adopt", VIEW, "--drop-extra", timeout_s=100)
+    done = run.command("adopt", VIEW, "--drop-extra")
     assert done.returncode == 0 or "is run by a viewtail" in done.stderr, done.stdout + done.stderr
     return done.returncode == 0

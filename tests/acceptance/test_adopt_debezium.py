@@ -102,26 +102,25 @@ def left(mysql_server: Server, kafka_server: Server, tmp_path: Path) -> Iterator
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(300)
 def test_what_the_jdbc_sink_left_is_audited_and_adopted(left: Left, tmp_path: Path) -> None:
     print(left.ask(f"SHOW CREATE TABLE {COPY}.{TABLE}"))
     environ = addresses(left.mysql)
     environ["VIEWTAIL_MYSQL__URL"] = f"{left.mysql.url}/{COPY}"
     run = Run(tmp_path, VIEWS, environ)
-    done = run.command("audit", TABLE, "--json", "--again-after", "1s", timeout_s=100)
+    done = run.command("audit", TABLE, "--json", "--again-after", "1s")
     (view,) = json.loads(done.stdout)["views"]
     assert view["is_equal"], done.stdout[:2000]
     left.damage()
-    done = run.command("audit", TABLE, "--json", "--again-after", "1s", timeout_s=100)
+    done = run.command("audit", TABLE, "--json", "--again-after", "1s")
     (view,) = json.loads(done.stdout)["views"]
     assert view["differing"] == {"missing": 2, "extra": 1, "stale": 0, "wrong": 4}, view
     assert view["fields"] == {"visits": 2, "name": 1, "seen": 1}
-    done = run.command("adopt", TABLE, timeout_s=100)
+    done = run.command("adopt", TABLE)
     assert "column seen is datetime(6), and datetime(3) as declared, which some of its values do not fit" in done.stderr
     left.ask(f"UPDATE {COPY}.{TABLE} SET seen = '2020-01-01' WHERE id = 15")
     found = f"SELECT 1 FROM {COPY}.{TABLE} WHERE id = %s"
     with reading({"table": lambda number: bool(left.ask(found, number))}, range(100, 400)) as missed:
-        done = run.command("adopt", TABLE, timeout_s=200)
+        done = run.command("adopt", TABLE)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "1 extra key left" in done.stdout
         run.start()

@@ -159,14 +159,13 @@ def kinds(request: pytest.FixtureRequest, redis_server: Server) -> Iterator[Kind
     made.end()
 
 
-@pytest.mark.timeout(300)
 def test_derived_views_groups_and_patterns_are_taken_over(kinds: Kinds, redis_server: Server, tmp_path: Path) -> None:
     environ = addresses(kinds.server, redis_server) | {"VIEWTAIL_MYSQL__URL": f"{kinds.server.url}/{STORE}"}
     run = Run(tmp_path, VIEWS, environ)
-    done = run.command("audit", *NAMES, "--again-after", "1s", timeout_s=100)
+    done = run.command("audit", *NAMES, "--again-after", "1s")
     assert done.returncode == 0, done.stdout + done.stderr
     kinds.damage()
-    done = run.command("audit", *NAMES, "--again-after", "1s", "--json", timeout_s=100)
+    done = run.command("audit", *NAMES, "--again-after", "1s", "--json")
     found = {view["view"]: view["differing"] for view in json.loads(done.stdout)["views"]}
     assert len(found) == 5
     for view, differing in found.items():
@@ -176,7 +175,7 @@ def test_derived_views_groups_and_patterns_are_taken_over(kinds: Kinds, redis_se
         "sold": lambda number: kinds.redis.hget(f"sold:{number}", "lines") is not None,
     }
     with reading(reads, range(10, BASKETS)) as missed:
-        done = run.command("adopt", *NAMES, "--drop-extra", timeout_s=200)
+        done = run.command("adopt", *NAMES, "--drop-extra")
         assert done.returncode == 0, done.stdout + done.stderr
         assert kinds.shown() == kinds.wanted()
         run.start()

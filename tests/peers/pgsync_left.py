@@ -128,7 +128,6 @@ def synced(
     made.end()
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("views", [VIEWS, OTHERWISE], ids=["as it is", "otherwise"])
 def test_what_pgsync_left_is_audited_and_adopted(
     views: str, synced: Synced, elasticsearch_server: Server, tmp_path: Path
@@ -136,18 +135,18 @@ def test_what_pgsync_left_is_audited_and_adopted(
     print(json.dumps(synced.documents.indices.get(index=INDEX).body, indent=1))
     print(synced.documents.get(index=INDEX, id="9").body)
     run = Run(tmp_path, views, addresses(synced.mysql, None, elasticsearch_server))
-    done = run.command("audit", INDEX, "--json", "--again-after", "1s", timeout_s=100)
+    done = run.command("audit", INDEX, "--json", "--again-after", "1s")
     print(done.stdout, done.stderr)
     (view,) = json.loads(done.stdout)["views"]
     assert view["is_equal"], view
     synced.damage()
-    done = run.command("audit", INDEX, "--json", "--again-after", "1s", timeout_s=100)
+    done = run.command("audit", INDEX, "--json", "--again-after", "1s")
     (view,) = json.loads(done.stdout)["views"]
     assert view["differing"] == {"missing": 2, "extra": 1, "stale": 0, "wrong": 3}, view
     assert view["fields"] == {"visits": 2, "name": 1}
     options = [] if views == VIEWS else ["--drop-extra"]
     with reading({"index": synced.finds}, range(100, 400)) as missed:
-        done = run.command("adopt", INDEX, *options, timeout_s=200)
+        done = run.command("adopt", INDEX, *options)
         assert done.returncode == 0, done.stdout + done.stderr
         run.start()
         try:
