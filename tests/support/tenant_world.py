@@ -9,6 +9,7 @@ of its own cannot excuse itself here.
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ import pymysql
 import redis
 
 from stack import Server
+from tests.support import binlog_truth
 from tests.support.indices import Indices
 from tests.support.watcher import Reader
 from tests.support.world import Content
@@ -57,6 +59,8 @@ INVOICE = f"(allowed_id BIGINT UNSIGNED PRIMARY KEY, {NUMBER}, note VARCHAR(20))
 USER = f"(id INT PRIMARY KEY, {NUMBER})"
 LONGER = "w" * 40  # behind the text of a row whose table was widened
 INDEX = "tn_invoice"  # of Elasticsearch
+Place = tuple[str, int]  # a file of the binlog, and a position in it
+Floor = Mapping[tuple["Holder", int], int]  # by key, the least number that a later row may have
 Holder = int | str  # an account, or a tenant with a schema of its own
 
 
@@ -311,7 +315,7 @@ _CHANGES = (_put, _put, _put, _put_a_long_one, _change_many, _move, _remove, _re
 
 @dataclass(slots=True)
 class _Last:
-    """What a key showed last, and whether it was gone since."""
+    """What a key showed last, and whether it is gone since."""
 
     n: int
     is_gone: bool
@@ -319,46 +323,79 @@ class _Last:
 
 
 class TenantWatcher(Reader):
-    """Looks at the content of views; `failures` is what should not have been seen."""
+    """Looks at the content of views; `failures` is what should not have been seen.
+
+    Where a table took another one's place, a view may show its rows before the stream has come there, and then what
+    the stream says of the time between. So what it showed last is no measure: no key may go back to a state from
+    before what its pipeline has passed.
+    """
 
     EVERY_S = 0.02
 
     def __init__(self, world: TenantWorld) -> None:
         self._tenants = world
         self._last: dict[tuple[str, Any], _Last] = {}
+        # What the tables had before a place in the binlog, and how far the pipelines are.
+        self._floors: list[tuple[Place, Floor]] = [(("", 0), {})]
+        self._passed: dict[str, Place] = {}
         self.failures: list[str] = []
         self.looks = self.changes = 0
         super().__init__(world)
 
     def _looks(self) -> Sequence[Callable[[], Mapping[Any, Any]]]:
-        looks = [self._tables, self._hashes]
+        looks = [self._note_floor, self._tables, self._hashes]
         return looks if self._tenants.elasticsearch is None else [*looks, self._documents]
 
     def _looked(self, seen: Mapping[Any, Any]) -> None:
-        """`seen`: by view, what it shows: by key, its text, number and version."""
-        self.looks += 1
-        for view, rows in seen.items():
+        """`seen`: by view, what its pipeline is past, and what it shows: by key, its text, number and version."""
+        self.looks += bool(seen)
+        for view, (floor, rows) in seen.items():
             for key, (text, n, version) in rows.items():
-                self._saw(view, key, text, n, version)
+                self._saw(view, key, text, n, version, floor.get(key, 0))
             for (of, key), last in self._last.items():
                 if of == view and key not in rows:
                     last.is_gone = True
 
-    def _saw(self, view: str, key: tuple[Holder, int], text: str, n: int, version: int | None) -> None:
+    def _saw(self, view: str, key: tuple[Holder, int], text: str, n: int, version: int | None, floor: int) -> None:
         if not is_text_of(text, *key, n):
             self.failures.append(f"{view} {key} shows what never was: {text} with {n}")
-        last = self._last.setdefault((view, key), _Last(0, False, None))
-        if n < last.n:
-            self.failures.append(f"{view} {key} went back from {last.n} to {n}")
-        if last.is_gone and n == last.n:
-            self.failures.append(f"{view} {key} came back with {n}")
-        if version is not None and last.version is not None and version < last.version:
-            self.failures.append(f"{view} {key} went from version {last.version} to {version}")
-        self.changes += n != last.n
-        self._last[view, key] = _Last(max(n, last.n), False, version)
+        last = self._last.get((view, key), _Last(0, True, None))
+        if (n, False) != (last.n, last.is_gone):  # a view that is halted stays where it was
+            self.changes += 1
+            if n < floor:
+                self.failures.append(f"{view} {key} came to show {n} behind {last.n}, where {floor} was passed")
+        if n < last.n and version is not None and last.version is not None and version <= last.version:
+            self.failures.append(f"{view} {key} went from {last.n} to {n}, version {last.version} to {version}")
+        self._last[view, key] = _Last(n, False, version)
+
+    def _note_floor(self) -> Mapping[str, Any]:
+        """A row that comes later has a number above those of now, also where there is none now."""
+        floor: dict[tuple[Holder, int], int] = {}
+        with self._tenants.cursor() as cursor:
+            for account in range(ACCOUNTS):
+                with self._tenants.held(account):
+                    rows, least = dict[int, int](), self._tenants.number()
+                    if account in self._tenants.accounts(cursor):
+                        cursor.execute(f"SELECT allowed_id, n FROM {table_of(account)}")
+                        rows = dict(cursor.fetchall())
+                    cursor.connection.commit()  # what follows is of a later moment
+                floor |= {(account, row): rows.get(row, least) for row in range(IDS)}
+            self._floors.append((binlog_truth.end_of(self._tenants.mysql), floor))
+            cursor.execute("SELECT name, position FROM viewtail.pipeline WHERE position IS NOT NULL")
+            for name, position in cursor.fetchall():
+                at = json.loads(position)
+                self._passed[name] = (at["file"], at["end"])
+        self._stop.wait(0.2)
+        return {}
+
+    def _floor_of(self, pipeline: str) -> Floor:
+        """Asked for before the view is looked at."""
+        passed = self._passed.get(pipeline, ("", 0))
+        return next(floor for place, floor in reversed(self._floors) if place <= passed)
 
     def _tables(self) -> Mapping[str, Any]:
-        return {
+        floor = self._floor_of("mysql")
+        found = {
             f"mysql:{view}": {
                 (account, row): (text, n, at)
                 for account, row, text, n, at in self._asked(
@@ -368,32 +405,33 @@ class TenantWatcher(Reader):
             }
             for view, version in (("tn_number", "version"), ("tn_whole", "viewtail_version"))
         }
+        return {view: (floor, rows) for view, rows in found.items()}
 
     def _hashes(self) -> Mapping[str, Any]:
         keys = [(account, row) for account in range(ACCOUNTS) for row in range(0, IDS, 3)]
+        floor = self._floor_of("redis")
         with self._redis.pipeline(transaction=True) as look:
             for account, row in keys:
                 look.hmget(f"tn_invoice:{account}:{row}", ["number", "n", "_version"])
             answers: list[Any] = look.execute()
-        return {
-            "redis:tn_invoice": {
-                key: (text.decode(), int(n), int(version))
-                for key, (text, n, version) in zip(keys, answers, strict=True)
-                if n is not None
-            }
+        found = {
+            key: (text.decode(), int(n), int(version))
+            for key, (text, n, version) in zip(keys, answers, strict=True)
+            if n is not None
         }
+        return {"redis:tn_invoice": (floor, found)}
 
     def _documents(self) -> Mapping[str, Any]:
         assert self._tenants.elasticsearch is not None
         ids = [f"{account}:{row}" for account in range(ACCOUNTS) for row in range(0, IDS, 3)]
+        floor = self._floor_of("elasticsearch")
         try:
             docs = Indices(self._tenants.elasticsearch).ask("POST", f"/{INDEX}/_mget", {"ids": ids})["docs"]
         except HTTPError:  # it is not there yet
             return {}
-        return {
-            "elasticsearch:tn_invoice": {
-                _key_of(doc["_id"]): (doc["_source"]["number"], doc["_source"]["n"], doc["_version"])
-                for doc in docs
-                if doc.get("found") and not doc["_source"].get("viewtail_deleted")
-            }
+        found = {
+            _key_of(doc["_id"]): (doc["_source"]["number"], doc["_source"]["n"], doc["_version"])
+            for doc in docs
+            if doc.get("found") and not doc["_source"].get("viewtail_deleted")
         }
+        return {"elasticsearch:tn_invoice": (floor, found)}
