@@ -328,6 +328,7 @@ def _a_schema_comes_or_goes(chance: random.Random, scene: Scene) -> None:
 
 def _break_and_mend(chance: random.Random, scene: Scene) -> None:
     """One table loses a column that views use, and gets it again; nobody sees what was between."""
+    wait_for("the declarations have fitted once: else it is a mistake in them", scene.world.is_known)
     with scene.world.cursor() as cursor:
         account = chance.choice(scene.world.accounts(cursor))
         with scene.world.held(account):

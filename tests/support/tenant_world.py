@@ -162,7 +162,17 @@ class TenantWorld:
         with self.cursor() as cursor:
             cursor.execute("SELECT COUNT(*), SUM(state = 'filled') FROM viewtail.view")
             count, filled = cursor.fetchone()
-        return count == (6 if self.elasticsearch is None else 7) and filled == count
+        return bool(count == self.view_count and filled == count)
+
+    def is_known(self) -> bool:
+        """Whether viewtail's own tables have every view, and its second copies where there are any."""
+        with self.cursor() as cursor:
+            cursor.execute("SELECT COUNT(*) FROM viewtail.view")
+            return bool(cursor.fetchone()[0] >= self.view_count)
+
+    @property
+    def view_count(self) -> int:
+        return 6 if self.elasticsearch is None else 7
 
     # -- what must be, and what is ------------------------------------------------------------------------------
 
@@ -334,7 +344,7 @@ class TenantWatcher(Reader):
 
     def __init__(self, world: TenantWorld) -> None:
         self._tenants = world
-        self._last: dict[tuple[str, Any], _Last] = {}
+        self._last: dict[str, dict[Any, _Last]] = {}  # by view; each is looked at by one thread
         # What the tables had before a place in the binlog, and how far the pipelines are.
         self._floors: list[tuple[Place, Floor]] = [(("", 0), {})]
         self._passed: dict[str, Place] = {}
@@ -350,23 +360,24 @@ class TenantWatcher(Reader):
         """`seen`: by view, what its pipeline is past, and what it shows: by key, its text, number and version."""
         self.looks += bool(seen)
         for view, (floor, rows) in seen.items():
+            self._last.setdefault(view, {})
             for key, (text, n, version) in rows.items():
                 self._saw(view, key, text, n, version, floor.get(key, 0))
-            for (of, key), last in self._last.items():
-                if of == view and key not in rows:
+            for key, last in self._last[view].items():
+                if key not in rows:
                     last.is_gone = True
 
     def _saw(self, view: str, key: tuple[Holder, int], text: str, n: int, version: int | None, floor: int) -> None:
         if not is_text_of(text, *key, n):
             self.failures.append(f"{view} {key} shows what never was: {text} with {n}")
-        last = self._last.get((view, key), _Last(0, True, None))
+        last = self._last[view].get(key, _Last(0, True, None))
         if (n, False) != (last.n, last.is_gone):  # a view that is halted stays where it was
             self.changes += 1
             if n < floor:
                 self.failures.append(f"{view} {key} came to show {n} behind {last.n}, where {floor} was passed")
         if n < last.n and version is not None and last.version is not None and version <= last.version:
             self.failures.append(f"{view} {key} went from {last.n} to {n}, version {last.version} to {version}")
-        self._last[view, key] = _Last(n, False, version)
+        self._last[view][key] = _Last(n, False, version)
 
     def _note_floor(self) -> Mapping[str, Any]:
         """A row that comes later has a number above those of now, also where there is none now."""
