@@ -55,8 +55,10 @@ def _passed(batch: Batch, place: BinlogPosition) -> BinlogPosition:
 
 
 def _unfollow(halts: Sequence[Halt], followed: dict[tuple[str, str], Followed]) -> None:
-    """A halted table stays unread after a reconnect too."""
+    """A halted table stays unread after a reconnect too; where it is one of many, they are all read on."""
     for halt in halts:
+        if halt.part is not None:
+            continue
         followed.pop((halt.followed.table.schema, halt.followed.table.name), None)
 
 

@@ -168,9 +168,20 @@ def _like(pattern: Pattern) -> tuple[str, tuple[str, str]]:
 # --- What they look like -----------------------------------------------------------------------------------------
 
 
-def described_parts(connection: Connection, pattern: Pattern, describe: Callable[[Part, Shape], Table]) -> Table:
-    """All tables of a pattern as one. Raises DeclarationError where there are none."""
-    parts = parts_of(connection, pattern)
+def described_parts(
+    connection: Connection,
+    pattern: Pattern,
+    describe: Callable[[Part, Shape], Table],
+    aside: Collection[tuple[Any, ...]] = (),
+) -> Table:
+    """All tables of a pattern as one, but those that are set `aside`. Raises DeclarationError where there are none."""
+    there = parts_of(connection, pattern)
+    parts = [part for part in there if part.values not in aside]
+    if there and not parts:
+        raise DeclarationError(
+            f"every table that is called {pattern.full_name} is set aside ({there[0].full_name}), so nobody knows "
+            "their columns: mend one, then viewtail replay VIEW --part, or make one"
+        )
     if not parts and (table := pattern.only) is not None:
         user = user_of(connection)
         raise DeclarationError(
@@ -182,10 +193,27 @@ def described_parts(connection: Connection, pattern: Pattern, describe: Callable
             f"no table is called {pattern.full_name}, so nobody knows its columns: check the name, or begin when "
             f"there is one. Each {{name}} is a text there, {{name:int}} a number without zeros before it, # a digit"
         )
-    by_shape: dict[Shape, Part] = {}
+    by_shape = _by_shape(connection, pattern, parts)
+    return of_parts(pattern, [describe(some[0], shape) for shape, some in by_shape.items()], parts)
+
+
+def forms_described(
+    connection: Connection,
+    pattern: Pattern,
+    describe: Callable[[Part, Shape], Table],
+    aside: Collection[tuple[Any, ...]],
+) -> list[tuple[Table, list[Part]]]:
+    """Each form that tables of a pattern have which are not set `aside`, with these; what most have comes first."""
+    parts = [part for part in parts_of(connection, pattern) if part.values not in aside]
+    forms = sorted(_by_shape(connection, pattern, parts).items(), key=lambda form: -len(form[1]))
+    return [(describe(some[0], shape), some) for shape, some in forms]
+
+
+def _by_shape(connection: Connection, pattern: Pattern, parts: Collection[Part]) -> dict[Shape, list[Part]]:
+    by_shape: dict[Shape, list[Part]] = {}
     for part, shape in _shapes(connection, pattern, parts):
-        by_shape.setdefault(shape, part)
-    return of_parts(pattern, [describe(part, shape) for shape, part in by_shape.items()], parts)
+        by_shape.setdefault(shape, []).append(part)
+    return by_shape
 
 
 def _shapes(connection: Connection, pattern: Pattern, parts: Collection[Part]) -> Iterator[tuple[Part, Shape]]:
