@@ -193,8 +193,21 @@ def described_parts(
             f"no table is called {pattern.full_name}, so nobody knows its columns: check the name, or begin when "
             f"there is one. Each {{name}} is a text there, {{name:int}} a number without zeros before it, # a digit"
         )
-    by_shape = _by_shape(connection, pattern, parts)
-    return of_parts(pattern, [describe(some[0], shape) for shape, some in by_shape.items()], parts)
+    by_shape = _by_shape(connection, pattern, there)
+    kept = [shape for shape, some in by_shape.items() if any(part.values not in aside for part in some)]
+    table = of_parts(pattern, [describe(by_shape[shape][0], shape) for shape in kept], parts)
+    return _tagged(table, [describe(by_shape[shape][0], shape) for shape in by_shape.keys() - {*kept}])
+
+
+def _tagged(table: Table, others: Sequence[Table]) -> Table:
+    """The table with the tags, too, that other tables have: some views may be kept with these, and show them masked."""
+    if not others:
+        return table
+    tags = {column.name: {*column.tags} for column in table.columns}
+    for column in (column for other in others for column in other.columns):
+        tags.setdefault(column.name, set()).update(column.tags)
+    columns = (replace(column, tags=tuple(sorted(tags[column.name]))) for column in table.columns)
+    return replace(table, columns=tuple(columns))
 
 
 def forms_described(
