@@ -195,8 +195,8 @@ def described_parts(
         )
     by_shape = _by_shape(connection, pattern, there)
     kept = [shape for shape, some in by_shape.items() if any(part.values not in aside for part in some)]
-    table = of_parts(pattern, [describe(by_shape[shape][0], shape) for shape in kept], parts)
-    return _tagged(table, [describe(by_shape[shape][0], shape) for shape in by_shape.keys() - {*kept}])
+    of_kept = of_parts(pattern, [describe(by_shape[shape][0], shape) for shape in kept], parts)
+    return _tagged(of_kept, [describe(by_shape[shape][0], shape) for shape in by_shape.keys() - {*kept}])
 
 
 def _tagged(table: Table, others: Sequence[Table]) -> Table:
