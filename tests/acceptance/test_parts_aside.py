@@ -146,10 +146,23 @@ def test_tables_changed_at_once_or_while_nobody_reads_are_set_aside_and_killed_p
     world.ask(
         "ALTER TABLE app.org2_invoice DROP COLUMN number",
         "ALTER TABLE app.org11_invoice DROP COLUMN number",
-        "ALTER TABLE app.org11_invoice ADD COLUMN number VARCHAR(20)",
+        "ALTER TABLE app.org11_invoice ADD COLUMN number VARCHAR(20) NOT NULL DEFAULT 'back'",
     )
     world.add(12, 61)
     wait_for("each is", lambda: {part for _, part, _ in aside(world)} == {"10", "2", "11"})
     wait_for("others go on", lambda: are_equal_but(world, 10, 2, 11))
     assert DIED in (run.folder / "run.log").read_text()
     assert set(world.states().values()) == {"filled None"}
+
+    command(world, "replay", BY_NUMBER, "--part", "account_id=11")
+    command(world, "replay", HASH, "--part", "account_id=11")
+    wait_for("what was dropped and came back", lambda: are_equal_but(world, 10, 2))
+    world.ask("DROP TABLE app.org10_invoice", "RENAME TABLE app.org2_invoice TO app.left_2")
+    world.add(12, 62)
+    wait_for("others go on", lambda: are_equal_but(world, 10, 2))
+    assert of(world, 10) == [{"n10-1", "n10-2", "n10-3"}] * 2, "they are kept until somebody says"
+    for view in (BY_NUMBER, HASH):
+        command(world, "replay", view, "--part", "account_id=2")
+        command(world, "forget", view, "--part", "account_id=10")
+    assert world.is_equal() and not aside(world)
+    command(world, "verify")
