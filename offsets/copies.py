@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
-from offsets import Owner, dead_letters, fan_outs, migrations, view_parts, views
+from offsets import Owner, dead_letters, fan_outs, migrations, views
 from offsets.fan_outs import FanOut
 from offsets.mysql import Session, check_fence, reading, transaction
 from offsets.views import GETS_NOTHING, State, ViewStates
@@ -359,7 +359,6 @@ class Copies:
     def _forget(self, cursor: Any, view: str) -> None:
         known = views.read(cursor, self._database, pipeline_id=self._id)
         self._forget_rows(cursor, [record.name for record in known if view_of(record.name) == view])
-        view_parts.forget(cursor, self._database, self._id, view)
         cursor.execute(f"DELETE FROM {self._table} WHERE view_name = %s AND pipeline_id = {self._id}", (view,))
 
     def _forget_rows(self, cursor: Any, names: Collection[str]) -> None:

@@ -56,25 +56,6 @@ CREATE TABLE IF NOT EXISTS {quote(database, "fan_out")} (
   COMMENT='viewtail: Changed rows that many entities depend on, and how many of these are written'""")
 
 
-def _to_3(cursor: Any, database: str) -> None:
-    """One table of many may be set aside."""
-    cursor.execute(f"""
-CREATE TABLE IF NOT EXISTS {quote(database, "view_part")} (
-  `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'The pipeline that keeps the view: pipeline.id',
-  `view_name` VARCHAR(255) NOT NULL COMMENT 'Name of the view, as store:name; it holds for its copies, too',
-  `part` VARCHAR(400) NOT NULL COMMENT 'Values of the braces, rendered as a key is',
-  `table_name` VARCHAR(160) NOT NULL COMMENT 'For people: the table, as schema.table',
-  `entity_table` VARCHAR(255) NOT NULL COMMENT 'The name with braces that it is one of, as schema.table',
-  `given` VARCHAR(400) NOT NULL COMMENT 'For people: the values, as --part takes them',
-  `state` VARCHAR(16) NOT NULL COMMENT 'One of paused, misfit, resumed or filling',
-  `reason` VARCHAR(2000) NOT NULL DEFAULT '' COMMENT 'Why it is set aside',
-  `paused_by` VARCHAR(255) NULL COMMENT 'User and host of who paused it; NULL: a misfit',
-  `aside_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'Since when it is set aside',
-  PRIMARY KEY (`pipeline_id`, `view_name`, `part`)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={facts_of(cursor.connection).binary_collation}
-  COMMENT='viewtail: Parts of views that are set aside, or that are read again after that'""")
-
-
 def _indexed(cursor: Any, database: str, index: str) -> list[str]:
     """The tables that have an index of that name."""
     cursor.execute(
@@ -84,7 +65,7 @@ def _indexed(cursor: Any, database: str, index: str) -> list[str]:
     return [table for (table,) in cursor.fetchall()]
 
 
-STEPS: Sequence[Step] = (_to_2, _to_3)  # the first one leads from FIRST to the version after it
+STEPS: Sequence[Step] = (_to_2,)  # the first one leads from FIRST to the version after it
 
 
 def newest() -> int:
@@ -103,11 +84,6 @@ def columns(cursor: Any, database: str) -> dict[str, list[str]]:
     for table, column in cursor.fetchall():
         by_table.setdefault(table, []).append(column)
     return by_table
-
-
-def is_missing(error: pymysql.err.MySQLError) -> bool:
-    """Return whether the server has no such table, or no such database."""
-    return number_of(error) in _MISSING
 
 
 def are_there(cursor: Any, database: str) -> bool:
@@ -149,7 +125,7 @@ def _noted(cursor: Any, database: str) -> int | None:
     try:
         cursor.execute(f"SELECT MAX(version) FROM {quote(database, 'schema_version')}")
     except pymysql.err.MySQLError as error:
-        if not is_missing(error):
+        if number_of(error) not in _MISSING:
             raise
         return None
     (version,) = cursor.fetchone()

@@ -176,23 +176,6 @@ CREATE TABLE IF NOT EXISTS {{database}}.`dead_letter` (
 ) {_OPTIONS} COMMENT='viewtail: Keys that could not be applied'
 """
 
-VIEW_PART = f"""
-CREATE TABLE IF NOT EXISTS {{database}}.`view_part` (
-  `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'The pipeline that keeps the view: pipeline.id',
-  `view_name` VARCHAR(255) NOT NULL COMMENT 'Name of the view, as store:name; it holds for its copies, too',
-  `part` VARCHAR(400) NOT NULL COMMENT 'Values of the braces, rendered as a key is',
-  `table_name` VARCHAR(160) NOT NULL COMMENT 'For people: the table, as schema.table',
-  `entity_table` VARCHAR(255) NOT NULL COMMENT 'The name with braces that it is one of, as schema.table',
-  `given` VARCHAR(400) NOT NULL COMMENT 'For people: the values, as --part takes them',
-  `state` VARCHAR(16) NOT NULL COMMENT 'One of paused, misfit, resumed or filling',
-  `reason` VARCHAR(2000) NOT NULL DEFAULT '' COMMENT 'Why it is set aside',
-  `paused_by` VARCHAR(255) NULL COMMENT 'User and host of who paused it; NULL: a misfit',
-  `aside_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'Since when it is set aside',
-  -- Some rows, and no other index. viewtail: ignore VT302
-  PRIMARY KEY (`pipeline_id`, `view_name`, `part`)
-) {_OPTIONS} COMMENT='viewtail: Parts of views that are set aside, or that are read again after that'
-"""
-
 REBUILD = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`rebuild` (
   `view_name` VARCHAR(255) NOT NULL COMMENT 'Name of the view, as store:name',
@@ -267,7 +250,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`operator_run` (
 
 STORE_TABLES = (
     *(SCHEMA_VERSION, DEPLOYMENT_IDENTITY, SOURCE, PIPELINE, PIPELINE_STATUS, PIPELINE_OWNER, PIPELINE_MEMBER),
-    *(VIEW, FAN_OUT, DEAD_LETTER, VIEW_PART, REBUILD, WATERMARK_PASSED, OPERATOR_RUN),
+    *(VIEW, FAN_OUT, DEAD_LETTER, REBUILD, WATERMARK_PASSED, OPERATOR_RUN),
 )
 SOURCE_TABLES = (WATERMARK,)
 

@@ -17,7 +17,6 @@ from offsets import fan_outs, pipelines
 from offsets.fill_keys import key_from_text
 from offsets.mysql import Session, reading, transaction
 from offsets.pauses import OF_VIEW, Pause, pause_of
-from offsets.view_parts import ViewParts
 from viewtail.changes.copy_ids import view_of
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind
@@ -259,16 +258,6 @@ class ViewStates:
         if self._pipeline_id is None:
             self._pipeline_id = pipelines.ids(self._session, self._database, [self._pipeline]).get(self._pipeline)
         return -1 if self._pipeline_id is None else self._pipeline_id
-
-    @property
-    def pipeline(self) -> str:
-        """The pipeline's name."""
-        return self._pipeline
-
-    @property
-    def parts(self) -> ViewParts:
-        """The parts of views that are set aside."""
-        return ViewParts(self._session, self._database)
 
     def _transaction(self, doing: str) -> AbstractContextManager[Any]:
         _ = self.pipeline_id  # asked for in a transaction of its own

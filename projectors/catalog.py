@@ -15,9 +15,7 @@ from offsets import deployments, epochs, schema
 from offsets.deployments import Identity
 from offsets.keepers import kept_elsewhere, known_views
 from offsets.mysql import OwnSession, Session, saved_position
-from offsets.view_parts import PartRecord, PartState, ViewParts
 from offsets.views import GETS_NOTHING, ViewRecord, ViewStates, places_ours
-from projectors import parts_aside
 from projectors.binding import Describe, bind, columns_named, declaration_hash
 from projectors.masking import conflicts
 from projectors.servers import Servers
@@ -25,10 +23,9 @@ from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.stores.owners import NOBODY, Claimant
 from projectors.stores.registry import STORES, store_named, store_of
-from projectors.unfit_parts import unfit_parts
 from projectors.views import BoundView, View
 from projectors.watermark_rows import WatermarkPlace
-from viewtail.changes.errors import DeclarationError, SourceError, StoreError, TemporaryError, ViewtailError
+from viewtail.changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
 from viewtail.changes.masks import NO_SECRET, Masks
 from viewtail.changes.patterns import Pattern, pattern_of
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
@@ -155,12 +152,6 @@ class Catalog:
         """Read each view and copy, by pipeline and id, without those of other sources."""
         known = known_views(session, self.database)
         return {names: record for names, record in known.items() if self.servers.concerns(names[0])}
-
-    def with_parts_aside(self) -> Catalog:
-        """The same, with those parts of views set aside that are so by now, whatever they were bound with."""
-        with closing(self.session()) as session:
-            records = parts_aside.records_for([view.view for view in self.views], session, self.database)
-        return replace(self, views=parts_aside.with_aside(self.views, records))
 
     # -- viewtail's own tables ------------------------------------------------------------------------------------
 
@@ -308,10 +299,6 @@ _NO_TOPIC = (
     "among each other. Declare one of the same entity, with all its rows, and run the tailer with it: "
     "Topic({name!r}, ENTITY), viewtail run --role tail"
 )
-_CHANGED_UNREAD = (
-    "It was changed while its changes were not read. When it is as it should be, have its rows read again: viewtail "
-    "replay VIEW"
-)
 _NOT_IN_TOPIC = "the topic {topic}, which it is kept from, lacks {names}; add that to fields=[...] of the Topic"
 _UNMASKED = (
     "unmasked= is for views that are kept from the database itself: a topic may have the columns masked, and a hash "
@@ -433,24 +420,13 @@ def _lacking(view: BoundView) -> Iterator[str]:
         yield _NOT_IN_TOPIC.format(topic=topic.name, names=", ".join(names))
 
 
-def bound_to_tables(
-    servers: Servers, views: Sequence[View], kept_without: Sequence[PartRecord] | None = None
-) -> Catalog:
-    """Describe the tables and bind the views to them; raises DeclarationError for what cannot work.
-
-    Tables of many that are set aside are not looked at; `kept_without`: those, where it is not as viewtail's own tables
-    say.
-    """
+def bound_to_tables(servers: Servers, views: Sequence[View]) -> Catalog:
+    """Describe the tables and bind the views to them; raises DeclarationError for what cannot work."""
     check_source(servers.kind, views)  # before any server is asked
     check_apart(servers.database, views)
-    catalog = Catalog(servers=servers)
-    with closing(catalog.session()) as session:
-        aside = parts_aside.records_for(views, session, servers.database) if kept_without is None else kept_without
     with asking(servers.source().address(), role="source") as connection:
-        tables = {table for view in views for table in view.entity.tables}
-        described = Descriptions(connection, tables, parts_aside.left_out(views, aside))
-        bound = bound_for(servers.kind, views, described.table, servers.masks)
-    return replace(catalog, views=parts_aside.with_aside(bound, aside))
+        described = Descriptions(connection, {table for view in views for table in view.entity.tables})
+        return Catalog(servers=servers, views=bound_for(servers.kind, views, described.table, servers.masks))
 
 
 def bound_to_what_fits(servers: Servers, views: Sequence[View]) -> Catalog:
@@ -465,8 +441,6 @@ def bound_to_what_fits(servers: Servers, views: Sequence[View]) -> Catalog:
         return bound_to_tables(servers, views)
     except DeclarationError as error:
         reasons = _misfits(servers, views)
-        if reasons is None:
-            return bound_to_what_fits(servers, views)
         if not reasons:
             raise
         left_out = [view for view in views if view.id in reasons]
@@ -480,11 +454,10 @@ def bound_to_what_fits(servers: Servers, views: Sequence[View]) -> Catalog:
         return replace(catalog, left_out=left_out)
 
 
-def _misfits(servers: Servers, views: Sequence[View]) -> dict[str, tuple[str, list[str]]] | None:
+def _misfits(servers: Servers, views: Sequence[View]) -> dict[str, tuple[str, list[str]]]:
     """By id, views that cannot be kept now: halted and paused ones (with ''), and those whose table changed since.
 
-    The latter with the reason to halt them for. And the pipelines that keep each. None where tables of many were set
-    aside, so that views may fit without them.
+    The latter with the reason to halt them for. And the pipelines that keep each.
     """
     catalog = Catalog(servers=servers)
     try:
@@ -497,37 +470,14 @@ def _misfits(servers: Servers, views: Sequence[View]) -> dict[str, tuple[str, li
     of_view: dict[str, dict[str, ViewRecord]] = {}
     for (pipeline, name), record in known.items():
         of_view.setdefault(name, {})[pipeline] = record
-    reasons, is_any_aside = {}, False
+    reasons = {}
     for view in views:
         records = of_view.get(view.id, {})
         if records and (why := catalog.misfit(view)) is not None:
             reason = _reason_to_halt(servers, view, records, why)
-            if reason and _set_aside(catalog, view, records):
-                is_any_aside = True
-            elif reason is not None:
+            if reason is not None:
                 reasons[view.id] = (reason, list(records))
-    return None if is_any_aside else reasons
-
-
-def _set_aside(catalog: Catalog, view: View, records: Mapping[str, ViewRecord]) -> bool:
-    """Set those tables of many aside without which the view can be kept; False where there are none."""
-    with closing(catalog.session()) as session:
-        parts = ViewParts(session, catalog.database)
-        aside, fingerprint = parts_aside.aside_of(view, parts.all()), next(iter(records.values())).fingerprint
-        unfit = [
-            parts_aside.record_of(view, part, pipeline, PartState.MISFIT, f"{why}. {_CHANGED_UNREAD}")
-            for part, why in unfit_parts(catalog.servers, view, fingerprint, aside).items()
-            for pipeline in records
-        ]
-        if not unfit:
-            return False
-        try:
-            parts.set_aside(unfit)
-        except StoreError:  # the tables are of a version before this: the views halt as they did there
-            return False
-    for record in unfit:
-        _log.error("a part is set aside", view=record.view, table=record.table, reason=record.reason)
-    return True
+    return reasons
 
 
 def _reason_to_halt(servers: Servers, view: View, records: Mapping[str, ViewRecord], why: str) -> str | None:

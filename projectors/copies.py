@@ -31,7 +31,6 @@ from offsets.copies import (
 )
 from offsets.keepers import known_views
 from offsets.mysql import Session
-from offsets.view_parts import PartRecord
 from offsets.views import KEPT, State, ViewStates
 from projectors import failpoints
 from projectors.catalog import Catalog
@@ -178,8 +177,6 @@ def ask_for_next(records: Copies, copies: Iterable[Copy], owned_s: float) -> boo
     """
     due = [(copy, _ASKS[step]) for copy in copies if (step := next_by_itself(copy)) in _ASKS]
     due = [(copy, event) for copy, event in due if event is Event.DROP_ASKED or not copy.note or owned_s > SWAP_AGAIN_S]
-    # While a part is set aside, what is asked would be refused.
-    due = [(copy, event) for copy, event in due if event is Event.DROP_ASKED or not records.states.parts.of(copy.view)]
     for copy, event in due:
         records.move(copy, event)
     return bool(due)
@@ -290,7 +287,7 @@ def _swap(swapping: Swapping, records: Copies, copy: Copy, known: ViewCopies, ow
     upto = 0 if known.beside is None else known.beside.watermark_version or 0
     try:
         _require_kept(known)
-        _require_swappable(swapping, copy, live, beside, records.states.parts.of(copy.view))
+        _require_swappable(swapping, copy, live, beside)
         is_done = swapping.swap(live, beside, upto)
     except StoreError as error:
         records.move(copy, Event.REFUSED, note=str(error))
@@ -310,21 +307,14 @@ def _require_kept(known: ViewCopies) -> None:
         raise StoreError(f"its table was {known.live.reason}")
 
 
-def _require_swappable(
-    swapping: Swapping, copy: Copy, live: BoundView, beside: BoundView, aside: Sequence[PartRecord]
-) -> None:
+def _require_swappable(swapping: Swapping, copy: Copy, live: BoundView, beside: BoundView) -> None:
     """Raises StoreError where readers must not get the copy beside; one that they have by now is noted all the same."""
-    if copy.state is State.FILLED and not copy.is_paused and not aside:
+    if copy.state is State.FILLED and not copy.is_paused:
         return
     if copy.state is not None and swapping.is_swapped(live, beside):
         return
     if copy.is_paused:
         raise StoreError(f"the view is paused, so readers keep what they have. First: viewtail resume {copy.view}")
-    if aside:
-        raise StoreError(
-            f"{aside[0].table} is set aside, or read again after that, and the copy may lack its rows. First: viewtail "
-            f"replay {copy.view} --part {aside[0].given}"
-        )
     raise StoreError(f"the copy beside is {copy.state or 'not there'}, and only a filled one may be read")
 
 

@@ -12,7 +12,6 @@ import signal
 import threading
 
 STEPS = ("after read", "before write", "after write", "after offset", "after chunk")
-ASIDE_STEP = "after aside"  # of a table of many that does not fit, before the batch is read again
 PUSH_STEP = "before push"  # of rows that were committed a moment ago
 REBUILD_STEPS = tuple(
     f"{when} {what}" for what in ("swapping", "returning", "dropping") for when in ("before", "after")

@@ -19,7 +19,6 @@ from offsets.copies import Copy
 from offsets.fan_outs import FanOutRecords
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
-from offsets.view_parts import PartState, ViewParts
 from offsets.views import GETS_NOTHING, State, ViewRecord, ViewStates
 from projectors.binding import Describe, bind
 from projectors.catalog import Catalog
@@ -33,7 +32,6 @@ from projectors.every_change import projections_for, with_forms
 from projectors.fills import from_topic
 from projectors.fills.filling import FillsVitals
 from projectors.fills.windows import Windows
-from projectors.parts_aside import aside_of, records_for
 from projectors.pipeline import GuardedPipeline, Pipeline
 from projectors.projection import NewestOnly, Projections, followed_tables
 from projectors.proving.cascades import Cascades, followed_parents
@@ -143,26 +141,8 @@ class PipelineRun:
             self.is_paused = True
             self.stop.set()
             return
-        if self._parts_changed(session):
-            self.stop.set()  # the pipeline is taken again, with its tables described as they are then
-            return
         self.paused_views = self.life.on(session).look_for_paused()
         self.pipeline.dead_letters.on(session).look_again()
-
-    def _parts_changed(self, session: Session) -> bool:
-        """Return whether others are set aside by now than those that this run leaves alone.
-
-        Those that are to get changes again and do so have their rows read again.
-        """
-        views = {view.view.id: view for view in self.life.views.values()}
-        records = records_for([view.view for view in views.values()], session, self.catalog.database)
-        resumed = [record for record in records if record.state is PartState.RESUMED and record.view in views]
-        if all(aside_of(view.view, records) == view.table.aside for view in views.values()):
-            if resumed:
-                ViewParts(session, self.catalog.database).move(resumed, PartState.FILLING)
-            return False
-        _log.info("other parts are set aside than before")
-        return True
 
     def close(self) -> bool:
         """Give the pipeline up; whether another process had taken it by then."""

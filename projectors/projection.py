@@ -156,11 +156,9 @@ class Projections:
         parked: list[Parked] = []
         for followed, changes in _by_table(batch.changes).items():
             for projection in self._of_table(followed):
-                projection.apply(projection.own(changes), writes.setdefault(projection.view.id, {}), parked)
+                projection.apply(changes, writes.setdefault(projection.view.id, {}), parked)
         for refused in batch.refused:
             for projection in self._of_table(refused.followed):
-                if projection.is_aside(refused):
-                    continue
                 projection.refuse(refused, writes.setdefault(projection.view.id, {}), parked)
         made = [ViewWrites(view, of_view) for view, of_view in writes.items() if of_view]
         return Projected(made, parked, self._touched(batch))
@@ -252,17 +250,6 @@ class Projection:
     @staticmethod
     def _row_by_row(view: BoundView, columns: tuple[str, ...]) -> Apply:
         return RowByRow(view, columns).apply
-
-    def own(self, changes: list[RowChanges]) -> list[RowChanges]:
-        """Those of these row events that are of no part which is set aside."""
-        if not self.view.table.aside:
-            return changes
-        return [change for change in changes if not self.is_aside(change)]
-
-    def is_aside(self, event: RowChanges | Refused) -> bool:
-        """Return whether its rows, which are all of one table, are of a part that is set aside."""
-        aside = self.view.table.aside
-        return bool(aside) and self._key_of(event.rows[0])[: self.view.prefix] in aside
 
     def refuse(self, refused: Refused, into: dict[Key, Write], parked: list[Parked]) -> None:
         """Rows with values that could not be read: the key is parked if this view needs such a value of the new row.

@@ -81,7 +81,7 @@ class TableChanges:
         for change in changes:
             if not change.kind.keeps_rows and change.kind is not TableChangeKind.REPLACED:
                 continue
-            for view in self.life.following(change.followed, change.values):
+            for view in self.life.following(change.followed):
                 if change.kind is TableChangeKind.EXTENDED:
                     _tell_of_new_column(view, change)
                     continue
@@ -89,7 +89,7 @@ class TableChanges:
                     self._bind(view, change)
                 except (SourceError, DeclarationError, StoreError) as error:
                     if change.kind.keeps_rows:  # of a table that was replaced `apply` says what is wrong
-                        self._stop(view, change, error)
+                        self.life.halt(view.id, _cannot_go_on(view, change, error))
 
     def _bind(self, view: BoundView, change: TableChange) -> BoundView:
         """Bind a view anew. Raises SourceError, DeclarationError or StoreError where that cannot be.
@@ -134,7 +134,7 @@ class TableChanges:
             for change in changes:
                 if not change.kind.keeps_rows:
                     _log.info("a statement took rows away or replaced them", what=change.kind.value, why=change.reason)
-                    for view in self.life.following(change.followed, change.values):
+                    for view in self.life.following(change.followed):
                         self._apply(view, change)
         except StopRequested:
             return False
@@ -147,11 +147,7 @@ class TableChanges:
             else:
                 self._take_away(view, change)
         except (SourceError, DeclarationError) as error:
-            self._stop(view, change, error)
-
-    def _stop(self, view: BoundView, change: TableChange, error: Exception) -> None:
-        """Raises Ended where the one of many tables is set aside that it was about."""
-        self.life.set_aside(self.life.unfit(view, change.part, _cannot_go_on(change, error)))
+            self.life.halt(view.id, _cannot_go_on(view, change, error))
 
     def _replace(self, view: BoundView, change: TableChange) -> None:
         """Another table has the name: backfilled again if what the view uses of it is as it was."""
@@ -351,10 +347,10 @@ def _collations(part: Part) -> list[str | None]:
     return [column.collation for column in part.table.columns if column.name in part.columns]
 
 
-def _cannot_go_on(change: TableChange, error: Exception) -> str:
+def _cannot_go_on(view: BoundView, change: TableChange, error: Exception) -> str:
     return (
         f"{change.reason}, and the view cannot go on with its table: {error}. When that is mended, backfill the view "
-        "again: viewtail replay VIEW"
+        f"again: viewtail replay {view.id}"
     )
 
 

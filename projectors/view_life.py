@@ -17,21 +17,16 @@ from typing import Any
 import structlog
 
 from offsets.mysql import Session
-from offsets.view_parts import PartRecord, PartState
 from offsets.views import KEPT, Event, State, ViewRecord, ViewStates
-from projectors import failpoints
 from projectors.declared import declared
 from projectors.outcomes import End, Ended, Outcome, again
-from projectors.parts_aside import record_of, why_not_aside
 from projectors.projection import Projections, parts_of
 from projectors.stores import NOT_AS_DECLARED, Sink, guarded
 from projectors.stores.owners import TO_TAKE_OVER
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
 from viewtail.changes.batches import Followed, Halt
-from viewtail.changes.patterns import Part
 from viewtail.changes.tables import Table
-from viewtail.changes.writes import Key
 
 _log = structlog.get_logger("viewtail.pipeline")
 
@@ -147,14 +142,10 @@ class ViewLife:
 
     # -- changes ------------------------------------------------------------------------------------------------
 
-    def following(self, followed: Followed, part: Key) -> list[BoundView]:
-        """The views of a table that get its changes, as they are bound now.
-
-        `part`: of one of many, its values; not those that have set it aside.
-        """
+    def following(self, followed: Followed) -> list[BoundView]:
+        """The views of a table that get its changes, as they are bound now."""
         ids = [view.id for view in self.projections.views_of(followed)]
-        views = [self.views[name] for name in ids if not self.projections.is_halted(name)]
-        return [view for view in views if part not in view.table.aside]
+        return [self.views[name] for name in ids if not self.projections.is_halted(name)]
 
     def halt(self, view: str, reason: str) -> None:
         """The view gets nothing from now on, until a backfill. The first reason stays."""
@@ -186,48 +177,9 @@ class ViewLife:
         and views that were never filled wait until the changes from before their time are read. Nothing of the batch
         was written.
         """
-        halts = [*halts]
-        others = [self._stop_at(halt) for halt in halts if halt.part is None]
+        others = [self._stop_at(halt) for halt in halts]
         if any(others):
             raise again(_WITHOUT_HALTED)
-        self.set_aside([record for halt in halts if halt.part is not None for record in self._unfit(halt)])
-
-    def set_aside(self, records: Sequence[PartRecord]) -> None:
-        """These parts of views are not kept from here on, while their views go on with all others.
-
-        Raises Ended where there is any: the pipeline is taken again without them, and reads the batch again.
-        """
-        if records:
-            self.states.parts.set_aside(records)
-            failpoints.reach(failpoints.ASIDE_STEP)
-            for record in records:
-                _log.error("a part is set aside", view=record.view, table=record.table, reason=record.reason)
-            raise again(f"set aside: {', '.join(record.table for record in records)}")
-
-    def unfit(self, view: BoundView, part: Part | None, reason: str) -> list[PartRecord]:
-        """What is to be set aside where a table does not fit a view any more; where nothing can be, the view halts."""
-        if (why := why_not_aside(view, part)) is None:
-            assert part is not None
-            return [record_of(view.view, part, self.states.pipeline, PartState.MISFIT, reason)]
-        reason = reason.replace("viewtail replay VIEW", f"viewtail replay {view.id}")
-        self.halt(view.id, reason if part is None else f"{reason}. The view halts as a whole, since {why}")
-        return []
-
-    def _unfit(self, halt: Halt) -> list[PartRecord]:
-        """What is to be set aside where one of many tables cannot be read; the source goes on with all of them."""
-        part, of_table = halt.part, self.projections.views_of(halt.followed)
-        assert part is not None
-        running = [self.views[view.id] for view in of_table if not self.projections.is_halted(view.id)]
-        concerned = _concerned(halt, of_table)
-        stopped = [view for view in running if view.id in concerned and part.values not in view.table.aside]
-        early = [view for view in stopped if self._is_before_its_backfill(view.id)]
-        if early and len(early) == len(running):
-            # Where an XA transaction holds the offset back, reading begins before this again.
-            self.fits_from[halt.followed.table.schema, halt.followed.table.name] = halt.version
-        for view in early:  # its backfill will read what became of the table before
-            _log.info("view is new: it follows its table from here on", view=view.id, reason=halt.reason)
-            self.projections.halt(view.id)
-        return [record for view in stopped if view not in early for record in self.unfit(view, part, halt.reason)]
 
     def _stop_at(self, halt: Halt) -> frozenset[str]:
         """The views that need what cannot be read follow the table no more; returns those that can.

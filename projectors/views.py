@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -625,20 +625,9 @@ class BoundView:
         return bool(self.source) and self.view.entity.unique_over_sources
 
     def own(self, keys: Sequence[Key]) -> Sequence[Key]:
-        """Those of these keys that it is kept with: of its source, and of no part that is set aside.
-
-        Nothing is known here of the rows of another source, and nothing is done with those of such a part.
-        """
-        source, aside = self.source, self.table.aside
-        if aside:
-            width = self.prefix
-            return [key for key in keys if key[:width] not in aside]
+        """Those of these keys that are of its source: nothing is known here of the rows of another one."""
+        source = self.source
         return [key for key in keys if key[:1] == source] if source else keys
-
-    def with_aside(self, aside: frozenset[Key]) -> BoundView:
-        """The same, with these parts set aside."""
-        previous = None if self.previous is None else self.previous.with_aside(aside)
-        return replace(self, table=replace(self.table, aside=aside), previous=previous)
 
     @property
     def bodies(self) -> tuple[str, ...]:

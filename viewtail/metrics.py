@@ -128,9 +128,6 @@ def _of_views(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
         "viewtail_view_filled_ratio", "how much of the view is backfilled, 0 to 1", labels=labels
     )
     parked = GaugeMetricFamily("viewtail_view_parked_keys", "keys of the view among the dead letters", labels=labels)
-    aside = GaugeMetricFamily(
-        "viewtail_view_parts_aside", "tables of the view's many that are set aside, or paused", labels=labels
-    )
     proven = GaugeMetricFamily(
         "viewtail_view_proven_timestamp_seconds",
         "through this moment the view was compared with its table, and equal; absent: nothing is proven",
@@ -146,10 +143,9 @@ def _of_views(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
             if one["filled"] is not None:
                 filled.add_metric(of_view, one["filled"])
             parked.add_metric(of_view, one["parked"])
-            aside.add_metric(of_view, one.get("aside", 0))
             if one["proven_s"] is not None:
                 proven.add_metric(of_view, one["proven_s"])
-    yield from (rows, state, filled, parked, aside, proven)
+    yield from (rows, state, filled, parked, proven)
 
 
 class _Handler(WSGIRequestHandler):

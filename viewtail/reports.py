@@ -202,7 +202,7 @@ def _owned(own: PipelineRun) -> dict[str, Any]:
 
 
 def _views(own: PipelineRun) -> list[dict[str, Any]]:
-    """State, parked keys, tables set aside, how much is filled, from 0 to 1, and through when it is proven (Unix time).
+    """State, parked keys, how much of it is filled, from 0 to 1, and through when it is proven (Unix time).
 
     None where this process does not know, or nothing is proven.
     """
@@ -214,11 +214,10 @@ def _views(own: PipelineRun) -> list[dict[str, Any]]:
         if name in under_way and state in (State.NEW, State.BACKFILLING):
             state, about = State.BACKFILLING, under_way[name].row_estimate
             filled = min(0.999, under_way[name].row_count / about) if about else None
-        bound = own.life.views.get(name)
-        found.append({
-            "view": name, "state": state, "filled": filled, "parked": parked.get(name, 0),
-            "aside": 0 if bound is None else len(bound.table.aside), "proven_s": own.life.proven_s.get(name),
-        })  # fmt: skip
+        proven_s = own.life.proven_s.get(name)
+        found.append(
+            {"view": name, "state": state, "filled": filled, "parked": parked.get(name, 0), "proven_s": proven_s}
+        )
     return found
 
 

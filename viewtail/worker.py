@@ -198,7 +198,6 @@ class Worker:
         Views are bound as they were then: the stream may have more changes of their tables between here and now.
         """
         ending = Stop()  # of this ownership; `stop` ends it too
-        catalog = catalog.with_parts_aside()
         own = open_run(catalog, self.identity, lease, ending, self._held_back, self._fits_from)
         if own.taken_from is not None:
             self._presence.takeover_count += 1

@@ -29,10 +29,8 @@ _RESTART = f"Restart viewtail, so that it reads the table's definition again, an
 _OLD_TEMPORAL = re.compile(r"(time|datetime|timestamp) /\* mariadb-5\.3 \*/", re.IGNORECASE)
 
 
-def compile_mariadb_reader(
-    body: bytes, followed: Followed, part: Part | None = None, without: frozenset[str] = frozenset()
-) -> TableReader:
-    """The reader for a table map of MariaDB, `without` as of `compile_decoder`; raises TableUnreadableError."""
+def compile_mariadb_reader(body: bytes, followed: Followed, part: Part | None = None) -> TableReader:
+    """The reader for a table map of MariaDB; raises TableUnreadableError."""
     table_map = parse(body, types.MARIADB_CHARACTER)
     _refuse_old_temporals(table_map, followed)
     row_end = followed.table.row_end
@@ -44,7 +42,7 @@ def compile_mariadb_reader(
     else:
         decoded = _with_row_end(table_map, followed, row_end)
         current, prefix = current_rows(decoded.columns.index(row_end), decoded is not followed), _NEVER_PLAIN
-    decoder = compile_decoder(table_map, decoded, part=part, without=without)
+    decoder = compile_decoder(table_map, decoded, part=part)
     count = len(table_map.columns)
     bitmap = ((1 << count) - 1).to_bytes((count + 7) // 8, "little")  # unused bits are zeros here [M]
     image = prefix + decoder.write_image[: -len(bitmap)] + bitmap

@@ -36,23 +36,17 @@ _MISFITS = (IndexError, struct.error, MalformedJsonError)  # what reading past a
 
 
 def compile_decoder(
-    table_map: TableMap,
-    followed: Followed,
-    *,
-    is_json_raw: bool = False,
-    part: Part | None = None,
-    without: frozenset[str] = frozenset(),
+    table_map: TableMap, followed: Followed, *, is_json_raw: bool = False, part: Part | None = None
 ) -> Decoder:
     """A decoder of `table_map` for the columns `followed.columns`; `is_json_raw`: JSON stays in its binary form.
 
-    Of a pattern's table, `part`: each row has the values that are in its name. Columns `without` which it is read are
-    None in each row, whatever they have.
+    Of a pattern's table, `part`: each row has the values that are in its name.
 
     Raises TableUnreadableError, naming table, column, what was seen and what to do, when a followed column is
     missing, cannot be read exactly, or no longer has the values that `followed.table` describes.
     """
     wanted = {name: number for number, name in enumerate(followed.columns)}
-    constants = constants_of(table_map, followed, part) | dict.fromkeys(without)
+    constants = constants_of(table_map, followed, part)
     for name in followed.columns:
         try:
             if name not in constants:
@@ -62,7 +56,7 @@ def compile_decoder(
             raise
     layouts = []
     for column in table_map.columns:
-        number = None if column.name in without else wanted.get(column.name)
+        number = wanted.get(column.name)
         described = None if number is None else followed.table.column(column.name)
         layouts.append(layout_of(column, described, number, is_json_raw))
     return Decoder(table_map.full_name, layouts, {wanted[name]: value for name, value in constants.items()})

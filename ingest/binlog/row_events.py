@@ -46,7 +46,7 @@ class RowEvents:
                 "a row event does not hold the full row image. Run SET GLOBAL binlog_row_image = 'FULL' (and see that "
                 f"no session changes it), then {BACKFILL_TABLE}"
             )
-            self._tables.halt(reader.followed, version, why, part=reader.part)
+            self._tables.halt(reader.followed, version, why)
         elif kind == PARTIAL_UPDATE_ROWS:
             self._partial_update(reader, event, version, rows_at)
         elif reader.current is not None:
@@ -64,7 +64,7 @@ class RowEvents:
     def after_failure(self, reader: TableReader, event: Event, version: int, rows_at: int, error: Exception) -> None:
         """Keep the rows of an event that can be read, refuse those with an unreadable value, halt if none can."""
         if isinstance(error, TableUnreadableError):
-            self._tables.halt(reader.followed, version, str(error), part=reader.part)
+            self._tables.halt(reader.followed, version, str(error))
         elif (rows := self._careful(reader, event, version, rows_at)) is not None:
             self._sort_out(reader, event, event.kind, version, rows)
 
@@ -77,7 +77,7 @@ class RowEvents:
             rows = reader.decoder.decode_carefully(event.buffer, rows_at, event.end)
             check_pairs(event.kind, rows, reader.followed)
         except TableUnreadableError as error:
-            self._tables.halt(reader.followed, version, str(error), part=reader.part)
+            self._tables.halt(reader.followed, version, str(error))
             return None
         return rows
 
@@ -95,7 +95,7 @@ class RowEvents:
                 reader.partial = PartialUpdates(reader.table_map, reader.followed, reader.part)
             rows = reader.partial.decode(event.buffer, rows_at, event.end)
         except TableUnreadableError as error:
-            self._tables.halt(reader.followed, version, str(error), part=reader.part)
+            self._tables.halt(reader.followed, version, str(error))
             return
         self._sort_out(reader, event, UPDATE_ROWS, version, rows)
 

@@ -55,10 +55,8 @@ def _passed(batch: Batch, place: BinlogPosition) -> BinlogPosition:
 
 
 def _unfollow(halts: Sequence[Halt], followed: dict[tuple[str, str], Followed]) -> None:
-    """A halted table stays unread after a reconnect too; where it is one of many, they are all read on."""
+    """A halted table stays unread after a reconnect too."""
     for halt in halts:
-        if halt.part is not None:
-            continue
         followed.pop((halt.followed.table.schema, halt.followed.table.name), None)
 
 

@@ -13,7 +13,6 @@ from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.walk import Walk
 from ingest.binlog.xa_transactions import XaTransactions
 from viewtail.changes.batches import Followed, TableChange, TableChangeKind
-from viewtail.changes.patterns import Part
 from viewtail.changes.tables import Table
 
 
@@ -112,7 +111,7 @@ class StatementEvents:
             kind = TableChangeKind.REPLACED
         if kind is None:
             why = why if verdict.part is None else f"{verdict.name}: {why}"
-            self._halt(verdict.followed, why, log_pos, verdict.columns, verdict.part)
+            self._halt(verdict.followed, why, log_pos, verdict.columns)
             return
         if kind is TableChangeKind.EMPTIED and query.uses_temporary_tables:
             # Perhaps a temporary table was emptied: viewtail looks up which rows are gone.
@@ -122,16 +121,9 @@ class StatementEvents:
         changes = self._walk.tables.table_changes
         changes.append(TableChange(verdict.followed, place.version(log_pos), kind, reason, verdict.part))
 
-    def _halt(
-        self,
-        table: Followed,
-        why: str,
-        log_pos: int,
-        columns: frozenset[str] | None = None,
-        part: Part | None = None,
-    ) -> None:
+    def _halt(self, table: Followed, why: str, log_pos: int, columns: frozenset[str] | None = None) -> None:
         why = f"{why}. When the table is as it should be, {BACKFILL_TABLE}"
-        self._walk.tables.halt(table, self._walk.place.version(log_pos), why, columns, part)
+        self._walk.tables.halt(table, self._walk.place.version(log_pos), why, columns)
 
     def _reached(self, statement: str, query: Query) -> list[Followed]:
         """The followed tables that a change in statement format may have touched.

@@ -67,13 +67,11 @@ class OwnTable:
 OWN_TABLE = OwnTable()
 
 
-def compile_reader(
-    body: bytes, followed: Followed, part: Part | None = None, without: frozenset[str] = frozenset()
-) -> TableReader:
-    """The reader for a table map of MySQL, `without` as of `compile_decoder`; raises TableUnreadableError."""
+def compile_reader(body: bytes, followed: Followed, part: Part | None = None) -> TableReader:
+    """The reader for a table map of MySQL; raises TableUnreadableError."""
     table_map = parse(body)
     followed = form_of(table_map, followed)
-    decoder = compile_decoder(table_map, followed, part=part, without=without)
+    decoder = compile_decoder(table_map, followed, part=part)
     write_image, update_image = NO_EXTRA_DATA + decoder.write_image, NO_EXTRA_DATA + decoder.update_image
     return TableReader(followed, decoder, decoder.decode, write_image, update_image, table_map, part=part)
 
@@ -125,27 +123,18 @@ class TableReaders:
         elif followed is not None:
             if self._is_before_it_fits(followed, version):
                 return None  # not remembered: later ones are followed
-            reader = self._compiled(body, followed, part, version)
+            try:
+                reader = self.compile(body, followed, part)
+            except TableUnreadableError as error:
+                last = self.last_statements.get(followed)
+                why = f"{error}. The last statement about the table: {last}" if last else str(error)
+                self.halt(followed, version, why, error.columns)
         elif schema in self._own_schemas:
             reader = OWN_TABLE
         if len(self.by_body) >= _MOST_READERS:
             self.by_body.clear()
         self.by_body[body] = reader
         return reader
-
-    def _compiled(self, body: bytes, followed: Followed, part: Part | None, version: int) -> TableReader | None:
-        """The reader of a followed table; None where it halts, or nothing of one of many can be read."""
-        without: frozenset[str] = frozenset()
-        while True:
-            try:
-                return self.compile(body, followed, part, without)
-            except TableUnreadableError as error:
-                last = self.last_statements.get(followed)
-                why = f"{error}. The last statement about the table: {last}" if last else str(error)
-                self.halt(followed, version, why, error.columns, part)
-                if followed.described in self.halted or error.columns is None or error.columns <= without:
-                    return None
-                without |= error.columns
 
     def _followed(self, key: tuple[str, str], version: int) -> tuple[Followed | None, Part | None]:
         """What is followed by the name of a table, or is one of many; where it is of several, all of these halt."""
@@ -187,30 +176,16 @@ class TableReaders:
         except KeyError:
             rows_without_map(event.kind, str(self._place))
 
-    def halt(
-        self,
-        followed: Followed,
-        version: int,
-        reason: str,
-        columns: frozenset[str] | None = None,
-        part: Part | None = None,
-    ) -> None:
-        """Stop decoding a table; its views that need these columns halt with the next batch. None: all of them.
-
-        Where it is one of many, `part`, all are decoded on, and these views set that one aside.
-        """
+    def halt(self, followed: Followed, version: int, reason: str, columns: frozenset[str] | None = None) -> None:
+        """Stop decoding a table; its views that need these columns halt with the next batch. None: all of them."""
         followed = followed.described
         if followed is self.watermark:
             self.skip_watermark(reason)
             return
         if self._is_before_it_fits(followed, version):
             return
-        self._transaction.mark_told()
-        pattern = followed.table.pattern
-        if part is not None and pattern is not None and pattern.sets_aside:
-            self.halts.append(Halt(followed, version, f"{part.full_name} at {self._place}: {reason}", columns, part))
-            return
         reason = f"{followed.table.full_name} at {self._place}: {reason}"
+        self._transaction.mark_told()
         self.halts.append(Halt(followed, version, reason, columns))
         self.halted.add(followed)
         self.followed.pop(self._key(followed.table.schema, followed.table.name), None)

@@ -70,4 +70,4 @@ class Walk:
         place.last_pos = log_pos
         if reader:
             why = f"{above} {bound}. Raise that setting, then {BACKFILL_TABLE}"
-            self.tables.halt(reader.followed, place.version(log_pos), why, part=reader.part)
+            self.tables.halt(reader.followed, place.version(log_pos), why)

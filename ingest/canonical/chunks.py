@@ -171,8 +171,7 @@ class CanonicalRows:
             yield self._readable, key
             return
         if self._parts is None:
-            aside = self._table.aside
-            parts = [part for part in parts_of(session, self._pattern) if part.values not in aside]
+            parts = parts_of(session, self._pattern)
             check_tags(session, self._table, parts)
             self._parts = parts
         width = len(self._parts[0].place) if self._parts else 0

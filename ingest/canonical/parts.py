@@ -168,20 +168,9 @@ def _like(pattern: Pattern) -> tuple[str, tuple[str, str]]:
 # --- What they look like -----------------------------------------------------------------------------------------
 
 
-def described_parts(
-    connection: Connection,
-    pattern: Pattern,
-    describe: Callable[[Part, Shape], Table],
-    aside: Collection[tuple[Any, ...]] = (),
-) -> Table:
-    """All tables of a pattern as one, but those that are set `aside`. Raises DeclarationError where there are none."""
-    there = parts_of(connection, pattern)
-    parts = [part for part in there if part.values not in aside]
-    if there and not parts:
-        raise DeclarationError(
-            f"every table that is called {pattern.full_name} is set aside ({there[0].full_name}), so nobody knows "
-            "their columns: mend one, then viewtail replay VIEW --part, or make one"
-        )
+def described_parts(connection: Connection, pattern: Pattern, describe: Callable[[Part, Shape], Table]) -> Table:
+    """All tables of a pattern as one. Raises DeclarationError where there are none."""
+    parts = parts_of(connection, pattern)
     if not parts and (table := pattern.only) is not None:
         user = user_of(connection)
         raise DeclarationError(
@@ -193,40 +182,10 @@ def described_parts(
             f"no table is called {pattern.full_name}, so nobody knows its columns: check the name, or begin when "
             f"there is one. Each {{name}} is a text there, {{name:int}} a number without zeros before it, # a digit"
         )
-    by_shape = _by_shape(connection, pattern, there)
-    kept = [shape for shape, some in by_shape.items() if any(part.values not in aside for part in some)]
-    of_kept = of_parts(pattern, [describe(by_shape[shape][0], shape) for shape in kept], parts)
-    return _tagged(of_kept, [describe(by_shape[shape][0], shape) for shape in by_shape.keys() - {*kept}])
-
-
-def _tagged(table: Table, others: Sequence[Table]) -> Table:
-    """The table with the tags, too, that other tables have: some views may be kept with these, and show them masked."""
-    if not others:
-        return table
-    tags = {column.name: {*column.tags} for column in table.columns}
-    for column in (column for other in others for column in other.columns):
-        tags.setdefault(column.name, set()).update(column.tags)
-    columns = (replace(column, tags=tuple(sorted(tags[column.name]))) for column in table.columns)
-    return replace(table, columns=tuple(columns))
-
-
-def forms_described(
-    connection: Connection,
-    pattern: Pattern,
-    describe: Callable[[Part, Shape], Table],
-    aside: Collection[tuple[Any, ...]],
-) -> list[tuple[Table, list[Part]]]:
-    """Each form that tables of a pattern have which are not set `aside`, with these; what most have comes first."""
-    parts = [part for part in parts_of(connection, pattern) if part.values not in aside]
-    forms = sorted(_by_shape(connection, pattern, parts).items(), key=lambda form: -len(form[1]))
-    return [(describe(some[0], shape), some) for shape, some in forms]
-
-
-def _by_shape(connection: Connection, pattern: Pattern, parts: Collection[Part]) -> dict[Shape, list[Part]]:
-    by_shape: dict[Shape, list[Part]] = {}
+    by_shape: dict[Shape, Part] = {}
     for part, shape in _shapes(connection, pattern, parts):
-        by_shape.setdefault(shape, []).append(part)
-    return by_shape
+        by_shape.setdefault(shape, part)
+    return of_parts(pattern, [describe(part, shape) for shape, part in by_shape.items()], parts)
 
 
 def _shapes(connection: Connection, pattern: Pattern, parts: Collection[Part]) -> Iterator[tuple[Part, Shape]]:

@@ -5,9 +5,8 @@ It opens no session and decides no transaction."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import pymysql
@@ -20,7 +19,6 @@ from ingest.canonical.parts import (
     KEYS_ORDER,
     Shape,
     described_parts,
-    forms_described,
     of_parts,
     rows_of_parts,
     tags_of,
@@ -28,7 +26,7 @@ from ingest.canonical.parts import (
 from ingest.canonical.rows import source_errors, user_of
 from ingest.charsets import READABLE
 from viewtail.changes.errors import DeclarationError
-from viewtail.changes.patterns import Part, Pattern, pattern_of
+from viewtail.changes.patterns import Part, pattern_of
 from viewtail.changes.tables import TEXTS_IN_BINARY, Column, Kind, Table, full_name, is_pattern
 from viewtail.servers.facts import ServerFacts, facts_of, folds_names
 from viewtail.servers.sessions import Connection, lacks_rights, quote
@@ -43,7 +41,6 @@ _TYPES = {
 _KINDS = {name: kind for kind, names in _TYPES.items() for name in names.split()} | {
     kind.value: kind for kind in Kind if kind not in (*_TYPES, Kind.UNSUPPORTED)
 }
-NOTHING_ASIDE: Mapping[tuple[str, str], Collection[tuple[Any, ...]]] = MappingProxyType({})
 _OLD_NAMES = {"utf8": "utf8mb3"}  # before MySQL 8.0.30, and MariaDB
 
 
@@ -55,14 +52,8 @@ def describe(connection: Connection, schema: str, name: str) -> Table:
 class Descriptions:
     """Tables as information_schema shows them now, asked for together: many cost little more than one."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        tables: Collection[tuple[str, str]],
-        aside: Mapping[tuple[str, str], Collection[tuple[Any, ...]]] = NOTHING_ASIDE,
-    ) -> None:
-        """`aside`: by schema and name of a pattern, the values of its tables that nobody looks at."""
-        self._connection, self._user, self._aside = connection, user_of(connection), aside
+    def __init__(self, connection: Connection, tables: Collection[tuple[str, str]]) -> None:
+        self._connection, self._user = connection, user_of(connection)
         tables = {table for table in tables if not any(map(is_pattern, table))}
         self._asked = frozenset(tables)
         if tables and folds_names(connection):  # two of them may be one table
@@ -79,7 +70,7 @@ class Descriptions:
     def table(self, schema: str, name: str) -> Table:
         """Raises DeclarationError when there is no such table, when the user may not see it, and for a view."""
         if (pattern := pattern_of(schema, name)) is not None:
-            return described_parts(self._connection, pattern, _of_shape, self._aside.get((schema, name), ()))
+            return described_parts(self._connection, pattern, _of_shape)
         described, whole = _of(self._tables, schema, name, self._asked), full_name(schema, name)
         columns = _of(self._columns, schema, name, self._asked)
         if not columns or not described:
@@ -121,14 +112,7 @@ def with_part(connection: Connection, table: Table, part: Part) -> Table:
     if not now.has(part.schema, part.name):
         return table
     of_both = of_parts(table.pattern, [table.without_braces(), now.table(part.schema, part.name)], table.parts)
-    return replace(of_both, lacking={**table.lacking, **of_both.lacking}, aside=table.aside)
-
-
-def forms_of_parts(
-    connection: Connection, pattern: Pattern, aside: Collection[tuple[Any, ...]]
-) -> list[tuple[Table, list[Part]]]:
-    """Each form that tables of a pattern have which are not set `aside`, with these; what most have comes first."""
-    return forms_described(connection, pattern, _of_shape, aside)
+    return replace(of_both, lacking={**table.lacking, **of_both.lacking})
 
 
 def _of_shape(part: Part, shape: Shape) -> Table:

@@ -22,7 +22,6 @@ from projectors.outcomes import again
 from projectors.projection import Projected
 from projectors.stores import GuardedSink, is_anothers, slices
 from projectors.view_life import ViewLife
-from projectors.views import BoundView
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, Parked, ViewWrites, Write
 
@@ -107,8 +106,7 @@ class GuardedFill:
         view, version = filling.view, self._below(filling)
         if view.source:
             return self.sink.keys_of_part(view.id, view.source, version)
-        pages = self.sink.keys_below(view.id, version, mark)
-        return map(partial(_without_aside, view), pages) if view.table.aside else pages
+        return self.sink.keys_below(view.id, version, mark)
 
     def _below(self, filling: Filling) -> int:
         """With a version column the stored versions say nothing about W: every present key is looked up."""
@@ -161,12 +159,6 @@ class GuardedFill:
 
     def close(self) -> None:
         self.sink.close()
-
-
-def _without_aside(view: BoundView, page: list[tuple[Key, int]]) -> list[tuple[Key, int]]:
-    """A page without the keys of parts that are set aside: they show what they showed."""
-    own = {*view.own([key for key, _ in page])}
-    return [(key, version) for key, version in page if key in own]
 
 
 def _place_made(life: ViewLife, view: str, missing: frozenset[str]) -> None:

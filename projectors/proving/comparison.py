@@ -126,7 +126,7 @@ class Comparison:
         is_of_stream = self.view.view.entity.version is None
         shown, versions = self.reader.between(after, upto, version if is_of_stream else MAX_VERSION)
         above = [key for key, (newest, _) in wanted.items() if versions.get(key, 0) > newest]
-        return [*self.view.own(self._unequal(shown, wanted) + above)]
+        return self._unequal(shown, wanted) + above
 
     def _unequal(self, shown: Mapping[Key, Any], wanted: Mapping[Key, Write]) -> list[Key]:
         values = {key: write[1] for key, write in wanted.items()}

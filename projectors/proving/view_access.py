@@ -20,7 +20,6 @@ from offsets.dead_letters import Letter
 from offsets.fan_outs import FanOut
 from offsets.keepers import Keeper, keepers
 from offsets.mysql import Session
-from offsets.view_parts import ViewParts
 from offsets.views import State
 from projectors.catalog import Catalog
 from projectors.dead_letters import DeadLetters
@@ -43,7 +42,6 @@ from viewtail.changes.errors import (
     ViewtailError,
     WaitedTooLongError,
 )
-from viewtail.changes.rendering import render_key
 from viewtail.changes.repeating import Repeats, looks
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, Parked, ViewWrites
@@ -197,15 +195,6 @@ class ViewAccess:
                     f"it: {self.view.id} is kept as it was declared before. Restart `viewtail run`, then try again"
                 )
         require_not_moving(self.session, self.catalog.database, [self.view.view.id])
-
-    def require_kept(self, key: Key) -> None:
-        """Raises ViewtailError for a key of a part that is set aside, or whose rows are still to be read again."""
-        if not self.view.prefix:
-            return
-        part = render_key(key[: self.view.prefix], self.view.key[: self.view.prefix])
-        for record in ViewParts(self.session, self.catalog.database).of(self.view.id):
-            if record.part == part:
-                raise ViewtailError(f"view {self.view.id} shows old rows of one table: {record}. {record.to_go_on}")
 
     def _trouble(self) -> str | None:
         for pipeline, _ in self.keepers():

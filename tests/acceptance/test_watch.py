@@ -210,5 +210,5 @@ def test_a_look_costs_as_many_questions_as_it_says_and_leaves_its_session_open(s
 
 def test_the_help_says_what_it_costs(shop: Shop) -> None:
     done = shop.run.command("status", "--help")
-    assert "six questions each time" in " ".join(done.stdout.split())
-    assert status.READ_QUERIES == 6
+    assert "five questions each time" in " ".join(done.stdout.split())
+    assert status.READ_QUERIES == 5

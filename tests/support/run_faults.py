@@ -154,16 +154,4 @@ def replay_what_is_halted(scene: Scene) -> bool:
         assert scene.broken, halted
         replayed = scene.run.command("replay", "--yes", *halted)
         print(f"  replayed: {halted} {replayed.stderr}")
-    return _replay_what_is_aside(scene) or bool(halted)
-
-
-def _replay_what_is_aside(scene: Scene) -> bool:
-    """Returns whether there is any table of many that does not fit its view."""
-    with scene.world.cursor() as cursor:
-        cursor.execute("SELECT view_name, given, reason FROM viewtail.view_part")
-        aside = cursor.fetchall()
-    for view, given, reason in aside:
-        assert scene.broken, aside
-        replayed = scene.run.command("replay", view, "--part", given)
-        print(f"  replayed: {view} {given} ({reason}) {replayed.stderr}")
-    return bool(aside)
+    return bool(halted)

@@ -56,12 +56,11 @@ class Tenants:
         )
         return sorted(int(str(name)[3:].partition("_")[0]) for (name,) in names)
 
-    def rows(self, *but: int) -> dict[tuple[int, int], str]:
-        """Of each account, but these, its invoices."""
+    def rows(self) -> dict[tuple[int, int], str]:
+        """Of each account its invoices."""
         return {
             (account, number): text
             for account in self.accounts()
-            if account not in but
             for number, text in self.ask(f"SELECT allowed_id, number FROM app.org{account}_invoice")
         }
 
@@ -85,11 +84,6 @@ class Tenants:
         assert self.shown() == rows
         assert self.shown_in_redis() == rows
         return True
-
-    def aside(self) -> dict[tuple[str, str], str]:
-        """By view and part, why it is set aside."""
-        rows = self.ask("SELECT view_name, part, reason FROM viewtail.view_part")
-        return {(view, part): reason for view, part, reason in rows}
 
     def states(self) -> dict[str, str]:
         pipelines = json.loads(self.run.command("status", "--json").stdout)["pipelines"]

@@ -127,15 +127,12 @@ def pairs(kind: int, rows: list[Row]) -> Iterable[tuple[Row | None, Row | None]]
 class Halt(NamedTuple):
     """A table that cannot be read exactly from here on: those of its views halt that need one of the columns.
 
-    The source stops reading the table. Views that do not halt need a reader that follows it without these columns.
-    Where it is one of many, `part`, the source goes on with all of them, and what it reads of these columns of that one
-    is no value: views set it aside."""
+    The source stops reading the table. Views that do not halt need a reader that follows it without these columns."""
 
     followed: Followed
     version: int
     reason: str  # what was seen, where, and what to do
     columns: frozenset[str] | None = None  # None: the table as a whole
-    part: Part | None = None
 
     def concerns(self, columns: Iterable[str]) -> bool:
         """Return whether a view that needs these columns halts."""

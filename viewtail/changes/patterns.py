@@ -76,11 +76,6 @@ class Pattern:
         return self.of(self.source) if is_one else None
 
     @property
-    def sets_aside(self) -> bool:
-        """Return whether one of its tables may be set aside: there are several, and keys say of which they are."""
-        return bool(self.names) and not self.source
-
-    @property
     def full_name(self) -> str:
         return full_name(self.schema, self.name)
 

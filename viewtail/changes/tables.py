@@ -107,9 +107,6 @@ class Table:
     pattern: Pattern | None = field(default=None, compare=False)
     parts: tuple[Part, ...] = field(default=(), compare=False)  # of a pattern: its tables then, in order
     part: Part | None = field(default=None, compare=False)  # which of a pattern's tables this is
-    # Of a pattern, the values of its tables that are left alone: they are neither read nor written, and may have any
-    # form.
-    aside: frozenset[tuple[object, ...]] = field(default=frozenset(), compare=False)
     lacking: Mapping[str, str] = field(default_factory=dict, compare=False)  # columns of some parts alone, and why
     row_end: str | None = None  # of a system-versioned table: the column, maybe hidden, that ends a row's validity
     # All indexes by name, the primary key first, with the columns that rows can be found by: none behind an expression,
@@ -154,7 +151,6 @@ class Table:
             indexes={name: columns[count:] for name, columns in self.indexes.items()},
             pattern=None,
             parts=(),
-            aside=frozenset(),
         )
 
     def at(self, part: Part) -> Table:

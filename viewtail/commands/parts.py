@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import replace
 from threading import Event
 from typing import Any
 
-from offsets.pauses import this_person
-from offsets.view_parts import PartState, ViewParts
 from projectors.proving.view_access import ViewAccess
 from projectors.views import View
 from viewtail import declarations
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError, StopRequested
 from viewtail.commands.output import print_json, print_remark
-from viewtail.commands.replay_keys import How, Selected, replay_keys
-from viewtail.composition import deployed_to_work, own_tables
-from viewtail.operations import parts, setting_aside
+from viewtail.composition import deployed_to_work
+from viewtail.operations import parts
 from viewtail.settings import Settings
 from viewtail.signals import EXIT_STOPPED, on_stop
 
@@ -56,15 +51,9 @@ def forget_part(loaded: Settings, name: str, given: str, *, timeout_s: float, as
     view = declarations.chosen(loaded, name)
     part = parts.part_of(view, given)
     try:
-        catalog, stop = own_tables(loaded), Event()
-        on_stop(stop.set)
-        parts.require_gone(catalog, part)
-        record = setting_aside.let_through(catalog, view, part, stop, print_remark)
         with _opened(loaded, view, timeout_s) as beside:
             parts.require_gone(beside.catalog, part)
             forgotten = parts.forget(beside, part)
-        if record is not None and not forgotten.left:
-            setting_aside.ended(catalog, record)
     except StopRequested:
         return EXIT_STOPPED
     if as_json:
@@ -80,59 +69,6 @@ def forget_part(loaded: Settings, name: str, given: str, *, timeout_s: float, as
     return int(bool(forgotten.left))
 
 
-def replay_part(loaded: Settings, name: str, given: str, how: How) -> int:
-    """Write one part of a view again; one that is set aside gets its changes again first. Returns the exit code."""
-    selected = Selected(part=given)
-    if how.is_dry_run:
-        return replay_keys(loaded, name, selected, how)
-    view = declarations.chosen(loaded, name)
-    part = parts.part_of(view, given)
-    catalog, stop = own_tables(loaded), Event()
-    on_stop(stop.set)
-    try:
-        with closing(catalog.session()) as session:
-            record = setting_aside.record_of(ViewParts(session, catalog.database).of(view.id), view, part)
-        if record is not None and record.state is PartState.MISFIT:
-            with _opened(loaded, view) as beside:
-                beside.now()  # statements from before it was mended are passed
-        if record is not None:
-            record = setting_aside.let_through(catalog, view, part, stop, print_remark)
-    except StopRequested:
-        return EXIT_STOPPED
-    if record is None:
-        return replay_keys(loaded, name, selected, how)
-    code = replay_keys(loaded, name, selected, replace(how, is_yes=True))
-    if code != EXIT_STOPPED and setting_aside.ended(catalog, record):
-        print(f"{view.id}: {part.full_name} is kept as any other table again")
-        return code
-    print_remark(
-        f"{view.id}: {part.full_name} is not whole yet. The same command goes on: viewtail status has the state"
-    )
-    return max(code, 1)
-
-
-def pause_part(loaded: Settings, names: Sequence[str], given: str, reason: str | None) -> int:
-    """Pause one part of views; the exit code is 0."""
-    by, catalog = this_person(), own_tables(loaded)
-    for view in declarations.chosen_of_all(loaded, names):
-        record = setting_aside.pause_part(catalog, view, given, by=by, reason=reason)
-        again = f"viewtail resume {view.id} --part {given}"
-        if record.since:
-            print(f"{view.id}: {record}. To go on: {again}")
-        else:
-            print(
-                f"{view.id}: {record.table} is paused. Its changes are passed over within a few seconds, and the view "
-                f"keeps what it shows of it; all other tables go on. To go on: {again}, which reads its rows again"
-            )
-    return 0
-
-
-def resume_part(loaded: Settings, names: Sequence[str], given: str) -> int:
-    """Have one part of views kept again; returns the exit code: 1 where an entity could not be written."""
-    how = How(is_dry_run=False, is_yes=True, rows_a_second=0)
-    return max(replay_part(loaded, view.id, given, how) for view in declarations.chosen_of_all(loaded, names))
-
-
 def status_by(loaded: Settings, by: str, *, as_json: bool) -> int:
     """List the parts of the views that have a column of that name in their tables' names; the exit code is 0."""
     views = [view for view in _of_many(declarations.configured(loaded)) if by in _names(view)]
@@ -144,17 +80,14 @@ def status_by(loaded: Settings, by: str, *, as_json: bool) -> int:
             count, listed = parts.largest(beside, MOST_LISTED)
         told.append({
             "view": view.id, "parts": count,
-            "largest": [
-                {"values": part.values, "table": part.table, "rows": part.rows, "parked": part.parked,
-                 "aside": part.aside or None}
-                for part in listed
-            ],
+            "largest": [{"values": part.values, "table": part.table, "rows": part.rows, "parked": part.parked}
+                        for part in listed],
         })  # fmt: skip
         if not as_json:
             print(f"{view.id}: {counted(count, 'tables')}")
             for part in listed:
                 parked = f", {part.parked:,} parked" if part.parked else ""
-                print(f"  {part.table}: about {counted(part.rows, 'rows')}{parked}{part.aside and f'; {part.aside}'}")
+                print(f"  {part.table}: about {counted(part.rows, 'rows')}{parked}")
     if as_json:
         print_json({"views": told})
     return 0

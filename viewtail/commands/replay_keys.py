@@ -243,7 +243,6 @@ def _selection(catalog: Catalog, beside: ViewAccess, selected: Selected, how: Ho
     if selected.keys:
         for key in selected.keys:
             print_remark(other_reading(key, view.key))
-            beside.require_kept(key_of_text(key, view.key))
         return keys_from_texts(view, selected.keys, "the keys")
     if selected.keys_from is not None:
         return keys_from_texts(view, _keys_of(view, selected.keys_from), f"the keys of {selected.keys_from}")

@@ -13,7 +13,6 @@ import typer
 from viewtail.changes.errors import MisuseError
 from viewtail.commands import replay
 from viewtail.commands.binlog_range import moment_of, replay_since
-from viewtail.commands.parts import replay_part
 from viewtail.commands.replay_keys import How, Selected, replay_keys
 from viewtail.settings import Settings
 
@@ -75,8 +74,6 @@ def _take_over(asked: Asked) -> Work:
 def _entities(asked: Asked) -> Work:
     if not asked.is_of_one:
         raise typer.BadParameter("some entities are those of one view: name it", param_hint="VIEW")
-    if asked.selected.part is not None:
-        return partial(replay_part, name=asked.views[0], given=asked.selected.part, how=asked.how)
     return partial(replay_keys, name=asked.views[0], selected=asked.selected, how=asked.how)
 
 

@@ -58,16 +58,8 @@ def key_of(given: Any, view: BoundView) -> Key:
 
 
 def own_keys(keys: Sequence[Key], view: BoundView) -> Sequence[Key]:
-    """Those of keys that are given which the view is kept with: `BoundView.own`.
-
-    Raises UnknownNameError where all are of other sources, MisuseError where their parts are set aside.
-    """
+    """Those of keys that are given which are of the view's source. Raises UnknownNameError where none is."""
     own = view.own(keys)
-    if keys and not own and view.table.aside:
-        raise MisuseError(
-            f"{view.id}: the key is of a part that is set aside, so nothing is done with it. Which, and why: viewtail "
-            f"status. To end that: viewtail replay {view.id} --part ..."
-        )
     if keys and not own:
         others = ", ".join(sorted({str(key[0]) for key in keys}))
         raise UnknownNameError(f"{view.id}: the key is of the source {others}, and this is {view.source[0]}")

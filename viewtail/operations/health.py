@@ -30,7 +30,7 @@ class Judged:
     error: str | None
 
     def view_states(self) -> Sequence[tuple[str, int]]:
-        """The state of each view, and how many keys of it are parked, or tables set aside that do not fit it."""
+        """The state of each view, and how many keys of it are parked."""
         raise NotImplementedError
 
     @property

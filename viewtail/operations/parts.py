@@ -14,7 +14,6 @@ from typing import Any
 from ingest.canonical.chunks import CanonicalRows
 from ingest.canonical.parts import exists, rows_of_parts
 from ingest.canonical.rows import TableRows
-from offsets.view_parts import ViewParts
 from projectors.catalog import Catalog
 from projectors.proving.comparison import Found
 from projectors.proving.reprojection import Written
@@ -131,7 +130,6 @@ def compare(beside: ViewAccess, part: Part) -> Compared:
     """Compare all of its entities. Raises ViewtailError, StopRequested."""
     beside.check()
     beside.require_place()
-    beside.require_kept(part.values)
     comparison, seen = beside.comparison(), set[Key]()
     found: list[Found] = []
     parked: list[str] = []
@@ -196,11 +194,10 @@ class PartStatus:
     table: str
     rows: int  # about, by the server's statistics
     parked: int
-    aside: str = ""  # why it is set aside, or that its rows are read again
 
 
 def largest(beside: ViewAccess, limit: int) -> tuple[int, list[PartStatus]]:
-    """How many parts there are, and the ones that are set aside, those with parked keys, then the largest."""
+    """How many parts there are, and the ones with parked keys, then the largest."""
     pattern, parked = beside.view.view.entity.pattern, dict[tuple[Any, ...], int]()
     assert pattern is not None
     width = len(pattern.names)
@@ -210,17 +207,9 @@ def largest(beside: ViewAccess, limit: int) -> tuple[int, list[PartStatus]]:
             parked[values] = parked.get(values, 0) + 1
     with closing(beside.catalog.servers.open_source()) as connection:
         rows = rows_of_parts(connection, pattern)
-    records = ViewParts(beside.session, beside.catalog.database).of(beside.view.id)
-    aside = {parse_key(record.part, pattern.columns): str(record) for record in records}
     listed = [
-        PartStatus(
-            values=part.values,
-            table=part.full_name,
-            rows=count,
-            parked=parked.get(part.values, 0),
-            aside=aside.get(part.values, ""),
-        )
+        PartStatus(values=part.values, table=part.full_name, rows=count, parked=parked.get(part.values, 0))
         for part, count in rows.items()
     ]
-    listed.sort(key=lambda part: (not part.aside, -part.parked, -part.rows, part.values))
+    listed.sort(key=lambda part: (-part.parked, -part.rows, part.values))
     return len(listed), listed[:limit]

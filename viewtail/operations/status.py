@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from offsets import dead_letters, fan_outs, migrations, pipelines, view_parts, views
+from offsets import dead_letters, fan_outs, migrations, pipelines, views
 from offsets.fan_outs import FanOut
 from offsets.pauses import Pause
 from offsets.pipelines import PipelineRow, Report
-from offsets.view_parts import PartRecord, PartState
 from offsets.views import KEPT, State, ViewRecord
 from projectors.catalog import Catalog
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId, PipelineState
@@ -24,7 +23,7 @@ from viewtail.operations.health import Judged
 from viewtail.servers.sessions import Connection
 
 RECENT_S = 90.0  # reports of a pipeline that runs are at most a minute old
-READ_QUERIES = 6  # of `read`, however many pipelines and views there are
+READ_QUERIES = 5  # of `read`, however many pipelines and views there are
 BUSY_ABOVE_S = 1.0  # a pipeline with a larger lag is left alone by what can wait
 _FROM_WELL = (State.FILLED, State.BACKFILLING, State.NEW, State.RELEASED, State.PAUSED, State.HALTED)
 _NO_REPORT = Report(
@@ -53,12 +52,6 @@ class ViewStatus:
     parked: int
     paused: Pause | None = None
     proven_through: str | None = None  # UTC: through this moment it was compared with its table, and equal
-    parts: tuple[PartRecord, ...] = ()  # those of its tables that are set aside, or read again after that
-
-    @property
-    def unfit(self) -> int:
-        """How many of its parts show old rows, and not because an operator wants it."""
-        return sum(part.state is not PartState.PAUSED for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +91,7 @@ class PipelineStatus(Judged):
     fan_outs: tuple[FanOutStatus, ...] = ()
 
     def view_states(self) -> Sequence[tuple[str, int]]:
-        return [(view.state, view.parked + view.unfit) for view in self.views]
+        return [(view.state, view.parked) for view in self.views]
 
 
 def read(connection: Connection, database: str, read_position: ReadPosition) -> list[PipelineStatus]:
@@ -112,12 +105,8 @@ def read(connection: Connection, database: str, read_position: ReadPosition) -> 
         rows = pipelines.read(cursor, database)
         parked = dead_letters.counts(cursor, database)
         of: dict[int, list[ViewStatus]] = {}
-        parts: dict[str, list[PartRecord]] = {}
-        for part in view_parts.read(cursor, database):
-            parts.setdefault(part.view, []).append(part)
         for view in views.read(cursor, database):
-            of_view = _view(view, parked.get(view.id, 0))
-            of.setdefault(view.pipeline_id, []).append(replace(of_view, parts=tuple(parts.get(view.name, ()))))
+            of.setdefault(view.pipeline_id, []).append(_view(view, parked.get(view.id, 0)))
         fanning: dict[int, list[FanOutStatus]] = {}
         for pipeline, fan_out in fan_outs.under_way(cursor, database):
             fanning.setdefault(pipeline, []).append(_fan_out(fan_out))
