@@ -125,7 +125,7 @@ topics: venv
 		tests/faults/test_topic_schedules.py tests/faults/test_fleet_schedules.py tests/acceptance/test_topics.py
 
 # 200 schedules over the tables of tenants, which come, go and are altered; each ends with every view equal to all of
-# them, and no reader saw a key go back.
+# them, and no reader saw a key come to show what its pipeline had passed.
 tenant-schedules: venv
 	VIEWTAIL_TEST_SEEDS=200 $(BIN)/pytest -q tests/faults/test_tenant_schedules.py
 

@@ -1,4 +1,4 @@
-"""Whatever comes, goes or is killed, every view of many tables equals them afterwards, and no key ever went back.
+"""Whatever comes, goes or is killed, every view of many tables equals them afterwards, and none shows what was passed.
 
 Tables of tenants are created in every way, renamed, swapped, truncated, altered one by one, dropped and created again,
 beside writers, commands and faults of processes and servers. One seed is one schedule: `VIEWTAIL_TEST_SEED=7 pytest
