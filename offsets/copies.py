@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from offsets import Owner, dead_letters, fan_outs, migrations, views
 from offsets.fan_outs import FanOut
 from offsets.mysql import Session, check_fence, reading, transaction
+from offsets.runs import ADOPTION
 from offsets.views import GETS_NOTHING, State, ViewStates
 from viewtail.changes.copy_ids import copy_id, view_of
 from viewtail.changes.errors import ViewtailError
@@ -113,6 +114,11 @@ class Copy:
     def copy_id(self) -> str:
         """The id of the copy beside."""
         return copy_id(self.view, self.copy)
+
+    @property
+    def is_adopting(self) -> bool:
+        """Return whether an adopt asked for it last: it may take the place of what another tool keeps."""
+        return self.started_by == ADOPTION
 
     @property
     def is_newest(self) -> bool:
@@ -251,13 +257,16 @@ class Copies:
     def begin(
         self, view: str, started_by: str, keep_s: int, *, is_automatic: bool = False, is_hurried: bool = False
     ) -> None:
-        """Have a copy made beside the live one. One that is there already becomes hurried, or automatic, by this."""
+        """Have a copy made beside the live one. One that is there already becomes hurried, or automatic, by this.
+
+        Only an adopt's may take the place of what another tool keeps: one that is being built becomes an adopt's when
+        that asks for it, and is none any more when somebody else does. A changed declaration leaves an adopt's alone.
+        """
         with self._transaction("beginning a rebuild") as cursor:
             before = self._lock(cursor, view)
             if before is not None and (before[1], Event.BEGUN) not in TRANSITIONS:
                 self._set(cursor, view, "is_hurried = is_hurried OR %s", is_hurried)
-                if is_automatic:
-                    self._set(cursor, view, "is_automatic = 1", where=f"stage = '{Stage.BUILDING}'")
+                self._begin_again(cursor, view, started_by[:255], is_automatic=is_automatic)
                 return
             live, _ = self._live(cursor, view)
             number = 1 + max(live, before[0] if before else 0)
@@ -266,6 +275,15 @@ class Copies:
                 f"is_hurried) VALUES (%s, {self._id}, %s, '{TRANSITIONS[Stage.ENDED, Event.BEGUN]}', %s, %s, %s, %s)",
                 (view, number, is_automatic, started_by[:255], keep_s, is_hurried),
             )
+
+    def _begin_again(self, cursor: Any, view: str, started_by: str, *, is_automatic: bool) -> None:
+        building = f"stage = '{Stage.BUILDING}'"
+        if is_automatic:
+            self._set(cursor, view, "is_automatic = 1", where=f"{building} AND started_by <> '{ADOPTION}'")
+        elif started_by == ADOPTION:
+            self._set(cursor, view, "is_automatic = 0, started_by = %s", started_by, where=building)
+        else:
+            self._set(cursor, view, "started_by = %s", started_by, where=f"{building} AND started_by = '{ADOPTION}'")
 
     def move(self, copy: Copy, event: Event, *, note: str | None = None, keep_s: int | None = None) -> bool:
         """Move a copy to its next stage; False where it is in another one by now, or the event does not move it."""

@@ -288,7 +288,7 @@ def _swap(swapping: Swapping, records: Copies, copy: Copy, known: ViewCopies, ow
     try:
         _require_kept(known)
         _require_swappable(swapping, copy, live, beside)
-        is_done = swapping.swap(live, beside, upto)
+        is_done = swapping.swap(live, beside, upto, is_adopting=copy.is_adopting)
     except StoreError as error:
         records.move(copy, Event.REFUSED, note=str(error))
         _log.warning("the copies were not swapped", view=copy.view, reason=str(error))

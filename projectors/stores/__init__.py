@@ -250,11 +250,12 @@ class Swapping(Protocol):
     Readers read on. Raises StoreUnavailableError (call again), or StoreError if nothing was changed.
     """
 
-    def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
+    def swap(self, live: BoundView, beside: BoundView, upto: int, *, is_adopting: bool = False) -> bool:
         """Lead readers to `beside`, and move `live` to where a copy of its number lies beside the live one.
 
         No reader finds the view empty, or in part. `upto` is the version up to which `beside` is whole: a key that it
-        lacks was gone by then. Returns False if the swap is only prepared: see GradualSwapping.
+        lacks was gone by then. `is_adopting`: an adopt asked for the copy, so what another tool keeps may lose its
+        place. Returns False if the swap is only prepared: see GradualSwapping.
         """
 
     def is_swapped(self, live: BoundView, beside: BoundView) -> bool:
@@ -293,8 +294,11 @@ class Adoption(ABC):
         """What `take` would change, a sentence each; empty where nothing is left to do."""
 
     @abstractmethod
-    def take(self) -> None:
-        """Do that, up to what needs a copy. It finishes what was cut off."""
+    def take(self, *, is_beside: bool) -> None:
+        """Do that, up to what needs a copy. It finishes what was cut off.
+
+        `is_beside`: a copy of the view is to take its place, as `beside` said.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -119,9 +119,9 @@ def a_copy_takes_only_what_was_given_up(client: Elasticsearch, adoption: IndexAd
         make_ready(client, copy, CLAIMANT)
         with pytest.raises(StoreError, match=r"viewtail did not make.*viewtail adopt elasticsearch:fellow"):
             swapping.swap(view, copy, 0)
-        adoption.take()
+        adoption.take(is_beside=True)
         for _ in range(2):
-            assert swapping.swap(view, copy, 0)
+            assert swapping.swap(view, copy, 0, is_adopting=True)
             assert list(client.indices.get_alias(name=ALIAS)) == [f"viewtail.2-{ALIAS}"]
         assert client.indices.exists(index=name) == (name == INDEX or client.indices.exists_alias(name=name))
         swapping.drop(copy, view)
@@ -161,15 +161,15 @@ def failure_leaves_the_block_that_was_there(
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(adopting, "aliases_of", lambda _: {"NO NAME": {}})
         with pytest.raises(StoreError, match="cannot be adopted"):
-            adoption.take()
+            adoption.take(is_beside=False)
         assert blocks(client) == before
         assert note(client) == []
         assert adoption.refusal(drops_extra=False) is None, "the same command goes on"
         meanwhile.setattr(adopting, "aliases_of", gone)
         with pytest.raises(KeyboardInterrupt):
-            adoption.take()
+            adoption.take(is_beside=False)
         assert blocks(client) == before
-    adoption.take()
+    adoption.take(is_beside=False)
     assert blocks(client) == {"write": "true"}
     aliases = client.indices.get_alias(index=f"viewtail-{ALIAS}").body[f"viewtail-{ALIAS}"]["aliases"]
     assert sorted(aliases) == [ALIAS, f"viewtail.write-{ALIAS}"]
@@ -194,5 +194,5 @@ def a_clone_that_readers_use_is_not_deleted(client: Elasticsearch, adoption: Ind
     client.indices.put_alias(index=own, name="fellow-beside")
     assert "in use already, by fellow-beside" in (adoption.refusal(drops_extra=False) or "")
     with pytest.raises(StoreError, match="in use already"):
-        adoption.take()
+        adoption.take(is_beside=False)
     assert client.indices.exists(index=f"viewtail-{ALIAS}")

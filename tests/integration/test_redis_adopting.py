@@ -88,11 +88,11 @@ def test_versions_are_anothers_until_each_key_was_marked(client: redis.Redis, mo
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(client, "eval", stopped)
         with pytest.raises(KeyboardInterrupt):
-            adoption.take()
-    adoption.take()
+            adoption.take(is_beside=False)
+    adoption.take(is_beside=False)
     assert client.hget("person:1", "_version") == LOWEST.encode()
     client.hset("person:2", mapping={"name": "a", "_version": huge})  # what viewtail wrote since
-    adoption.take()
+    adoption.take(is_beside=False)
     assert client.hget("person:2", "_version") == b"9" * 19
 
 

@@ -143,7 +143,7 @@ def test_a_table_of_wider_columns_is_taken_and_keeps_its_values(server: Server, 
     run(session, f"CREATE TABLE by_name ({PLAIN})", "INSERT INTO by_name VALUES (1, 'Ann', 7), (2, NULL, NULL)")
     with closing(adopting(server)) as adoption:
         assert adoption.refusal(drops_extra=False) is None
-        adoption.take()
+        adoption.take(is_beside=False)
         assert adoption.refusal(drops_extra=False) is None
         assert adoption.steps() == []
     assert content(session) == ROWS
@@ -152,5 +152,5 @@ def test_a_table_of_wider_columns_is_taken_and_keeps_its_values(server: Server, 
 def test_a_value_that_came_since_the_look_is_not_cut(server: Server, session: Connection) -> None:
     run(session, f"CREATE TABLE by_name ({PLAIN})", "INSERT INTO by_name VALUES (1, 'elevenchars', 7)")
     with closing(adopting(server)) as adoption, pytest.raises(StoreError, match="column name has values"):
-        adoption.take()
+        adoption.take(is_beside=False)
     assert content(session) == [(1, "elevenchars", 7)]

@@ -17,14 +17,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from offsets.copies import Copies, Stage
 from offsets.keepers import keepers, known_views
 from offsets.lease import lock_name
 from offsets.mysql import Session, transaction
 from offsets.runs import ADOPTION, note_adopted
 from offsets.runs import is_adopted as was_adopted
-from offsets.views import KEPT, State
+from offsets.views import KEPT, State, ViewRecord
 from projectors import failpoints
 from projectors.binding import declaration_hash
 from projectors.catalog import Catalog
@@ -37,7 +38,7 @@ from projectors.views import BoundView
 from viewtail.changes.errors import MisuseError, StopRequested, StoreError, ViewtailError
 from viewtail.changes.repeating import Repeats
 from viewtail.operations.rebuild import Operation, Progress, Proof
-from viewtail.operations.replay import replay
+from viewtail.operations.replay import replay, would_replay
 from viewtail.operations.runs import Run
 from viewtail.operations.status import pipelines_now
 from viewtail.operations.verify import Report, Verify
@@ -120,7 +121,11 @@ class Adopt:
         if is_kept and was_adopted(session, self.catalog.database, view.id):
             self._filled.add(view.id)
         elif states & {State.FILLED, State.PAUSED, State.RELEASED}:
-            raise MisuseError(f"{view.id} is this viewtail's already ({', '.join(sorted(states))}): viewtail status")
+            raise MisuseError(
+                f"{view.id} is this viewtail's already ({', '.join(sorted(states))}): viewtail status. Where another "
+                "tool's keys lie in its place all the same, and are parked: take the view out of views.py, give "
+                f"viewtail forget {view.id} --keep-data, declare it again, and adopt it"
+            )
         if State.HALTED in states:
             self._halted.append(view)
 
@@ -129,6 +134,7 @@ class Adopt:
         for view in self.catalog.views:
             with adoption_of(self.catalog, view, drops_extra=self.drops_extra):
                 pass
+        self._begin_anew()
         for view in self.catalog.views:
             if view.id in self._filled:
                 self.say(f"{view.id}: was taken over and filled before, and is compared as a whole")
@@ -137,6 +143,37 @@ class Adopt:
         halted = [view.view for view in self._halted if view not in self._beside]
         if halted:
             replay(self.catalog, halted)
+
+    def _begin_anew(self) -> None:
+        """Forget views that `viewtail run` halted before they were ever filled, and that are declared otherwise now.
+
+        Their pipelines meet them as new ones then; with run.on_change "beside" they would have readers keep what is
+        there, and build a copy. One such copy is dropped. Raises MisuseError for what needs an operator first.
+        """
+        would = would_replay(self.catalog, [view.view for view in self._halted])
+        for view in [view for view in self._halted if view.id in (*would.redeclared, *would.beside)]:
+            with closing(self.catalog.session()) as session:
+                for (pipeline, name), record in known_views(session, self.catalog.database).items():
+                    if name == view.id:
+                        self._forget(view, record, Copies(session, self.catalog.database, pipeline))
+            self._halted.remove(view)
+
+    def _forget(self, view: BoundView, record: ViewRecord, records: Copies) -> None:
+        if record.filled_at is not None:
+            raise MisuseError(f"{view.id} was filled by this viewtail, and halted since: viewtail status says why")
+        copy = records.read().get(view.id)
+        if copy is not None and copy.stage not in (Stage.BUILDING, Stage.DROPPING):
+            raise MisuseError(
+                f"{view.id}: readers are to get another copy of it ({copy.stage}). Start `viewtail run`, which finishes "
+                "that; adopt it then, if it is halted still"
+            )
+        if (
+            copy is not None
+            and (swapping := store_of(view.view).swapping(self.catalog.access(store_of(view.view)))) is not None
+        ):
+            with closing(swapping):
+                swapping.drop(replace(view, copy=copy.live), replace(view, copy=copy.copy, is_beside=True))
+        records.forget(view.id)
 
     def _take(self, view: BoundView) -> None:
         with closing(self.catalog.session()) as session:
@@ -148,22 +185,27 @@ class Adopt:
             else:
                 self.say(f"{view.id}: a copy is built from the table and takes its place, since {why}")
                 self._beside.append(view)
-            adoption.take()
+            adoption.take(is_beside=why is not None)
         failpoints.reach("after taking")
 
     def replace(self, proof: Proof) -> None:
         """Build, compare and swap in the copies, while somebody runs the pipelines. Raises ViewtailError."""
         for view in self._beside:
-            self._wait_until(view, State.HALTED)
+            if self._settled(view) is State.FILLED:
+                continue  # an earlier command, that was cut off, asked for the swap
             rebuild = Operation(catalog=self.catalog, view=view, say=self._say_remark, stop=self.stop)
-            rebuild.rebuild(proof, ADOPTION, keep_s=0, is_held=False, is_hurried=True)
+            try:
+                rebuild.rebuild(proof, ADOPTION, keep_s=0, is_held=False, is_hurried=True)
+            except MisuseError:  # the former copy is dropped already
+                if self._settled(view) is not State.FILLED:
+                    raise
 
     def _say_remark(self, progress: Progress) -> None:
         if progress.remark is not None and self._remarks.is_due(progress.remark):
             self.say(progress.remark)
 
-    def _wait_until(self, view: BoundView, state: State) -> None:
-        """Return once the view's pipeline has met this declaration, and the view is in that state."""
+    def _settled(self, view: BoundView) -> State:
+        """Wait until the view's pipeline has met this declaration, and has halted the view, or filled it."""
         while True:
             with closing(self.catalog.session()) as session:
                 known = known_views(session, self.catalog.database)
@@ -172,8 +214,9 @@ class Adopt:
                 for (_, name), record in known.items()
                 if name == view.id and record.declaration == declaration_hash(view.view)
             ]
-            if state in met:
-                return
+            for state in met:
+                if state in (State.HALTED, State.FILLED):
+                    return state
             if self.stop.wait(LOOK_EVERY_S):
                 raise StopRequested
 

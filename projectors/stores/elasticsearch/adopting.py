@@ -10,6 +10,7 @@ view, which the pipeline builds beside it as for a rebuild, takes its place (swa
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,9 +23,12 @@ from projectors.stores.elasticsearch.index import (
     CLONED_SETTINGS,
     IndexNames,
     aliases_of,
+    leaving,
+    left_by_adopt,
     mark_in,
     path,
     put_mapping,
+    refuses_writes,
     still_blocked,
     unlike_declared,
     why_refused,
@@ -35,7 +39,9 @@ from projectors.views import BoundView
 from viewtail.changes.errors import StoreError, StoreUnavailableError, ViewtailError
 from viewtail.changes.versions import LEAST_OF_BINLOGS
 
-CLONED_WITHIN = "60s"
+CLONED_WITHIN = "20s"  # a request; the client gives up after 30 s
+CLONED_IN_ALL_S = 120.0
+LOOK_EVERY_S = 1.0
 _ACTING = {  # settings that a clone keeps, by which Elasticsearch itself changes or deletes documents
     "lifecycle.name": "index lifecycle management would roll the view over or delete it",
     "default_pipeline": "Elasticsearch would change what viewtail writes",
@@ -71,10 +77,6 @@ def _setting(settings: dict[str, Any], name: str) -> str:
     return str(value)
 
 
-def _refuses_writes(content: dict[str, Any]) -> bool:
-    return _setting(content["settings"]["index"], "blocks.write") == "true"
-
-
 class IndexAdoption(Adoption):
     """Adopts the index of one view, over a client of its own."""
 
@@ -91,8 +93,8 @@ class IndexAdoption(Adoption):
             why = self._of_what_goes(indices)
         if why is None:
             return None
-        blocks = [still_blocked(index, content) for index, content in indices.items()]
-        return ". Besides, ".join([f"{self._names.label}: {why}", *filter(None, blocks)])
+        left = [left for index, content in indices.items() for left in left_by_adopt(index, content)]
+        return ". Besides, ".join([f"{self._names.label}: {why}", *left])
 
     def beside(self) -> str | None:
         indices = self._looked(self._names.alias)
@@ -198,12 +200,11 @@ class IndexAdoption(Adoption):
             return f"make {alias} an alias of {to}, in one step, in which the index {alias} goes"
         return f"lead the alias {alias} from {index} to {to}, in one step"
 
-    def take(self) -> None:
+    def take(self, *, is_beside: bool) -> None:
         indices = self._looked(self._names.alias)
         if self._is_ours(indices):
             return
         ((index, content),) = indices.items()
-        is_beside = self.beside() is not None
         with self._told():
             if (why := self._of_clone()) is not None:
                 raise StoreError(f"{self._names.label}: {why}")
@@ -222,8 +223,7 @@ class IndexAdoption(Adoption):
     def _lead(self, index: str) -> None:
         leave: list[dict[str, Any]] = [{"remove_index": {"index": index}}]
         if index != self._names.alias:
-            notes = [self._names.alias, self._names.blocked, self._names.replaced]
-            leave = [{"remove": {"index": index, "aliases": notes, "must_exist": False}}]
+            leave = leaving(index, self._names.alias, [self._names.blocked, self._names.replaced])
         own, aliases = self._names.index, aliases_of(self._view)
         done = {"remove": {"index": own, "alias": self._names.unfinished}}
         add = [{"add": {"index": own, "alias": name, **what}} for name, what in aliases.items()]
@@ -234,7 +234,7 @@ class IndexAdoption(Adoption):
         """Have the index refuse writes; where readers are not led away from it, it has the block that it had before.
 
         An alias says that the block is adopt's, for whoever comes after a command that was killed."""
-        if is_ours := self._names.blocked in content["aliases"] or not _refuses_writes(content):
+        if is_ours := self._names.blocked in content["aliases"] or not refuses_writes(content):
             self._note("add", index, self._names.blocked)
             self._set_block(index, "true")
         failpoints.reach("after block")
@@ -245,7 +245,8 @@ class IndexAdoption(Adoption):
                 if is_ours and not self._is_ours(self._looked(self._names.alias)):
                     self._lift(index)
             except (ViewtailError, Refused):
-                still = still_blocked(index, {"aliases": {self._names.blocked: {}}})
+                blocked = {"aliases": {self._names.blocked: {}}, "settings": {"index": {"blocks": {"write": "true"}}}}
+                still = still_blocked(index, blocked)
                 raise StoreError(f"{self._names.label}: adopting it failed, and {still}") from failed
             raise
 
@@ -269,11 +270,21 @@ class IndexAdoption(Adoption):
         body = {"settings": CLONED_SETTINGS, "aliases": {self._names.unfinished: {}}}
         target = f"{path(index)}/_clone{path(self._names.index)}?wait_for_active_shards=1&timeout={CLONED_WITHIN}"
         answer = ask(self._client, "cloning an index", "PUT", target, body)
-        if not answer.get("shards_acknowledged"):
+        if not answer.get("shards_acknowledged") and not self._is_allocated():
             raise StoreUnavailableError(
-                f"{self._names.label}: the clone of {index} was not ready within {CLONED_WITHIN}. See GET "
+                f"{self._names.label}: the clone of {index} was not ready within {CLONED_IN_ALL_S:g} s. See GET "
                 "/_cluster/allocation/explain, then give the same command again"
             )
+
+    def _is_allocated(self) -> bool:
+        """Wait for the clone's shard, in short requests; return whether it is there in the end."""
+        end = time.monotonic() + CLONED_IN_ALL_S
+        while time.monotonic() < end:
+            target = f"/_cluster/health{path(self._names.index)}"
+            if ask(self._client, "looking at a clone", "GET", target)["status"] != "red":
+                return True
+            time.sleep(LOOK_EVERY_S)
+        return False
 
     def _is_ours(self, indices: dict[str, Any]) -> bool:
         """Return whether readers have an index of the view, of whichever copy."""

@@ -17,7 +17,7 @@ from projectors.stores.elasticsearch.index import (
     IndexNames,
     mapping_of,
     path,
-    still_blocked,
+    left_by_adopt,
     unlike_declared,
 )
 from projectors.stores.elasticsearch.reading import KEYS_A_SEARCH, DocumentReader, present_documents
@@ -124,7 +124,7 @@ def audited_index(client: Elasticsearch, view: BoundView) -> AuditedPlace:
         for index, content in sorted(indices.items())
         for why in unlike_declared(view, content.get("mappings", {}).get("properties", {}))
     ]
-    remarks += [why for index, content in sorted(indices.items()) if (why := still_blocked(index, content)) is not None]
+    remarks += [why for index, content in sorted(indices.items()) for why in left_by_adopt(index, content)]
     return AuditedPlace(
         title=f"Elasticsearch, {name}{behind}",
         reader=AuditedDocuments(client, view, undeclared),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from elastic_transport import TransportError
 from elasticsearch import ApiError
 
-from projectors.stores.elasticsearch.index import BLOCKED, still_blocked
+from projectors.stores.elasticsearch.index import BLOCKED, REPLACED, left_by_adopt, still_blocked
 from projectors.stores.elasticsearch.requests import place_of, short, why_silent
 from viewtail.changes.findings import Finding, expect, fail, ok, warn
 
@@ -71,13 +71,14 @@ def _disk(client: Elasticsearch) -> Iterator[Finding]:
 
 def _adopted(client: Elasticsearch) -> Iterator[Finding]:
     try:
-        found = client.indices.get_alias(name=f"{BLOCKED}*", expand_wildcards="all").body
+        found = client.indices.get(index=f"{BLOCKED}*,{REPLACED}*", expand_wildcards="all").body
     except (ApiError, TransportError):
         return
     for index, content in sorted(found.items()):
-        if (still := still_blocked(index, content)) is not None:
-            why, _, mend = still.partition(". ")
-            yield warn(_WHERE, "adopt", f"{index} is write-blocked", why, mend)
+        for left in left_by_adopt(index, content):
+            why, _, mend = left.partition(". ")
+            seen = "write-blocked" if left == still_blocked(index, content) else "to give its place to a copy"
+            yield warn(_WHERE, "adopt", f"{index} is {seen}", why, mend)
 
 
 def _unreachable(client: Elasticsearch, error: ApiError | TransportError, certificate: Path | None) -> Finding:

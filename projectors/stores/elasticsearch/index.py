@@ -56,6 +56,7 @@ _ABOUT_THE_MAPPING = frozenset(
 
 
 BLOCKED = "viewtail.blocked-"
+REPLACED = "viewtail.replaced-"
 
 
 class IndexNames:
@@ -73,7 +74,7 @@ class IndexNames:
         # Aliases by which `adopt` notes, at another tool's index, what it does with that.
         self.unfinished = f"viewtail.unfinished-{name}"  # a clone of it, until readers get it
         self.blocked = f"{BLOCKED}{name}"  # refuses writes since adopt said so
-        self.replaced = f"viewtail.replaced-{name}"  # a copy of the view may take its place
+        self.replaced = f"{REPLACED}{name}"  # a copy of the view may take its place
 
 
 def path(name: str) -> str:
@@ -131,18 +132,62 @@ def aliases_of(view: BoundView) -> dict[str, dict[str, Any]]:
 
 
 def still_blocked(index: str, content: Mapping[str, Any]) -> str | None:
-    """What is to be done about another tool's index whose writes an adopt has refused since it was cut off, if it is.
+    """What is to be done about another tool's index whose writes an adopt has refused, while it has not ended.
 
-    `content`: what the index has."""
-    notes = [alias for alias in content.get("aliases", {}) if alias.startswith(BLOCKED)]
+    `content`: what the index has, its settings too."""
+    notes = _notes(content, BLOCKED)
+    if not notes or not refuses_writes(content):
+        return None
+    return (
+        f"the index {index} refuses writes since a viewtail adopt, which is at work, or was cut off. Give that command "
+        f'again: it finishes; or lift the block: PUT {path(index)}/_settings {{"index.blocks.write": null}}, then '
+        f"{_taking_off(index, notes[0])}"
+    )
+
+
+def still_given_up(index: str, content: Mapping[str, Any]) -> str | None:
+    """What is to be done about another tool's index whose place an adopt noted for a copy, while it has not ended."""
+    notes = _notes(content, REPLACED)
     if not notes:
         return None
-    take_off = {"actions": [{"remove": {"index": index, "alias": notes[0]}}]}
     return (
-        f"the index {index} refuses writes since a viewtail adopt was cut off. Give that command again: it finishes; "
-        f'or lift the block: PUT {path(index)}/_settings {{"index.blocks.write": null}}, then POST /_aliases '
-        f"{orjson.dumps(take_off).decode()}"
+        f"the index {index} is noted to give its place to a copy, by a viewtail adopt, which is at work, or was cut "
+        f"off. Give that command again: it finishes; or take the note off: {_taking_off(index, notes[0])}"
     )
+
+
+def left_by_adopt(index: str, content: Mapping[str, Any]) -> list[str]:
+    """What is to be done about the notes of an adopt that has not ended, a sentence each."""
+    return [why for told in (still_blocked, still_given_up) if (why := told(index, content)) is not None]
+
+
+def refuses_writes(content: Mapping[str, Any]) -> bool:
+    """Return whether the index, of which this is the content, has a block on writes."""
+    settings = content.get("settings", {}).get("index", {})
+    return str(settings.get("blocks", {}).get("write")) == "true"
+
+
+def leaving(index: str, alias: str, notes: Collection[str]) -> list[dict[str, Any]]:
+    """Actions that take readers away from an index. Where somebody moved the alias meanwhile, none of them is done."""
+    away = {"remove": {"index": index, "alias": alias, "must_exist": True}}
+    return [away, {"remove": {"index": index, "aliases": list(notes), "must_exist": False}}]
+
+
+def take_note_off(client: Elasticsearch, name: str) -> None:
+    """No copy of the view of that name takes the place of another tool's index any more. Raises Refused."""
+    note = f"{REPLACED}{name}"
+    noted = ask(client, "looking at an alias", "GET", f"{path(note)}?ignore_unavailable=true")
+    for index in sorted(noted):
+        actions = [{"remove": {"index": index, "alias": note, "must_exist": False}}]
+        ask(client, "taking a note off an index", "POST", "/_aliases", {"actions": actions})
+
+
+def _notes(content: Mapping[str, Any], prefix: str) -> list[str]:
+    return [alias for alias in content.get("aliases", {}) if alias.startswith(prefix)]
+
+
+def _taking_off(index: str, note: str) -> str:
+    return f"POST /_aliases {orjson.dumps({'actions': [{'remove': {'index': index, 'alias': note}}]}).decode()}"
 
 
 def replaced_fields(client: Elasticsearch, view: BoundView) -> list[str]:

@@ -4,14 +4,14 @@ An index is a view's by its mark, `_meta.viewtail.view`, whatever its name; its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
 from elasticsearch import Elasticsearch
 
 from projectors.stores.elasticsearch.documents import id_of
-from projectors.stores.elasticsearch.index import DELETED, OURS, IndexNames, mark_in, path, why_stays
+from projectors.stores.elasticsearch.index import DELETED, OURS, IndexNames, mark_in, path, take_note_off, why_stays
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask, unrefused
 from projectors.stores.leaving import Holds, LeftoverParts, Part, Retired, Trace, Traces
 from projectors.stores.owners import NOBODY, Claimant
@@ -46,6 +46,11 @@ class SearchLeftover(LeftoverParts):
         documents = counted(self._ask(f"counting {name}", "GET", f"{path(name)}/_count").get("count", 0), "documents")
         aliases = ", ".join(self._aliases[name]) or "none"
         return f"{documents}, tombstones and the witness too, and its aliases: {aliases}"
+
+    def drop(self, went_on: Callable[[int], None]) -> None:
+        super().drop(went_on)
+        with unrefused("taking a note off an index"):
+            take_note_off(self._client, self._retired.name)
 
     def remove(self, name: str) -> None:
         self._ask(f"deleting {name}", "DELETE", f"{path(name)}?ignore_unavailable=true")

@@ -191,7 +191,7 @@ class TableAdoption(Adoption):
         present, shape = self._looked()
         return [] if present is None or present.is_own else [shape.adopting(present)]
 
-    def take(self) -> None:
+    def take(self, *, is_beside: bool) -> None:
         """At once where the server can. A value that does not fit, which came since the look, ends it unchanged."""
         present, shape = self._looked()
         if present is None or present.is_own:

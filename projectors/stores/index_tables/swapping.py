@@ -38,7 +38,7 @@ class TableSwapping(Swapping):
         self._database = database
         self._connection: Connection | None = None
 
-    def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
+    def swap(self, live: BoundView, beside: BoundView, upto: int, *, is_adopting: bool = False) -> bool:
         """Give the live tables' names to the tables of `beside`."""
         first = table_name(live), table_name(live, is_beside=True), table_name(beside)
         second = second_name(live), second_name(live, is_beside=True), second_name(beside)

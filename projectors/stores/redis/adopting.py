@@ -19,12 +19,17 @@ KEYS_A_SCAN = 500  # Redis serves nobody else while it looks at as many
 TAKEN = "adopted from another tool"
 
 # ARGV: 'hash' or 'json'; 'all' where no version is this deployment's. KEYS: names to look at. A key that has no version
-# gets the lowest one, and so does one whose version is another's; one that holds a value of another form is left alone.
+# gets the lowest one, and so does one whose version is another's; one that holds a value of another form, or a text that
+# begins as a document does and is none, is left alone.
 # Returns how many got one.
 MARK = f"""
 local ours = '^{{"_version":"%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d"'
 local lowest, is_hash, is_all = '{LOWEST}', ARGV[1] == 'hash', ARGV[2] == 'all'
 local count = 0
+local function is_document(text)
+  local is_json, found = pcall(cjson.decode, text)
+  return is_json and type(found) == 'table'
+end
 for _, key in ipairs(KEYS) do
   if is_hash then
     if redis.call('TYPE', key).ok == 'hash' then
@@ -41,7 +46,7 @@ for _, key in ipairs(KEYS) do
     if has_version and is_all and string.sub(head, 14, 32) ~= lowest then
       redis.call('SETRANGE', key, 13, lowest)
       count = count + 1
-    elseif string.match(head, '^%s*{{') and not has_version then
+    elseif string.match(head, '^%s*{{') and not has_version and is_document(redis.call('GET', key)) then
       local rest = string.gsub(redis.call('GET', key), '^%s*{{%s*', '', 1)
       local comma = string.sub(rest, 1, 1) == '}}' and '' or ','
       redis.call('SET', key, '{{"_version":"' .. lowest .. '"' .. comma .. rest, 'KEEPTTL')
@@ -81,10 +86,10 @@ class KeyAdoption(Adoption):
             f"write {kind} _version into each of these keys, beside what it holds",
         ]
 
-    def take(self) -> None:
+    def take(self, *, is_beside: bool) -> None:
         """Until all keys are marked, what they have for a version is the other tool's, however large it is."""
         own = self._places.own(self._view)
-        is_marked = own is not None and own.taken != UNDER_WAY
+        is_marked = own is not None and own.taken == TAKEN
         if not is_marked:
             self._places.take_over(self._view, UNDER_WAY)
         failpoints.reach("after claim")

@@ -21,7 +21,7 @@ from projectors.stores.owners import NOBODY, Claimant
 from projectors.stores.redis import owners
 from projectors.stores.redis.keys import RedisKeys, SetKeys, glob_of, leading, pattern_of, shapes_meet
 from projectors.stores.redis.moving import mark_of
-from projectors.stores.redis.script import VERSION_IN
+from projectors.stores.redis.script import LOWEST, VERSION_IN
 from projectors.stores.redis.set_packing import set_type
 from projectors.stores.redis.set_script import COMMON
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
@@ -50,9 +50,12 @@ end
 return answers
 """
 )
-_DROP = _LOOK.replace("--step", "if version then redis.call('UNLINK', key) end")
+# A key with the lowest version has a value that another tool wrote (adopting.py), or one that viewtail left to readers
+# without a version of its own.
+_OURS = _LOOK.replace("answers[number]", f"if version == '{LOWEST}' then version = false end\n  answers[number]")
+_DROP = _OURS.replace("--step", "if version then redis.call('UNLINK', key) end")
 # Of a set's entities: the member that its key names leaves its set in the same step.
-_LEAVE = COMMON + _LOOK.replace(
+_LEAVE = COMMON + _OURS.replace(
     "--step", "if version then if ARGV[number] == 'member' then leave(key) end call('UNLINK', key) end"
 )
 
@@ -85,7 +88,7 @@ class RedisLeftover(Leftover):
         counts, others, foreign = Counter[str](), Counter[str](), 0
         taken = self._taken()
         for names, kind in self._pages(others, taken):
-            ours = sum(map(bool, self._ask(_LOOK, names, kind)))
+            ours = sum(map(bool, self._ask(_OURS, names, kind)))
             counts[kind] += ours
             foreign += len(names) - ours
         shapes = ", ".join(shape for shape, *_ in self._shapes if shape not in taken)

@@ -100,6 +100,12 @@ class Owners:
 
     def why_not_dropped(self, claimant: Claimant, view: str, shapes: Sequence[str]) -> str | None:
         """The reason why such keys stay when the view is forgotten; None if they are this deployment's."""
+        own = self.own(claimant, view)
+        if own is not None and own.owner.taken == UNDER_WAY:
+            return (
+                "they are half taken over from another tool, by a viewtail adopt that was cut off, and stay. To finish "
+                f"that, declare the view again and give the command again: viewtail adopt {view}"
+            )
         return why_not_dropped(view, claimant=claimant, **self._whose(claimant, view, shapes))
 
     def _whose(self, claimant: Claimant, view: str, shapes: Sequence[str]) -> dict[str, Any]:

@@ -506,7 +506,8 @@ class RedisSink(GuardedSink):
             places = self._packers[view].places_of(items[at])
             reason = (
                 f"the Redis {places} holds something that viewtail did not write; it is left alone. Delete "
-                f"or rename it, then run: viewtail replay {view}"
+                f"or rename it, then run: viewtail replay {view}. Where another tool keeps the view's keys, they are "
+                f"taken over instead: viewtail adopt {view}"
             )
             letters.append(parked(self._views[view], items[at], reason))
 

@@ -51,7 +51,7 @@ class KeySwapping(GradualSwapping):
         self._claiming = claiming
         self._asked_whose_at = 0.0
 
-    def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
+    def swap(self, live: BoundView, beside: BoundView, upto: int, *, is_adopting: bool = False) -> bool:
         """Set the pointer; without one, mark the move: from now on each entity is moved before it is written."""
         self._require_ours(live)
         if (leading_ := leading(beside)) is not None:
