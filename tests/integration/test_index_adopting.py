@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
 
+from projectors import failpoints
 from projectors.stores.elasticsearch import adopting
 from projectors.stores.elasticsearch.adopting import IndexAdoption
 from projectors.stores.elasticsearch.auditing import audited_index
+from projectors.stores.elasticsearch.checks import checks
 from projectors.stores.elasticsearch.index import make_ready
 from projectors.stores.elasticsearch.swapping import AliasSwapping
 from projectors.stores.elasticsearch.views import SearchIndex
@@ -95,6 +98,9 @@ def test_what_would_lose_readers_or_documents_is_refused(
     for before in (None, {"write": "true"}):
         failure_leaves_the_block_that_was_there(client, adoption, before, monkeypatch)
     a_clone_that_readers_use_is_not_deleted(client, adoption)
+    readers_that_somebody_led_away_meanwhile_are_left_there(client, adoption, monkeypatch)
+    a_clone_that_takes_long_is_waited_for(client, adoption, monkeypatch)
+    what_an_adopt_left_is_said(client, adoption)
 
 
 def other_readers_are_not_left_behind(client: Elasticsearch, adoption: IndexAdoption) -> None:
@@ -119,6 +125,12 @@ def a_copy_takes_only_what_was_given_up(client: Elasticsearch, adoption: IndexAd
         make_ready(client, copy, CLAIMANT)
         with pytest.raises(StoreError, match=r"viewtail did not make.*viewtail adopt elasticsearch:fellow"):
             swapping.swap(view, copy, 0)
+        adoption.take(is_beside=True)
+        with pytest.raises(StoreError, match="viewtail did not make"):
+            swapping.swap(view, copy, 0)  # no adopt asked for this copy
+        swapping.drop(view, replace(copy, copy=3))
+        with pytest.raises(StoreError, match="viewtail did not make"):
+            swapping.swap(view, copy, 0, is_adopting=True)  # nothing is given up any more
         adoption.take(is_beside=True)
         for _ in range(2):
             assert swapping.swap(view, copy, 0, is_adopting=True)
@@ -196,3 +208,51 @@ def a_clone_that_readers_use_is_not_deleted(client: Elasticsearch, adoption: Ind
     with pytest.raises(StoreError, match="in use already"):
         adoption.take(is_beside=False)
     assert client.indices.exists(index=f"viewtail-{ALIAS}")
+
+
+def readers_that_somebody_led_away_meanwhile_are_left_there(
+    client: Elasticsearch, adoption: IndexAdoption, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(client)
+
+    def reach(step: str) -> None:
+        if step == "before leading readers":
+            client.indices.create(index=f"{INDEX}b", settings=ONE_SHARD, mappings={"properties": NAME})
+            moved = [
+                {"remove": {"index": INDEX, "alias": ALIAS}},
+                {"add": {"index": f"{INDEX}b", "alias": ALIAS}},
+            ]
+            client.indices.update_aliases(actions=moved)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(failpoints, "reach", reach)
+        with pytest.raises(StoreError, match="cannot be adopted: 404"):
+            adoption.take(is_beside=False)
+    assert list(client.indices.get_alias(name=ALIAS)) == [f"{INDEX}b"]
+    assert blocks(client) is None and note(client) == []
+
+
+def a_clone_that_takes_long_is_waited_for(
+    client: Elasticsearch, adoption: IndexAdoption, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(client)
+    client.cluster.put_settings(persistent={"cluster.routing.allocation.enable": "none"})
+    allocate = partial(client.cluster.put_settings, persistent={"cluster.routing.allocation.enable": None})
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(adopting, "CLONED_WITHIN", "500ms")
+        meanwhile.setattr(adopting.time, "sleep", lambda _: allocate())
+        try:
+            adoption.take(is_beside=False)
+        finally:
+            allocate()
+    assert list(client.indices.get_alias(name=ALIAS)) == [f"viewtail-{ALIAS}"]
+
+
+def what_an_adopt_left_is_said(client: Elasticsearch, adoption: IndexAdoption) -> None:
+    make(client)
+    adoption.take(is_beside=True)
+    (remark,) = audited_index(client, fellow()).remarks
+    assert f"the index {INDEX} is noted to give its place to a copy" in remark
+    url = next(iter(client.transport.node_pool.all())).base_url
+    (found,) = [each for each in checks(lambda: Elasticsearch(url), None) if each.what == "adopt"]
+    assert found.seen == f"{INDEX} is to give its place to a copy"

@@ -7,8 +7,11 @@ import json
 import pytest
 import redis
 
+from projectors.stores.leaving import Retired
 from projectors.stores.owners import Claimant
-from projectors.stores.redis.adopting import MARK, KeyAdoption
+from projectors.stores.redis.adopting import MARK, TAKEN, KeyAdoption
+from projectors.stores.redis.leaving import RedisLeftover, place_of
+from projectors.stores.redis.owners import UNDER_WAY
 from projectors.stores.redis.places import RedisPlaces
 from projectors.stores.redis.script import LOWEST
 from projectors.stores.redis.views import RedisHash
@@ -37,6 +40,9 @@ def client(redis_server: Server) -> redis.Redis:
         (OURS, 0),
         (b"[1]", 0),
         (b"text", 0),
+        (b"{user}:5", 0),
+        (b'{"a":1}{"a":2}', 0),
+        (b'{"a":1', 0),
         (b"", 0),
     ],
 )
@@ -94,6 +100,31 @@ def test_versions_are_anothers_until_each_key_was_marked(client: redis.Redis, mo
     client.hset("person:2", mapping={"name": "a", "_version": huge})  # what viewtail wrote since
     adoption.take(is_beside=False)
     assert client.hget("person:2", "_version") == b"9" * 19
+
+
+def test_versions_in_a_place_that_run_claimed_before_are_anothers_too(client: redis.Redis) -> None:
+    places = RedisPlaces(client, Claimant(id="d1", title="one"), "viewtail")
+    places.take_over(person(), "")
+    client.hset("person:1", mapping={"name": "a", "_version": "9" * 19})
+    KeyAdoption(client, person(), places).take(is_beside=False)
+    assert client.hget("person:1", "_version") == LOWEST.encode()
+
+
+def test_keys_that_viewtail_never_wrote_stay_when_the_view_is_forgotten(client: redis.Redis) -> None:
+    claimant = Claimant(id="d1", title="one")
+    places = RedisPlaces(client, claimant, "viewtail")
+    client.hset("person:1", mapping={"name": "a", "_version": LOWEST})
+    client.hset("person:2", mapping={"name": "a", "_version": f"{1 << 53:019d}"})
+    retired = Retired(name="person", places=[place_of(person())], others={}, read_by=(), copies=())
+    leftover = RedisLeftover(client, retired, "viewtail", claimant)
+    places.take_over(person(), UNDER_WAY)
+    assert "half taken over" in str(leftover.look().left)
+    leftover.drop(lambda _: None)
+    places.clear(person())
+    assert client.exists("person:1", "person:2") == 2
+    places.take_over(person(), TAKEN)
+    leftover.drop(lambda _: None)
+    assert (client.exists("person:1"), client.exists("person:2")) == (1, 0)
 
 
 def stopped(*_: object) -> None:

@@ -164,13 +164,11 @@ class Adopt:
         copy = records.read().get(view.id)
         if copy is not None and copy.stage not in (Stage.BUILDING, Stage.DROPPING):
             raise MisuseError(
-                f"{view.id}: readers are to get another copy of it ({copy.stage}). Start `viewtail run`, which finishes "
-                "that; adopt it then, if it is halted still"
+                f"{view.id}: readers are to get another copy of it ({copy.stage}). Start `viewtail run`, which "
+                "finishes that; adopt it then, if it is halted still"
             )
-        if (
-            copy is not None
-            and (swapping := store_of(view.view).swapping(self.catalog.access(store_of(view.view)))) is not None
-        ):
+        store = store_of(view.view)
+        if copy is not None and (swapping := store.swapping(self.catalog.access(store))) is not None:
             with closing(swapping):
                 swapping.drop(replace(view, copy=copy.live), replace(view, copy=copy.copy, is_beside=True))
         records.forget(view.id)

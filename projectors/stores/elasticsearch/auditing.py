@@ -15,9 +15,9 @@ from projectors.stores.elasticsearch.index import (
     POSITION,
     PRESENT,
     IndexNames,
+    left_by_adopt,
     mapping_of,
     path,
-    left_by_adopt,
     unlike_declared,
 )
 from projectors.stores.elasticsearch.reading import KEYS_A_SEARCH, DocumentReader, present_documents

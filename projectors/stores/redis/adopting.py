@@ -19,9 +19,8 @@ KEYS_A_SCAN = 500  # Redis serves nobody else while it looks at as many
 TAKEN = "adopted from another tool"
 
 # ARGV: 'hash' or 'json'; 'all' where no version is this deployment's. KEYS: names to look at. A key that has no version
-# gets the lowest one, and so does one whose version is another's; one that holds a value of another form, or a text that
-# begins as a document does and is none, is left alone.
-# Returns how many got one.
+# gets the lowest one, and so does one whose version is another's; one that holds a value of another form is left alone,
+# and so is a text that begins as a document does and is none. Returns how many got one.
 MARK = f"""
 local ours = '^{{"_version":"%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d"'
 local lowest, is_hash, is_all = '{LOWEST}', ARGV[1] == 'hash', ARGV[2] == 'all'
