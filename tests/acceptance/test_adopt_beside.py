@@ -97,3 +97,19 @@ def is_finished(run: Run) -> bool:
     done = run.command("adopt", VIEW, "--drop-extra")
     assert done.returncode == 0 or "is run by a viewtail" in done.stderr, done.stdout + done.stderr
     return done.returncode == 0
+
+
+def test_a_view_that_run_met_before_and_that_was_declared_otherwise_since(run: Run, tool: OtherTool) -> None:
+    """With run.on_change "beside" the run began a copy; nobody but an adopt gives the index up for one."""
+    beside = {"VIEWTAIL_RUN__ON_CHANGE": "beside"}
+    run.start(**beside)
+    wait_for("the view is halted", lambda: tool.ask(f"SELECT 1 FROM {STORE}.view WHERE state = 'halted'"))
+    assert run.stop() == 0
+    (run.folder / "views.py").write_text(VIEWS.replace("keyword", "text"))
+    run.start(**beside)
+    wait_for("a copy is filled", lambda: tool.ask(f"SELECT 1 FROM {STORE}.view WHERE state = 'filled'"))
+    assert run.stop() == 0
+    assert list(tool.documents.indices.get_alias(name=ALIAS)) == [INDEX]
+    command = run.background("adopt", VIEW, **beside)
+    assert command.wait() == 0, command.communicate()
+    assert list(tool.documents.indices.get_alias(name=ALIAS)) == [f"viewtail.2-{ALIAS}"]

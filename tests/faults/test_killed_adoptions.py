@@ -95,7 +95,7 @@ def blocked(tool: OtherTool) -> list[str]:
 
 def the_block_is_said(run: Run, tool: OtherTool) -> None:
     assert blocked(tool) == [INDEX]
-    said = f"the index {INDEX} refuses writes since a viewtail adopt was cut off"
+    said = f"the index {INDEX} refuses writes since a viewtail adopt, which is at work, or was cut off"
     done = run.command("audit", *SEARCH, "--again-after", "1s")
     assert said in done.stdout, done.stdout + done.stderr
     done = run.command("adopt", *SEARCH, "--dry-run", "--again-after", "1s")
@@ -132,3 +132,41 @@ def test_keys_that_are_half_taken_are_refused_to_run(request: pytest.FixtureRequ
         finally:
             run.kill()
         wait_for("the same command finishes", lambda: adopted(run, names))
+
+
+def test_a_swap_that_was_asked_for_is_done_and_the_same_command_ends(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Its pipelines swap as they begin, so the view is filled before the command looks at it."""
+    with kept_by_another(request, tmp_path, SEARCH) as (run, tool):
+        (run.folder / "views.py").write_text(BESIDE)
+        command = run.background("adopt", *SEARCH, VIEWTAIL_FAILPOINT="before swapping:1")
+        wait_for("the swap is asked for", lambda: tool.ask(f"SELECT 1 FROM {STORE}.rebuild WHERE stage = 'swapping'"))
+        command.kill()
+        command.wait()
+        wait_for("the same command finishes", lambda: adopted(run, SEARCH))
+        assert tool.indices() == [INDEX, f"viewtail.2-{ALIAS}"]
+
+
+def test_a_note_that_a_killed_adopt_left_gives_no_index_up_to_a_rebuild(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    with kept_by_another(request, tmp_path, SEARCH) as (run, tool):
+        (run.folder / "views.py").write_text(BESIDE)
+        killed(run, SEARCH, "after taking:1")
+        run.start()
+        try:
+            halted = f"SELECT 1 FROM {STORE}.view WHERE state = 'halted'"
+            wait_for("the view is halted", lambda: tool.ask(halted))
+            noted = f"SELECT note FROM {STORE}.rebuild WHERE note IS NOT NULL"
+            command = run.background("rebuild", *SEARCH)
+            ((note,),) = wait_for("the swap is refused", lambda: tool.ask(noted))
+            assert "viewtail did not make" in note and "viewtail adopt" in note
+            command.terminate()
+            command.wait()
+            done = run.command("rebuild", *SEARCH, "--abort", "--yes")
+            assert done.returncode == 0, done.stdout + done.stderr
+        finally:
+            run.kill()
+        left = tool.documents.indices.get_alias(index=INDEX).body[INDEX]["aliases"]
+        assert list(left) == [ALIAS], "readers have it, and the note is gone"

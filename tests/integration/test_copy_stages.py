@@ -8,6 +8,7 @@ import pytest
 
 from offsets.copies import ASKED, CHANGING_PLACES, TRANSITIONS, Copies, Event, Stage
 from offsets.mysql import OwnSession
+from offsets.runs import ADOPTION
 from stack import Server
 from tests.integration.test_view_states import Scene
 
@@ -78,3 +79,21 @@ def test_an_event_moves_a_copy_along_the_ways_that_there_are_and_no_other(event:
         if after != "-" and event is not Event.BEGUN:  # what was seen before somebody else moved it moves nothing
             assert known is not None and not copies.move(known, event)
     assert record.is_newest and record.copy == 2
+
+
+def test_a_copy_is_an_adopts_only_where_that_asked_for_it_last(scene: Scene) -> None:
+    """Else a rebuild, or a changed declaration, would give up what another tool keeps."""
+    copies = Copies(OwnSession(scene.open), scene.database, "redis")
+
+    def now() -> tuple[bool, bool]:
+        (copy,) = copies.read().values()
+        return copy.is_adopting, copy.is_automatic
+
+    copies.begin(scene.view.id, "run.on_change", 60, is_automatic=True)
+    assert now() == (False, True)
+    copies.begin(scene.view.id, ADOPTION, 0)
+    assert now() == (True, False)
+    copies.begin(scene.view.id, "run.on_change", 60, is_automatic=True)
+    assert now() == (True, False), "an adopt waits for it"
+    copies.begin(scene.view.id, "ada@desk", 60)
+    assert now() == (False, False)
