@@ -201,14 +201,16 @@ def forget_views(cursor: Any, database: str, views: Collection[int]) -> None:
         cursor.execute(f"DELETE FROM {quote(database, 'dead_letter')} WHERE view_id IN %s", (sorted(views),))
 
 
-def erase(session: Session, database: str, views: Sequence[str], key: str) -> int:
-    """Remove the letters of an entity, by its rendered key, from these views; returns how many there were."""
+def erase(session: Session, database: str, views: Collection[int], keys: Collection[str]) -> int:
+    """Remove the letters of an entity, by its rendered keys, from the views of these rows; returns how many there were.
+
+    By the rows: a pipeline of another source may keep a view of the same name, and have another entity under the key.
+    """
     if not views:
         return 0
     with transaction(session, "erasing dead letters") as cursor:
         removed: int = cursor.execute(
-            f"DELETE FROM {quote(database, 'dead_letter')} WHERE key_hash = %s "
-            f"AND view_id IN (SELECT id FROM {quote(database, 'view')} WHERE name IN %s)",
-            (key_hash(key), list(views)),
+            f"DELETE FROM {quote(database, 'dead_letter')} WHERE view_id IN %s AND key_hash IN %s",
+            (sorted(views), sorted(map(key_hash, keys))),
         )
         return removed

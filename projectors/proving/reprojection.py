@@ -80,6 +80,7 @@ class Reprojection:
         lock: held from reading rows to writing them.
         check: raises where the view is not to be written any more: it is halted, or was declared anew.
         settle: keeps its dead letters, given what was written and what was refused.
+        end: ends the dead letters of those of some keys that have no row: no write will.
         held: what the store holds of some keys.
     """
 
@@ -91,6 +92,7 @@ class Reprojection:
     lock: Callable[[], AbstractContextManager[ViewLock]]
     check: Callable[[], None]
     settle: Callable[[Sequence[ViewWrites], Sequence[Parked]], None]
+    end: Callable[[Sequence[Key]], None]
     held: Callable[[Sequence[Key]], dict[Key, Held]]
 
     def of_keys(self, keys: Sequence[Key], version: int, unexplained: Mapping[Key, Held] | None = None) -> Written:
@@ -152,6 +154,7 @@ class Reprojection:
                 writes = self._with_tombstones(keys, projected, version)
                 written = self._write(writes, projected, self._keys(rows), unexplained, lock)
                 if written is not None and lock.is_held():
+                    self.end(self._unwritten(keys, writes, written.parked))
                     return written
             # This process hung, and its lock was taken from it: rows that it read may be gone. Once more.
 
@@ -182,6 +185,15 @@ class Reprojection:
         # A row that came back meanwhile may be what is stored: its own version must get no tombstone.
         gone = self.rows.absent(self.view.key, list(stored), version)
         return {key: Write(of | 1, None) for key in gone if (of := stored[key]) is not None}
+
+    def _unwritten(self, keys: list[Key], writes: Sequence[ViewWrites], parked: Sequence[Parked]) -> list[Key]:
+        """Those of which neither the table nor the store has anything; and those whose rows came back meanwhile."""
+        entity = self.view.view.entity
+        if entity.version is None or entity.append_only:  # there a letter may tell of a row that was archived
+            return []
+        written, refused = {key for of_view in writes for key in of_view.writes}, {letter.key for letter in parked}
+        render = key_renderer(self.view.key)
+        return [key for key in keys if key not in written and render(key) not in refused]
 
     def _write(
         self,

@@ -43,6 +43,7 @@ from viewtail.changes.errors import (
     WaitedTooLongError,
 )
 from viewtail.changes.repeating import Repeats, looks
+from viewtail.changes.rendering import key_renderer
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, Parked, ViewWrites
 from viewtail.servers.sessions import SNAPSHOT
@@ -279,6 +280,7 @@ class ViewAccess:
             lock=lock.held,
             check=self.check,
             settle=self._settle,
+            end=self._end_letters,
             held=self.reader.held,
         )
 
@@ -337,3 +339,14 @@ class ViewAccess:
             of_pipeline.clear_applied(writes, parked)
         if parked:
             letters[0].record(parked)
+
+    def _end_letters(self, keys: Sequence[Key]) -> None:
+        """Forget the letters of those keys that have no row; of one whose row comes back meanwhile it is refused again,
+        and stays."""
+        render = key_renderer(self.view.key)
+        named = {render(key): key for key in keys}
+        if not (letters := self.letters_of([*named])):
+            return
+        gone = self.rows_now.absent(self.view.key, [named[name] for name in letters], 1)
+        ended = [letter for name, letter in letters.items() if named[name] in gone]
+        dead_letters.forget(self.session, self.catalog.database, ended)

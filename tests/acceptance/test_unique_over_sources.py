@@ -69,6 +69,8 @@ def _commands_write_their_own(world: Servers) -> None:
     world.ask("us", "INSERT INTO shop.user VALUES (100, 'both@x', '')")
     wait_for("it is parked", lambda: ("us", 100) in world.parked())
     shown = world.shown_once()
+    assert run.background("dead-letters", "drop", VIEW, "100", "--yes", VIEWTAIL_SHARD="eu").wait() == 1  # it has none
+    assert ("us", 100) in world.parked()
     world.ask("eu", "DELETE FROM viewtail.user_once WHERE id = 101")
     done = run.command("verify", VIEW, "--repair")
     assert "101\tmissing" in done.stdout and "100\tparked" in done.stdout, done.stdout
@@ -84,6 +86,16 @@ def _commands_write_their_own(world: Servers) -> None:
     world.ask("eu", "UPDATE shop.user SET email = 'alone@x' WHERE id = 102")
     wait_for("eu goes on", lambda: world.shown_once()["eu", 102] == "alone@x")
     world.ask("eu", "DELETE FROM shop.user WHERE id = 100")
+    _forgets_its_own(world)
     world.cut.lead_to(world.servers["us"].port)
     wait_for("us' row goes in", lambda: world.shown_once().get(("us", 100)) == "both@x" and world.is_once())
     assert run.command("check").returncode == 0
+
+
+def _forgets_its_own(world: Servers) -> None:
+    """Of all views of the table, which write the key in two ways; the row of the other server goes on waiting."""
+    named = "SELECT COUNT(*) FROM viewtail.operator_run WHERE what LIKE '%: 100%'"
+    assert world.ask("eu", named) != [(0,)]
+    done = world.run.background("forget", "shop.user", "eu:100", VIEWTAIL_SHARD="eu")
+    assert done.wait() == 0
+    assert ("us", 100) in world.parked() and world.ask("eu", named) == [(0,)]

@@ -44,6 +44,7 @@ class Rows:
 class Sink:
     def __init__(self) -> None:
         self.writes: dict[Key, tuple[int, bool]] = {}  # version, and whether it shows something
+        self.without_rows: list[Key] = []
 
     def write(self, writes: Sequence[ViewWrites], _: object = None) -> list[Parked]:
         self.writes |= {
@@ -80,6 +81,7 @@ def made(version: str | None) -> tuple[Reprojection, Sink]:
         lock=no_lock,
         check=lambda: None,
         settle=lambda *_: None,
+        end=sink.without_rows.extend,
         held=lambda keys: {key: held[key] for key in keys},
     ), sink  # fmt: skip
 
@@ -99,6 +101,7 @@ def test_with_a_version_column_a_row_that_where_keeps_out_is_not_gone() -> None:
     made_of, sink = made("ref")
     assert counts(made_of.of_keys([(1,), (2,), (3,), (4,), (9,)], AT)) == (1, 1, 1, 1)
     assert sink.writes == {(1,): (20, True), (2,): (40, False), (4,): (41, False)}
+    assert sink.without_rows == [(9,)]  # so no write ends its dead letter
 
 
 def piece_of(made_of: Reprojection) -> Piece:

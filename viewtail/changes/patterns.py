@@ -100,7 +100,7 @@ class Pattern:
             "".join(next(texts) if piece[:1] == "{" else piece for piece in _PIECES.split(written))
             if is_pattern(written)
             else written
-            for written in (_without_source(self.schema), self.name)
+            for written in (without_source(self.schema), self.name)
         )
         part = self.part(schema, name, folds_names=folds_names)
         return part if part is not None and part.values == tuple(values) else None
@@ -120,12 +120,12 @@ class Pattern:
     @property
     def likes(self) -> tuple[str, str]:
         """Schema and name as LIKE takes them; more may be like them than match."""
-        return _like(_without_source(self.schema)), _like(self.name)
+        return _like(without_source(self.schema)), _like(self.name)
 
     @property
     def has_schemas(self) -> bool:
         """Return whether its tables may be in several schemas."""
-        return is_pattern(_without_source(self.schema))
+        return is_pattern(without_source(self.schema))
 
     @property
     def sample(self) -> Part:
@@ -142,7 +142,7 @@ def pattern_of(schema: str, name: str) -> Pattern | None:
     if not (is_pattern(schema) or is_pattern(name)):
         return None
     whole, source = schema, _source(schema)
-    schema = _without_source(schema)
+    schema = without_source(schema)
     columns = [_column(SOURCE, is_integer=False) for _ in source]
     of_schema, of_name = (_compiled(written, columns, is_folded=False) for written in (schema, name))
     folded = (_compiled(schema, [], is_folded=True), _compiled(name, [], is_folded=True))
@@ -178,7 +178,8 @@ def _source(schema: str) -> tuple[str, ...]:
     return () if match is None else (match[1],)
 
 
-def _without_source(schema: str) -> str:
+def without_source(schema: str) -> str:
+    """A schema's name as it is on the server, perhaps with braces."""
     match = _OF_SOURCE.fullmatch(schema) if is_pattern(schema) else None
     if match is None:
         return schema

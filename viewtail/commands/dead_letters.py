@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -45,7 +46,7 @@ def show(loaded: Settings, name: str, key: str, *, as_json: bool) -> int:
     """Print all that is known of one key's letter; the exit code is 1 when it has none."""
     with _own_tables(loaded) as own:
         view = view_named(*own, name)
-        letters = dead_letters.of_keys(*own, view, key_spellings(key))
+        letters = _of_chosen(loaded, dead_letters.of_keys(*own, view, key_spellings(key)))
     if not letters:
         _say_none(view, [key])
         return 1
@@ -82,13 +83,22 @@ def drop(loaded: Settings, name: str, keys: Sequence[str], *, is_yes: bool) -> i
     """Forget letters; the exit code is 1 when a key that was named has none."""
     with _own_tables(loaded) as own:
         view = view_named(*own, name)
-        letters = dead_letters.of_keys(*own, view, [spelling for key in keys for spelling in key_spellings(key)])
+        spellings = [spelling for key in keys for spelling in key_spellings(key)]
+        letters = _of_chosen(loaded, dead_letters.of_keys(*own, view, spellings))
         missing = _without_letter(keys, letters)
         if letters and not _forget(own, view, letters, is_yes=is_yes):
             return 1
     if missing or not letters:
         _say_none(view, missing)
     return 1 if missing else 0
+
+
+def _of_chosen(loaded: Settings, letters: Sequence[Letter]) -> list[Letter]:
+    """Those of the source that the environment chooses, where it does: another one may have a letter of the same key."""
+    if not os.environ.get(declarations.SHARD_VARIABLE):
+        return list(letters)
+    servers = loaded.servers()
+    return [letter for letter in letters if servers.concerns(letter.pipeline)]
 
 
 def view_named(session: OwnSession, database: str, name: str) -> str:

@@ -34,6 +34,7 @@ from projectors.views import BoundView, View
 from viewtail.changes.copy_ids import view_of
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError, UnknownNameError, ViewtailError, nearest
+from viewtail.changes.patterns import source_in, without_source
 from viewtail.changes.rendering import render_key
 from viewtail.changes.tables import names_of
 from viewtail.changes.versions import MAX_VERSION
@@ -136,8 +137,11 @@ def _tables_of_others(view: View) -> set[tuple[str, str]]:
 def _tables_meant(entity: str, tables: Mapping[str, tuple[str, str]]) -> list[str]:
     """Return tables by their name alone, or as it was declared; else by schema and name, however they are written."""
     by_name = [table for table, (_, name) in tables.items() if entity in (table, name, quote(name))]
+    if by_name:
+        return by_name
     asked = names_of(entity)
-    return by_name or [table for table, names in tables.items() if names == asked or entity == ".".join(names)]
+    written = {table: (names, (without_source(names[0]), names[1])) for table, names in tables.items()}
+    return [table for table, forms in written.items() if asked in forms or entity in map(".".join, forms)]
 
 
 def of_one_key(views: Sequence[BoundView], by: str | None) -> list[BoundView]:
@@ -195,13 +199,12 @@ def erase(
     looked = [place for view in views for place in _look(catalog, view, keepers[view.id], parsed, version)]
     looked += _look_at_others(catalog, others)
     looked += _beyond(catalog, views, {*ids, *(view.id for view in views)})
-    rendered = render_key(parsed, views[0].key)
     return Proof(
         entity=views[0].table.full_name,
-        key=rendered,
+        key=render_key(parsed, views[0].key),
         proven_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         looked=looked,
-        letters=_letters(catalog, views, rendered),
+        letters=_letters(catalog, views, parsed),
         own=_own(catalog, views, ids, parsed),
         rests=_rests(catalog, views, archived()),
     )
@@ -360,10 +363,19 @@ def _beyond(catalog: Catalog, views: Sequence[BoundView], declared: Collection[s
 
 
 def _earlier(view: BoundView, places: Sequence[Place]) -> list[Place]:
-    """Return those places that a view has had where it does not lie now."""
+    """Return those places that a view has had where it does not lie now; `forget` of another source tells its own."""
     store = store_of(view.view)
+    if not store.needs_place:
+        return []
     now = {"entity": view.table.full_name, **store.place(view)}
-    return [place for place in places if place != now] if store.needs_place else []
+    return [place for place in places if place != now and not _is_of_another(place["entity"], view)]
+
+
+def _is_of_another(entity: str, view: BoundView) -> bool:
+    """Return whether it is an entity as another source than the view's has it."""
+    names = names_of(entity)
+    source = None if names is None else source_in(names[0])
+    return bool(view.source) and source is not None and (source,) != view.source
 
 
 def _not_looked(view: str, place: str, run: str) -> Looked:
@@ -373,13 +385,22 @@ def _not_looked(view: str, place: str, run: str) -> Looked:
 _EARLIER = "give the view another name, then viewtail forget this one, which drops what lies in all its places"
 
 
-def _letters(catalog: Catalog, views: Sequence[BoundView], rendered: str) -> int:
-    """Dead letters of the entity, deleted; also of views that nobody declares now."""
+def _letters(catalog: Catalog, views: Sequence[BoundView], key: Key) -> int:
+    """Dead letters of the entity, deleted; also of views that nobody declares now. Those of other sources stay."""
     table, ids = views[0].table.full_name, {view.id for view in views}
     with closing(catalog.session()) as session:
         places = known_places(session, catalog.database)
         ids |= {view for view, of in places.items() if any(place["entity"] == table for place in of)}
-        return dead_letters.erase(session, catalog.database, sorted(ids), rendered)
+        rows = [record.id for (_, name), record in catalog.known_views(session).items() if name in ids]
+        return dead_letters.erase(session, catalog.database, rows, _by_rendered(views, key))
+
+
+def _by_rendered(views: Sequence[BoundView], key: Key) -> dict[str, list[BoundView]]:
+    """The views by how they write the key: with unique_over_sources without the source's name."""
+    found: dict[str, list[BoundView]] = {}
+    for view in views:
+        found.setdefault(render_key(key, view.key), []).append(view)
+    return found
 
 
 def _own(catalog: Catalog, views: Sequence[BoundView], declared: Collection[str], key: Key) -> list[Looked]:
@@ -389,16 +410,29 @@ def _own(catalog: Catalog, views: Sequence[BoundView], declared: Collection[str]
         places = known_places(session, catalog.database)
         left = {view for view, of in places.items() if any(place["entity"] == table for place in of)} - {*declared}
         with transaction(session, "erasing a key from viewtail's own tables") as cursor:
-            traces = OwnTraces(
-                cursor=cursor,
-                database=catalog.database,
-                tables={table, views[0].view.entity.table},
-                key=key,
-                columns=views[0].key,
-                views={view_of(name) for name in (*left, *(view.id for view in views))},
-                known={view_of(name) for name in places},
-            ).erase()
-    return [_looked_own(catalog.database, trace) for trace in traces]
+            written = [
+                OwnTraces(
+                    cursor=cursor,
+                    database=catalog.database,
+                    tables={table, views[0].view.entity.table},
+                    key=key,
+                    columns=alike[0].key,
+                    views={view_of(name) for name in (*left, *(view.id for view in alike))},
+                    known={view_of(name) for name in places},
+                ).erase()
+                for alike in _by_rendered(views, key).values()
+            ]
+    return [_looked_own(catalog.database, _as_one(traces)) for traces in zip(*written, strict=True)]
+
+
+def _as_one(traces: Sequence[OwnTrace]) -> OwnTrace:
+    """What one table held of a key that views write in several ways."""
+    return replace(
+        traces[0],
+        erased=sum(trace.erased for trace in traces),
+        left=next(filter(None, (trace.left for trace in traces)), ""),
+        conditions=tuple(sorted({number for trace in traces for number in trace.conditions})),
+    )
 
 
 def _looked_own(database: str, trace: OwnTrace) -> Looked:
