@@ -188,3 +188,18 @@ def test_a_wider_column_of_one_source_is_taken_and_a_view_does_not_become_unique
         with closing(table.sink(other)) as sink:
             (why,) = sink.prepare().values()
             assert "give the view another name" in why
+
+
+def test_an_index_that_somebody_took_is_made_again_and_two_rows_of_a_key_are_told_as_such(table: Table_) -> None:
+    table.write("eu", k1_5="eu@x")
+    name = f"{table.database}.by_email"
+    for taken in ("DROP INDEX live_idx", "DROP INDEX live_idx, ADD INDEX live_idx (id, is_live)"):
+        table.ask(f"ALTER TABLE {name} {taken}")
+        with closing(table.sink(table.views["us"])) as sink:
+            assert sink.prepare() == {}
+        assert table.write("us", k1_6="us@x")[0].waits
+    table.ask(f"ALTER TABLE {name} DROP INDEX live_idx")
+    table.ask(f"INSERT INTO {name} (source, id, email, version) VALUES ('us', 1, 'us@x', 7)")
+    with closing(table.sink(table.views["us"])) as sink:
+        (why,) = sink.prepare().values()
+    assert "two sources show the same key" in why and "live_idx" in why and "DROP TABLE" in why

@@ -291,6 +291,7 @@ def test_what_the_server_of_the_views_cannot_have_is_refused_for_its_view_alone(
     refused = sink.prepare()
     assert refused.keys() == {"mysql:exact", "mysql:by_d"}
     assert all("cannot make" in why and "compute the column" in why for why in refused.values())
+    assert ["columns={'NAME': 'TYPE'}" in refused[view] for view in ("mysql:exact", "mysql:by_d")] == [True, False]
     sink.close()
     place.close()
 
@@ -563,6 +564,19 @@ def test_a_constraint_that_somebody_added_since_the_start_keeps_the_table_from_i
     assert f"by_hand: a constraint ({kind})" in told
     mend = re.search(r"ALTER TABLE .+? DROP CONSTRAINT `by_hand`", told)
     assert mend is not None
+    place.ask(mend[0])
+    assert release.obstacles() == []
+    release.close()
+
+
+def test_a_check_that_a_column_has_goes_as_the_server_lets_it_go(place: Place) -> None:
+    view, table = small(place), f"{place.database}.item"
+    place.sink(view)
+    release = TableRelease(place.session, place.database, view)
+    place.ask(f"ALTER TABLE {table} MODIFY a INT NOT NULL CHECK (a > 0)")
+    (told,) = release.obstacles()
+    mend = re.search(r"ALTER TABLE .+? (?:DROP CONSTRAINT `item_chk_1`|MODIFY `a` [^;]+)", told)
+    assert mend is not None, told
     place.ask(mend[0])
     assert release.obstacles() == []
     release.close()

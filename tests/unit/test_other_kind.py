@@ -30,5 +30,6 @@ def test_a_collation_is_the_nearest_one_or_stays_as_it_is(name: str, on_mysql: s
 
 def test_types_of_one_kind_alone_become_what_holds_the_same_values() -> None:
     assert nearest_type("json", MARIADB) == ("longtext", "utf8mb4_bin")
+    assert nearest_type("geomcollection", MARIADB) == ("geometrycollection", None)
     assert nearest_type("inet6", MYSQL) == ("varchar(45)", "utf8mb4_0900_bin")
     assert nearest_type("json", MYSQL) is nearest_type("uuid", MARIADB) is nearest_type("int", MYSQL) is None

@@ -15,10 +15,12 @@ _OF_MARIADB = re.compile("utf8mb4_uca1400_(?:nopad_)?(ai_ci|as_ci|as_cs)")
 _JSON = ("longtext", "utf8mb4_bin")  # what MariaDB makes of the word JSON
 
 
-def nearest_type(type_: str, server: str) -> tuple[str, str] | None:
+def nearest_type(type_: str, server: str) -> tuple[str, str | None] | None:
     """The type and collation for a type that this kind of server does not have; None for those that it has."""
     if server == MARIADB and type_ == "json":
         return _JSON
+    if server == MARIADB and type_ == "geomcollection":
+        return "geometrycollection", None
     if server == MYSQL and type_ in TEXTS_IN_BINARY:
         return f"varchar({TEXTS_IN_BINARY[type_]})", BINARY_COLLATIONS[MYSQL]
     return None

@@ -13,7 +13,7 @@ import pymysql
 
 from ingest.canonical.tables import next_number
 from projectors.stores import Release
-from projectors.stores.index_tables.table import PresentTable, present_tables, second_name, table_name
+from projectors.stores.index_tables.table import IndexTableShape, PresentTable, present_tables, second_name, table_name
 from projectors.stores.index_tables.views import INVISIBLE_VERSION, MySQLTable
 from projectors.stores.index_tables.whole import WholeShape, key_collations
 from projectors.views import BoundView
@@ -116,8 +116,8 @@ class TableRelease(Release):
         obstacles = [
             f"{name}: a constraint ({kind}) of {self._rows} that viewtail did not make. It refuses rows that "
             f"{self._view.table.full_name} may have, and by a unique index a write of one row could change another "
-            f"one. ALTER TABLE {self._rows} DROP CONSTRAINT {quote(name)}; add it when the table is released, before "
-            "the application writes there"
+            f"one. ALTER TABLE {self._rows} {self._without(name, kind, shape.rows)}; add it when the table is released, "
+            "before the application writes there"
             for name, kind in constraints
         ]
         if not shape.rows.is_as_declared:
@@ -126,6 +126,14 @@ class TableRelease(Release):
                 "when it starts again"
             )
         return obstacles
+
+    @staticmethod
+    def _without(name: str, kind: str, shape: IndexTableShape) -> str:
+        """How a constraint goes; a DEFAULT of the column goes with it. MariaDB has a column's own CHECK under the column's name, and drops it by no name."""
+        of_column = next((each for each in shape.layout if kind == "CHECK" and each.name == name), None)
+        if of_column is None:
+            return f"DROP CONSTRAINT {quote(name)}"
+        return f"MODIFY {of_column.ddl}"
 
     def release(self, at_least: int) -> None:
         parts = [f"DROP COLUMN {INVISIBLE_VERSION}", f"COMMENT = '{COMMENT}{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC'"]

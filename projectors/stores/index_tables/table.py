@@ -173,6 +173,7 @@ class IndexTableShape:
     """The table of one view, compared with the existing one. Raises DeclarationError for a view that can have none."""
 
     mark = MARK
+    computing = "of=lambda row: ..."  # how a declaration does
     unique_indexes: ClassVar[frozenset[str]] = frozenset()  # the names of those of `indexes` that are unique
     # The column that says which of several sources wrote a row, where another one's row may be met; see unique.py.
     writer_name: ClassVar[str | None] = None
@@ -379,7 +380,7 @@ class IndexTableShape:
 
     def _index_changes(self, present: PresentTable) -> Iterator[str]:
         for name, columns in self.indexes.items():
-            if present.indexes.get(name) != columns:
+            if present.indexes.get(name) != columns or (name in self.unique_indexes and name not in present.unique):
                 if name in present.indexes:
                     yield f"DROP INDEX {quote(name)}"
                 yield f"ADD {self._index(name, columns)}"
@@ -406,7 +407,7 @@ class IndexTableShape:
             return PlaceRefusedError(
                 f"{self._label}: the server that has the view's tables cannot make {self.table} with the types of the "
                 f"entity's table ({number}: {error.args[-1]}). Keep both on one kind of server, or compute the column "
-                "otherwise, as a type that both have: of=lambda row: ..."
+                f"otherwise, as a type that both have: {self.computing}"
             )
         if number in (1062, 1264, 1265, 1292, 1366, 1406):
             return RowsDoNotFitError(

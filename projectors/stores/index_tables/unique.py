@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pymysql
+
 from projectors.stores import slices
 from projectors.stores.index_tables.table import (
     LIVE_INDEX,
     Definition,
     IndexTableShape,
     PresentTable,
+    RowsDoNotFitError,
     Shape,
     table_name,
 )
@@ -26,10 +29,11 @@ from viewtail.changes.patterns import SOURCE
 from viewtail.changes.writes import Key
 from viewtail.servers.facts import MYSQL
 from viewtail.servers.literals import one_of, selected
-from viewtail.servers.sessions import Connection, quote
+from viewtail.servers.sessions import Connection, number_of, quote
 
 IS_LIVE = "is_live"
 KEYS_A_QUERY = 500
+DUPLICATE = 1062
 
 
 class UniqueShape(IndexTableShape):
@@ -66,6 +70,15 @@ class UniqueShape(IndexTableShape):
             made_by=f"IF({shows}, 1, NULL)",
         )
         self.layout = [*self.columns, live]
+
+    def failure(self, error: pymysql.err.MySQLError) -> Exception | None:
+        if number_of(error) != DUPLICATE:
+            return super().failure(error)
+        return RowsDoNotFitError(
+            f"{self._label}: two sources show the same key in {self.table}, which was without its unique index "
+            f"{LIVE_INDEX} for a while: somebody dropped that, or made it anew. DROP TABLE {self.table}: each source "
+            "then fills it again, and one has each key"
+        )
 
     @property
     def indexes(self) -> dict[str, tuple[str, ...]]:

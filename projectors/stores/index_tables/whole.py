@@ -66,6 +66,7 @@ class _Rows(IndexTableShape):
     """The table with the entity's rows."""
 
     mark = MARK_OF_WHOLE
+    computing = "columns={'NAME': 'TYPE'}, of=lambda row: ..."
 
     def _lay_out(self) -> None:
         super()._lay_out()
