@@ -133,6 +133,10 @@ class DeadLetters:
         with self._known.lock:
             return frozenset(self._known.keys[view])
 
+    def waiting(self, view: str, after: bytes, limit: int) -> list[tuple[bytes, str]]:
+        """Read the next keys of a view that wait for another source's delete; see offsets/dead_letters.py."""
+        return dead_letters.waiting(self._session, self._database, self._ids[view], after, limit)
+
     def clear_view(self, view: str) -> None:
         """Forget a view's dead letters: its backfill begins."""
         self._clear(view, dict.fromkeys(sorted(self.keys_of(view)), MAX_VERSION))

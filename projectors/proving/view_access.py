@@ -42,8 +42,8 @@ from viewtail.changes.errors import (
     ViewtailError,
     WaitedTooLongError,
 )
-from viewtail.changes.repeating import Repeats, looks
 from viewtail.changes.rendering import key_renderer
+from viewtail.changes.repeating import Repeats, looks
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, Parked, ViewWrites
 from viewtail.servers.sessions import SNAPSHOT

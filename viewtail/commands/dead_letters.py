@@ -94,7 +94,7 @@ def drop(loaded: Settings, name: str, keys: Sequence[str], *, is_yes: bool) -> i
 
 
 def _of_chosen(loaded: Settings, letters: Sequence[Letter]) -> list[Letter]:
-    """Those of the source that the environment chooses, where it does: another one may have a letter of the same key."""
+    """Those of the source that the environment chooses, where it does: another may have a letter of the same key."""
     if not os.environ.get(declarations.SHARD_VARIABLE):
         return list(letters)
     servers = loaded.servers()

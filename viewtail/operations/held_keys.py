@@ -7,12 +7,14 @@ watermark, and past the same guard. Nothing is kept of it but the dead letter it
 
 from __future__ import annotations
 
-from contextlib import suppress
+import time
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 import structlog
 
-from offsets import dead_letters
+from offsets.mysql import Session
 from offsets.views import State
 from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun
@@ -24,7 +26,8 @@ from viewtail.changes.writes import Key
 _log = structlog.get_logger("viewtail.pipeline")
 
 LOOK_EVERY_S = 2.0
-KEYS_AT_ONCE = 2_000  # of each view; of more that wait, the next ones are looked at the next time
+KEYS_AT_ONCE = 2_000  # a page, of each view; of more that wait, the next ones are looked at sooner than that
+_REST = 4.0  # times as long as a page took in which no key could go in, so that they cost their servers little
 PASSED_WITHIN_S = 10.0  # a watermark; later, it is tried again
 
 
@@ -38,35 +41,54 @@ class HeldKeys:
 
     def run(self) -> None:
         views = [view.id for view in self.own.life.views.values() if view.is_unique_over_sources]
-        while views and not self.own.stop.wait(LOOK_EVERY_S):
-            for view in views:
+        with closing(self.catalog.session()) as session:
+            wait_s = LOOK_EVERY_S
+            while views and not self.own.stop.wait(wait_s):
                 try:
-                    self._look(view)
+                    wait_s = min([self._next_page(view, session) for view in views])
                 except StopRequested:
                     return
-                except ViewtailError as error:
-                    _log.info("keys that another source had wait", view=view, error=str(error))
 
-    def _look(self, view: str) -> None:
-        """Try those of the next keys that wait which no other source has, or of which the row is gone."""
-        if not self.own.pipeline.dead_letters.keys_of(view) or not self.own.life.gets_changes(view):
-            return
+    def _next_page(self, view: str, session: Session) -> float:
+        """Try those of the next keys that can go in; returns for how long to wait before the page behind, seconds."""
+        began, is_tried = time.monotonic(), False
+        try:
+            is_tried = self._look(view, session)
+        except StopRequested:
+            raise
+        except ViewtailError as error:
+            _log.info("keys that another source had wait", view=view, error=str(error))
+            return LOOK_EVERY_S
+        if not self._after.get(view):  # it was the last one
+            return LOOK_EVERY_S
+        return 0.0 if is_tried else min(LOOK_EVERY_S, _REST * (time.monotonic() - began))
+
+    def _look(self, view: str, session: Session) -> bool:
+        """Try those of the next keys that wait which no other source has, or of which the row is gone.
+
+        Return whether there were any.
+        """
+        letters = self.own.pipeline.dead_letters
+        if not letters.keys_of(view) or not self.own.life.gets_changes(view):
+            return False
+        page = letters.on(session).waiting(view, self._after.get(view, b""), KEYS_AT_ONCE)
+        self._after[view] = page[-1][0] if len(page) == KEYS_AT_ONCE else b""
+        if not page:
+            return False
         bound = self.own.life.views[view]  # its table may have changed since the last look
         with ViewAccess(self.catalog, bound, self.own.stop, passed_within_s=PASSED_WITHIN_S) as beside:
-            is_filled = all(kept.state == State.FILLED for _, kept in beside.keepers())
-            if is_filled and (free := self._due(beside)):
+            if not all(kept.state == State.FILLED for _, kept in beside.keepers()):
+                return False
+            if free := self._due(beside, [name for _, name in page]):
                 beside.reprojection.of_keys(free, beside.now())
                 _log.info("keys were tried again that another source had", view=view, count=len(free))
+            return bool(free)
 
-    def _due(self, beside: ViewAccess) -> list[Key]:
+    def _due(self, beside: ViewAccess, names: Sequence[str]) -> list[Key]:
         view, keys = beside.view, list[Key]()
-        for _, kept in beside.keepers():
-            after = self._after.get(view.id, b"")
-            page = dead_letters.waiting(beside.session, self.catalog.database, kept.id, after, KEYS_AT_ONCE)
-            self._after[view.id] = page[-1][0] if len(page) == KEYS_AT_ONCE else b""
-            for _, name in page:
-                with suppress(MisuseError):  # a key that nobody could read
-                    keys.append(parse_key(name, view.key))
+        for name in names:
+            with suppress(MisuseError):  # a key that nobody could read
+                keys.append(parse_key(name, view.key))
         if not keys:
             return keys
         owners = beside.reader.owners(keys)

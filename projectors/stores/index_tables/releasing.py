@@ -116,7 +116,7 @@ class TableRelease(Release):
         obstacles = [
             f"{name}: a constraint ({kind}) of {self._rows} that viewtail did not make. It refuses rows that "
             f"{self._view.table.full_name} may have, and by a unique index a write of one row could change another "
-            f"one. ALTER TABLE {self._rows} {self._without(name, kind, shape.rows)}; add it when the table is released, "
+            f"one. ALTER TABLE {self._rows} {_without(name, kind, shape.rows)}; add it when the table is released, "
             "before the application writes there"
             for name, kind in constraints
         ]
@@ -126,14 +126,6 @@ class TableRelease(Release):
                 "when it starts again"
             )
         return obstacles
-
-    @staticmethod
-    def _without(name: str, kind: str, shape: IndexTableShape) -> str:
-        """How a constraint goes; a DEFAULT of the column goes with it. MariaDB has a column's own CHECK under the column's name, and drops it by no name."""
-        of_column = next((each for each in shape.layout if kind == "CHECK" and each.name == name), None)
-        if of_column is None:
-            return f"DROP CONSTRAINT {quote(name)}"
-        return f"MODIFY {of_column.ddl}"
 
     def release(self, at_least: int) -> None:
         parts = [f"DROP COLUMN {INVISIBLE_VERSION}", f"COMMENT = '{COMMENT}{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC'"]
@@ -186,3 +178,9 @@ class TableRelease(Release):
             return StoreUnavailableError(f"{said}: a session uses the table, or the server does not answer. Try again")
         mend = mend_of_denial(error)
         return StoreError(f"{said} {error.args[-1]}{f'. {mend}' if mend else ''}")
+
+
+def _without(name: str, kind: str, shape: IndexTableShape) -> str:
+    """How a constraint goes. MariaDB has a column's own CHECK under the column's name, and drops it by no name."""
+    of_column = next((each for each in shape.layout if kind == "CHECK" and each.name == name), None)
+    return f"DROP CONSTRAINT {quote(name)}" if of_column is None else f"MODIFY {of_column.ddl}"
