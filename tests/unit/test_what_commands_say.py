@@ -31,7 +31,8 @@ def verified(*, parked: set[str] = frozenset(), letters: set[str] = frozenset(),
     ended: list[str] = []
     run: Any = SimpleNamespace(progress={}, end=lambda _, words: ended.append(words))
     view = SimpleNamespace(id="redis:card", view=SimpleNamespace(entity=SimpleNamespace(version=None)))
-    beside: Any = SimpleNamespace(view=view, parked=lambda: frozenset(letters))
+    of_keys = {name: SimpleNamespace(waits=False) for name in letters}
+    beside: Any = SimpleNamespace(view=view, letters_of=lambda _: of_keys)
     pass_ = Verify(beside=beside, run=run, throttle=Any)  # type: ignore[arg-type]
     pass_._parked, pass_.counts.parked, pass_.counts.foreign = set(parked), len(parked), len(foreign)
     comparison: Any = SimpleNamespace(reader=SimpleNamespace(foreign=foreign))

@@ -390,7 +390,7 @@ class Verify:
             lowered={} if self._repair is None else self._repair.resets,
             lowered_count=self.run.progress.get("lowered_count", 0),
             parked=parked,
-            letters=self.beside.letters_of(parked),
+            letters=self.beside.letters_of(parked) if parked else {},
             foreign=foreign,
             misled=misled,
             is_equal=counts.is_equal,
