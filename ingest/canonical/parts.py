@@ -89,10 +89,10 @@ def check_tags(connection: Connection, table: Table, parts: Iterable[Part]) -> N
         some = fresh[start : start + _NAMES_A_QUERY]
         sql = (
             "SELECT table_schema, table_name, column_name, column_comment FROM information_schema.columns WHERE "
-            f"(table_schema, table_name) IN ({', '.join(['(%s, %s)'] * len(some))}) AND column_comment LIKE '%#%'"
+            f"(table_schema, table_name) IN ({', '.join(['(%s, %s)'] * len(some))}) AND column_comment LIKE %s"
         )
         with source_errors(connection), connection.cursor(pymysql.cursors.Cursor) as cursor:
-            cursor.execute(sql, [name for names in some for name in names])
+            cursor.execute(sql, [*(name for names in some for name in names), "%#%"])
             for schema, name, column, comment in cursor.fetchall():
                 if not tags.get(column.lower(), {*tags_of(comment)}).issuperset(tags_of(comment)):
                     raise TablesChangedError(
