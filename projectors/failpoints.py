@@ -29,6 +29,7 @@ RELEASE_STEP = "after release"  # of a table, before the record of it
 # Of taking over what another tool keeps: around each place, of an index, of Redis keys, and before all is compared.
 ADOPT_STEPS = ("before taking", "after taking", "after block", "after clone", "before leading readers",
                "after claim", "in marking", "after filling")  # fmt: skip
+POSITION_STEP = "before position"  # of a pipeline that has none: its views are bound by then
 DROP_STEPS = ("before drop", "after drop", "before forgetting")  # of a view that nobody declares any more
 
 _step, _count, _signal, _later_ms, *_ = [*os.environ.get("VIEWTAIL_FAILPOINT", "").split(":"), "", "", ""]

@@ -20,6 +20,7 @@ from offsets.fan_outs import FanOutRecords
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
 from offsets.views import GETS_NOTHING, State, ViewRecord, ViewStates
+from projectors import failpoints
 from projectors.binding import Describe, bind
 from projectors.catalog import Catalog
 from projectors.copies import OwnedCopies
@@ -67,6 +68,7 @@ class PipelineRun:
     life: ViewLife
     pipeline: Pipeline
     offset: Position  # to begin at
+    is_begun: bool  # there was none that counts, so its views were bound before `offset`: they miss what came meanwhile
     taken_from: str | None  # a process that had not given it up
     stop: threading.Event
     copies: Mapping[str, Copy]  # by view, those that have a copy beside the live one
@@ -199,7 +201,7 @@ def open_run(
             limits=catalog.servers.limits,
             observers=[recent, cascades] if is_cleaned else [],
         )
-        offset = _offset(source, taken, history.epoch, kept)
+        offset, is_begun = _offset(source, taken, history.epoch, kept)
         on_failure.pop_all()
     return PipelineRun(
         catalog=catalog,
@@ -209,6 +211,7 @@ def open_run(
         life=life,
         pipeline=pipeline,
         offset=offset,
+        is_begun=is_begun,
         taken_from=taken.taken_from,
         stop=stop,
         copies=placed.copies,
@@ -390,17 +393,21 @@ def _projections(store: Store, kept: _Kept, source: Source) -> Projections:
     return projections_for(store, kept.running, kept.followed)
 
 
-def _offset(source: Source, taken: _Taken, epoch: int, kept: _Kept) -> Position:
-    """Where to begin: the saved offset, whose set of transactions tells the place when it is of an earlier epoch.
+def _offset(source: Source, taken: _Taken, epoch: int, kept: _Kept) -> tuple[Position, bool]:
+    """Where to begin, and whether that is a new place.
 
-    With none, and where every view is backfilled again (a new history), the stream's present end. Views that are
-    filled from the stream itself begin before that.
+    The saved offset, whose set of transactions tells the place when it is of an earlier epoch. With none, and where
+    every view is backfilled again (a new history), the stream's present end. Views that are filled from the stream
+    itself begin before that.
     """
     offset = taken.position
-    if offset is None or not begins_at(offset, epoch, (record.state for record in kept.records.values())):
+    is_begun = offset is None or not begins_at(offset, epoch, (record.state for record in kept.records.values()))
+    if offset is None or is_begun:
+        failpoints.reach(failpoints.POSITION_STEP)
         offset = source.now()
         taken.offsets.save(offset)
-    return from_topic.begin(source, kept.states, kept.records, offset) or offset
+    beginning = from_topic.begin(source, kept.states, kept.records, offset)
+    return (offset, is_begun) if beginning is None else (beginning, False)
 
 
 def begins_at(saved: Position, epoch: int, states: Iterable[State]) -> bool:

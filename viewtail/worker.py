@@ -160,9 +160,11 @@ class Worker:
         return found
 
     def _acquire(self, lease: Lease, catalog: Catalog) -> bool:
+        wait_s = 0  # one that waited stands by, however short that was
         while not self.stop.is_set():
-            if lease.acquire(STANDBY_ROUND_S):
+            if lease.acquire(wait_s):
                 return True
+            wait_s = STANDBY_ROUND_S
             self.reporter.say(PipelineState.STANDBY, self._stands_by_for(catalog))
         return False
 
@@ -202,6 +204,10 @@ class Worker:
         if own.taken_from is not None:
             self._presence.takeover_count += 1
             _log.warning("taken over from a process that had not given it up", process=own.taken_from)
+        if own.is_begun:  # what changed in the tables since they were described will not come with the stream
+            own.pipeline.offsets.abandon()
+            self._presence.fenced_count += own.close()
+            return None
         threads = self._threads(catalog, own)
         fills = ThreadPoolExecutor(1, thread_name_prefix="backfill")
         self.reporter.own = own

@@ -451,6 +451,34 @@ def test_one_that_stood_by_takes_over_with_the_tables_as_they_are_then(shop: Sho
             assert second.stop() == 0
 
 
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+def test_what_a_table_went_through_before_the_first_position_was_taken_is_in_its_view(
+    kind: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The stream begins behind it, so nothing else says that the column is wider, or that it has people's data now."""
+    if kind == "mariadb":
+        shop = with_tables(Shop(request.getfixturevalue("mariadb_server")))
+    wide, people = "w" * 90, "VARCHAR(60) COMMENT 'Where #PPI lives'"
+    run = Run(tmp_path, VIEWS, {**addresses(shop.server), "VIEWTAIL_MASKS__SECRET": "s" * 64})
+    run.start(VIEWTAIL_FAILPOINT="before position:1:SIGSTOP")
+    try:
+        wait_for("its views are bound", lambda: any(map(is_stopped, run.workers().values())))
+        shop.execute(
+            "ALTER TABLE shop.user MODIFY email VARCHAR(90)",
+            f"ALTER TABLE shop.city MODIFY name {people}",
+        )
+        os.kill(run.workers()["mysql"], signal.SIGCONT)
+        wait_for("the first rows are there", lambda: shop.emails() == {"a"} and len(shop.cities()) == 1)
+        shop.execute(f"UPDATE shop.user SET email = '{wide}'", "INSERT INTO shop.city VALUES (2, 'Basel')")
+        wait_for("the long value is there", lambda: shop.emails() == {wide})
+        wait_for("the new city is there", lambda: len(shop.cities()) == 2)
+        assert not shop.cities() & {"Bern", "Basel"}
+        wait_for("all is well", run.is_well)
+        assert run.stop() == 0
+    finally:
+        run.kill()
+
+
 def test_a_stopped_run_has_saved_its_offset_and_goes_on_from_there(shop: Shop, tmp_path: Path) -> None:
     with running(tmp_path, VIEWS, addresses(shop.server)) as run:
         started(shop, run)
