@@ -406,6 +406,7 @@ def _offset(source: Source, taken: _Taken, epoch: int, kept: _Kept) -> tuple[Pos
         failpoints.reach(failpoints.POSITION_STEP)
         offset = source.now()
         taken.offsets.save(offset)
+        taken.offsets.confirm()
     beginning = from_topic.begin(source, kept.states, kept.records, offset)
     return (offset, is_begun) if beginning is None else (beginning, False)
 
