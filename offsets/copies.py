@@ -17,6 +17,7 @@ from offsets import Owner, dead_letters, fan_outs, migrations, views
 from offsets.fan_outs import FanOut
 from offsets.mysql import Session, check_fence, reading, transaction
 from offsets.runs import ADOPTION
+from offsets.view_parts import PartRecord, ViewParts
 from offsets.views import GETS_NOTHING, State, ViewStates
 from viewtail.changes.copy_ids import copy_id, view_of
 from viewtail.changes.errors import ViewtailError
@@ -246,6 +247,10 @@ class Copies:
         with reading(self._session, "looking for fan-outs") as cursor:
             under_way = fan_outs.under_way(cursor, self._database)
         return {fan_out.view: fan_out for _, fan_out in under_way if fan_out.view in wanted}
+
+    def paused_parts(self, view: str) -> list[PartRecord]:
+        """Return the tables of many that are paused in a view."""
+        return ViewParts(self._session, self._database).of(view)
 
     def live(self, view: str) -> tuple[int, str]:
         """The number of the copy that readers see, and the hash of the declaration that made it."""

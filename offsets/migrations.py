@@ -56,6 +56,25 @@ CREATE TABLE IF NOT EXISTS {quote(database, "fan_out")} (
   COMMENT='viewtail: Changed rows that many entities depend on, and how many of these are written'""")
 
 
+def _to_3(cursor: Any, database: str) -> None:
+    """One table of many may be paused."""
+    cursor.execute(f"""
+CREATE TABLE IF NOT EXISTS {quote(database, "view_part")} (
+  `id` INT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'Compact key',
+  `view_id` SMALLINT UNSIGNED NOT NULL COMMENT 'Its view: view.id',
+  `part` VARCHAR(400) NOT NULL COMMENT 'Values of the braces, rendered as a key is',
+  `given` VARCHAR(400) NOT NULL COMMENT 'For people: these values, as --part takes them',
+  `table_name` VARCHAR(160) NOT NULL COMMENT 'The table, as schema.table',
+  `state` VARCHAR(16) NOT NULL COMMENT 'One of paused or resumed',
+  `reason` VARCHAR(1000) NULL COMMENT 'Why it is paused, if one was given',
+  `paused_by` VARCHAR(255) NOT NULL COMMENT 'User and host of who paused it',
+  `paused_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'Since when it is paused',
+  PRIMARY KEY (`id`),
+  UNIQUE KEY `view_part_key` (`view_id`, `part`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={facts_of(cursor.connection).binary_collation}
+  COMMENT='viewtail: Tables of many that are paused in a view, or resumed and not right yet'""")
+
+
 def _indexed(cursor: Any, database: str, index: str) -> list[str]:
     """The tables that have an index of that name."""
     cursor.execute(
@@ -65,7 +84,7 @@ def _indexed(cursor: Any, database: str, index: str) -> list[str]:
     return [table for (table,) in cursor.fetchall()]
 
 
-STEPS: Sequence[Step] = (_to_2,)  # the first one leads from FIRST to the version after it
+STEPS: Sequence[Step] = (_to_2, _to_3)  # the first one leads from FIRST to the version after it
 
 
 def newest() -> int:

@@ -176,6 +176,22 @@ CREATE TABLE IF NOT EXISTS {{database}}.`dead_letter` (
 ) {_OPTIONS} COMMENT='viewtail: Keys that could not be applied'
 """
 
+VIEW_PART = f"""
+CREATE TABLE IF NOT EXISTS {{database}}.`view_part` (
+  `id` INT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'Compact key',
+  `view_id` SMALLINT UNSIGNED NOT NULL COMMENT 'Its view: view.id',
+  `part` VARCHAR(400) NOT NULL COMMENT 'Values of the braces, rendered as a key is',
+  `given` VARCHAR(400) NOT NULL COMMENT 'For people: these values, as --part takes them',
+  `table_name` VARCHAR(160) NOT NULL COMMENT 'The table, as schema.table',
+  `state` VARCHAR(16) NOT NULL COMMENT 'One of paused or resumed',
+  `reason` VARCHAR(1000) NULL COMMENT 'Why it is paused, if one was given',
+  `paused_by` VARCHAR(255) NOT NULL COMMENT 'User and host of who paused it',
+  `paused_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'Since when it is paused',
+  PRIMARY KEY (`id`),
+  UNIQUE KEY `view_part_key` (`view_id`, `part`)
+) {_OPTIONS} COMMENT='viewtail: Tables of many that are paused in a view, or resumed and not right yet'
+"""
+
 REBUILD = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`rebuild` (
   `view_name` VARCHAR(255) NOT NULL COMMENT 'Name of the view, as store:name',
@@ -250,7 +266,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`operator_run` (
 
 STORE_TABLES = (
     *(SCHEMA_VERSION, DEPLOYMENT_IDENTITY, SOURCE, PIPELINE, PIPELINE_STATUS, PIPELINE_OWNER, PIPELINE_MEMBER),
-    *(VIEW, FAN_OUT, DEAD_LETTER, REBUILD, WATERMARK_PASSED, OPERATOR_RUN),
+    *(VIEW, FAN_OUT, DEAD_LETTER, VIEW_PART, REBUILD, WATERMARK_PASSED, OPERATOR_RUN),
 )
 SOURCE_TABLES = (WATERMARK,)
 

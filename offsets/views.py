@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from offsets import fan_outs, pipelines
+from offsets import fan_outs, pipelines, view_parts
 from offsets.fill_keys import key_from_text
 from offsets.mysql import Session, reading, transaction
 from offsets.pauses import OF_VIEW, Pause, pause_of
@@ -458,6 +458,7 @@ def delete(cursor: Any, database: str, ids: Collection[int]) -> None:
     """Delete the rows of these views, in the caller's transaction."""
     if ids:
         fan_outs.forget(cursor, database, ids)
+        view_parts.forget(cursor, database, ids)
         cursor.execute(f"DELETE FROM {quote(database, 'view')} WHERE id IN %s", (sorted(ids),))
 
 

@@ -31,7 +31,7 @@ from offsets.copies import (
 )
 from offsets.keepers import known_views
 from offsets.mysql import Session
-from offsets.views import KEPT, State, ViewStates
+from offsets.views import KEPT, State
 from projectors import failpoints
 from projectors.catalog import Catalog
 from projectors.read_and_written import ViewCopies, copies_of
@@ -97,7 +97,7 @@ class OwnedCopies:
             _say_in_place(self.store, known.values())
         changed = [known[view] for view in sorted(known) if known[view].is_changed]
         for copies in changed:  # all were asked about before `run` began, but views.py may have changed since
-            if why := _no_copy(records.states, self.pipeline, copies.declared):
+            if why := _no_copy(records, copies.declared):
                 raise DeclarationError(f"view {copies.declared.id}: {why}")
         for copies in changed:
             _begin(records, copies)
@@ -208,16 +208,21 @@ def _say_in_place(store: Store, known: Iterable[ViewCopies]) -> None:
             _log.warning("a changed view is not built beside the one that readers have", view=view.id, reason=why)
 
 
-def _no_copy(states: ViewStates, pipeline: str, view: BoundView) -> NoCopy | None:
+def _no_copy(records: Copies, view: BoundView) -> NoCopy | None:
     """Why no copy of a changed declaration can be built beside what readers have; None: it can."""
-    if not PipelineId.parse(pipeline).is_default:
+    if not PipelineId.parse(records.pipeline).is_default:
         return NoCopy(
             why="its declaration changed, run.on_change is beside, and a view that is kept from Kafka, or from several "
             "sources, has no second copy: several pipelines keep it",
             mend="Declare it under another name, and forget this one when nobody reads it any more; or have it changed "
             "in place: VIEWTAIL_RUN__ON_CHANGE=in_place; or take the change back",
         )
-    places = states.last_places()
+    if paused := records.paused_parts(view.id):
+        return NoCopy(
+            why=f"its declaration changed, run.on_change is beside, and {paused[0]}: a copy would lack its rows",
+            mend=f"First: {paused[0].to_go_on}. Or have it changed in place: VIEWTAIL_RUN__ON_CHANGE=in_place",
+        )
+    places = records.states.last_places()
     reason = store_of(view.view).no_copy_from(view, places[view.id]) if view.id in places else None
     return reason and replace(reason, why=f"{reason.why} (run.on_change is beside)")
 
@@ -237,7 +242,7 @@ def refusals(
             continue
         view = by_id[name]
         if ViewCopies(declared=view, live=row).is_redeclared:
-            why = _no_copy(ViewStates(session, database, pipeline), pipeline, view)
+            why = _no_copy(Copies(session, database, pipeline), view)
             refused |= {} if why is None else {name: why}
     return refused
 

@@ -12,6 +12,7 @@ import signal
 import threading
 
 STEPS = ("after read", "before write", "after write", "after offset", "after chunk")
+PART_STEP = "after part chunk"  # of one table of many that is written again
 PUSH_STEP = "before push"  # of rows that were committed a moment ago
 REBUILD_STEPS = tuple(
     f"{when} {what}" for what in ("swapping", "returning", "dropping") for when in ("before", "after")

@@ -33,6 +33,7 @@ from projectors.derived.reading import DerivedReader, committed, last_event
 from projectors.look_ahead import LookAhead
 from projectors.observer import Observer
 from projectors.outcomes import DONE, Ended, Outcome
+from projectors.paused_parts import OwnedParts
 from projectors.projection import Projected
 from projectors.stores import Sink
 from projectors.table_changes import TableChanges
@@ -83,6 +84,7 @@ class Pipeline(ABC):
     check_lease: Callable[[], None]  # raises FencedError when another owner may have taken over
     limits: Limits = field(default_factory=Limits)
     tick_s: float = TICK_S
+    parts: OwnedParts = field(default_factory=OwnedParts)
     observers: Sequence[Observer] = ()
     vitals: Vitals = field(default_factory=Vitals)
     _parking: Parking = field(init=False)
@@ -129,6 +131,7 @@ class Pipeline(ABC):
                 if begin.version > offset.version:  # of a commit only the answer was lost: it does not come again
                     self.vitals.oldest_waiting_us = 0
                 self._begin_again(begin)
+                self.parts.make_right(self._table_changes, begin.version)
                 self._keep_up(begin)
                 return DONE
             except Ended as ended:

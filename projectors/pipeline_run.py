@@ -33,6 +33,7 @@ from projectors.every_change import projections_for, with_forms
 from projectors.fills import from_topic
 from projectors.fills.filling import FillsVitals
 from projectors.fills.windows import Windows
+from projectors.paused_parts import owned_parts
 from projectors.pipeline import GuardedPipeline, Pipeline
 from projectors.projection import NewestOnly, Projections, followed_tables
 from projectors.proving.cascades import Cascades, followed_parents
@@ -78,6 +79,7 @@ class PipelineRun:
     repaired_count: int = 0  # entities that the cleaner wrote again
     paused_views: Collection[str] = ()  # at the last look
     is_paused: bool = False  # an operator paused it, so it ends
+    is_again: bool = False  # an operator paused or resumed one table of many: it ends, to be taken again
 
     @property
     def source(self) -> Source:
@@ -143,6 +145,11 @@ class PipelineRun:
             self.is_paused = True
             self.stop.set()
             return
+        if self.pipeline.parts.are_others(session):
+            _log.info("tables of many were paused or resumed")
+            self.is_again = True
+            self.stop.set()
+            return
         self.paused_views = self.life.on(session).look_for_paused()
         self.pipeline.dead_letters.on(session).look_again()
 
@@ -176,6 +183,8 @@ def open_run(
     placed = OwnedCopies(catalog, identity.name, store, catalog.views_of(identity.store)).placed()
     with ExitStack() as on_failure:
         taken = _take(catalog, identity, store, placed.views, on_failure)
+        parts = owned_parts(taken.session, catalog.database, taken.owner, identity.name)
+        placed = replace(placed, views=parts.leave_alone(placed.views))
         asked = history.reader({}, {})
         states = ViewStates(taken.session, catalog.database, identity.name)
         kept = _kept(states, taken.sink, asked, store, placed.views, held_back)
@@ -199,6 +208,7 @@ def open_run(
             stop=stop,
             check_lease=lease.check,
             limits=catalog.servers.limits,
+            parts=parts,
             observers=[recent, cascades] if is_cleaned else [],
         )
         offset, is_begun = _offset(source, taken, history.epoch, kept)

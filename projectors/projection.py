@@ -241,7 +241,8 @@ class Projection:
         self._needed_at = [columns.index(name) for name in view.needed]
         self._belongs = view.belongs(columns)
         is_plain = declared.entity.version is None and declared.where is None and declared.document is None
-        self.apply: Apply = self._plain(view, columns) if is_plain else self._row_by_row(view, columns)
+        apply = self._plain(view, columns) if is_plain else self._row_by_row(view, columns)
+        self.apply: Apply = self._of_others(apply) if view.paused else apply
 
     @staticmethod
     def _plain(view: BoundView, columns: tuple[str, ...]) -> Apply:
@@ -251,11 +252,27 @@ class Projection:
     def _row_by_row(view: BoundView, columns: tuple[str, ...]) -> Apply:
         return RowByRow(view, columns).apply
 
+    def _is_paused(self, row: Row) -> bool:
+        return tuple([row[at] for at in self._key_at[: self.view.prefix]]) in self.view.paused
+
+    def _of_others(self, apply: Apply) -> Apply:
+        """Drop the rows of tables that are paused in the view, whoever read them: the one place for that."""
+
+        def of_others(changes: list[RowChanges], into: dict[Key, Write], parked: list[Parked]) -> None:
+            kept = [
+                change._replace(rows=[row for row in change.rows if not self._is_paused(row)]) for change in changes
+            ]
+            apply([change for change in kept if change.rows], into, parked)
+
+        return of_others
+
     def refuse(self, refused: Refused, into: dict[Key, Write], parked: list[Parked]) -> None:
         """Rows with values that could not be read: the key is parked if this view needs such a value of the new row.
 
         Of the old row only the key matters, so a row that is mended or deleted reaches the view.
         """
+        if self.view.paused and self._is_paused(refused.rows[0]):
+            return
         ((before, after),) = pairs(refused.kind, refused.rows)
         old, new = self._known_key(before), self._known_key(after)
         alone: dict[Key, Write] = {}

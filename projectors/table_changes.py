@@ -32,10 +32,12 @@ import structlog
 
 from ingest.canonical import describe
 from ingest.canonical.chunks import CanonicalRows, absent_keys, reading_of
-from ingest.canonical.parts import rows_about
+from ingest.canonical.parts import exists, rows_about
 from ingest.canonical.rows import TableRows
 from ingest.canonical.tables import with_part
 from offsets import OffsetStore
+from offsets.views import State
+from projectors import failpoints
 from projectors.binding import bind, shown_whole, shows_new_columns
 from projectors.dead_letters import DeadLetters, Parking
 from projectors.derived import Part
@@ -156,7 +158,8 @@ class TableChanges:
         except StoreError as error:
             raise SourceError(f"its store has no room for it: {error}") from None
         if change.part is not None:
-            self._fill_part(self.life.views[view.id], change.part, change.version)
+            if change.values not in view.paused:
+                self._fill_part(self.life.views[view.id], change.part, change.version)
             return
         self.life.replaced(view.id, change.version)
         before = change.followed.table
@@ -197,13 +200,40 @@ class TableChanges:
                 self.offsets.save_rows()
                 parking.park(projected.writes, projected.parked, refused)
                 last_key = chunk.last_key
+                failpoints.reach(failpoints.PART_STEP)
                 if self.stop.is_set():
                     raise StopRequested
-            self._thin(sink, view, version, part.values)
+            if not view.view.entity.append_only:
+                self._thin(sink, view, version, part.values)
         _log.info("one of many tables was filled", view=view.id, table=part.full_name, about=count)
 
+    def make_right(self, view: BoundView, part: TablePart, version: int) -> None:
+        """One of many tables gets changes again from `version` on: its rows as they are now, and no key besides.
+
+        A view that is not whole gets them with its backfill, which begins again. Raises StopRequested, Ended.
+        """
+        if not self.life.gets_changes(view.id):
+            return  # its next backfill reads all of its tables
+        if self.life.states.read(view.id).state is not State.FILLED:
+            self.life.replaced(view.id, version)
+            return
+        followed = followed_tables([view])[view.table.schema, view.table.name]
+        kind = TableChangeKind.REPLACED if self._exists(part) else TableChangeKind.LEFT
+        change = TableChange(followed, version, kind, f"{part.full_name} was resumed", part)
+        try:
+            self._replace(view, change) if kind is TableChangeKind.REPLACED else self._take_away(view, change)
+        except (SourceError, DeclarationError) as error:
+            if kind is TableChangeKind.REPLACED and not self._exists(part):  # dropped meanwhile
+                self._take_away(view, change._replace(kind=TableChangeKind.LEFT))
+                return
+            self.life.halt(view.id, _cannot_go_on(view, change, error))
+
+    def _exists(self, part: TablePart) -> bool:
+        with closing(self.open_source()) as connection:
+            return exists(connection, part)
+
     def _take_away(self, view: BoundView, change: TableChange) -> None:
-        if _is_archiving(view, change):
+        if _is_archiving(view, change) or change.values in view.paused:
             return
         sink = guarded(self.sink)
         if sink is None:
@@ -251,7 +281,11 @@ class TableChanges:
                 self._bury(view, stale)
 
     def _bury(self, view: BoundView, tombstones: dict[Key, Write]) -> None:
-        """One page, durable by itself: the offset stays before the statement until all are."""
+        """One page, durable by itself: the offset stays before the statement until all are.
+
+        A statement about a schema is about tables in it that are paused, too.
+        """
+        tombstones = {key: tombstones[key] for key in view.own([*tombstones])}
         self.check_lease()
         if self.stop.is_set():
             raise StopRequested
@@ -271,7 +305,7 @@ class TableChanges:
                 return _without_new(describe(connection, schema, name), view)
 
             (now,) = bind([view.view], described, view.masks)
-        return replace(now, copy=view.copy, is_beside=view.is_beside, move=view.move)
+        return replace(now, copy=view.copy, is_beside=view.is_beside, move=view.move, paused=view.paused)
 
 
 def _is_archiving(view: BoundView, change: TableChange) -> bool:

@@ -566,6 +566,7 @@ class BoundView:
     derived: DerivedRows | None = None  # makes the rows of `table` of canonical ones; None: `table` is canonical itself
     comes_whole: bool = False  # the stream is a topic that has the rows of `table`: `derived` reads them for all else
     masks: Masks = NO_SECRET  # what the settings say of masks, as it was bound
+    paused: frozenset[Key] = frozenset()  # values of the braces of tables whose rows are left as they are shown
     is_pushed: bool = False  # what is written comes ahead of the pipeline, which has the last word on equal versions
 
     @property
@@ -624,10 +625,15 @@ class BoundView:
         """Whether a key without the source's name is shown of one source at a time."""
         return bool(self.source) and self.view.entity.unique_over_sources
 
-    def own(self, keys: Sequence[Key]) -> Sequence[Key]:
+    def of_source(self, keys: Sequence[Key]) -> Sequence[Key]:
         """Those of these keys that are of its source: nothing is known here of the rows of another one."""
         source = self.source
         return [key for key in keys if key[:1] == source] if source else keys
+
+    def own(self, keys: Sequence[Key]) -> Sequence[Key]:
+        """Those of these keys that it is kept with: of its source, and of no table that is paused."""
+        keys, paused, width = self.of_source(keys), self.paused, self.prefix
+        return [key for key in keys if key[:width] not in paused] if paused else keys
 
     @property
     def bodies(self) -> tuple[str, ...]:

@@ -238,9 +238,10 @@ class Worker:
         if filled.end is End.ANOTHER_SERVER and not self.stop.is_set():
             assert filled.error is not None
             raise filled.error  # the pipeline restarts, and then goes on or halts
-        is_again = End.AGAIN in (streamed.end, filled.end) and streamed.end is not End.DESCRIBE_AGAIN
+        is_described = streamed.end is End.DESCRIBE_AGAIN and not own.is_paused
+        is_again = End.AGAIN in (streamed.end, filled.end) or own.is_again or own.is_paused
         # A paused one goes on from the offset, when it is resumed, with the views of that time.
-        return replace(catalog, views=own.bound_views()) if is_again or own.is_paused else None
+        return replace(catalog, views=own.bound_views()) if is_again and not is_described else None
 
     def _threads(self, catalog: Catalog, own: PipelineRun) -> list[threading.Thread]:
         """Return what is done beside the stream and the fillings, not begun yet."""

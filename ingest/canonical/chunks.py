@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,7 @@ class CanonicalRows:
         chunk_bytes: the most bytes of a chunk, as the server sends them.
         only: SQL, of the rows that are the entity's; '' of all. Others are as if they were not there.
         condition: SQL, of the rows that `after` gives; '' of all.
+        without: of a pattern, the values of the tables whose rows `after` does not give.
     """
 
     def __init__(  # noqa: PLR0913 - what is read, how much of it and in which snapshot: three callers, each another part
@@ -69,6 +70,7 @@ class CanonicalRows:
         chunk_bytes: int = CHUNK_BYTES,
         only: str = "",
         condition: str = "",
+        without: Collection[tuple[Any, ...]] = (),
     ) -> None:
         self._readable = readable
         self._table = table = readable.table
@@ -79,6 +81,7 @@ class CanonicalRows:
         self._has_snapshots = shows is not None or readable.needs_snapshot
         self._only = only
         self._condition = condition
+        self._without = without
         self._open = open_source
         self._shows = shows
         self._stop = stop
@@ -173,7 +176,7 @@ class CanonicalRows:
         if self._parts is None:
             parts = parts_of(session, self._pattern)
             check_tags(session, self._table, parts)
-            self._parts = parts
+            self._parts = [part for part in parts if part.values not in self._without]
         width = len(self._parts[0].place) if self._parts else 0
         first = 0 if key is None else bisect_left(self._parts, key[:width], key=lambda part: part.place)
         for part in self._parts[first:]:

@@ -124,6 +124,7 @@ class GuardedFill:
         filling.vitals.state = "sweeping"
         for page in self._older(filling, self._mark):
             older = {key: of for key, of in page if not (is_adopted and is_anothers(filling.view, of))}
+            older = {key: older[key] for key in filling.view.own([*older])}
             present = filling.unparked(older)
             left += len(older) - len(present)
             if stale := self._stale(filling, present):

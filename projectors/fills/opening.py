@@ -69,6 +69,7 @@ def _rows(run: PipelineRun, view: BoundView, chunk_bytes: int, *, is_awaited: bo
         shows=run.pipeline.watermarks.is_visible,
         stop=run.stop,
         only=view.condition,
+        without=view.paused,
         chunk_rows=most_rows if is_awaited else min(most_rows, store_named(run.identity.store).unhurried_rows),
         chunk_bytes=chunk_bytes,
     )

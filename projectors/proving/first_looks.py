@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pymysql
@@ -79,7 +79,7 @@ class FirstLooks:
         kept = keepers(self._own, self._catalog.database, bound.id, pipelines)
         if not kept:
             raise MisuseError(f"view {bound.id} was never backfilled. Start one: viewtail run")
-        view = kept_as(bound, kept[0].view)
+        view = replace(kept_as(bound, kept[0].view), paused=bound.paused)
         if self._connection is None:
             self._connection = self._store.connection(self._access)
         self._reader = self._store.reader_over(self._connection, self._access, view)

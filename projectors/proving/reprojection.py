@@ -132,8 +132,9 @@ class Reprojection:
                     return Pieces(written=written, rows=rows, last=last, is_end=True)
                 is_final = piece.is_last or number == most or time.monotonic() - began > PIECES_WITHIN_S
                 ahead = None if is_final else reader.submit(read, piece.place)
-                writes = self._with_tombstones(piece.keys, piece.projected, version)
-                some = self._write(writes, piece.projected, piece.keys, {}, lock, is_again=True)
+                keys = [*self.view.own(piece.keys)]
+                writes = self._with_tombstones(keys, piece.projected, version)
+                some = self._write(writes, piece.projected, keys, {}, lock, is_again=True)
                 if some is None or not lock.is_held():
                     break  # what was read ahead is read again under the next lock
                 written, rows, last = written + some, rows + piece.rows, piece

@@ -20,10 +20,12 @@ from offsets.dead_letters import Letter
 from offsets.fan_outs import FanOut
 from offsets.keepers import Keeper, keepers
 from offsets.mysql import Session
+from offsets.view_parts import ViewParts
 from offsets.views import State
 from projectors.catalog import Catalog
 from projectors.dead_letters import DeadLetters
 from projectors.derived import LookUp
+from projectors.paused_parts import values_of, without_paused
 from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison
 from projectors.proving.reprojection import Reprojection
@@ -91,8 +93,10 @@ class ViewAccess:
         self.first = self.keepers()
         if not self.first:
             raise MisuseError(f"view {self.view.id} was never backfilled. Start one: viewtail run")
-        self.view = kept_as(self.view, self.first[0].view)
         database = self.catalog.database
+        self._parts = ViewParts(self.session, database)
+        self.paused = tuple(self._parts.of(self.view.id)) if self.view.prefix else ()
+        self.view = without_paused(kept_as(self.view, self.first[0].view), self.paused)
         self.watermarks = Watermarks(
             remote_writer(self.catalog.marks, database, RowNumber(self.session, database)),
             RemoteWaiter(self.session, database, self.pipeline_ids, self._trouble, self.say),
@@ -196,6 +200,24 @@ class ViewAccess:
                     f"it: {self.view.id} is kept as it was declared before. Restart `viewtail run`, then try again"
                 )
         require_not_moving(self.session, self.catalog.database, [self.view.view.id])
+        known = {record.part for record in self.paused}
+        for record in self._parts.of(self.view.id) if self.view.prefix else ():
+            if record.part not in known:
+                raise ViewtailError(f"view {self.view.id}: {record}, since this began. Run the same command again")
+
+    def require_none_paused(self) -> None:
+        """Raises ViewtailError where a table is paused in the view, for what is done with the whole of it."""
+        for record in self.paused:
+            raise ViewtailError(f"view {self.view.id}: {record}, so it may lack rows. First: {record.to_go_on}")
+
+    def require_not_paused(self, key: Key) -> None:
+        """Raises ViewtailError for a key, or the values of the braces, of a table that is paused in the view."""
+        for record in self.paused:
+            if key[: self.view.prefix] == values_of(self.view.view, record):
+                raise ViewtailError(
+                    f"view {self.view.id}: {record}. Nothing is done with its keys until it is resumed. First: "
+                    f"{record.to_go_on}"
+                )
 
     def _trouble(self) -> str | None:
         for pipeline, _ in self.keepers():
@@ -225,6 +247,7 @@ class ViewAccess:
             stop=self.stop,
             only=self.view.condition,
             chunk_rows=self.chunk_rows or limits.chunk_rows,
+            without=self.view.paused,
         )
         self._resources.callback(rows.close)
         return rows
@@ -249,6 +272,7 @@ class ViewAccess:
             chunk_rows=chunk_rows,
             only=self.view.condition,
             condition=condition,
+            without=self.view.paused,
         )
         self._resources.callback(rows.close)
         return rows

@@ -42,6 +42,10 @@ class _Copies:
         row = SimpleNamespace(state=State.PAUSED if is_paused else State.FILLED)
         self.states = SimpleNamespace(read=lambda _: row)
 
+    def paused_parts(self, _: str) -> list[object]:
+        """It is no view of many tables."""
+        return []
+
     def begin(self, *_: object, **__: object) -> None:
         """There is one already."""
         self.begun += 1

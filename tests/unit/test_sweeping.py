@@ -34,7 +34,10 @@ class Sink:
 def filling_of(unparked: Callable[[Mapping[Key, int]], dict[Key, int]], *, is_adopted: bool = False) -> Any:
     return SimpleNamespace(
         view=SimpleNamespace(
-            id="redis:user", source=(), view=SimpleNamespace(entity=SimpleNamespace(version=None, dropped=""))
+            id="redis:user",
+            source=(),
+            own=lambda keys: keys,
+            view=SimpleNamespace(entity=SimpleNamespace(version=None, dropped="")),
         ),
         vitals=SimpleNamespace(state=""),
         progress=SimpleNamespace(commit_rows=lambda: None, is_adopted=lambda: is_adopted),

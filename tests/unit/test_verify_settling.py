@@ -64,7 +64,7 @@ def test_the_versions_that_a_run_lowered_are_counted_with_those_before_it_was_st
 
     def report(keys: range) -> Any:
         comparison: Any = SimpleNamespace(reader=SimpleNamespace(foreign=()))
-        beside: Any = SimpleNamespace(view=view)
+        beside: Any = SimpleNamespace(view=view, paused=())
         pass_ = Verify(beside=beside, run=run, throttle=Any, is_repair=True)  # type: ignore[arg-type]
         pass_._comparison = comparison
         pass_._repair = Repair(beside=beside, comparison=comparison, writer=comparison, run=run)

@@ -32,7 +32,7 @@ def verified(*, parked: set[str] = frozenset(), letters: set[str] = frozenset(),
     run: Any = SimpleNamespace(progress={}, end=lambda _, words: ended.append(words))
     view = SimpleNamespace(id="redis:card", view=SimpleNamespace(entity=SimpleNamespace(version=None)))
     of_keys = {name: SimpleNamespace(waits=False) for name in letters}
-    beside: Any = SimpleNamespace(view=view, letters_of=lambda _: of_keys)
+    beside: Any = SimpleNamespace(view=view, letters_of=lambda _: of_keys, paused=())
     pass_ = Verify(beside=beside, run=run, throttle=Any)  # type: ignore[arg-type]
     pass_._parked, pass_.counts.parked, pass_.counts.foreign = set(parked), len(parked), len(foreign)
     comparison: Any = SimpleNamespace(reader=SimpleNamespace(foreign=foreign))

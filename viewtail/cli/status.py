@@ -30,7 +30,7 @@ def status(context: typer.Context, json: Json = False, watch: Watch = False, eve
     The lines below the table say what to do.
 
     With --watch the terminal shows all that, and how the lag was in the last three minutes, until Ctrl-C; the exit code
-    is 0 then. It asks MySQL alone, five questions each time.
+    is 0 then. It asks MySQL alone, six questions each time.
 
     With --by the tables of such views are listed: those with parked keys first, then the largest, 20 at most.
     """

@@ -1,4 +1,4 @@
-"""`--part` of verify and forget, and `status --by`: what operations/parts.py does, and what it prints."""
+"""`--part` of verify, pause, resume and forget, and `status --by`: what operations do, and what it prints."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from threading import Event
 from typing import Any
 
+from offsets.pauses import this_person
 from projectors.proving.view_access import ViewAccess
 from projectors.views import View
 from viewtail import declarations
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError, StopRequested
 from viewtail.commands.output import print_json, print_remark
-from viewtail.composition import deployed_to_work
-from viewtail.operations import parts
+from viewtail.composition import deployed_to_work, own_tables
+from viewtail.operations import parts, pausing_parts
 from viewtail.settings import Settings
 from viewtail.signals import EXIT_STOPPED, on_stop
 
@@ -69,6 +70,44 @@ def forget_part(loaded: Settings, name: str, given: str, *, timeout_s: float, as
     return int(bool(forgotten.left))
 
 
+def pause_part(loaded: Settings, names: Sequence[str], given: str, reason: str | None) -> int:
+    """Pause one part of views; the exit code is 0."""
+    by, catalog = this_person(), own_tables(loaded)
+    views = declarations.chosen_of_all(loaded, names)
+    for view in views:
+        pausing_parts.check_may_pause(catalog, view, given)
+    for view in views:
+        before, part = pausing_parts.pause(catalog, view, given, by=by, reason=reason)
+        if before is not None:
+            print(f"{view.id}: {before}. To go on: {before.to_go_on}")
+        else:
+            print(
+                f"{view.id}: {part.full_name} is paused. Its changes are passed over within a few seconds, and the "
+                f"view keeps what it shows of it; all other tables go on. To go on: viewtail resume {view.id} "
+                f"--part {given}"
+            )
+    return 0
+
+
+def resume_part(loaded: Settings, names: Sequence[str], given: str) -> int:
+    """Have one part of views kept again, and wait until that is so; the exit code is 0."""
+    catalog, stop = own_tables(loaded), Event()
+    on_stop(stop.set)
+    try:
+        named = [(view, parts.part_of(view, given)) for view in declarations.chosen_of_all(loaded, names)]
+        resumed = [pausing_parts.resume(catalog, view, part) for view, part in named]
+        for (view, part), was_paused in zip(named, resumed, strict=True):
+            if not was_paused:
+                print(f"{view.id}: {part.full_name} is not paused")
+            else:
+                pausing_parts.wait(catalog, view, part, stop, print_remark)
+                print(f"{view.id}: {part.full_name} is kept as any other table again; its rows were read again")
+    except StopRequested:
+        print_remark("it is resumed all the same: `viewtail run` reads its rows again. viewtail status has the state")
+        return EXIT_STOPPED
+    return 0
+
+
 def status_by(loaded: Settings, by: str, *, as_json: bool) -> int:
     """List the parts of the views that have a column of that name in their tables' names; the exit code is 0."""
     views = [view for view in _of_many(declarations.configured(loaded)) if by in _names(view)]
@@ -80,14 +119,17 @@ def status_by(loaded: Settings, by: str, *, as_json: bool) -> int:
             count, listed = parts.largest(beside, MOST_LISTED)
         told.append({
             "view": view.id, "parts": count,
-            "largest": [{"values": part.values, "table": part.table, "rows": part.rows, "parked": part.parked}
-                        for part in listed],
+            "largest": [
+                {"values": part.values, "table": part.table, "rows": part.rows, "parked": part.parked,
+                 "paused": part.paused or None}
+                for part in listed
+            ],
         })  # fmt: skip
         if not as_json:
             print(f"{view.id}: {counted(count, 'tables')}")
             for part in listed:
                 parked = f", {part.parked:,} parked" if part.parked else ""
-                print(f"  {part.table}: about {counted(part.rows, 'rows')}{parked}")
+                print(f"  {part.table}: about {counted(part.rows, 'rows')}{parked}{part.paused and f'; {part.paused}'}")
     if as_json:
         print_json({"views": told})
     return 0

@@ -44,6 +44,12 @@ def wanted(command: str, views: Sequence[str] | None, pipelines: Sequence[str] |
     return Wanted(views or (), pipelines or (), is_all)
 
 
+def check_of_part(views: Sequence[str] | None, pipelines: Sequence[str] | None, is_all: bool) -> None:
+    """Raise MisuseError where one table of many is named, and no views that it is paused in."""
+    if not views or pipelines or is_all:
+        raise MisuseError("--part is of views: name them, and neither pipelines nor --all")
+
+
 def check_reason(reason: str | None) -> None:
     """Raise MisuseError for what `status` could not show on a line."""
     if reason is not None and (not reason.isprintable() or not 1 <= len(reason) <= MOST_REASON):

@@ -243,11 +243,16 @@ def _selection(catalog: Catalog, beside: ViewAccess, selected: Selected, how: Ho
     if selected.keys:
         for key in selected.keys:
             print_remark(other_reading(key, view.key))
+            beside.require_not_paused(key_of_text(key, view.key))
         return keys_from_texts(view, selected.keys, "the keys")
     if selected.keys_from is not None:
         return keys_from_texts(view, _keys_of(view, selected.keys_from), f"the keys of {selected.keys_from}")
     if selected.part is not None:
-        return KeysOfPart(part_of(view.view, selected.part), selected.part)
+        part = part_of(view.view, selected.part)
+        beside.require_not_paused(part.values)
+        return KeysOfPart(part, selected.part)
+    for record in beside.paused:
+        print_remark(f"{record}: its keys are left alone")
     if selected.is_parked:
         parked = sorted(beside.parked())
         return keys_from_texts(view, parked, "parked keys") if parked else Keys([], "parked")

@@ -227,6 +227,8 @@ def _print(report: Report, options: Options) -> None:
         print("\t".join([report.view, in_a_line(name), "foreign", what]))
     if report.misled:
         print("\t".join([report.view, "", MISLED, report.misled]))
+    for part in report.paused:
+        print("\t".join([report.view, part.given, "left out", f"{part}. {part.to_go_on}"]))
     rows = counted(counts.rows, "rows")
     print(f"{report.view}: {_verdict(report)}, {rows} compared in {report.took_s:.1f} s{_more(report)}")
 
@@ -292,6 +294,7 @@ def _as_json(report: Report) -> dict[str, Any]:
             _entity(mismatch, mismatch.key in repaired, report.lowered.get(mismatch.name)) for mismatch in report.found
         ],
         "parked_keys": list(report.parked),
+        "left_out": [{"part": part.given, "table": part.table, "state": part.state} for part in report.paused],
     }
 
 

@@ -226,6 +226,7 @@ class Cutover:
     def _proven(self, release: Release, run: Run, *, is_read_only: bool) -> Proof:
         with ViewAccess(self.catalog, self.view, self.stop, self.say) as beside:
             beside.check()
+            beside.require_none_paused()
             while True:
                 proof = self._attempt(beside, release, run, is_read_only=is_read_only)
                 if proof is not None:

@@ -59,7 +59,7 @@ def key_of(given: Any, view: BoundView) -> Key:
 
 def own_keys(keys: Sequence[Key], view: BoundView) -> Sequence[Key]:
     """Those of keys that are given which are of the view's source. Raises UnknownNameError where none is."""
-    own = view.own(keys)
+    own = view.of_source(keys)
     if keys and not own:
         others = ", ".join(sorted({str(key[0]) for key in keys}))
         raise UnknownNameError(f"{view.id}: the key is of the source {others}, and this is {view.source[0]}")

@@ -15,6 +15,7 @@ from ingest.canonical.chunks import CanonicalRows
 from ingest.canonical.parts import exists, rows_of_parts
 from ingest.canonical.rows import TableRows
 from projectors.catalog import Catalog
+from projectors.paused_parts import values_of
 from projectors.proving.comparison import Found
 from projectors.proving.reprojection import Written
 from projectors.proving.view_access import ViewAccess
@@ -130,6 +131,7 @@ def compare(beside: ViewAccess, part: Part) -> Compared:
     """Compare all of its entities. Raises ViewtailError, StopRequested."""
     beside.check()
     beside.require_place()
+    beside.require_not_paused(part.values)
     comparison, seen = beside.comparison(), set[Key]()
     found: list[Found] = []
     parked: list[str] = []
@@ -166,6 +168,7 @@ def require_gone(catalog: Catalog, part: Part) -> None:
 def forget(beside: ViewAccess, part: Part) -> Forgotten:
     """Bury what the view still shows of a part whose table is gone, and look whether anything is left."""
     beside.check()
+    beside.require_not_paused(part.values)
     version, buried = beside.now(), 0
     for page in list(shown_of(beside, part)):
         beside.reprojection.of_gone_table(page, version)
@@ -194,10 +197,11 @@ class PartStatus:
     table: str
     rows: int  # about, by the server's statistics
     parked: int
+    paused: str = ""  # since when, and by whom
 
 
 def largest(beside: ViewAccess, limit: int) -> tuple[int, list[PartStatus]]:
-    """How many parts there are, and the ones with parked keys, then the largest."""
+    """How many parts there are, and the ones that are paused, those with parked keys, then the largest."""
     pattern, parked = beside.view.view.entity.pattern, dict[tuple[Any, ...], int]()
     assert pattern is not None
     width = len(pattern.names)
@@ -207,9 +211,16 @@ def largest(beside: ViewAccess, limit: int) -> tuple[int, list[PartStatus]]:
             parked[values] = parked.get(values, 0) + 1
     with closing(beside.catalog.servers.open_source()) as connection:
         rows = rows_of_parts(connection, pattern)
+    paused = {values_of(beside.view.view, record): str(record) for record in beside.paused}
     listed = [
-        PartStatus(values=part.values, table=part.full_name, rows=count, parked=parked.get(part.values, 0))
+        PartStatus(
+            values=part.values,
+            table=part.full_name,
+            rows=count,
+            parked=parked.get(part.values, 0),
+            paused=paused.get(part.values, ""),
+        )
         for part, count in rows.items()
     ]
-    listed.sort(key=lambda part: (-part.parked, -part.rows, part.values))
+    listed.sort(key=lambda part: (not part.paused, -part.parked, -part.rows, part.values))
     return len(listed), listed[:limit]

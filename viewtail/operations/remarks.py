@@ -15,6 +15,7 @@ from viewtail.operations.other_apps import MEND, OtherApp
 from viewtail.operations.status import BUSY_ABOVE_S, PipelineStatus, each_view
 
 MOST_NAMES = 3  # in a sentence
+MOST_PARTS = 5  # of a view, a line each
 MOST_FAN_OUTS = 5  # a line each
 
 
@@ -23,6 +24,7 @@ def told(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
     yield from _of_pipelines(pipelines)
     yield from _of_paused(pipelines)
     yield from _of_views(pipelines)
+    yield from _of_parts(pipelines)
     yield from _of_fan_outs(pipelines)
 
 
@@ -77,6 +79,14 @@ def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
                 f"view {view.name}: {keys} could not be applied; all others were. The reasons: viewtail "
                 f"dead-letters list {view.name}. When they are mended: {mend}"
             )
+
+
+def _of_parts(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
+    for _, view in each_view(pipelines):
+        for part in view.parts[:MOST_PARTS]:
+            yield f"view {view.name} shows old rows of one table: {part}. To go on: {part.to_go_on}"
+        if (left := len(view.parts) - MOST_PARTS) > 0:
+            yield f"view {view.name}: {counted(left, 'more tables', 'are')} paused: viewtail status --json"
 
 
 def _of_fan_outs(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from offsets import dead_letters, fan_outs, migrations, pipelines, views
+from offsets import dead_letters, fan_outs, migrations, pipelines, view_parts, views
 from offsets.fan_outs import FanOut
 from offsets.pauses import Pause
 from offsets.pipelines import PipelineRow, Report
+from offsets.view_parts import PartRecord
 from offsets.views import KEPT, State, ViewRecord
 from projectors.catalog import Catalog
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId, PipelineState
@@ -23,7 +24,7 @@ from viewtail.operations.health import Judged
 from viewtail.servers.sessions import Connection
 
 RECENT_S = 90.0  # reports of a pipeline that runs are at most a minute old
-READ_QUERIES = 5  # of `read`, however many pipelines and views there are
+READ_QUERIES = 6  # of `read`, however many pipelines and views there are
 BUSY_ABOVE_S = 1.0  # a pipeline with a larger lag is left alone by what can wait
 _FROM_WELL = (State.FILLED, State.BACKFILLING, State.NEW, State.RELEASED, State.PAUSED, State.HALTED)
 _NO_REPORT = Report(
@@ -52,6 +53,7 @@ class ViewStatus:
     parked: int
     paused: Pause | None = None
     proven_through: str | None = None  # UTC: through this moment it was compared with its table, and equal
+    parts: tuple[PartRecord, ...] = ()  # those of its tables that are paused, or resumed a moment ago
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +107,12 @@ def read(connection: Connection, database: str, read_position: ReadPosition) -> 
         rows = pipelines.read(cursor, database)
         parked = dead_letters.counts(cursor, database)
         of: dict[int, list[ViewStatus]] = {}
+        parts: dict[int, list[PartRecord]] = {}
+        for part in view_parts.read(cursor, database):
+            parts.setdefault(part.view_id, []).append(part)
         for view in views.read(cursor, database):
-            of.setdefault(view.pipeline_id, []).append(_view(view, parked.get(view.id, 0)))
+            of_view = _view(view, parked.get(view.id, 0))
+            of.setdefault(view.pipeline_id, []).append(replace(of_view, parts=tuple(parts.get(view.id, ()))))
         fanning: dict[int, list[FanOutStatus]] = {}
         for pipeline, fan_out in fan_outs.under_way(cursor, database):
             fanning.setdefault(pipeline, []).append(_fan_out(fan_out))

@@ -24,6 +24,7 @@ from offsets.fill_keys import key_from_text, key_text
 from offsets.keepers import Keeper
 from offsets.mysql import Session, transaction
 from offsets.runs import RunState
+from offsets.view_parts import PartRecord
 from offsets.views import note_proven
 from projectors.catalog import Catalog
 from projectors.proving.comparison import Comparison, Found, Settled
@@ -98,6 +99,7 @@ class Report:
     lowered_count: int = 0  # of the run: also before it was stopped, and beyond MOST_LISTED
     behind: int = 0  # entities that changed behind the place at which the view stands, where nobody runs its pipeline
     stands_at: str | None = None  # that place
+    paused: tuple[PartRecord, ...] = ()  # one table of many each, which was left out
     took_s: float = 0.0
     estimate: int = 0
     confidence: str = ""
@@ -378,7 +380,7 @@ class Verify:
         parked = tuple(sorted(self._parked))[:MOST_LISTED]
         counts, foreign = self.counts, tuple(self._comparison.reader.foreign)
         is_whole = self.share == 1.0
-        is_proof = counts.is_equal and is_whole and self._stands is None
+        is_proof = counts.is_equal and is_whole and self._stands is None and not self.beside.paused
         through = self._prove(keepers) if is_proof else None
         self.run.progress["counts"] = _as_dict(counts)
         self.run.end(RunState.DONE, _words(counts))
@@ -401,6 +403,7 @@ class Verify:
             confidence="" if is_whole else _confidence(counts, self._comparison),
             behind=counts.behind,
             stands_at=None if self._stands is None else self._stands.at,
+            paused=self.beside.paused,
         )
 
     def _prove(self, keepers: Sequence[Keeper]) -> str:

@@ -134,6 +134,8 @@ def wait(
 ) -> None:
     """Raises WaitedTooLongError; ViewtailError where waiting does not help. `deadline` is monotonic."""
     _check(beside, beside.first)
+    if key is not None:
+        beside.require_not_paused(key)
     if wanted.version is not None:
         assert key is not None
         _wait_for_version(beside, key, wanted.version, deadline)

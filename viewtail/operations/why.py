@@ -122,6 +122,7 @@ class Why:
 
     def of(self, key: Key) -> Answer:
         """Return the answer. Raises ViewtailError where the source or the store does not answer."""
+        self.beside.require_not_paused(key)
         comparison = self.beside.comparison()
         facts = self._facts(comparison, key)
         judgement = self._judgement(comparison, facts)
