@@ -506,6 +506,20 @@ def note_proven(session: Session, database: str, ids: Collection[int], through: 
     return True
 
 
+def note_written(session: Session, database: str, ids: Collection[int], version: int) -> None:
+    """Note that single entities were written again as of a version.
+
+    Their changes are behind the pipeline. A store that comes back with less than that version has lost them, and the
+    view is filled again, as where it has lost what a backfill wrote.
+    """
+    with transaction(session, "noting what was written again") as cursor:
+        cursor.execute(
+            f"UPDATE {quote(database, 'view')} SET watermark_version = GREATEST(%s, COALESCE(watermark_version, 0)) "
+            "WHERE id IN %s AND state = %s",
+            (version, sorted(ids), State.FILLED),
+        )
+
+
 def _json_of(places: Sequence[Place]) -> str:
     return orjson.dumps(places).decode()
 

@@ -21,7 +21,7 @@ from offsets.fan_outs import FanOut
 from offsets.keepers import Keeper, keepers
 from offsets.mysql import Session
 from offsets.view_parts import ViewParts
-from offsets.views import State
+from offsets.views import State, note_written
 from projectors.catalog import Catalog
 from projectors.dead_letters import DeadLetters
 from projectors.derived import LookUp
@@ -303,10 +303,15 @@ class ViewAccess:
             session=session,
             lock=lock.held,
             check=self.check,
+            note=self._note,
             settle=self._settle,
             end=self._end_letters,
             held=self.reader.held,
         )
+
+    def _note(self, version: int) -> None:
+        ids = [record.id for _, record in self.first]
+        note_written(self.session, self.catalog.database, ids, version)
 
     @property
     def sink(self) -> GuardedSink:

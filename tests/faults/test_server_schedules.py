@@ -102,7 +102,7 @@ def _faults(chance: random.Random, world: Servers) -> None:
     deadline = time.monotonic() + LOAD_S
     while time.monotonic() < deadline:
         time.sleep(chance.uniform(0.3, 1.2))  # the moment of the fault; nothing is awaited here
-        fault = chance.choice((_kill_a_worker, _kill_everything, _cut_us, _hold_us, _kill_us, _rotate, _drop_the_table))
+        fault = chance.choice(FAULTS)
         print(f"  {fault.__name__}")
         fault(chance, world)
 
@@ -139,3 +139,21 @@ def _rotate(chance: random.Random, world: Servers) -> None:
 def _drop_the_table(chance: random.Random, world: Servers) -> None:
     if chance.random() < 0.3:
         ask(world.servers["eu"], f"DROP TABLE IF EXISTS viewtail.{chance.choice(('user_by_email', 'user_once'))}")
+
+
+def _kill_redis(chance: random.Random, world: Servers) -> None:
+    world.redis_server.kill()
+    time.sleep(chance.uniform(0, 1.0))  # how long it is away
+    world.redis_server.start()
+
+
+FAULTS = (
+    _kill_a_worker,
+    _kill_everything,
+    _cut_us,
+    _hold_us,
+    _kill_us,
+    _kill_redis,
+    _rotate,
+    _drop_the_table,
+)

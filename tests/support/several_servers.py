@@ -22,11 +22,12 @@ from viewtail import Entity, IndexTable, RedisHash
 user = Entity("shop.user", sources=["eu", "us"])
 views = [IndexTable("user_by_email", user, value="email"), RedisHash("user", user, fields=["email", "source"])]
 """
-# And one in which a key is of one source at a time.
+# And two in which a key is of one source at a time.
 WITH_ONCE = f"""{VIEWS}
 once = Entity("shop.user", sources=["eu", "us"], unique_over_sources=True)
-views.append(IndexTable("user_once", once, value="email"))
+views += [IndexTable("user_once", once, value="email"), RedisHash("user_once", once, fields=["email"])]
 """
+ONCE = ("mysql:user_once", "redis:user_once")
 USER = "(id INT PRIMARY KEY, email VARCHAR(40), note VARCHAR(40))"
 Rows = dict[tuple[str, int], str]
 
@@ -41,7 +42,7 @@ class Servers:
 
     def __init__(self, eu: Server, us: Server, cut: Proxy, redis_server: Server, run: Run) -> None:
         self.servers = {"eu": eu, "us": us}
-        self.cut, self.run = cut, run
+        self.cut, self.run, self.redis_server = cut, run, redis_server
         self.redis = redis.Redis(host="127.0.0.1", port=redis_server.port, decode_responses=True)
 
     def ask(self, source: str, *statements: str) -> Sequence[Any]:
@@ -66,28 +67,36 @@ class Servers:
         found = self.ask("eu", "SELECT source, id, email FROM viewtail.user_by_email WHERE email IS NOT NULL")
         return {(source, number): email for source, number, email in found}
 
-    def shown_once(self) -> Rows:
-        """What the view shows in which a key is of one source at a time."""
+    def shown_once(self, view: str = ONCE[0]) -> Rows:
+        """What a view shows in which a key is of one source at a time."""
+        if view == ONCE[1]:
+            names = [str(name) for name in self.redis.scan_iter(match="user_once:*")]
+            rows = {int(name.partition(":")[2]): self.redis.hgetall(name) for name in names}
+            return {(row["_source"], number): row["email"] for number, row in rows.items() if row}
         found = self.ask("eu", "SELECT source, id, email FROM viewtail.user_once WHERE email IS NOT NULL")
         shown = {(source, number): email for source, number, email in found}
         assert len({number for _, number in shown}) == len(shown), shown
         return shown
 
-    def parked(self) -> dict[tuple[str, int], str]:
-        """Why keys of that view are parked, by the source whose row it is, and key."""
+    def parked(self, view: str = ONCE[0]) -> dict[tuple[str, int], str]:
+        """Why keys of such a view are parked, by the source whose row it is, and key."""
         letters = self.ask(
             "eu",
             "SELECT p.source, d.rendered_key, d.reason FROM viewtail.dead_letter d "
-            "JOIN viewtail.view v ON v.id = d.view_id JOIN viewtail.pipeline p ON p.id = v.pipeline_id",
+            "JOIN viewtail.view v ON v.id = d.view_id JOIN viewtail.pipeline p ON p.id = v.pipeline_id "
+            f"WHERE v.name = '{view}'",
         )
         return {(source, int(key)): reason for source, key, reason in letters}
 
     def is_once(self) -> bool:
         """Each key is shown of one server that has it, as it is there; the row of the other one is parked."""
-        rows, shown = self.rows(), self.shown_once()
+        return all(self._is_once(view) for view in ONCE)
+
+    def _is_once(self, view: str) -> bool:
+        rows, shown = self.rows(), self.shown_once(view)
         assert shown.items() <= rows.items(), (shown, rows)
         assert {number for _, number in shown} == {number for _, number in rows}
-        parked = self.parked()
+        parked = self.parked(view)
         assert parked.keys() == rows.keys() - shown.keys()
         for (source, _), reason in parked.items():
             other = "us" if source == "eu" else "eu"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
@@ -11,13 +12,15 @@ from ingest.canonical.parts import of_parts
 from projectors.binding import bind
 from projectors.dead_letters import PARKED_IN_A_ROW, Parking
 from projectors.stores import lives_elsewhere
+from projectors.stores.redis.keys import RedisKeys
 from projectors.views import BoundView
-from viewtail import Entity, IndexTable, RedisHash, SearchIndex
+from viewtail import Entity, IndexTable, RedisHash, RedisSet, SearchIndex
 from viewtail.changes.errors import DeclarationError, MisuseError
 from viewtail.changes.patterns import pattern_of
 from viewtail.changes.rendering import key_renderer, parse_key, render_key
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.changes.writes import Parked, ViewWrites, Write
+from viewtail.operations.audit import require_plain_keys
 from viewtail.operations.given import key_of, key_of_text, other_reading, plain_key_of_text
 
 BYTES = Column(name="id", kind=Kind.BYTES, declared="varbinary(4)", is_nullable=False, length=4)
@@ -62,11 +65,13 @@ def test_a_key_is_written_without_its_sources_name_and_is_read_as_that_sources()
 
 def test_what_does_not_note_which_source_a_key_is_of_is_refused_with_what_to_do() -> None:
     for view, what in (
-        (RedisHash("u", entity(), fields=["email"]), "a RedisHash in Redis does not note which source a key is of"),
+        (RedisSet("u", entity(), key="of:{email}"), "the members of a RedisSet do not note which source a key is of"),
         (SearchIndex("u", entity(), fields={"email": "text"}), "a SearchIndex in Elasticsearch does not note"),
         (IndexTable("i", entity(), value="tags", each="VARCHAR(10)"), "with each=, an index table does not note"),
     ):
-        with pytest.raises(DeclarationError, match=f"unique_over_sources=True: {what}.*in an IndexTable"):
+        with pytest.raises(
+            DeclarationError, match=f"unique_over_sources=True: {what}.*in an IndexTable, a RedisHash or a RedisJson"
+        ):
             bound(view)
     with pytest.raises(DeclarationError, match=r"column is_live.*is kept under this name"):
         bound(IndexTable("i", entity(), value="is_live"))
@@ -74,6 +79,39 @@ def test_what_does_not_note_which_source_a_key_is_of_is_refused_with_what_to_do(
         Entity("shop.user", unique_over_sources=True)
     with pytest.raises(DeclarationError, match="goes with no append_only=True"):
         entity(version="number", append_only=True)
+
+
+def test_what_another_tool_keeps_is_neither_compared_with_such_a_view_nor_taken_over() -> None:
+    for view in (IndexTable("i", entity(), value="email"), RedisHash("u", entity(), fields=["email"])):
+        with pytest.raises(MisuseError, match="with unique_over_sources=True each row says which source it is of"):
+            require_plain_keys(bound(view))
+        require_plain_keys(bound(type(view)("p", Entity("shop.user", sources="eu"), **_shows(view))))
+
+
+def _shows(view: Any) -> dict[str, Any]:
+    return {"value": "email"} if isinstance(view, IndexTable) else {"fields": ["email"]}
+
+
+def test_redis_keys_have_no_source_but_the_values_say_it() -> None:
+    (plain,) = bind([RedisHash("u", entity(), fields=["email"], key="user:{id}:{number}").of_source("eu")], described)
+    assert RedisKeys(plain).redis_key(("eu", b"a", 7)) == "user:61:7"
+    for field, why in (("_source", "keeps the source of a key"), ("_version", "keeps its version")):
+        with pytest.raises(DeclarationError, match=f"column {field} has the name under which viewtail {why}"):
+            bind([RedisHash("u", entity(), fields=[field]).of_source("eu")], with_column_named(field))
+    with pytest.raises(DeclarationError, match=r"{source} is not one of the key columns {id}, {number}"):
+        bound(RedisHash("u", entity(), fields=["email"], key="user:{source}:{id}:{number}"))
+
+
+def with_column_named(name: str) -> Any:
+    """A description of the table with a column of this name."""
+    table = replace(USER, columns=(*USER.columns, replace(EMAIL, name=name)))
+
+    def describe(schema: str, of: str) -> Table:
+        pattern = pattern_of(schema, of)
+        assert pattern is not None
+        return of_parts(pattern, [table], [pattern.sample])
+
+    return describe
 
 
 def test_keys_that_wait_for_another_source_halt_no_view_however_many_there_are() -> None:

@@ -37,6 +37,7 @@ from projectors.throttle import Throttle
 from projectors.views import BoundView
 from viewtail.changes.errors import MisuseError, StopRequested, StoreError, ViewtailError
 from viewtail.changes.repeating import Repeats
+from viewtail.operations.audit import require_plain_keys
 from viewtail.operations.rebuild import Operation, Progress, Proof
 from viewtail.operations.replay import replay, would_replay
 from viewtail.operations.runs import Run
@@ -57,6 +58,7 @@ def check(catalog: Catalog) -> None:
     if kind.polls or kind.is_shared_out:
         raise MisuseError(_ONLY_BINLOGS)
     for view in catalog.views:
+        require_plain_keys(view)
         if view.view.entity.version is not None:
             raise MisuseError(
                 f"{view.id}: its entity has a version column, whose values another tool's rows cannot be told from. "

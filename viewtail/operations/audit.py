@@ -24,7 +24,7 @@ from projectors.stores import AuditedPlace
 from projectors.stores.registry import store_of
 from projectors.throttle import Throttle
 from projectors.views import BoundView
-from viewtail.changes.errors import StopRequested
+from viewtail.changes.errors import MisuseError, StopRequested
 from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key
 from viewtail.operations.repair import MOST_LISTED
@@ -96,6 +96,7 @@ class Audit:
 
     def execute(self) -> AuditReport:
         """Compare. Raises ViewtailError, StopRequested."""
+        require_plain_keys(self.view)
         began, store = time.monotonic(), store_of(self.view.view)
         place = store.audited(self.catalog.access(store), self.view)
         rows, ahead = self._rows(), self._rows()
@@ -189,4 +190,13 @@ class Audit:
             remarks=place.remarks,
             again_after_s=self.again_after_s,
             took_s=took_s,
+        )
+
+
+def require_plain_keys(view: BoundView) -> None:
+    """Raises MisuseError for a view whose rows say which source they are of: no other tool wrote that."""
+    if view.is_unique_over_sources:
+        raise MisuseError(
+            f"{view.id}: with unique_over_sources=True each row says which source it is of, and another tool's do not. "
+            "Declare it under a new name, let `viewtail run` fill it, and lead the readers there"
         )

@@ -3,7 +3,8 @@
 A template such as 'user:{id}' is parsed once. Rendered values never contain a ':' or a brace (they are
 percent-encoded), which makes keys distinct, parsable, and safe as a hash tag: the tombstone of key K is `{K}:t`, and
 the braces around the whole of K put both into one slot. A copy beside the live one has `{K}:2` (or another number) and
-the tombstone `{K}:2t`, in the slot of K too.
+the tombstone `{K}:2t`, in the slot of K too. Where a key is of one source at a time, each source has a tombstone of its
+own, `{K}:t:SOURCE`.
 
 A template may contain `{generation}`, the number of a copy, so that each copy's keys have names of their own. Readers
 learn from a pointer which number to use: its key is the template up to `{generation}`, followed by that word."""
@@ -21,12 +22,20 @@ from typing import Any, ClassVar
 from projectors.stores.redis.views import GENERATION, RedisHash, RedisJson, RedisSet
 from projectors.views import BoundView
 from viewtail.changes.errors import DeclarationError, MisuseError
-from viewtail.changes.rendering import integer_parser, key_renderer, parse_key, render_key
+from viewtail.changes.rendering import (
+    integer_parser,
+    key_renderer,
+    parse_key,
+    render_key,
+    rendered_columns,
+    whole_key,
+)
 from viewtail.changes.tables import Column, Kind
 from viewtail.changes.versions import WIDTH
 from viewtail.changes.writes import Key
 
 VERSION = "_version"  # the field, or member, in which viewtail keeps a row's version
+SOURCE_NAME = "_source"  # and the one with the source that has the key, where that is of one source at a time
 JSON_HEAD = f'{{"{VERSION}":"'.encode()  # what precedes the version in a JSON document
 
 # Patterns of rendered values by kind, and of copy numbers.
@@ -56,6 +65,8 @@ class RedisKeys:
         self._name = view.view.name
         self._label = f"{type(view.view).__name__}({view.view.name!r})"
         self._columns = self._columns_of(view)
+        self._told = rendered_columns(self._columns)  # those whose values are in a key's text
+        self._own_of = view.source[0] if view.is_unique_over_sources else ""
         self._check_names(view)
         template = self._template_of(view)
         declared = _default(view) if template is None else self._parsed(template)
@@ -118,12 +129,15 @@ class RedisKeys:
     @property
     def tombstone_match(self) -> str:
         """The glob that finds the view's tombstones; it may find other keys too."""
-        return f"{self.scan_match}t" if self._beside else f"{{{self.scan_match}}}:t"
+        before, behind = self.tombstone
+        return f"{before}{self.scan_match}{behind}"
 
     @property
     def tombstone(self) -> tuple[str, str]:
         """The prefix and suffix that turn a row's key into that of its tombstone."""
-        return ("", "t") if self._beside else ("{", "}:t")
+        if self._beside:
+            return "", "t"
+        return "{", f"}}:t:{self._own_of}" if self._own_of else "}:t"
 
     def expression(self, names: dict[str, Any]) -> str:
         """The Python expression of a Redis key over k0, k1, ...; adds the functions that it calls to `names`."""
@@ -163,7 +177,7 @@ class RedisKeys:
         by_column = dict(zip(self._placed, match.groups(), strict=True))
         try:
             redis_key.encode()
-            key = parse_key(":".join(by_column[column] for column in self._columns), self._columns)
+            key = parse_key(":".join(by_column[column] for column in self._told), self._columns)
         except (MisuseError, UnicodeEncodeError):  # bytes that are not UTF-8 are lone surrogates here
             return None
         return key if self.redis_key(key) == redis_key else None  # readers never ask for a key such as 007
@@ -210,7 +224,7 @@ class RedisKeys:
         return [self.shape, *([self.pointer] if self.has_generation else [])]
 
     def _parsed(self, template: str) -> list[Part]:
-        by_name = {GENERATION: _NUMBER} | {column.name: column for column in self._columns}
+        by_name = {GENERATION: _NUMBER} | {column.name: column for column in self._told}
         wrong = f"key template {template!r}"
         try:
             parsed = list(Formatter().parse(template))
@@ -224,7 +238,7 @@ class RedisKeys:
     @property
     def _names(self) -> str:
         """The columns that a template names, for people."""
-        return ", ".join(f"{{{column.name}}}" for column in self._columns)
+        return ", ".join(f"{{{column.name}}}" for column in self._told)
 
     def _check_names(self, view: BoundView) -> None:
         if isinstance(view.view, RedisHash | RedisJson) and VERSION in (column.name for column in view.values):
@@ -232,16 +246,21 @@ class RedisKeys:
                 f"column {VERSION} has the name under which viewtail keeps its version; leave it out, or show it "
                 "through a generated column of another name"
             )
+        if self._own_of and SOURCE_NAME in (column.name for column in view.values):
+            raise self._wrong(
+                f"column {SOURCE_NAME} has the name under which viewtail keeps the source of a key; leave it out, "
+                "or show it through a generated column of another name"
+            )
 
     def _wrong(self, why: str) -> DeclarationError:
         return DeclarationError(f"{self._label}: {why}")
 
     def _check(self, parts: Sequence[Part]) -> None:
-        if Counter(self._placed) != Counter(self._columns):
+        if Counter(self._placed) != Counter(self._told):
             why = f"the key template must name each of {self._names} once, or two entities would share one Redis key"
             raise self._wrong(why)
         if not parts[0][0]:
-            name = self._columns[0].name
+            name = self._told[0].name
             raise self._wrong(
                 "the key template must begin with text, so that the view's keys can be found again, "
                 f"e.g. key='{name}:{{{name}}}'"
@@ -312,13 +331,19 @@ def leading(view: BoundView) -> RedisKeys | None:
 def _default(view: BoundView) -> list[Part]:
     """The default template; it has the generation if the view's sets have it: then all keys of a copy are its own."""
     has_generation = isinstance(view.view, RedisSet) and view.view.has_generation
-    columns = [*([_NUMBER] if has_generation else []), *view.key]
+    columns = [*([_NUMBER] if has_generation else []), *rendered_columns(view.key)]
     return [(":" if at else f"{view.view.name}:", column) for at, column in enumerate(columns)]
 
 
 def _integer_of(columns: Sequence[Column]) -> Callable[[str], Key | None] | None:
     """The parser of a key that is one integer; None for other keys."""
-    return integer_parser(columns[0]) if [column.kind for column in columns] == [Kind.INTEGER] else None
+    told = rendered_columns(columns)
+    if [column.kind for column in told] != [Kind.INTEGER]:
+        return None
+    parse = integer_parser(told[0])
+    if len(told) == len(columns):
+        return parse
+    return lambda text: None if (key := parse(text)) is None else whole_key(key, columns)
 
 
 def _numbered(parts: Sequence[Part], copy: int) -> list[Part]:

@@ -26,6 +26,7 @@ from projectors.stores.redis.set_packing import set_type
 from projectors.stores.redis.set_script import COMMON
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
 from projectors.stores.redis.unanswered import asking
+from projectors.stores.redis.unique_reading import UniqueReader
 from projectors.stores.redis.views import RedisHash, RedisSet
 from projectors.views import BoundView
 from viewtail.changes.copy_ids import copy_id
@@ -36,6 +37,8 @@ from viewtail.changes.writes import Key
 _LOOK_EVERY_S = 1.0  # whether somebody else takes keys over while they are dropped
 
 HASH, JSON, MEMBER, TOMBSTONE = "hash", "json", "member", "tombstone"
+OF_SOURCES = "of sources"  # the tombstones of a key of one source at a time: each source has its own
+_OF_A_SOURCE = re.compile(r"\{(.*)\}:t:[a-z0-9_]+", re.DOTALL)
 
 # ARGV: for each key what it should hold. Returns for each key its version where viewtail wrote that, else ''.
 _LOOK = (
@@ -69,6 +72,7 @@ class RedisLeftover(Leftover):
         self._view = f"redis:{retired.name}"
         shapes = {(place["shape"], place["kind"]) for place in retired.places}
         self._shapes = [(shape, kind, re.compile(pattern_of(shape))) for shape, kind in sorted(shapes)]
+        self._of_sources = {place["shape"] for place in retired.places if place.get("tombstones") == OF_SOURCES}
         self._copies = retired.copies
         others = [(view, place) for view, places in retired.others.items() for place in places]
         self._others = [(view, re.compile(pattern_of(place["shape"]))) for view, place in others]
@@ -159,6 +163,11 @@ class RedisLeftover(Leftover):
                     bare = ((name, as_text(name)[len(before) :].removesuffix(behind)) for name in names)
                     ours = [name for name, key in bare if self._is_ours(key, pattern, copy, others)]
                     yield from ((some, of) for some in slices(ours, ROWS_A_SCRIPT))
+            if shape in self._of_sources:
+                for names in self._scan(f"{{{glob_of(shape)}}}:t:*"):
+                    found = ((name, _OF_A_SOURCE.fullmatch(as_text(name))) for name in names)
+                    ours = [name for name, match in found if match and self._is_ours(match[1], pattern, "", others)]
+                    yield from ((some, TOMBSTONE) for some in slices(ours, ROWS_A_SCRIPT))
 
     def _of_copies(self, kind: str) -> Iterator[tuple[str, str, str, str]]:
         """The texts before and behind a key in the names of a copy that readers do not see, what those keys hold, and
@@ -218,6 +227,7 @@ class RedisTraces(Traces):
     def __init__(self, client: Redis, view: BoundView) -> None:
         self._client, self._keys = client, RedisKeys(view)
         self._kind = kind_of(view)
+        self._reader = UniqueReader(client, view) if view.is_unique_over_sources else None
         has_sets = isinstance(view.view, RedisSet) and not self._keys.is_shadow
         self._sets = _Sets(client, view) if has_sets else None
 
@@ -227,6 +237,9 @@ class RedisTraces(Traces):
             is_there, has_side = self._client.exists(name), self._client.exists(side)
             answer: Any = self._client.eval(_LOOK, 2, name, side, self._kind, TOMBSTONE)
         written, deleted = map(as_text, answer)
+        if self._is_anothers(key):
+            is_there = 0
+            written = ""
         version = int(written) if written else None
         sets = [] if self._sets is None else self._sets.of(key, name, version)
         held = _held(Holds.VALUES, is_there=is_there, is_ours=written)
@@ -236,6 +249,13 @@ class RedisTraces(Traces):
             Trace(place=f"Redis key {side}", holds=beside),
             *sets,
         ]
+
+    def _is_anothers(self, key: Key) -> bool:
+        """Return whether another source has the key, so that what is there is of an entity of that one."""
+        if self._reader is None:
+            return False
+        (own,) = self._reader.view.source
+        return bool(self._reader.owners([key]).get(key, own) != own)
 
     def close(self) -> None:
         self._client.close()
@@ -294,6 +314,8 @@ def place_of(view: BoundView) -> Place:
     place = {"shape": RedisKeys(view).shape, "kind": kind_of(view)}
     if (keys := leading(view)) is not None:
         place["pointer"] = keys.pointer
+    if view.is_unique_over_sources:
+        place["tombstones"] = OF_SOURCES
     if isinstance(view.view, RedisSet):
         place |= {"sets": SetKeys(view).shape, "type": set_type(view)}
     return place

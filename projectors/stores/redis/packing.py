@@ -7,14 +7,15 @@ as lone surrogates (PEP 383), so binary values arrive exactly."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from projectors.stores import Item, Unfit, takes_equal_versions
-from projectors.stores.redis.keys import VERSION, RedisKeys
+from projectors.stores.redis.keys import SOURCE_NAME, VERSION, RedisKeys
 from projectors.stores.redis.script import APPLY, TAKE_AWAY, UNLESS_MOVING
+from projectors.stores.redis.unique_script import APPLY_OWN, TAKE_AWAY_OWN
 from projectors.stores.redis.views import RedisJson
 from projectors.views import BoundView
 from viewtail.changes.rendering import NUMBER_TEXTS, json_value
@@ -30,14 +31,16 @@ _ASCII = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 class Packer:
     """Packs commands of one view, for the guard or another script with the same arguments."""
 
-    def __init__(self, view: BoundView, keys: RedisKeys, script: str = APPLY, *, unless: str = "") -> None:
+    def __init__(self, view: BoundView, keys: RedisKeys, script: str = "", *, unless: str = "") -> None:
         """`unless` is the key that shows whether copies of the view are being moved; see `UNLESS_MOVING`."""
+        self._source = view.source if view.is_unique_over_sources else ()
+        script = script or (APPLY_OWN if self._source else APPLY)
         self._keys = keys
         self._last_keys = [argument(unless)] if unless else []
         self.script = script = UNLESS_MOVING + script if unless else script
         fields = [column.name for column in view.values]
         is_json = isinstance(view.view, RedisJson)
-        arguments = [">=" if takes_equal_versions(view) else ">"]
+        arguments = [">=" if takes_equal_versions(view) else ">", *self._source]
         arguments += ["json"] if is_json else [str(len(fields)), *fields]
         self._before = "$7\r\nEVALSHA\r\n" + argument(hashlib.sha1(script.encode()).hexdigest())
         self._between = "".join(map(argument, arguments))
@@ -57,7 +60,8 @@ class Packer:
 
     def take_away(self, key: Key, mark: Any) -> tuple[object, ...]:
         """The EVAL that forgets the version that a reader saw for an entity."""
-        return (TAKE_AWAY, 2, *self._keys.names(key), self._kind, mark)
+        script = TAKE_AWAY_OWN if self._source else TAKE_AWAY
+        return (script, 2, *self._keys.names(key), self._kind, mark, *self._source)
 
     def places_of(self, item: Item) -> str:
         """The keys that a write of this item affects, for people."""
@@ -195,13 +199,14 @@ def _some_fields(columns: Sequence[Column]) -> Callable[[str, tuple[Any, ...]], 
 
 def _json_body(view: BoundView, names: dict[str, Any]) -> str:
     names["dumps"] = orjson.dumps
-    names["with_version"] = _with_version
+    own = {SOURCE_NAME: view.source[0]} if view.is_unique_over_sources else {}  # what precedes the user's members
+    names["with_version"] = _version_adder(own)
     if view.view.document is not None:
         lines = ["document = with_version(values, text)"]
     else:
         variables = [f"v{at}" for at in range(len(view.values))]
         lines = [f"{''.join(f'{name}, ' for name in variables)}= values"]
-        members = [f"'{VERSION}': text"]
+        members = [f"'{VERSION}': text", *(f"{name!r}: {value!r}" for name, value in own.items())]
         for name, column in zip(variables, view.values, strict=True):
             convert = json_value(column)
             names[f"to_{name}"] = convert
@@ -212,12 +217,19 @@ def _json_body(view: BoundView, names: dict[str, Any]) -> str:
     return _indented(lines)
 
 
-def _with_version(document: bytes, version: str) -> bytes:
-    """The user's document with the version as its first member."""
-    if b'"_version"' in document and VERSION in orjson.loads(document):
-        raise Unfit("the document has a member _version, which viewtail sets itself; name it otherwise")
-    head = f'{{"{VERSION}":"{version}"'.encode()
-    return head + b"}" if document == b"{}" else head + b"," + document[1:]
+def _version_adder(own: Mapping[str, str]) -> Callable[[bytes, str], bytes]:
+    """The function that puts the version before the members of a user's document, and `own` behind it."""
+    taken = [(name, f'"{name}"'.encode()) for name in (VERSION, *own)]
+    rest = "".join(f',"{name}":"{value}"' for name, value in own.items())
+
+    def with_version(document: bytes, version: str) -> bytes:
+        for name, quoted in taken:
+            if quoted in document and name in orjson.loads(document):
+                raise Unfit(f"the document has a member {name}, which viewtail sets itself; name it otherwise")
+        head = f'{{"{VERSION}":"{version}"{rest}'.encode()
+        return head + b"}" if document == b"{}" else head + b"," + document[1:]
+
+    return with_version
 
 
 def _indented(lines: list[str]) -> str:

@@ -25,7 +25,19 @@ import orjson
 import structlog
 from redis import Redis, exceptions
 
-from projectors.stores import GuardedSink, Held, Item, Meanwhile, OnMissing, Unfit, ignored, nothing, parked, slices
+from projectors.stores import (
+    GuardedSink,
+    Held,
+    Item,
+    Meanwhile,
+    OnMissing,
+    Unfit,
+    ignored,
+    lives_elsewhere,
+    nothing,
+    parked,
+    slices,
+)
 from projectors.stores.owners import LOOK_EVERY_S, NOBODY, Claimant, Claiming, taken_from_us
 from projectors.stores.redis import owners
 from projectors.stores.redis.checks import suitability
@@ -37,6 +49,7 @@ from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import BELOW, LEAD, MOVE_WITNESS, NAMES
 from projectors.stores.redis.set_packing import SetPacker
 from projectors.stores.redis.unanswered import CHECK_RIGHTS, UNREACHABLE, is_denied, server_of
+from projectors.stores.redis.unique_script import BELOW_OWN
 from projectors.stores.redis.views import RedisJson, RedisSet
 from projectors.views import BoundView
 from viewtail.changes.errors import RETRIES, StoreError, StoreUnavailableError
@@ -371,9 +384,11 @@ class RedisSink(GuardedSink):
         self, view: str, version: int, names: Sequence[bytes], *scan: object
     ) -> tuple[bytes, list[tuple[Key, int]]]:
         """The next cursor, and (key, version) below `version` among these names, or among those that SCAN finds."""
-        form = "json" if isinstance(self._views[view].view, RedisJson) else "hash"
+        bound = self._views[view]
+        form = "json" if isinstance(bound.view, RedisJson) else "hash"
+        script, own = (BELOW_OWN, bound.source) if bound.is_unique_over_sources else (BELOW, ())
         with self._mapped("scanning"):
-            cursor, *below = self._ask("EVAL", BELOW, len(names), *names, form, f"{version:0{WIDTH}d}", *scan)
+            cursor, *below = self._ask("EVAL", script, len(names), *names, form, f"{version:0{WIDTH}d}", *own, *scan)
         stored = {as_text(name): int(text) for name, text in zip(below[::2], below[1::2], strict=True)}
         key_of = self._keys[view].key_of
         return cursor, [(key, of) for name, of in stored.items() if (key := key_of(name)) is not None]
@@ -502,7 +517,12 @@ class RedisSink(GuardedSink):
 
     def _settle(self, view: str, items: Sequence[Item], letters: list[Parked]) -> None:
         self._send_rest()
-        for at in self._living().read_response(disable_decoding=True):
+        for refused in self._living().read_response(disable_decoding=True):
+            if isinstance(refused, list):
+                at, owner = refused
+                letters.append(lives_elsewhere(self._views[view], items[at], as_text(owner)))
+                continue
+            at = refused
             places = self._packers[view].places_of(items[at])
             reason = (
                 f"the Redis {places} holds something that viewtail did not write; it is left alone. Delete "

@@ -111,6 +111,12 @@ class RedisStore(Store):
             )
         yield from score_problems(view)
 
+    def no_unique_keys(self, view: View) -> str:
+        """A member of a set says nothing of its source."""
+        if isinstance(view, RedisHash | RedisJson):
+            return ""
+        return f"the members of a {type(view).__name__} do not note which source a key is of"
+
     def problems_between(self, views: Sequence[BoundView]) -> Iterable[tuple[BoundView, str]]:
         templates = [(view, keys) for view in views for keys in keys_of(view)]
         for (one, keys), (of, other) in combinations(templates, 2):
@@ -160,7 +166,8 @@ class RedisStore(Store):
 
     def left_behind(self, name: str, database: str) -> str:
         return (
-            f"its keys: {name}:KEY (with key=: its template) and {{{name}:KEY}}:t for deleted rows. To "
+            f"its keys: {name}:KEY (with key=: its template) and {{{name}:KEY}}:t (with unique_over_sources: "
+            f"{{{name}:KEY}}:t:SOURCE) for deleted rows. To "
             f"drop them: redis-cli --scan --pattern '{name}:*' | xargs -d '\\n' redis-cli unlink, and the same with "
             f"'{{{name}:*}}:*'. With a template the patterns begin with its text instead of {name}:. "
             "The sets of a RedisSet have the names of its template"
@@ -211,7 +218,10 @@ class RedisStore(Store):
     def reader_over(self, connection: Redis, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.redis.reading import RedisReader
         from projectors.stores.redis.set_reading import SetReader
+        from projectors.stores.redis.unique_reading import UniqueReader
 
+        if view.is_unique_over_sources:
+            return UniqueReader(connection, view)
         return (SetReader if isinstance(view.view, RedisSet) else RedisReader)(connection, view)
 
     def audited(self, access: Access, view: BoundView) -> AuditedPlace:
