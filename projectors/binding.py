@@ -269,7 +269,7 @@ def _source_problems(view: BoundView) -> Iterator[str]:
     if view.is_unique_over_sources and (why := store_of(view.view).no_unique_keys(view.view)):
         yield (
             f"unique_over_sources=True: {why}. Leave it out, and keys begin with the source's name; or keep these keys "
-            "in an IndexTable, a RedisHash or a RedisJson"
+            "in an IndexTable, a RedisHash, a RedisJson or a SearchIndex"
         )
 
 

@@ -9,17 +9,25 @@ from pathlib import Path
 import pytest
 
 from stack import Server
-from tests.support.several_servers import ONCE, WITH_ONCE, Servers, servers, wait_for
+from tests.support.several_servers import ONCE, WITH_SEARCH, Servers, servers, wait_for
 
-pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.mysql,
+    pytest.mark.redis,
+    pytest.mark.elasticsearch,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
 
-VIEW, KEYS = ONCE
+VIEW, KEYS, _ = ONCE
 
 
 def test_a_key_on_two_servers_is_parked_with_both_names_and_goes_in_when_the_first_row_is_gone(
-    mysql_server: Server, mariadb_server: Server, redis_server: Server, tmp_path: Path
+    mysql_server: Server, mariadb_server: Server, redis_server: Server, elasticsearch_server: Server, tmp_path: Path
 ) -> None:
-    with servers(mysql_server, mariadb_server, redis_server, tmp_path, WITH_ONCE) as world:
+    with servers(
+        mysql_server, mariadb_server, redis_server, tmp_path, WITH_SEARCH, search=elasticsearch_server
+    ) as world:
         _is_told(world)
         _comes_back_with_less(world, redis_server)
         _moves(world)
@@ -41,15 +49,15 @@ def _is_told(world: Servers) -> None:
     assert done.returncode == 0 and json.loads(done.stdout)["content"] == {"email": f"{first}2@x"}, done.stdout
     assert f"{first}\t2" in run.command("find", "user_once", f"{first}2@x").stdout
     for view in ONCE:
-        (of_redis,) = {source for source, number in world.shown_once(view) if number == 2}
+        (owner,) = {source for source, number in world.shown_once(view) if number == 2}
         told = run.command("get", view, "2", "--json")
-        assert json.loads(told.stdout)["content"]["email"] == f"{of_redis}2@x", told.stdout
+        assert json.loads(told.stdout)["content"]["email"] == f"{owner}2@x", told.stdout
         assert run.command("verify", view).returncode == 1
     world.ask(first, "DELETE FROM shop.user WHERE id = 2")
     wait_for("it goes in by itself", lambda: world.shown_once().get((other, 2)) == f"{other}2@x" and world.is_once())
     for name in ("eu", "us"):
         world.ask(name, "DELETE FROM shop.user WHERE id < 4 AND email LIKE 'us%'")
-    wait_for("no key is on both", lambda: world.is_once() and not world.parked() and not world.parked(KEYS))
+    wait_for("no key is on both", world.waits_for_nothing)
     assert run.command("verify", *ONCE).returncode == 0
 
 
@@ -59,19 +67,16 @@ def _moves(world: Servers) -> None:
     world.ask("eu", f"INSERT INTO shop.user VALUES {moved}")
     wait_for("they are shown", lambda: len(world.shown_once()) > 249)
     world.ask("us", f"INSERT INTO shop.user VALUES {moved}")
-    wait_for("they wait", lambda: len(world.parked()) == len(world.parked(KEYS)) == 250)  # many in a row halt no view
+    wait_for("they wait", lambda: all(len(world.parked(view)) == 250 for view in ONCE))  # many in a row halt no view
     world.run.kill()
     world.ask("eu", "DELETE FROM shop.user WHERE id >= 100")
     world.run.start()
-    wait_for("they have moved", lambda: world.is_once() and not world.parked() and not world.parked(KEYS))
+    wait_for("they have moved", world.waits_for_nothing)
     assert {source for source, number in world.shown_once() if number >= 100} == {"us"}
     # And back, in the order in which rows are told.
     world.ask("us", "DELETE FROM shop.user WHERE id >= 100")
     world.ask("eu", f"INSERT INTO shop.user VALUES {moved}")
-    wait_for(
-        "they are back",
-        lambda: world.is_once() and not world.parked() and not world.parked(KEYS) and ("eu", 100) in world.shown_once(),
-    )
+    wait_for("they are back", lambda: world.waits_for_nothing() and ("eu", 100) in world.shown_once())
 
 
 def _comes_back_with_less(world: Servers, redis_server: Server) -> None:

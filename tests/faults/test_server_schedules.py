@@ -22,13 +22,13 @@ from stack import Server
 from tests.support import slices
 from tests.support.asking import ask
 from tests.support.running import CLEANING
-from tests.support.several_servers import WITH_ONCE, Servers, servers, wait_for
+from tests.support.several_servers import WITH_SEARCH, Servers, servers, wait_for
 
-pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.slow]
+pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.elasticsearch, pytest.mark.slow]
 
 LOAD_S = 6.0
 KEYS = 40
-PIPELINES = ("eu.0.mysql", "eu.0.redis", "us.0.mysql", "us.0.redis")
+PIPELINES = ("eu.0.mysql", "eu.0.redis", "us.0.mysql", "us.0.redis", "eu.0.elasticsearch")
 SEEDS = slices.seeds(1, "VIEWTAIL_TEST_SERVER_SEEDS")
 
 
@@ -74,12 +74,19 @@ class Writer(threading.Thread):
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_view_has_the_rows_of_both_servers_after_any_schedule_of_faults(
-    seed: int, mysql_server: Server, mariadb_server: Server, redis_server: Server, tmp_path: Path
+    seed: int,
+    mysql_server: Server,
+    mariadb_server: Server,
+    redis_server: Server,
+    elasticsearch_server: Server,
+    tmp_path: Path,
 ) -> None:
     print(f"seed {seed}: rerun with VIEWTAIL_TEST_SEED={seed}")
     chance = random.Random(seed)
     cleaned = CLEANING if seed % 2 else {}
-    with servers(mysql_server, mariadb_server, redis_server, tmp_path, WITH_ONCE, cleaned) as world:
+    with servers(
+        mysql_server, mariadb_server, redis_server, tmp_path, WITH_SEARCH, cleaned, elasticsearch_server
+    ) as world:
         writer = Writer(world, seed)
         writer.start()
         try:

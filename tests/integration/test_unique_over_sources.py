@@ -12,18 +12,28 @@ from typing import Any
 import pymysql
 import pytest
 import redis
+from elasticsearch import Elasticsearch
+from pydantic import SecretStr
 
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.canonical.parts import of_parts
 from projectors.binding import bind
 from projectors.stores import GuardedSink, ViewReader
+from projectors.stores.elasticsearch import bulk
+from projectors.stores.elasticsearch.leaving import SearchTraces
+from projectors.stores.elasticsearch.requests import ask
+from projectors.stores.elasticsearch.sink import ElasticsearchSink
+from projectors.stores.elasticsearch.store import ElasticsearchSettings
+from projectors.stores.elasticsearch.unique_reading import UniqueReader as SearchReader
 from projectors.stores.index_tables.reading import IndexTableReader
 from projectors.stores.index_tables.sink import MySQLSink
+from projectors.stores.leaving import Holds
 from projectors.stores.redis.sink import RedisSink
 from projectors.stores.redis.unique_reading import UniqueReader
 from projectors.views import BoundView, View
 from stack import Server
-from viewtail import Entity, IndexTable, RedisHash, RedisJson
+from tests.support.indices import Indices
+from viewtail import Entity, IndexTable, RedisHash, RedisJson, SearchIndex
 from viewtail.changes.patterns import pattern_of
 from viewtail.changes.rendering import parse_key, render_key
 from viewtail.changes.tables import Column, Kind, Table
@@ -31,7 +41,7 @@ from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Parked, ViewWrites, Write
 from viewtail.servers.sessions import MySQLAddress, open_session
 
-pytestmark = [pytest.mark.mysql, pytest.mark.redis]
+pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.elasticsearch]
 
 ID = Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False)
 _tokens = itertools.count(1)
@@ -59,6 +69,8 @@ def view_of(
         declared = RedisHash("by_email", entity, fields=list(value))
     elif kind == "json":
         declared = RedisJson("by_email", entity, fields=list(value))
+    elif kind == "search":
+        declared = SearchIndex("by_email", entity, fields=dict.fromkeys(value, "keyword"))
     (bound,) = bind([declared.of_source(source)], described)
     return bound
 
@@ -169,13 +181,41 @@ class Keys(Place):
         return found
 
 
+class Documents(Place):
+    """One index."""
+
+    def __init__(self, server: Server) -> None:
+        self.client = Indices(server)
+        self.client.drop_all()
+        self.url = server.url
+        self.open("search")
+
+    def sink(self, view: BoundView) -> ElasticsearchSink:
+        name = f"{view.source[0]}.0.elasticsearch"
+        return ElasticsearchSink(self.connect, [view], name=name, read_position=BinlogPosition.from_text)
+
+    def connect(self) -> Elasticsearch:
+        return ElasticsearchSettings(url=SecretStr(self.url)).client()
+
+    def reader(self, source: str) -> ViewReader:
+        return SearchReader(self.connect(), self.views[source])
+
+    def rows(self) -> list[tuple[int, str, str]]:
+        with self.connect() as client:
+            ask(client, "refreshing", "POST", "/by_email/_refresh")
+            hits = ask(client, "searching", "POST", "/by_email/_search", {"size": 1000})["hits"]["hits"]
+        return [(int(hit["_id"]), hit["_source"]["viewtail_source"], hit["_source"]["email"]) for hit in hits]
+
+
 def place_of(request: pytest.FixtureRequest, kind: str) -> Place:
     if kind in ("mysql", "mariadb"):
         return Table_(request.getfixturevalue(f"{kind}_server"))
+    if kind == "search":
+        return Documents(request.getfixturevalue("elasticsearch_server"))
     return Keys(request.getfixturevalue("redis_server"), kind)
 
 
-@pytest.fixture(params=["mysql", "mariadb", "hash", "json"])
+@pytest.fixture(params=["mysql", "mariadb", "hash", "json", "search"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     found = place_of(request, request.param)
     yield found
@@ -274,6 +314,15 @@ def test_what_a_source_sweeps_and_takes_away_is_its_own(place: Place) -> None:
     assert place.write("us", k1_4="us@x") == [] and place.shown()[1] == ("us", "us@x")
 
 
+def test_a_sweep_finds_a_row_beside_which_another_source_wrote_meanwhile(place: Place) -> None:
+    place.write("eu", k1_5="eu@x", k2_5="eu@x")
+    sink, view = place.sinks["eu"], place.views["eu"]
+    mark = sink.mark_writes(view.id)
+    place.write("us", k1_6=None)
+    swept = {key for page in sink.keys_below(view.id, MAX_VERSION, mark) for key, _ in page}
+    assert swept == {("eu", 1), ("eu", 2)}
+
+
 def test_readers_of_a_source_know_whose_a_key_is(place: Place) -> None:
     place.write("eu", k1_5="both@x", k2_5="both@x", k4_5=None)
     place.write("us", k3_5="both@x")
@@ -302,6 +351,93 @@ def test_a_wider_column_of_one_source_is_taken_and_a_view_does_not_become_unique
         with closing(table.sink(other)) as sink:
             (why,) = sink.prepare().values()
             assert "give the view another name" in why
+
+
+@pytest.fixture
+def documents(elasticsearch_server: Server) -> Iterator[Documents]:
+    """Of what an index alone has."""
+    found = Documents(elasticsearch_server)
+    yield found
+    found.close()
+
+
+def test_a_document_that_viewtail_did_not_write_is_left_alone_until_it_is_taken_away(documents: Documents) -> None:
+    documents.client.ask("PUT", "/viewtail-by_email/_doc/1?refresh", {"email": "somebody@x"})
+    documents.write("us", k2_5="us@x")
+    (letter,) = documents.write("eu", k1_5="eu@x")
+    assert "has a document under its id that viewtail did not write" in letter.reason and not letter.waits
+    with closing(documents.reader("eu")) as reader:
+        found = reader.held([("eu", 1)])[("eu", 1)]
+        assert found.is_foreign and found.version is None and found.fault == "it does not say which source it is of"
+        assert {key for page in reader.shown_keys() for key in page} == {("eu", 1)}
+        assert reader.rows([("eu", 1)]) == [] and [row for page in reader.pages() for row in page] == []
+    sink, view = documents.sinks["eu"], documents.views["eu"]
+    assert [page for page in sink.keys_below(view.id, MAX_VERSION) if page] == []  # no sweep deletes it
+    sink.take_away(view.id, {("eu", 1): found})
+    assert documents.write("eu", k1_6="eu@x") == [] and documents.shown() == {1: ("eu", "eu@x"), 2: ("us", "us@x")}
+    sink.take_away(view.id, {("eu", 1): found})  # what was seen is not there any more
+    assert documents.write("eu", k1_6="other@x") == [] and documents.shown()[1] == ("eu", "eu@x")
+
+
+@pytest.mark.parametrize(
+    ("before", "meanwhile", "write", "shown"),
+    [
+        ({}, "us@x", "eu@x", ("us", "us@x")),  # the key is another one's by now
+        ({"us": "us@x"}, "new@x", None, ("us", "new@x")),  # a delete beside a document that changes
+        ({"us": "us@x"}, "", None, None),  # or goes for good
+        ({"us": None}, "us@x", "eu@x", ("us", "us@x")),
+    ],
+)
+def test_what_another_source_writes_between_reading_and_writing_counts(
+    documents: Documents,
+    monkeypatch: pytest.MonkeyPatch,
+    before: dict[str, str | None],
+    meanwhile: str | None,
+    write: str | None,
+    shown: tuple[str, str] | None,
+) -> None:
+    for source, email in before.items():
+        documents.write(source, k1_5=email)
+    plain, came = bulk.ask_bulk, []
+
+    def with_another(*of: Any) -> Any:
+        if not came:
+            came.append(True)
+            if meanwhile == "":
+                documents.client.ask("DELETE", "/viewtail-by_email/_doc/1")
+            else:
+                documents.write("us", k1_6=meanwhile)
+        return plain(*of)
+
+    monkeypatch.setattr(bulk, "ask_bulk", with_another)
+    letters = documents.write("eu", k1_90=write)
+    assert came and [letter.waits for letter in letters] == [True] * (shown is not None and write is not None)
+    assert documents.shown().get(1) == (shown or (("eu", write) if write else None))
+    assert documents.write("eu", k1_89="late@x") == [] or write, "what was noted beside it keeps an older one out"
+    assert documents.shown().get(1) == (shown or (("eu", write) if write else None))
+
+
+def test_a_search_finds_the_documents_of_all_sources_as_they_are_declared(documents: Documents) -> None:
+    documents.write("eu", k1_5="both@x", k2_6="both@x", k3_7="both@x")
+    documents.write("us", k2_90=None, k4_91="both@x")
+    documents.write("eu", k3_8=None)
+    documents.rows()
+    with closing(documents.reader("us")) as reader:
+        assert isinstance(reader, SearchReader)
+        found = reader.search("both@x", fields=None, page=1, size=10)
+        assert {(hit.id, hit.version) for hit in found.hits} == {("1", 5), ("2", 6), ("4", 91)}
+        assert all(hit.document == {"email": "both@x"} for hit in found.hits)
+        traces = SearchTraces(documents.connect(), documents.views["us"])
+        with closing(traces):
+            told = [(trace.holds, trace.version) for key in (1, 2, 4) for trace in traces.of(("us", key))]
+        assert told == [(Holds.NOTHING, None), (Holds.TOMBSTONE, 90), (Holds.VALUES, 91)]
+
+
+def test_an_index_does_not_become_unique_in_place(documents: Documents) -> None:
+    documents.write("eu", k1_5="eu@x")
+    with closing(documents.sink(view_of("us", is_unique=False, kind="search"))) as sink:
+        (why,) = sink.prepare().values()
+        assert "unique_over_sources was declared otherwise" in why and "Give the view another name" in why
 
 
 def test_an_index_that_somebody_took_is_made_again_and_two_rows_of_a_key_are_told_as_such(table: Table_) -> None:

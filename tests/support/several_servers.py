@@ -13,6 +13,7 @@ import redis
 from stack import Server
 from tests.support import running as support
 from tests.support.asking import ask
+from tests.support.indices import Indices
 from tests.support.proxy import Proxy
 from tests.support.running import Run, addresses, running
 
@@ -22,12 +23,17 @@ from viewtail import Entity, IndexTable, RedisHash
 user = Entity("shop.user", sources=["eu", "us"])
 views = [IndexTable("user_by_email", user, value="email"), RedisHash("user", user, fields=["email", "source"])]
 """
-# And two in which a key is of one source at a time.
+# And some in which a key is of one source at a time.
 WITH_ONCE = f"""{VIEWS}
 once = Entity("shop.user", sources=["eu", "us"], unique_over_sources=True)
 views += [IndexTable("user_once", once, value="email"), RedisHash("user_once", once, fields=["email"])]
 """
-ONCE = ("mysql:user_once", "redis:user_once")
+WITH_SEARCH = f"""{WITH_ONCE}
+from viewtail import SearchIndex
+
+views.append(SearchIndex("user_once", once, fields={{"email": "keyword"}}))
+"""
+ONCE = ("mysql:user_once", "redis:user_once", "elasticsearch:user_once")
 USER = "(id INT PRIMARY KEY, email VARCHAR(40), note VARCHAR(40))"
 Rows = dict[tuple[str, int], str]
 
@@ -40,9 +46,13 @@ def wait_for(what: str, condition: Callable[[], object]) -> None:
 class Servers:
     """`viewtail run` over both; its own tables and the index tables are beside those of eu."""
 
-    def __init__(self, eu: Server, us: Server, cut: Proxy, redis_server: Server, run: Run) -> None:
+    def __init__(
+        self, eu: Server, us: Server, cut: Proxy, redis_server: Server, run: Run, search: Server | None
+    ) -> None:
         self.servers = {"eu": eu, "us": us}
         self.cut, self.run, self.redis_server = cut, run, redis_server
+        self.search = None if search is None else Indices(search)
+        self.once = ONCE if search is not None else ONCE[:2]
         self.redis = redis.Redis(host="127.0.0.1", port=redis_server.port, decode_responses=True)
 
     def ask(self, source: str, *statements: str) -> Sequence[Any]:
@@ -73,6 +83,10 @@ class Servers:
             names = [str(name) for name in self.redis.scan_iter(match="user_once:*")]
             rows = {int(name.partition(":")[2]): self.redis.hgetall(name) for name in names}
             return {(row["_source"], number): row["email"] for number, row in rows.items() if row}
+        if view == ONCE[2]:
+            assert self.search is not None
+            documents = self.search.contents(["user_once"])[view]
+            return {(doc["viewtail_source"], int(name)): doc["email"] for name, doc in documents.items()}
         found = self.ask("eu", "SELECT source, id, email FROM viewtail.user_once WHERE email IS NOT NULL")
         shown = {(source, number): email for source, number, email in found}
         assert len({number for _, number in shown}) == len(shown), shown
@@ -90,7 +104,11 @@ class Servers:
 
     def is_once(self) -> bool:
         """Each key is shown of one server that has it, as it is there; the row of the other one is parked."""
-        return all(self._is_once(view) for view in ONCE)
+        return all(self._is_once(view) for view in self.once)
+
+    def waits_for_nothing(self) -> bool:
+        """As `is_once`, and no key is on both."""
+        return self.is_once() and not any(self.parked(view) for view in self.once)
 
     def _is_once(self, view: str) -> bool:
         rows, shown = self.rows(), self.shown_once(view)
@@ -140,9 +158,9 @@ def _rows(name: str) -> str:
     return f"INSERT INTO shop.user VALUES {values}"
 
 
-def settings_of(eu: Server, us_port: int, redis_server: Server) -> dict[str, str]:
+def settings_of(eu: Server, us_port: int, redis_server: Server, search: Server | None) -> dict[str, str]:
     """Of a deployment beside eu."""
-    settings = addresses(eu, redis_server)
+    settings = addresses(eu, redis_server, search)
     del settings["VIEWTAIL_SOURCE__URL"]
     return settings | {
         "VIEWTAIL_CLEANER__SHARE": "0",
@@ -160,6 +178,7 @@ def servers(
     folder: Path,
     views: str = VIEWS,
     settings: Mapping[str, str] | None = None,
+    search: Server | None = None,
 ) -> Iterator[Servers]:
     """Three rows on each, two of them under the same key, and all of it filled."""
     for name, server in (("eu", eu), ("us", us)):
@@ -169,9 +188,11 @@ def servers(
         ask(server, f"CREATE TABLE shop.user {USER}")
         ask(server, _rows(name))
     redis.Redis(host="127.0.0.1", port=redis_server.port).flushall()
+    if search is not None:
+        Indices(search).drop_all()
     with Proxy(us.port) as cut:
-        given = {**settings_of(eu, cut.port, redis_server), **(settings or {})}
+        given = {**settings_of(eu, cut.port, redis_server, search), **(settings or {})}
         with running(folder, views, given) as run:
-            world = Servers(eu, us, cut, redis_server, run)
+            world = Servers(eu, us, cut, redis_server, run, search)
             wait_for("all is filled", world.is_filled)
             yield world

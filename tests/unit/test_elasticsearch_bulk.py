@@ -13,7 +13,7 @@ import pytest
 from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig
 from elasticsearch import ApiError
 
-from projectors.stores.elasticsearch.bulk import BulkChunk, Replacement, deliver, describe, replace, split
+from projectors.stores.elasticsearch.bulk import BulkChunk, Replacement, body_of, deliver, describe, replace, split
 from projectors.stores.elasticsearch.documents import Unfit, encoder, id_of, key_of
 from projectors.stores.elasticsearch.requests import Refused
 from projectors.stores.elasticsearch.rules import problems, surprises
@@ -301,8 +301,8 @@ def test_a_chunk_is_split_by_bytes_and_no_item_is_lost() -> None:
     parts = list(split(one, 80))
     assert len(parts) > 2
     assert all(part.byte_count <= 80 or len(part) == 1 for part in parts)
-    assert b"".join(part.body for part in parts) == one.body
-    assert one.byte_count == len(one.body)
+    assert [line for part in parts for line in part.lines] == one.lines
+    assert one.byte_count == len(body_of(one.lines))
     assert [item for part in parts for item in part.items] == one.items
 
 

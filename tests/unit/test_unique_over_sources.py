@@ -14,7 +14,7 @@ from projectors.dead_letters import PARKED_IN_A_ROW, Parking
 from projectors.stores import lives_elsewhere
 from projectors.stores.redis.keys import RedisKeys
 from projectors.views import BoundView
-from viewtail import Entity, IndexTable, RedisHash, RedisSet, SearchIndex
+from viewtail import Entity, IndexTable, RedisHash, RedisSet
 from viewtail.changes.errors import DeclarationError, MisuseError
 from viewtail.changes.patterns import pattern_of
 from viewtail.changes.rendering import key_renderer, parse_key, render_key
@@ -66,11 +66,11 @@ def test_a_key_is_written_without_its_sources_name_and_is_read_as_that_sources()
 def test_what_does_not_note_which_source_a_key_is_of_is_refused_with_what_to_do() -> None:
     for view, what in (
         (RedisSet("u", entity(), key="of:{email}"), "the members of a RedisSet do not note which source a key is of"),
-        (SearchIndex("u", entity(), fields={"email": "text"}), "a SearchIndex in Elasticsearch does not note"),
         (IndexTable("i", entity(), value="tags", each="VARCHAR(10)"), "with each=, an index table does not note"),
     ):
         with pytest.raises(
-            DeclarationError, match=f"unique_over_sources=True: {what}.*in an IndexTable, a RedisHash or a RedisJson"
+            DeclarationError,
+            match=f"unique_over_sources=True: {what}.*in an IndexTable, a RedisHash, a RedisJson or a SearchIndex",
         ):
             bound(view)
     with pytest.raises(DeclarationError, match=r"column is_live.*is kept under this name"):

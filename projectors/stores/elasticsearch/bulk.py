@@ -27,7 +27,8 @@ from viewtail.changes.writes import Parked
 _ERROR = "items.*.error"
 _TARGET = f"/_bulk?require_alias=true&filter_path=items.*.status,{_ERROR}.type,{_ERROR}.reason,{_ERROR}.caused_by"
 _DOING = "writing"
-_FINE = frozenset({200, 201, 409})
+WRITTEN = frozenset({200, 201})
+_FINE = WRITTEN | {409}
 _PAUSES_S = (0.05, 0.2, 0.8, 2.0)  # between tries while the server is too busy
 
 _FIELD = re.compile(r'field(?:=| )["\[]([^"\]]{1,200})["\]]')
@@ -49,10 +50,6 @@ class BulkChunk:
     def byte_count(self) -> int:
         return sum(map(len, self.lines)) + len(self.lines)
 
-    @property
-    def body(self) -> bytes:
-        return b"\n".join(self.lines) + b"\n"
-
     def only(self, places: Sequence[int]) -> BulkChunk:
         lines = [self.lines[at] for at in places]
         return BulkChunk([self.views[at] for at in places], [self.items[at] for at in places], lines)
@@ -60,6 +57,18 @@ class BulkChunk:
     def halves(self) -> tuple[BulkChunk, BulkChunk]:
         middle = len(self) // 2
         return self.only(range(middle)), self.only(range(middle, len(self)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """How a chunk is kept from what is newer."""
+
+    sent: Callable[[Elasticsearch, BulkChunk, list[Parked]], tuple[BulkChunk, list[bytes]]]
+    """Which of its items are sent, each with its lines; adds those that are refused."""
+    done: frozenset[int]  # the statuses of items that are done; those with 409 are otherwise sent again
+
+
+BY_VERSIONS = Guard(sent=lambda _, chunk, __: (chunk, chunk.lines), done=_FINE)  # the server compares them
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,12 @@ class Replacement:
         return sum(map(len, self.delete)) + sum(map(len, self.write))
 
 
-def deliver(client: Elasticsearch, chunk: BulkChunk, pause: Callable[[float], Any] = time.sleep) -> list[Parked]:
+def deliver(
+    client: Elasticsearch,
+    chunk: BulkChunk,
+    pause: Callable[[float], Any] = time.sleep,
+    guard: Guard = BY_VERSIONS,
+) -> list[Parked]:
     """Send until each item is acknowledged or refused for good; returns the refused ones.
 
     Raises StoreUnavailableError, StoreError."""
@@ -89,14 +103,18 @@ def deliver(client: Elasticsearch, chunk: BulkChunk, pause: Callable[[float], An
 
     def attempt() -> ViewtailError | None:
         nonlocal chunk
-        waiting, busy = _sort(chunk, ask_bulk(client, _TARGET, chunk.body, len(chunk)), refused)
+        chunk, lines = guard.sent(client, chunk, refused)
+        if not lines:
+            return None
+        answers = ask_bulk(client, _TARGET, body_of(lines), len(lines))
+        waiting, busy = _sort(chunk, answers, refused, guard.done)
         chunk = chunk.only(waiting)
         return busy
 
     try:
         _insist(attempt, pause)
     except Refused as answer:
-        return refused + _narrow(client, chunk, answer, pause)
+        return refused + _narrow(client, chunk, answer, pause, guard)
     return refused
 
 
@@ -142,7 +160,7 @@ def _ask_replaced(
     if not lines:
         return waiting, busy
     count = sum(replacement.count for replacement in replacements)
-    answers = iter(ask_bulk(client, _TARGET, b"\n".join(lines) + b"\n", count))
+    answers = iter(ask_bulk(client, _TARGET, body_of(lines), count))
     for replacement in replacements:
         if (error := _why_again(islice(answers, replacement.count))) is not None:
             waiting.append(replacement)
@@ -177,6 +195,11 @@ def _insist(attempt: Callable[[], ViewtailError | None], pause: Callable[[float]
         pause(pause_s)
 
 
+def body_of(lines: Iterable[bytes]) -> bytes:
+    """The body of a bulk request."""
+    return b"\n".join(lines) + b"\n"
+
+
 def ask_bulk(client: Elasticsearch, target: str, body: bytes, count: int) -> list[dict[str, Any]]:
     """The answers for the `count` items, each with 'status', and 'error' if there is one."""
     answer = send(client, _DOING, "POST", target, body, NDJSON)
@@ -209,23 +232,22 @@ def failure_of(answer: dict[str, Any]) -> ViewtailError | None:
 
 
 def _sort(
-    chunk: BulkChunk, answers: list[dict[str, Any]], refused: list[Parked]
+    chunk: BulkChunk, answers: list[dict[str, Any]], refused: list[Parked], done: frozenset[int]
 ) -> tuple[list[int], ViewtailError | None]:
     """The positions of the items to send again, and the error that says why; refused items are added to `refused`."""
     waiting: list[int] = []
     busy: ViewtailError | None = None
-    if _FINE.issuperset([answer["status"] for answer in answers]):
+    if done.issuperset([answer["status"] for answer in answers]):
         return waiting, busy
     for at, answer in enumerate(answers):
-        status = answer["status"]
-        if status in _FINE:
+        if answer["status"] in done:
             continue
-        error = failure_of(answer)
+        error = _overtaken(answer) or failure_of(answer)
         if error is None:
             view = chunk.views[at]
             kind, *reasons = _error(answer) + _causes(answer)
             refused.append(parked(view, chunk.items[at], describe(kind, reasons, mapping_of(view)[0])))
-        elif _is_busy(answer):
+        elif _is_busy(answer) or isinstance(error, OverloadedError):
             waiting.append(at)
             busy = error
         else:
@@ -233,12 +255,21 @@ def _sort(
     return waiting, busy
 
 
+def _overtaken(answer: dict[str, Any]) -> ViewtailError | None:
+    """The error of a write over a document that is another one, or gone, by now; None for other answers."""
+    if answer["status"] != 409 and _error(answer)[0] != "document_missing_exception":
+        return None
+    return OverloadedError(f"Elasticsearch: something else writes the same documents at the same time. {RETRIES}")
+
+
 def _is_busy(answer: dict[str, Any]) -> bool:
     status: int = answer["status"]
     return (status == 429 or status >= 500) and _error(answer)[0] != "cluster_block_exception"
 
 
-def _narrow(client: Elasticsearch, chunk: BulkChunk, refused: Refused, pause: Callable[[float], Any]) -> list[Parked]:
+def _narrow(
+    client: Elasticsearch, chunk: BulkChunk, refused: Refused, pause: Callable[[float], Any], guard: Guard
+) -> list[Parked]:
     """Handle a refused request: it is too long (413), or one of its documents makes it unreadable (400)."""
     if refused.status not in (400, 413):
         raise StoreError(
@@ -246,7 +277,7 @@ def _narrow(client: Elasticsearch, chunk: BulkChunk, refused: Refused, pause: Ca
             "else at this address? Check VIEWTAIL_ELASTICSEARCH__URL"
         ) from None
     if len(chunk) > 1:
-        return [letter for half in chunk.halves() for letter in deliver(client, half, pause)]
+        return [letter for half in chunk.halves() for letter in deliver(client, half, pause, guard)]
     reason = f"Elasticsearch refused it: {refused.status} {refused.kind}".rstrip()
     if refused.status == 413:
         reason = f"its {chunk.byte_count} bytes are more than Elasticsearch takes (http.max_content_length)"

@@ -30,11 +30,18 @@ _log = structlog.get_logger("viewtail.elasticsearch")
 
 DELETED = "viewtail_deleted"
 POSITION = "viewtail_position"
+SOURCE = "viewtail_source"  # whose document it is, where a key is of one source at a time
+VERSIONS = "viewtail_versions"  # and what each source has written of the key: its version by source
 
 PRESENT = {"bool": {"must_not": {"term": {DELETED: True}}}}
 _OWN_FIELDS: dict[str, Any] = {
     DELETED: {"type": "boolean"},
     POSITION: {"type": "keyword", "index": False, "doc_values": False},
+}
+_IS_UNIQUE = "unique_over_sources"  # in the mark of an index
+_FIELDS_OF_SOURCES: dict[str, Any] = {
+    SOURCE: {"type": "keyword"},
+    VERSIONS: {"type": "object", "enabled": False},
 }
 _SETTINGS = {
     # One shard is one failure unit, and has one witness.
@@ -257,6 +264,10 @@ class _Index:
         self._properties, self._derived = mapping_of(view)
         digest = _digest(self._properties)
         self._meta: dict[str, Any] = {"view": view.view.id, "fingerprint": view.fingerprint, "mapping": digest}
+        self._own_fields = _OWN_FIELDS
+        if view.is_unique_over_sources:
+            self._meta[_IS_UNIQUE] = True
+            self._own_fields = {**_OWN_FIELDS, **_FIELDS_OF_SOURCES}
         if claimant is not NOBODY:
             self._meta["owner"] = claimant.owner(view.id).as_json()
         self._aliases = aliases_of(view)
@@ -314,8 +325,13 @@ class _Index:
         """Add new fields; if a field changed, create the index again, since its view is backfilled in any case.
 
         The index of several sources has what others wrote, too, and is refused."""
-        index = self.names.index
-        if content["mappings"]["_meta"]["viewtail"] != self._meta:
+        index, mark = self.names.index, content["mappings"]["_meta"]["viewtail"]
+        if self._source and mark.get(_IS_UNIQUE) != self._meta.get(_IS_UNIQUE):
+            raise PlaceRefusedError(
+                f"{self.names.label}: its index, {index}, has other keys: unique_over_sources was declared otherwise. "
+                "Give the view another name"
+            )
+        if mark != self._meta:
             try:
                 self.put_mapping()
             except Refused as refused:
@@ -377,7 +393,7 @@ class _Index:
         mappings = {
             "dynamic": "strict",
             "_meta": {"viewtail": self._meta},
-            "properties": {**self._properties, **_OWN_FIELDS},
+            "properties": {**self._properties, **self._own_fields},
         }
         try:
             ask(self._client, doing, "PUT", target, body(mappings))

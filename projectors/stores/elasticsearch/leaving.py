@@ -13,6 +13,7 @@ from elasticsearch import Elasticsearch
 from projectors.stores.elasticsearch.documents import id_of
 from projectors.stores.elasticsearch.index import DELETED, OURS, IndexNames, mark_in, path, take_note_off, why_stays
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask, unrefused
+from projectors.stores.elasticsearch.unique import as_own
 from projectors.stores.leaving import Holds, LeftoverParts, Part, Retired, Trace, Traces
 from projectors.stores.owners import NOBODY, Claimant
 from projectors.views import BoundView
@@ -73,6 +74,7 @@ class SearchTraces(Traces):
 
     def __init__(self, client: Elasticsearch, view: BoundView) -> None:
         self._client, self._names, self._id_of = client, IndexNames(view), id_of(view)
+        self._source = view.source[0] if view.is_unique_over_sources else ""
 
     def of(self, key: Key) -> list[Trace]:
         identity = self._id_of(key)
@@ -84,12 +86,13 @@ class SearchTraces(Traces):
             if refused.status == 404 and refused.kind in ("", INDEX_GONE):
                 return [Trace(place=place, holds=Holds.NOTHING)]
             raise StoreError(f"{self._names.label}: reading failed: {refused.status} {refused.kind}") from None
-        is_deleted = document["_source"] == {DELETED: True}
+        own = as_own(document, self._source) if self._source else document
+        if own is None:
+            return [Trace(place=place, holds=Holds.NOTHING)]
+        is_deleted = own["_source"] == {DELETED: True}
         holds, stays = (Holds.TOMBSTONE, _IN_SEGMENTS) if is_deleted else (Holds.VALUES, "")
         return [
-            Trace(
-                place=place, holds=holds, version=int(document["_version"]), stays=stays, until=_UNTIL if stays else ""
-            )
+            Trace(place=place, holds=holds, version=int(own["_version"]), stays=stays, until=_UNTIL if stays else "")
         ]
 
     def close(self) -> None:

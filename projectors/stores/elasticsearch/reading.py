@@ -33,8 +33,9 @@ from projectors.stores import (
     slices,
 )
 from projectors.stores.elasticsearch.documents import document_in, encoder, id_of, key_of
-from projectors.stores.elasticsearch.index import DELETED, PRESENT, IndexNames, mapping_of, path
+from projectors.stores.elasticsearch.index import DELETED, SOURCE, VERSIONS, IndexNames, mapping_of, path
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
+from projectors.stores.elasticsearch.unique import as_own, present_of
 from projectors.views import BoundView
 from viewtail.changes.errors import RETRIES, MisuseError, StoreError, StoreUnavailableError, ViewtailError
 from viewtail.changes.writes import Key, Write
@@ -47,7 +48,7 @@ SEARCHED_FROM = 500  # keys; fewer are fetched by id, without a search
 KEYS_A_SEARCH = 3_000
 REFRESHED_FOR_S = 5.0
 _KEEP_ALIVE = "5m"  # between two pages of keys
-_Found = tuple[Key, dict[str, Any] | None]  # a document as _mget and _search return it
+Found = tuple[Key, dict[str, Any] | None]  # a document as _mget and _search return it
 _TEXTUAL = ("text", "match_only_text", "keyword", "constant_keyword", "wildcard", "search_as_you_type")
 
 
@@ -66,7 +67,7 @@ class DocumentReader(ViewReader):
         return [row for key in keys if (row := self._row(key)) is not None]
 
     def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
-        return {key: _held(doc) for page in self._documents(keys) for key, doc in page if doc is not None}
+        return {key: self._held(doc) for page in self._documents(keys) for key, doc in page if doc is not None}
 
     def unequal(self, wanted: Mapping[Key, Write]) -> list[Key]:
         """Compare byte by byte first; a document that is the same that way is compared no further."""
@@ -78,10 +79,13 @@ class DocumentReader(ViewReader):
             key
             for page in self._documents(list(wanted))
             for key, doc in self._otherwise(page, wanted)
-            if self.is_unequal(key, wanted[key], NOTHING_HELD if doc is None else _held(doc))
+            if self.is_unequal(key, wanted[key], NOTHING_HELD if doc is None else self._held(doc))
         ]
 
-    def _otherwise(self, page: list[_Found], wanted: Mapping[Key, Write]) -> list[_Found]:
+    def _held(self, doc: dict[str, Any]) -> Held:
+        return held_of(doc)
+
+    def _otherwise(self, page: list[Found], wanted: Mapping[Key, Write]) -> list[Found]:
         """The documents of a page that differ byte by byte from what would be written, or are newer."""
         writes = [wanted[key] for key, _ in page]
         try:
@@ -91,14 +95,14 @@ class DocumentReader(ViewReader):
         three = zip(page, writes, lines, strict=True)
         return [pair for pair, write, line in three if not _is_same(pair[1], write, document_in(line))]
 
-    def _documents(self, keys: Sequence[Key]) -> Iterator[list[_Found]]:
+    def _documents(self, keys: Sequence[Key]) -> Iterator[list[Found]]:
         """The document of each key, tombstones too; None if the store has none."""
         return self._ahead(keys, KEYS_A_PAGE, self._page)
 
     @staticmethod
     def _ahead(
-        keys: Sequence[Key], count: int, ask_for: Callable[[Sequence[Key]], list[_Found]]
-    ) -> Iterator[list[_Found]]:
+        keys: Sequence[Key], count: int, ask_for: Callable[[Sequence[Key]], list[Found]]
+    ) -> Iterator[list[Found]]:
         """Request each page in a thread while the caller handles the one before it; a single page needs no thread."""
         pages = list(slices(keys, count))
         if len(pages) <= 1:
@@ -119,7 +123,7 @@ class DocumentReader(ViewReader):
             self._asked("refreshing", f"{path(self._names.reads)}/_refresh", None)
             self._refreshed_at = now
 
-    def _searched_page(self, keys: Sequence[Key]) -> list[_Found]:
+    def _searched_page(self, keys: Sequence[Key]) -> list[Found]:
         """The document of each key as a search shows it; None for what a search hides, such as tombstones."""
         ids = [self._id_of(key) for key in keys]
         body = {"query": {"ids": {"values": ids}}, "size": len(ids), "sort": ["_doc"]}
@@ -134,7 +138,7 @@ class DocumentReader(ViewReader):
         except Refused as refused:
             raise self._not_there(refused) from None
 
-    def _page(self, keys: Sequence[Key]) -> list[_Found]:
+    def _page(self, keys: Sequence[Key]) -> list[Found]:
         ids = {"ids": [self._id_of(key) for key in keys]}
         docs = self._asked("reading", f"{path(self._names.reads)}/_mget", ids)["docs"]
         for doc in docs:
@@ -150,7 +154,7 @@ class DocumentReader(ViewReader):
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         """Pages as of the first page, in no particular order."""
-        for page in present_documents(self._client, self.view, self._names.reads, has_source=True, foreign=[]):
+        for page in present_documents(self._client, self.view, self._names.reads, has_source=True):
             yield [StoredRow(key, hit["_version"], hit["_source"]) for key, hit in page]
 
     def shown_keys(self) -> Iterator[list[Key]]:
@@ -223,7 +227,8 @@ def _is_same(doc: dict[str, Any] | None, write: Write, line: bytes) -> bool:
     return doc is not None and doc["_version"] <= write[0] and bool(_dumped(doc["_source"]) == line)
 
 
-def _held(doc: dict[str, Any]) -> Held:
+def held_of(doc: dict[str, Any]) -> Held:
+    """What the store holds of a key, by its document as _mget returns it."""
     source, mark = doc["_source"], (doc["_seq_no"], doc["_primary_term"])
     is_tombstone = source.get(DELETED) is True
     fault = "it is neither a document nor a tombstone" if is_tombstone and len(source) > 1 else ""
@@ -260,7 +265,7 @@ def present_documents(
     name: str,
     *,
     has_source: bool,
-    foreign: list[str],
+    foreign: list[str] | None = None,
     written_upto: int | None = None,
     refreshes: bool = True,
 ) -> Iterator[list[tuple[Key, dict[str, Any]]]]:
@@ -268,18 +273,23 @@ def present_documents(
 
     `name` is the index, or an alias of it. The first ids that are not keys are added to `foreign`. With `written_upto`,
     documents that were written after that sequence number are left out. Unless it `refreshes` the index, which takes
-    the right to, what was written in the last moments may be left out, too."""
+    the right to, what was written in the last moments may be left out, too.
+
+    Where a key is of one source at a time these are the own source's; with `foreign` also those that say none."""
     key = key_of(view)
-    query: dict[str, Any] = PRESENT
+    query = present = present_of(view, has_nobodys=foreign is not None)
     if written_upto is not None:
-        query = {"bool": {"filter": [PRESENT, {"range": {"_seq_no": {"lte": written_upto}}}]}}
-    body = {"query": query, "version": True, "_source": has_source, "track_total_hits": False}
+        query = {"bool": {"filter": [present, {"range": {"_seq_no": {"lte": written_upto}}}]}}
+    own = [DELETED, SOURCE, VERSIONS] if view.is_unique_over_sources else False
+    body = {"query": query, "version": True, "_source": has_source or own, "track_total_hits": False}
     page_size = KEYS_A_PAGE if has_source else IDS_A_PAGE
     try:
         with closing(_sweep(client, path(name), body, page_size, refreshes=refreshes)) as pages:
-            for hits in pages:
+            for found in pages:
+                hits = [mine for hit in found if (mine := as_own(hit, view.source[0])) is not None] if own else found
                 page = [(key(hit["_id"]), hit) for hit in hits]
-                foreign += [hit["_id"] for parsed, hit in page if parsed is None][: MOST_FOREIGN - len(foreign)]
+                if foreign is not None:
+                    foreign += [hit["_id"] for parsed, hit in page if parsed is None][: MOST_FOREIGN - len(foreign)]
                 yield [(parsed, hit) for parsed, hit in page if parsed is not None]
     except Refused as refused:
         # The index was deleted meanwhile, or the point in time ended after a long pause or a restart.

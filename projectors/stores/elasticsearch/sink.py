@@ -36,8 +36,20 @@ from projectors.stores import (
     ignored,
     nothing,
     parked,
+    slices,
 )
-from projectors.stores.elasticsearch.bulk import BulkChunk, Replacement, ask_bulk, deliver, failure_of, replace, split
+from projectors.stores.elasticsearch.bulk import (
+    BY_VERSIONS,
+    BulkChunk,
+    Guard,
+    Replacement,
+    ask_bulk,
+    body_of,
+    deliver,
+    failure_of,
+    replace,
+    split,
+)
 from projectors.stores.elasticsearch.documents import Encode, encoder, id_of, witness_id
 from projectors.stores.elasticsearch.index import (
     DELETED,
@@ -51,6 +63,7 @@ from projectors.stores.elasticsearch.index import (
 )
 from projectors.stores.elasticsearch.reading import last_sequence_number, present_documents
 from projectors.stores.elasticsearch.requests import Refused, ask, unrefused
+from projectors.stores.elasticsearch.unique import BY_SOURCES, taking_away
 from projectors.stores.owners import LOOK_EVERY_S, NOBODY, Claiming, taken_from_us
 from projectors.views import BoundView
 from viewtail.changes.errors import DeclarationError, StoreError, StoreUnavailableError, ViewtailError
@@ -173,11 +186,15 @@ class ElasticsearchSink(GuardedSink):
         client = self._living()
         self._look_whose(client)
         letters: list[Parked] = []
+        for view in [name for name in taken if self._views[name].is_unique_over_sources]:
+            self._release(client, self._views[view], taken.pop(view))
         with self._without_memory(client, taken) if taken else nullcontext():
             for view, held in taken.items():
                 behind = {key: write for of in writes if of.view == view for key, write in of.writes.items()}
                 self._replace(client, view, held, behind)
-            letters += self._send(client, self._chunks(writes, letters))
+            for is_unique, guard in ((False, BY_VERSIONS), (True, BY_SOURCES)):
+                some = [of for of in writes if self._views[of.view].is_unique_over_sources is is_unique]
+                letters += self._send(client, self._chunks(some, letters), guard)
         if upto is not None:
             self.unkept = upto
             if time.monotonic() - self._kept_at >= WITNESS_EVERY_S:
@@ -214,7 +231,9 @@ class ElasticsearchSink(GuardedSink):
         return min(kept, key=lambda position: position.order) if kept else None
 
     def mark_writes(self, view: str) -> int | None:
-        """The largest sequence number among all shards' documents."""
+        """The largest sequence number among all shards' documents; None where other sources write the same ones."""
+        if self._views[view].is_unique_over_sources:
+            return None
         with _unrefused("reading sequence numbers"):
             return last_sequence_number(self._living(), IndexNames(self._views[view]).index)
 
@@ -222,7 +241,7 @@ class ElasticsearchSink(GuardedSink):
         """Pages of (key, version) below `version`, as they were when the first page was read."""
         bound = self._views[view]
         name = IndexNames(bound).index
-        for page in present_documents(self._living(), bound, name, has_source=False, foreign=[], written_upto=since):
+        for page in present_documents(self._living(), bound, name, has_source=False, written_upto=since):
             yield [(key, hit["_version"]) for key, hit in page if hit["_version"] < version]
 
     def take_away(self, view: str, held: Mapping[Key, Held]) -> None:
@@ -265,6 +284,14 @@ class ElasticsearchSink(GuardedSink):
             waiting.append(replacement)
             byte_count += replacement.byte_count
         replace(client, waiting)
+
+    @staticmethod
+    def _release(client: Elasticsearch, view: BoundView, held: Mapping[Key, Held]) -> None:
+        """Take the source's own out of documents that are still as a reader saw them: what follows is written."""
+        lines = taking_away(view)
+        seen = [Replacement([lines(key, found)], ()) for key, found in held.items() if found.mark is not None]
+        for some in slices(seen, ROWS_A_REQUEST):
+            replace(client, some)
 
     @staticmethod
     def _remember_deletes(client: Elasticsearch, index: str, for_time: str | None) -> None:
@@ -326,13 +353,13 @@ class ElasticsearchSink(GuardedSink):
         chunk.views += [view] * len(items)
         chunk.items += items
 
-    def _send(self, client: Elasticsearch, chunks: Iterator[BulkChunk]) -> list[Parked]:
+    def _send(self, client: Elasticsearch, chunks: Iterator[BulkChunk], guard: Guard) -> list[Parked]:
         """Send all chunks: a single one from this thread, several side by side. Returns when all are answered."""
         first, second = next(chunks, None), next(chunks, None)
         if first is None:
             return []
         if second is None:
-            return deliver(client, first)
+            return deliver(client, first, guard=guard)
         assert self._pool is not None
         refused: list[Parked] = []
         under_way: deque[Future[list[Parked]]] = deque()
@@ -340,7 +367,7 @@ class ElasticsearchSink(GuardedSink):
             for chunk in chain((first, second), chunks):
                 if len(under_way) >= 2 * THREADS:
                     refused += under_way.popleft().result()
-                under_way.append(self._pool.submit(deliver, client, chunk))
+                under_way.append(self._pool.submit(deliver, client, chunk, guard=guard))
             while under_way:
                 refused += under_way.popleft().result()
         finally:
@@ -362,7 +389,7 @@ class ElasticsearchSink(GuardedSink):
         if behind:
             lines = list(chain.from_iterable(self._witness_lines(name, upto) for name in behind))
             with _unrefused("moving the witness"):
-                answers = ask_bulk(client, _WITNESS_TARGET, b"\n".join(lines) + b"\n", len(behind))
+                answers = ask_bulk(client, _WITNESS_TARGET, body_of(lines), len(behind))
             for name, answer in zip(behind, answers, strict=True):
                 self._marks[name] = _moved(answer, upto)
         self.unkept, self.kept = None, upto

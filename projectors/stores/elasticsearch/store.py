@@ -110,6 +110,9 @@ class ElasticsearchStore(Store):
     def surprises(self, view: BoundView) -> Iterable[tuple[str, str, str]]:
         return surprises(view)
 
+    def no_unique_keys(self, view: View) -> str:
+        return ""
+
     def sink(self, access: Access, views: Sequence[BoundView], pipeline: str) -> ElasticsearchSink:
         from projectors.stores.elasticsearch.sink import ElasticsearchSink
 
@@ -176,8 +179,9 @@ class ElasticsearchStore(Store):
 
     def reader_over(self, connection: Elasticsearch, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.elasticsearch.reading import DocumentReader
+        from projectors.stores.elasticsearch.unique_reading import UniqueReader
 
-        return DocumentReader(connection, view)
+        return (UniqueReader if view.is_unique_over_sources else DocumentReader)(connection, view)
 
     def audited(self, access: Access, view: BoundView) -> AuditedPlace:
         from projectors.stores.elasticsearch.auditing import audited_index
