@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
-from offsets import Owner, dead_letters, fan_outs, migrations, views
+from offsets import Owner, dead_letters, fan_outs, migrations, view_parts, views
 from offsets.fan_outs import FanOut
 from offsets.mysql import Session, check_fence, reading, transaction
 from offsets.runs import ADOPTION
-from offsets.view_parts import PartRecord, ViewParts
+from offsets.view_parts import PartRecord, PartState
 from offsets.views import GETS_NOTHING, State, ViewStates
 from viewtail.changes.copy_ids import copy_id, view_of
 from viewtail.changes.errors import ViewtailError
@@ -249,8 +249,9 @@ class Copies:
         return {fan_out.view: fan_out for _, fan_out in under_way if fan_out.view in wanted}
 
     def paused_parts(self, view: str) -> list[PartRecord]:
-        """Return the tables of many that are paused in a view."""
-        return ViewParts(self._session, self._database).of(view)
+        """Return the tables of many that are paused in a view: a copy would lack what readers have of them."""
+        with reading(self._session, "reading which parts are paused") as cursor:
+            return self._paused_parts(cursor, view)
 
     def live(self, view: str) -> tuple[int, str]:
         """The number of the copy that readers see, and the hash of the declaration that made it."""
@@ -261,8 +262,10 @@ class Copies:
 
     def begin(
         self, view: str, started_by: str, keep_s: int, *, is_automatic: bool = False, is_hurried: bool = False
-    ) -> None:
+    ) -> bool:
         """Have a copy made beside the live one. One that is there already becomes hurried, or automatic, by this.
+
+        False: a table of many was paused in the view meanwhile.
 
         Only an adopt's may take the place of what another tool keeps: one that is being built becomes an adopt's when
         that asks for it, and is none any more when somebody else does. A changed declaration leaves an adopt's alone.
@@ -272,7 +275,9 @@ class Copies:
             if before is not None and (before[1], Event.BEGUN) not in TRANSITIONS:
                 self._set(cursor, view, "is_hurried = is_hurried OR %s", is_hurried)
                 self._begin_again(cursor, view, started_by[:255], is_automatic=is_automatic)
-                return
+                return True
+            if self._paused_parts(cursor, view):
+                return False
             live, _ = self._live(cursor, view)
             number = 1 + max(live, before[0] if before else 0)
             cursor.execute(
@@ -280,6 +285,7 @@ class Copies:
                 f"is_hurried) VALUES (%s, {self._id}, %s, '{TRANSITIONS[Stage.ENDED, Event.BEGUN]}', %s, %s, %s, %s)",
                 (view, number, is_automatic, started_by[:255], keep_s, is_hurried),
             )
+            return True
 
     def _begin_again(self, cursor: Any, view: str, started_by: str, *, is_automatic: bool) -> None:
         building = f"stage = '{Stage.BUILDING}'"
@@ -337,6 +343,15 @@ class Copies:
                 return None
             return bool(self.states.move_in(cursor, views.Event.PAUSED, [view], by=by, reason=reason))
 
+    def pause_part(self, record: PartRecord) -> bool:
+        """Pause one table of many; False where a copy is beside the live one, or was asked for."""
+        with self._transaction("pausing a part") as cursor:
+            before = self._lock(cursor, record.view)
+            if before is not None and before[1] is not Stage.ENDED:
+                return False
+            view_parts.pause(cursor, self._database, record)
+            return True
+
     # -- noting -------------------------------------------------------------------------------------------------
 
     def note_comparison(self, copy: Copy, difference: str | None, losses: int) -> None:
@@ -391,6 +406,10 @@ class Copies:
 
     # -- within a transaction -----------------------------------------------------------------------------------
 
+    def _paused_parts(self, cursor: Any, view: str) -> list[PartRecord]:
+        records = view_parts.read(cursor, self._database, views=[view], pipeline=self.pipeline)
+        return [record for record in records if record.state is PartState.PAUSED]
+
     def _decline(self, cursor: Any, view: str, other: str) -> None:
         (_, kept), (_, declined) = self._live(cursor, view), self._live(cursor, other)
         self._set(cursor, view, "declined = %s", None if kept == declined else Choice(kept, declined).to_text())
@@ -401,7 +420,8 @@ class Copies:
         return (rows[0].copy, rows[0].declaration) if rows else (1, "")
 
     def _lock(self, cursor: Any, view: str) -> tuple[int, Stage] | None:
-        """The number of the last copy beside, and its stage."""
+        """The number of the last copy beside, and its stage. A copy and a pause of a part wait for each other."""
+        cursor.execute(f"SELECT id FROM {self._view} WHERE name = %s AND pipeline_id = {self._id} FOR UPDATE", (view,))
         cursor.execute(
             f"SELECT copy, stage FROM {self._table} WHERE view_name = %s AND pipeline_id = {self._id} FOR UPDATE",
             (view,),

@@ -6,6 +6,7 @@ owner deletes the row then. Without a row a part is as any other.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -41,7 +42,7 @@ class PartRecord:
     @property
     def to_go_on(self) -> str:
         """The command that ends the pause."""
-        return f"viewtail resume {view_of(self.view)} --part {self.given}"
+        return f"viewtail resume {view_of(self.view)} --part {shlex.quote(self.given)}"
 
     def __str__(self) -> str:
         since = f"since {self.since[:19]} UTC by {self.by}{f': {self.reason}' if self.reason else ''}"
@@ -74,6 +75,24 @@ def read(
     ]  # fmt: skip
 
 
+def pause(cursor: Any, database: str, record: PartRecord) -> None:
+    """Pause a part, from now on, in the caller's transaction; one that is paused stays as it is."""
+    changed = ", ".join(
+        f"{name} = IF(state = '{PartState.PAUSED}', {name}, {new})"
+        for name, new in (
+            ("reason", "VALUES(reason)"),
+            ("paused_by", "VALUES(paused_by)"),
+            ("paused_at", "CURRENT_TIMESTAMP(6)"),
+            ("state", "VALUES(state)"),  # last: the others look at it
+        )
+    )
+    cursor.execute(
+        f"INSERT INTO {quote(database, 'view_part')} (view_id, part, given, table_name, state, reason, paused_by) "
+        f"VALUES (%s, %s, %s, %s, '{PartState.PAUSED}', %s, %s) ON DUPLICATE KEY UPDATE {changed}",
+        (record.view_id, record.part, record.given, record.table, record.reason, record.by),
+    )
+
+
 def forget(cursor: Any, database: str, view_ids: Collection[int]) -> None:
     """Delete the rows of views that are forgotten, in the caller's transaction."""
     cursor.execute(f"DELETE FROM {quote(database, 'view_part')} WHERE view_id IN %s", (sorted(view_ids),))
@@ -94,24 +113,6 @@ class ViewParts:
         """Those of a view, and of its copies' view."""
         with reading(self.session, "reading which parts are paused") as cursor:
             return read(cursor, self.database, views=[view_of(view)])
-
-    def pause(self, record: PartRecord) -> None:
-        """Pause a part, from now on; one that is paused stays as it is."""
-        changed = ", ".join(
-            f"{name} = IF(state = '{PartState.PAUSED}', {name}, {new})"
-            for name, new in (
-                ("reason", "VALUES(reason)"),
-                ("paused_by", "VALUES(paused_by)"),
-                ("paused_at", "CURRENT_TIMESTAMP(6)"),
-                ("state", "VALUES(state)"),  # last: the others look at it
-            )
-        )
-        with transaction(self.session, "pausing a part") as cursor:
-            cursor.execute(
-                f"INSERT INTO {self._table} (view_id, part, given, table_name, state, reason, paused_by) "
-                f"VALUES (%s, %s, %s, %s, '{PartState.PAUSED}', %s, %s) ON DUPLICATE KEY UPDATE {changed}",
-                (record.view_id, record.part, record.given, record.table, record.reason, record.by),
-            )
 
     def resume(self, record: PartRecord) -> None:
         """Ask the pipeline's owner to let its changes through again."""

@@ -507,10 +507,10 @@ def note_proven(session: Session, database: str, ids: Collection[int], through: 
 
 
 def note_written(session: Session, database: str, ids: Collection[int], version: int) -> None:
-    """Note that single entities were written again as of a version.
+    """Note that single entities, whose changes are behind the pipeline, were written again as of a version.
 
-    Their changes are behind the pipeline. A store that comes back with less than that version has lost them, and the
-    view is filled again, as where it has lost what a backfill wrote.
+    A store that comes back with less than that version has lost them, and the view is filled again, as where it has
+    lost what a backfill wrote.
     """
     with transaction(session, "noting what was written again") as cursor:
         cursor.execute(

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -18,9 +19,10 @@ import structlog
 from offsets import dead_letters
 from offsets.mysql import Session
 from projectors.views import BoundView
-from viewtail.changes.rendering import key_renderer
+from viewtail.changes.errors import MisuseError
+from viewtail.changes.rendering import key_renderer, parse_key
 from viewtail.changes.versions import MAX_VERSION
-from viewtail.changes.writes import Parked, ViewWrites
+from viewtail.changes.writes import Key, Parked, ViewWrites
 
 _log = structlog.get_logger("viewtail.pipeline")
 
@@ -116,6 +118,15 @@ class DeadLetters:
             for letter in letters:
                 self._known.keys[letter.view].add(letter.key)
 
+    def has_letters(self, writes: Sequence[ViewWrites]) -> bool:
+        """Return whether one of these keys may be parked: false positives where another process cleared some."""
+        for of_view in writes:
+            if keys := self._known.keys[of_view.view]:
+                render = key_renderer(self._columns[of_view.view])
+                if any(render(key) in keys for key in of_view.writes):
+                    return True
+        return False
+
     def clear_applied(self, writes: Sequence[ViewWrites], parked: Sequence[Parked]) -> None:
         """Forget the keys that these writes brought up to date."""
         refused = {(letter.view, letter.key): letter.version for letter in parked}
@@ -141,6 +152,11 @@ class DeadLetters:
         """Forget a view's dead letters: its backfill begins."""
         self._clear(view, dict.fromkeys(sorted(self.keys_of(view)), MAX_VERSION))
 
+    def clear_part(self, view: BoundView, values: Key, upto: int) -> None:
+        """Forget the letters up to a version of keys that begin with these values: their rows are read again."""
+        width = len(values)
+        self._clear(view.id, {name: upto for name in self.keys_of(view.id) if _begins(name, view, values, width)})
+
     def _clear(self, view: str, upto: Mapping[str, int]) -> None:
         """Delete, by key, the letters of changes up to a version."""
         if not upto:
@@ -149,6 +165,12 @@ class DeadLetters:
         with self._known.lock:
             self._known.changes += 1
             self._known.keys[view].difference_update(gone)
+
+
+def _begins(name: str, view: BoundView, values: Key, width: int) -> bool:
+    with suppress(MisuseError):  # a key that nobody could read
+        return parse_key(name, view.key)[:width] == values
+    return False
 
 
 class Parking:

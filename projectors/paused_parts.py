@@ -97,9 +97,10 @@ class OwnedParts:
             except StopRequested:
                 return
             assert self.parts is not None
-            self.parts.end(record, self.owner)
+            has_ended = self.parts.end(record, self.owner)
             self.resumed.discard(record)
-            _log.info("a table of many gets changes again", view=record.view, table=record.table)
+            if has_ended:  # nobody paused it again meanwhile
+                _log.info("a table of many gets changes again", view=record.view, table=record.table)
 
 
 def owned_parts(session: Session, database: str, owner: Owner, pipeline: str) -> OwnedParts:

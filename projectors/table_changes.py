@@ -192,14 +192,21 @@ class TableChanges:
             only=view.condition,
         )
         with self.life.gate.closed(view.id), closing(rows):
+            if view.view.entity.version is None:
+                self.dead_letters.clear_part(view, part.values, version)  # as where a backfill begins
             last_key: Key | None = None
+            read = 0
             while (chunk := rows.after(last_key, version)) is not None:
                 self.check_lease()
                 projected = projections.of_rows(view.id, chunk.rows, version)
                 refused = self.sink.write(projected.writes, None)
                 self.offsets.save_rows()
                 parking.park(projected.writes, projected.parked, refused)
-                last_key = chunk.last_key
+                self.dead_letters.clear_applied(projected.writes, [*projected.parked, *refused])
+                last_key, read = chunk.last_key, read + len(chunk.rows)
+                if read > MOST_ROWS_MEANWHILE:  # the server's statistics were behind
+                    self.life.replaced(view.id, version)
+                    return
                 failpoints.reach(failpoints.PART_STEP)
                 if self.stop.is_set():
                     raise StopRequested

@@ -17,6 +17,7 @@ from ingest.canonical.parts import (
     COLUMNS_ORDER,
     KEYS,
     KEYS_ORDER,
+    STATISTICS_NOW,
     Shape,
     described_parts,
     of_parts,
@@ -276,8 +277,7 @@ def is_denied(connection: Connection, schema: str, name: str, columns: Iterable[
 
 def next_number(connection: Connection, table: Table) -> int:
     """The number that the table would give its next row; of several tables the largest one, 0 where none gives any."""
-    # A MySQL answers with what it had known for a day.
-    connection.query("SET /*!80003 information_schema_stats_expiry = 0, */ sql_quote_show_create = 1")
+    connection.query(STATISTICS_NOW)
     asked = {(part.schema, part.name) for part in table.each}
     rows = _by_table(connection, facts_of(connection), asked, "tables", "auto_increment", "table_name").values()
     return max((int(row[2] or 0) for of_table in rows for row in of_table), default=0)

@@ -79,7 +79,6 @@ class Reprojection:
         session: on which the sink's rows are committed, where they wait for that.
         lock: held from reading rows to writing them.
         check: raises where the view is not to be written any more: it is halted, or was declared anew.
-        note: that something was written as of a version: a store that comes back with less has lost it.
         settle: keeps its dead letters, given what was written and what was refused.
         end: ends the dead letters of those of some keys that have no row: no write will.
         held: what the store holds of some keys.
@@ -92,7 +91,6 @@ class Reprojection:
     session: Session
     lock: Callable[[], AbstractContextManager[ViewLock]]
     check: Callable[[], None]
-    note: Callable[[int], None]
     settle: Callable[[Sequence[ViewWrites], Sequence[Parked]], None]
     end: Callable[[Sequence[Key]], None]
     held: Callable[[Sequence[Key]], dict[Key, Held]]
@@ -136,7 +134,7 @@ class Reprojection:
                 ahead = None if is_final else reader.submit(read, piece.place)
                 keys = [*self.view.own(piece.keys)]
                 writes = self._with_tombstones(keys, piece.projected, version)
-                some = self._write(writes, piece.projected, keys, {}, lock, version, is_again=True)
+                some = self._write(writes, piece.projected, keys, {}, lock, is_again=True)
                 if some is None or not lock.is_held():
                     break  # what was read ahead is read again under the next lock
                 written, rows, last = written + some, rows + piece.rows, piece
@@ -155,7 +153,7 @@ class Reprojection:
                 failpoints.reach("after rows")
                 projected = self.projections.of_rows(self.view.id, rows, version)
                 writes = self._with_tombstones(keys, projected, version)
-                written = self._write(writes, projected, self._keys(rows), unexplained, lock, version)
+                written = self._write(writes, projected, self._keys(rows), unexplained, lock)
                 if written is not None and lock.is_held():
                     self.end(self._unwritten(keys, writes, written.parked))
                     return written
@@ -205,7 +203,6 @@ class Reprojection:
         with_rows: Collection[Key],
         unexplained: Mapping[Key, Held],
         lock: ViewLock,
-        version: int,
         *,
         is_again: bool = False,
     ) -> Written | None:
@@ -226,7 +223,6 @@ class Reprojection:
         with transaction(self.session, f"writing {self.view.id} again"):
             pass
         failpoints.reach("after rewrite")
-        self.note(version)  # before anything that says it is written, as the end of a dead letter does
         parked = [*projected.parked, *refused]
         self.settle(writes, parked)
         return _written(writes, with_rows, parked, len(refused))

@@ -83,6 +83,8 @@ class ViewAccess:
         self.session = self.catalog.session()
         self._resources = ExitStack()
         self._resources.callback(self.session.close)
+        self._passed = 0  # the version of the last watermark
+        self._has_ended_letters = False
         try:
             self._begin(store)
         except BaseException:
@@ -142,12 +144,14 @@ class ViewAccess:
         if self.is_standing:
             return MAX_VERSION
         if self.passed_within_s == inf:
-            return self.watermarks.now(self.stop)
+            self._passed = self.watermarks.now(self.stop)
+            return self._passed
         version = self.watermarks.now_within(self.stop, self.passed_within_s)
         if version is None:
             raise WaitedTooLongError(
                 f"{self.view.id}: a watermark did not come through the stream in {self.passed_within_s:.0f} s"
             )
+        self._passed = version
         return version
 
     def fan_outs(self, version: int = MAX_VERSION) -> list[FanOut]:
@@ -210,10 +214,11 @@ class ViewAccess:
         for record in self.paused:
             raise ViewtailError(f"view {self.view.id}: {record}, so it may lack rows. First: {record.to_go_on}")
 
-    def require_not_paused(self, key: Key) -> None:
-        """Raises ViewtailError for a key, or the values of the braces, of a table that is paused in the view."""
+    def require_not_paused(self, *keys: Key) -> None:
+        """Raises ViewtailError for keys, or the values of the braces, of a table that is paused in the view."""
+        begins = {key[: self.view.prefix] for key in keys}
         for record in self.paused:
-            if key[: self.view.prefix] == values_of(self.view.view, record):
+            if values_of(self.view.view, record) in begins:
                 raise ViewtailError(
                     f"view {self.view.id}: {record}. Nothing is done with its keys until it is resumed. First: "
                     f"{record.to_go_on}"
@@ -303,15 +308,10 @@ class ViewAccess:
             session=session,
             lock=lock.held,
             check=self.check,
-            note=self._note,
             settle=self._settle,
             end=self._end_letters,
             held=self.reader.held,
         )
-
-    def _note(self, version: int) -> None:
-        ids = [record.id for _, record in self.first]
-        note_written(self.session, self.catalog.database, ids, version)
 
     @property
     def sink(self) -> GuardedSink:
@@ -364,10 +364,32 @@ class ViewAccess:
 
     def _settle(self, writes: Sequence[ViewWrites], parked: Sequence[Parked]) -> None:
         letters = self._letters()
+        if any(of_pipeline.has_letters(writes) for of_pipeline in letters):
+            self._note_written()  # first: without its letter, nothing else tells of it
+            self._has_ended_letters = True
         for of_pipeline in letters:
             of_pipeline.clear_applied(writes, parked)
         if parked:
             letters[0].record(parked)
+
+    def note_ended(self) -> None:
+        """`note_behind`, where dead letters of keys ended here: nothing else tells of these any more."""
+        if self._has_ended_letters:
+            self.note_behind()
+            self._has_ended_letters = False
+
+    def note_behind(self) -> None:
+        """Note a watermark behind all that was written here.
+
+        The changes of these keys are long behind the pipeline: a store that comes back without that watermark may have
+        lost them, and the view is filled again. Raises StopRequested, WaitedTooLongError.
+        """
+        if self.now() < MAX_VERSION:
+            self._note_written()
+
+    def _note_written(self) -> None:
+        ids = [record.id for _, record in self.first]
+        note_written(self.session, self.catalog.database, ids, self._passed)
 
     def _end_letters(self, keys: Sequence[Key]) -> None:
         """Forget the letters of those keys that have no row; of one whose row comes back meanwhile it is refused again,

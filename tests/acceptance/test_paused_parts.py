@@ -140,3 +140,66 @@ def test_a_paused_tenant_whose_table_is_gone_leaves_as_it_is_resumed(world: Tena
     command(world, "verify")
     refused = world.run.command("pause", BY_NUMBER, *OF_2)
     assert refused.returncode == 2 and "there is no table app.org2_invoice" in refused.stderr
+
+
+LETTERS = "SELECT COUNT(*) FROM viewtail.dead_letter"
+
+
+def parked(world: Tenants) -> None:
+    """Two rows of account 2, of which the keys in Redis hold something else."""
+    for number in (50, 51):
+        world.redis.hset(f"invoice:2:{number}", mapping={"account_id": 2, "number": "somebody's"})
+    world.add(2, 50, 51)
+    wait_for("two rows are parked", lambda: world.ask(LETTERS) == [(2,)])
+
+
+def mended(world: Tenants) -> None:
+    """Nothing is in the way any more, and one of the rows is gone."""
+    world.redis.delete("invoice:2:50", "invoice:2:51")
+    world.ask("DELETE FROM app.org2_invoice WHERE allowed_id = 51")
+
+
+def test_letters_of_a_tenant_end_as_it_is_resumed_and_are_left_alone_before(world: Tenants) -> None:
+    parked(world)
+    paused(world)
+    mended(world)
+    for arguments in (("dead-letters", "redrive", HASH, "--yes"), ("replay", HASH, "--parked", "--yes")):
+        said = world.run.command(*arguments).stderr
+        assert "app.org2_invoice is paused" in said and "its keys are left alone" in said
+    keys = world.run.folder / "keys"
+    keys.write_text("1:1\n2:1\n")
+    refused = world.run.command("replay", HASH, "--keys-from", str(keys), "--yes")
+    assert refused.returncode != 0 and f"viewtail resume {HASH} --part account_id=2" in refused.stderr, refused
+    assert world.ask(LETTERS) == [(2,)]
+    command(world, "resume", BY_NUMBER, HASH, *OF_2)
+    assert world.is_equal() and world.ask(LETTERS) == [(0,)]
+    command(world, "status")
+
+
+def test_a_tenant_that_is_resumed_in_a_paused_view_comes_with_that_and_is_told_so(world: Tenants) -> None:
+    parked(world)
+    paused(world)
+    mended(world)
+    command(world, "pause", HASH)
+    said = command(world, "resume", BY_NUMBER, HASH, *OF_2)
+    assert f"{HASH}: app.org2_invoice is kept as any other table again; the view is paused; its rows are read" in said
+    assert f"{BY_NUMBER}: app.org2_invoice is kept as any other table again; its rows were read again" in said
+    command(world, "resume", HASH)
+    wait_for("it is filled again", lambda: world.is_equal() and world.ask(LETTERS) == [(0,)])
+
+
+def test_a_changed_view_of_which_a_tenant_is_paused_is_built_once_it_was_resumed(world: Tenants) -> None:
+    run = world.run
+    paused(world)
+    assert run.stop() == 0
+    views = (run.folder / "views.py").read_text()
+    (run.folder / "views.py").write_text(views.replace('value="number"', 'value=["number", "note"]'))
+    run._environment["VIEWTAIL_RUN__ON_CHANGE"] = "beside"
+    refused = run.command("run")
+    assert refused.returncode == 2 and f"First: viewtail resume {BY_NUMBER} --part account_id=2" in refused.stderr
+    resuming = run.background("resume", BY_NUMBER, HASH, *OF_2)
+    wait_for("it is asked for", lambda: {state for _, state in records(world)} == {"resumed"})
+    run.start()
+    assert resuming.wait() == 0
+    wait_for("all is shown", lambda: world.is_equal() and not records(world))
+    wait_for("by the new declaration", lambda: world.ask("SELECT COUNT(note) > 0 FROM viewtail.invoice_by_number"))

@@ -92,6 +92,9 @@ def _comes_back_with_less(world: Servers, redis_server: Server) -> None:
     redis_server.start()
     world.ask("eu", "DELETE FROM shop.user WHERE id = 50")
     wait_for("it is put in", lambda: ("us", 50) in world.shown_once(KEYS) and world.is_once())
+    written = int(str(world.redis.hget("user_once:50", "_version")))
+    noted = f"SELECT MAX(watermark_version) > {written} FROM viewtail.view WHERE name = '{KEYS}'"
+    wait_for("what it is behind is noted", lambda: world.ask("eu", noted) == [(1,)])
     redis_server.stop()
     shutil.rmtree(files)
     shutil.copytree(backup, files)
@@ -109,8 +112,11 @@ def _commands_write_their_own(world: Servers) -> None:
     assert run.background("dead-letters", "drop", VIEW, "100", "--yes", VIEWTAIL_SHARD="eu").wait() == 1  # it has none
     assert ("us", 100) in world.parked()
     world.ask("eu", "DELETE FROM viewtail.user_once WHERE id = 101")
+    noted = f"SELECT MAX(watermark_version) FROM viewtail.view WHERE name = '{VIEW}'"
+    before = world.ask("eu", noted)
     done = run.command("verify", VIEW, "--repair")
     assert "101\tmissing" in done.stdout and "100\tparked" in done.stdout, done.stdout
+    assert world.ask("eu", noted) > before, "a store that loses it is noticed"
     assert run.command("replay", VIEW, "--key", "100").returncode == 1  # us' is refused again
     assert run.command("replay", VIEW, "--parked", "--yes").returncode == 1
     assert world.shown_once() == shown and world.is_once()

@@ -10,8 +10,8 @@ import pymysql
 import pytest
 
 from offsets import schema
-from offsets.mysql import OwnSession
-from offsets.view_parts import PartRecord, PartState, ViewParts
+from offsets.mysql import OwnSession, transaction
+from offsets.view_parts import PartRecord, PartState, ViewParts, pause
 from stack import Server
 from viewtail.servers.sessions import Connection, MySQLAddress, open_session
 
@@ -54,18 +54,23 @@ def parts(request: pytest.FixtureRequest) -> Iterator[ViewParts]:
         yield ViewParts(session, DATABASE)
 
 
+def paused(parts: ViewParts, record: PartRecord) -> None:
+    with transaction(parts.session, "pausing a part") as cursor:
+        pause(cursor, DATABASE, record)
+
+
 def test_a_part_goes_from_state_to_state_unless_it_was_moved_meanwhile(parts: ViewParts) -> None:
-    parts.pause(PAUSED)
+    paused(parts, PAUSED)
     (first,) = parts.of_pipeline("redis")
     assert replace(first, since="") == PAUSED and len(first.since) == 26
     assert parts.of("redis:invoice~2") == [first], "its copies are meant, too"
     assert parts.of("mysql:invoice") == parts.of_pipeline("mysql") == []
-    parts.pause(replace(PAUSED, by="another@host", reason=None))
+    paused(parts, replace(PAUSED, by="another@host", reason=None))
     assert parts.of_pipeline("redis") == [first], "it is paused already"
     parts.resume(first)
     resumed = replace(first, state=PartState.RESUMED)
     assert parts.of_pipeline("redis") == [resumed]
-    parts.pause(replace(PAUSED, by="another@host"))
+    paused(parts, replace(PAUSED, by="another@host"))
     assert not parts.end(resumed), "it was paused again while its rows were read"
     (again,) = parts.of_pipeline("redis")
     assert again.state is PartState.PAUSED and again.by == "another@host" and again.since > first.since

@@ -9,6 +9,7 @@ import pytest
 from offsets.copies import ASKED, CHANGING_PLACES, TRANSITIONS, Copies, Event, Stage
 from offsets.mysql import OwnSession
 from offsets.runs import ADOPTION
+from offsets.view_parts import PartRecord, PartState, ViewParts
 from stack import Server
 from tests.integration.test_view_states import Scene
 
@@ -97,3 +98,30 @@ def test_a_copy_is_an_adopts_only_where_that_asked_for_it_last(scene: Scene) -> 
     assert now() == (True, False), "an adopt waits for it"
     copies.begin(scene.view.id, "ada@desk", 60)
     assert now() == (False, False)
+
+
+def test_a_copy_and_the_pause_of_a_part_keep_each_other_out(scene: Scene) -> None:
+    copies, view = Copies(OwnSession(scene.open), scene.database, "redis"), scene.view.id
+    parts = ViewParts(OwnSession(scene.open), scene.database)
+    asked = PartRecord(
+        view_id=scene.states.read(view).id,
+        view=view,
+        part="2",
+        given="account_id=2",
+        table="app.org2",
+        state=PartState.PAUSED,
+        reason=None,
+        by="ada@desk",
+        since="",
+    )
+    assert copies.pause_part(asked)
+    assert not copies.begin(view, "ada@desk", 60) and not copies.begin(view, "run.on_change", 60, is_automatic=True)
+    assert copies.read() == {}
+    (paused,) = parts.of(view)
+    parts.resume(paused)
+    assert copies.begin(view, "ada@desk", 60), "its rows come into both"
+    assert not copies.pause_part(asked), "before the owner has begun it, too"
+    (copy,) = copies.read().values()
+    assert copies.move(copy, Event.DROP_ASKED) and not copies.pause_part(asked)
+    (copy,) = copies.read().values()
+    assert copies.move(copy, Event.DROPPED) and copies.pause_part(asked)

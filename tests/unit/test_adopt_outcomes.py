@@ -54,7 +54,9 @@ class _Place:
 def proven(differing: Sequence[Found], is_left: Any, stubborn: Collection[int] = ()) -> tuple[_Place, Report]:
     place: Any = _Place(differing, stubborn)
     view = SimpleNamespace(view=SimpleNamespace(entity=SimpleNamespace(version="v")), id="redis:v")
-    beside: Any = SimpleNamespace(require_place=lambda: None, check=lambda: None, now=lambda: 7, view=view, paused=())
+    beside: Any = SimpleNamespace(
+        require_place=lambda: None, check=lambda: None, note_behind=lambda: None, now=lambda: 7, view=view, paused=()
+    )
     run: Any = SimpleNamespace(progress={"watermark": 0}, save=lambda: None, end=lambda *_: None)
     pass_ = Verify(beside=beside, run=run, throttle=Any, is_repair=True, is_left=is_left)  # type: ignore[arg-type]
     pass_._comparison = place

@@ -37,7 +37,7 @@ def traces(rendered: str, *columns: Column) -> OwnTraces:
 def test_a_key_that_was_named_goes_with_the_digest_that_tells_it(
     key: str, column: Column, given: list[str], expected: str
 ) -> None:
-    view: Any = type("View", (), {"key": (column,), "of_source": staticmethod(lambda keys: keys)})
+    view: Any = type("View", (), {"key": (column,), "of_source": staticmethod(list), "own": staticmethod(list)})
     for source in ("the keys", "the keys of /tmp/a: list", "parked keys"):
         what = keys_from_texts(view, given, source).what
         assert traces(key, column)._what(what) == f"{source}: {expected}"

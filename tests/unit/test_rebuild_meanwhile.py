@@ -42,13 +42,10 @@ class _Copies:
         row = SimpleNamespace(state=State.PAUSED if is_paused else State.FILLED)
         self.states = SimpleNamespace(read=lambda _: row)
 
-    def paused_parts(self, _: str) -> list[object]:
-        """It is no view of many tables."""
-        return []
-
-    def begin(self, *_: object, **__: object) -> None:
+    def begin(self, *_: object, **__: object) -> bool:
         """There is one already."""
         self.begun += 1
+        return True
 
     def read(self) -> dict[str, Copy]:
         found = self._found.pop(0) if len(self._found) > 1 else self._found[0]

@@ -80,7 +80,6 @@ def made(version: str | None) -> tuple[Reprojection, Sink]:
         session=lambda: session,  # type: ignore[arg-type,return-value]
         lock=no_lock,
         check=lambda: None,
-        note=lambda _: None,
         settle=lambda *_: None,
         end=sink.without_rows.extend,
         held=lambda keys: {key: held[key] for key in keys},

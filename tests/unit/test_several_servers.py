@@ -461,8 +461,12 @@ def test_an_erasure_makes_no_place_either(monkeypatch: pytest.MonkeyPatch, is_th
     store = Mock(for_backfill=Mock(return_value=(kept, MagicMock())))
     monkeypatch.setattr(erase, "store_of", Mock(return_value=store))
     monkeypatch.setattr(erase, "transaction", MagicMock())
+    monkeypatch.setattr(erase, "known_views", Mock(return_value={("us.0.mysql", "mysql:i"): Mock(id=3)}))
+    note = Mock()
+    monkeypatch.setattr(erase, "note_written", note)
     if is_there:
         erase._write_tombstone(Mock(), view, "us.0.mysql", ("us", 1), 9)
+        assert note.call_args.args[2:] == ([3], 9)  # a store that loses it is noticed
     else:
         with pytest.raises(ViewtailError, match="view mysql:i: its place is not as it is declared"):
             erase._write_tombstone(Mock(), view, "us.0.mysql", ("us", 1), 9)

@@ -34,7 +34,9 @@ class _Comparison:
 
 def told(suspects: Sequence[list[Key]], writer: Any) -> tuple[list[str], int]:
     """The entities that a pass lists, and how many it counts."""
-    beside: Any = SimpleNamespace(require_place=lambda: None, check=lambda: None, now=lambda: 7)
+    beside: Any = SimpleNamespace(
+        require_place=lambda: None, check=lambda: None, note_behind=lambda: None, now=lambda: 7
+    )
     run: Any = SimpleNamespace(progress={"watermark": 0}, save=lambda: None)
     pass_ = Verify(beside=beside, run=run, throttle=Any)  # type: ignore[arg-type]
     comparison: Any = _Comparison()

@@ -100,8 +100,11 @@ def resume_part(loaded: Settings, names: Sequence[str], given: str) -> int:
             if not was_paused:
                 print(f"{view.id}: {part.full_name} is not paused")
             else:
-                pausing_parts.wait(catalog, view, part, stop, print_remark)
-                print(f"{view.id}: {part.full_name} is kept as any other table again; its rows were read again")
+                why_not = pausing_parts.wait(catalog, view, part, stop, print_remark)
+                print(
+                    f"{view.id}: {part.full_name} is kept as any other table again; "
+                    f"{why_not or 'its rows were read again'}"
+                )
     except StopRequested:
         print_remark("it is resumed all the same: `viewtail run` reads its rows again. viewtail status has the state")
         return EXIT_STOPPED

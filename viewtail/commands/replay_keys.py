@@ -119,7 +119,8 @@ def redrive(loaded: Settings, name: str, keys: Sequence[str], *, is_yes: bool) -
         wanted, unreadable = _readable(view, sorted(_parked_keys(view, keys, parked) or parked))
         for key in unreadable:
             print_remark(f"{view.id}: {key}: nobody can tell which row that is. Mend the row in MySQL, then drop it")
-        selection = keys_from_texts(view, wanted, "parked keys") if wanted else Keys([], "parked")
+        _say_paused(beside)
+        selection = _parked_ones(view, wanted)
         return max(replay(catalog, beside, selection, how, kind="redrive"), bool(unreadable))
 
     return _of_view(loaded, name, work, "")
@@ -238,6 +239,16 @@ def _tell_dry(beside: ViewAccess, selection: Selection, many: str) -> int:
 # --- Which entities ---
 
 
+def _say_paused(beside: ViewAccess) -> None:
+    for record in beside.paused:
+        print_remark(f"{record}: its keys are left alone")
+
+
+def _parked_ones(view: BoundView, names: Sequence[str]) -> Keys:
+    own = [name for name in names if view.own([key_of_text(name, view.key)])]
+    return keys_from_texts(view, own, "parked keys") if own else Keys([], "parked")
+
+
 def _selection(catalog: Catalog, beside: ViewAccess, selected: Selected, how: How) -> Selection:
     view = beside.view
     if selected.keys:
@@ -246,16 +257,16 @@ def _selection(catalog: Catalog, beside: ViewAccess, selected: Selected, how: Ho
             beside.require_not_paused(key_of_text(key, view.key))
         return keys_from_texts(view, selected.keys, "the keys")
     if selected.keys_from is not None:
-        return keys_from_texts(view, _keys_of(view, selected.keys_from), f"the keys of {selected.keys_from}")
+        texts = _keys_of(view, selected.keys_from)
+        beside.require_not_paused(*(key_of_text(text, view.key) for text in texts))
+        return keys_from_texts(view, texts, f"the keys of {selected.keys_from}")
     if selected.part is not None:
         part = part_of(view.view, selected.part)
         beside.require_not_paused(part.values)
         return KeysOfPart(part, selected.part)
-    for record in beside.paused:
-        print_remark(f"{record}: its keys are left alone")
+    _say_paused(beside)
     if selected.is_parked:
-        parked = sorted(beside.parked())
-        return keys_from_texts(view, parked, "parked keys") if parked else Keys([], "parked")
+        return _parked_ones(view, sorted(beside.parked()))
     if selected.where is not None:
         # With a limit no more than it lets through in a second.
         kept = kept_condition(selected.where, view, catalog.servers.masks.secret)

@@ -22,8 +22,9 @@ import pymysql
 from ingest.canonical.rows import TableRows, source_error
 from offsets import dead_letters
 from offsets.copies import require_not_moving
+from offsets.keepers import known_views
 from offsets.mysql import transaction
-from offsets.views import State, known_places
+from offsets.views import State, known_places, note_written
 from projectors.binding import declaration_hash
 from projectors.catalog import Catalog
 from projectors.read_and_written import everywhere
@@ -297,6 +298,8 @@ def _write_tombstone(catalog: Catalog, view: BoundView, pipeline: str, key: Key,
             sink.write([ViewWrites(view.id, {key: Write(version, None)})], None)
             with transaction(committed, "erasing an entity"):
                 pass  # commits what was written where the session is the sink's
+        known = known_views(session, catalog.database).items()
+        note_written(session, catalog.database, [kept.id for (_, name), kept in known if name == view.id], version)
 
 
 def _looked(view: BoundView, trace: Trace, before: Trace | None = None) -> Looked:

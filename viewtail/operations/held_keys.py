@@ -81,6 +81,7 @@ class HeldKeys:
                 return False
             if free := self._due(beside, [name for _, name in page]):
                 beside.reprojection.of_keys(free, beside.now())
+                beside.note_ended()
                 _log.info("keys were tried again that another source had", view=view, count=len(free))
             return bool(free)
 

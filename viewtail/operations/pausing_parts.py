@@ -6,22 +6,22 @@ is resumed, the owner lets its changes through again, makes its rows right, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from math import inf
 from threading import Event
 
 from ingest.canonical.parts import exists
-from offsets import views
-from offsets.mysql import reading
+from offsets.copies import Copies
+from offsets.keepers import known_views
 from offsets.view_parts import PartRecord, PartState, ViewParts
 from offsets.views import State, ViewRecord
 from projectors.catalog import Catalog
 from projectors.paused_parts import part_in
 from projectors.views import View
-from viewtail.changes.copy_ids import view_of
 from viewtail.changes.errors import MisuseError, StopRequested, UnknownNameError
 from viewtail.changes.patterns import Part
+from viewtail.changes.pipelines import PipelineId
 from viewtail.changes.rendering import render_key
 from viewtail.changes.repeating import Repeats, looks
 from viewtail.operations.parts import part_of
@@ -46,79 +46,91 @@ def check_may_pause(catalog: Catalog, view: View, given: str) -> None:
     with closing(catalog.servers.open_source()) as connection:
         if not exists(connection, part):
             raise UnknownNameError(f"--part {given!r}: there is no table {part.full_name}")
-    with _records(catalog, view) as (_, kept):
-        if any(record.name != view.id for record in kept):
-            raise MisuseError(
-                f"{view.id}: a second copy of it is there, which would lack what the first one shows of the table. "
-                f" First end that: viewtail rebuild {view.id} --abort, or wait until `viewtail "
-                "status` shows none"
-            )
 
 
 def pause(catalog: Catalog, view: View, given: str, *, by: str, reason: str | None) -> tuple[PartRecord | None, Part]:
-    """Pause a part; returns its record where it was paused already, and the part."""
+    """Pause a part; returns its record where it was paused already, and the part.
+
+    Raises MisuseError where a copy is beside the view, or is to be made.
+    """
     part, pattern = part_of(view, given), view.entity.pattern
     assert pattern is not None
     with _records(catalog, view) as (parts, kept):
-        live = [record for record in kept if record.name == view.id and record.state is not State.RELEASED]
+        live = {pipeline: record for pipeline, record in kept.items() if record.state is not State.RELEASED}
         if not live:
             raise MisuseError(f"{view.id}: no run has seen it yet, so there is nothing to pause. Start: viewtail run")
-        if (before := _record_of(parts, view, part)) is not None and before.state is PartState.PAUSED:
-            return before, part
-        for record in live:
-            parts.pause(
-                PartRecord(
-                    view_id=record.id,
-                    view=view.id,
-                    part=render_key(part.values, pattern.columns),
-                    given=given,
-                    table=part.full_name,
-                    state=PartState.PAUSED,
-                    reason=reason,
-                    by=by,
-                    since="",
-                )
+        before = _records_of(parts, live, view, part)
+        if before and all(record.state is PartState.PAUSED for record in before):
+            return before[0], part
+        for pipeline, record in live.items():
+            asked = PartRecord(
+                view_id=record.id,
+                view=view.id,
+                part=render_key(part.values, pattern.columns),
+                given=given,
+                table=part.full_name,
+                state=PartState.PAUSED,
+                reason=reason,
+                by=by,
+                since="",
             )
+            if not Copies(parts.session, catalog.database, pipeline).pause_part(asked):
+                raise MisuseError(
+                    f"{view.id}: a second copy of it is there, or is to be made, and would lack what readers have of "
+                    f"the table. First end that: viewtail rebuild {view.id} --abort, or wait until `viewtail status` "
+                    "shows none"
+                )
     return None, part
 
 
 def resume(catalog: Catalog, view: View, part: Part) -> bool:
     """Have a part kept again; False: it was not paused."""
-    with _records(catalog, view) as (parts, _):
-        record = _record_of(parts, view, part)
-        if record is not None and record.state is PartState.PAUSED:
-            parts.resume(record)
-        return record is not None
-
-
-def wait(catalog: Catalog, view: View, part: Part, stop: Event, say: Callable[[str], None]) -> None:
-    """Return when the rows of a part that was resumed are right. Raises StopRequested, MisuseError."""
-    repeats = Repeats(SAY_AGAIN_S)
-    with _records(catalog, view) as (parts, _):
-        for _ in looks(stop, inf):
-            record = _record_of(parts, view, part)
-            if record is None:
-                return
+    with _records(catalog, view) as (parts, kept):
+        found = _records_of(parts, kept, view, part)
+        for record in found:
             if record.state is PartState.PAUSED:
-                raise MisuseError(f"{view.id}: {record}, so it was paused again meanwhile")
-            if repeats.is_due("waiting"):
-                say(
-                    f"{view.id}: waiting until `viewtail run` has read the rows of {part.full_name} again. One runs? "
-                    "viewtail status. Ctrl-C ends this command alone"
-                )
+                parts.resume(record)
+        return bool(found)
+
+
+def wait(catalog: Catalog, view: View, part: Part, stop: Event, say: Callable[[str], None]) -> str:
+    """Return when the rows of a part that was resumed are right: ''; or why that is not awaited.
+
+    A large part has its whole view filled again. Raises StopRequested, MisuseError.
+    """
+    repeats = Repeats(SAY_AGAIN_S)
+    for _ in looks(stop, inf):
+        with _records(catalog, view) as (parts, kept):
+            record = next(iter(_records_of(parts, kept, view, part)), None)
+        if record is not None and record.state is PartState.PAUSED:
+            raise MisuseError(f"{view.id}: {record}, so it was paused again meanwhile")
+        if record is not None:
+            doing = f"`viewtail run` has read the rows of {part.full_name} again"
+        else:
+            states = {one.state for one in kept.values()}
+            if states <= {State.FILLED}:
+                return ""
+            if stands := states & {State.PAUSED, State.HALTED}:
+                return f"the view is {min(stands)}; its rows are read when it goes on"
+            doing = "the view is filled again, of which the table is a large part"
+        if repeats.is_due(doing):
+            say(f"{view.id}: waiting until {doing}. One runs? viewtail status. Ctrl-C ends this command alone")
     raise StopRequested
 
 
-def _record_of(parts: ViewParts, view: View, part: Part) -> PartRecord | None:
-    found = [record for record in parts.of(view.id) if part_in(view, record) == part]
-    paused = [record for record in found if record.state is PartState.PAUSED]
-    return next(iter([*paused, *found]), None)
+def _records_of(parts: ViewParts, kept: Mapping[str, ViewRecord], view: View, part: Part) -> list[PartRecord]:
+    """The records of a part, of each pipeline that keeps the view; those that are paused first."""
+    ids = {record.id for record in kept.values()}
+    found = parts.of(view.id) if kept else []
+    of_part = [record for record in found if record.view_id in ids and part_in(view, record) == part]
+    return sorted(of_part, key=lambda record: record.state is not PartState.PAUSED)
 
 
 @contextmanager
-def _records(catalog: Catalog, view: View) -> Iterator[tuple[ViewParts, list[ViewRecord]]]:
-    """The records of parts, and the rows of the view and its copies."""
+def _records(catalog: Catalog, view: View) -> Iterator[tuple[ViewParts, dict[str, ViewRecord]]]:
+    """The records of parts, and what is kept of the view that readers see, by pipeline: without those of topics."""
     with closing(catalog.session()) as session:
-        with reading(session, "reading views") as cursor:
-            kept = [record for record in views.read(cursor, catalog.database) if view_of(record.name) == view.id]
+        known = known_views(session, catalog.database).items()
+        of_view = {pipeline: record for (pipeline, name), record in known if name == view.id}
+        kept = {name: record for name, record in of_view.items() if PipelineId.parse(name).is_default}
         yield ViewParts(session, catalog.database), kept

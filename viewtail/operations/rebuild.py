@@ -124,12 +124,12 @@ class Operation:
                 raise MisuseError(f"view {self.view.id} was {live.reason}: its table is no view any more")
             if live.state is State.PAUSED:
                 raise self._cannot_go_on(records, None, Step.RESUME)
-            for part in records.paused_parts(self.view.id):
+            if not records.begin(self.view.id, started_by, keep_s, is_hurried=is_hurried):
+                (part, *_) = records.paused_parts(self.view.id)
                 raise MisuseError(
                     f"view {self.view.id} cannot be rebuilt: {part}, and a copy would lack the rows that readers have "
                     f"of it. First: {part.to_go_on}"
                 )
-            records.begin(self.view.id, started_by, keep_s, is_hurried=is_hurried)
             copy = self._settled(records, self._now(records))
             if copy.stage is Stage.DROPPING:
                 raise self._cannot_go_on(records, copy, Step.GONE)

@@ -46,6 +46,8 @@ class Repair:
         # The store refuses another program's, which parks them, as it does the pipeline's writes; its guard the others.
         if spared:
             self.writer.of_keys(list(spared), self.beside.now())
+        if mended and not self.is_unasked:  # the cleaner comes by again
+            self.beside.note_behind()
         return mended
 
     def _is_spared(self, mismatch: Found) -> bool:

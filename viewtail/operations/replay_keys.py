@@ -172,8 +172,8 @@ def _keys(view: BoundView, names: Sequence[str], chunk: Chunk) -> list[Key]:
 
 
 def keys_from_texts(view: BoundView, texts: Sequence[str], source: str) -> Keys:
-    """Rendered keys, as `get` takes them. Raises MisuseError."""
-    keys = [*own_keys(list(dict.fromkeys(key_of_text(text, view.key) for text in texts)), view)]
+    """Rendered keys, as `get` takes them, without those of tables that are paused. Raises MisuseError."""
+    keys = view.own(own_keys(list(dict.fromkeys(key_of_text(text, view.key) for text in texts)), view))
     if not keys:
         raise MisuseError(f"{source}: there is no key")
     render = key_renderer(view.key)
@@ -247,6 +247,7 @@ class ReplayKeys:
             self.throttle.after(count)
             if self.beside.stop.is_set():
                 raise StopRequested
+        self.beside.note_ended()
         kept, uncompared = self._kept(version)
         progress["kept"] = len(kept)
         self.run.end(RunState.DONE, self._words())

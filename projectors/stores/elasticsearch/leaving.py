@@ -13,7 +13,7 @@ from elasticsearch import Elasticsearch
 from projectors.stores.elasticsearch.documents import id_of
 from projectors.stores.elasticsearch.index import DELETED, OURS, IndexNames, mark_in, path, take_note_off, why_stays
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask, unrefused
-from projectors.stores.elasticsearch.unique import as_own
+from projectors.stores.elasticsearch.unique import NOBODYS, as_own
 from projectors.stores.leaving import Holds, LeftoverParts, Part, Retired, Trace, Traces
 from projectors.stores.owners import NOBODY, Claimant
 from projectors.views import BoundView
@@ -89,6 +89,8 @@ class SearchTraces(Traces):
         own = as_own(document, self._source) if self._source else document
         if own is None:
             return [Trace(place=place, holds=Holds.NOTHING)]
+        if NOBODYS in own:
+            return [Trace(place=place, holds=Holds.FOREIGN)]
         is_deleted = own["_source"] == {DELETED: True}
         holds, stays = (Holds.TOMBSTONE, _IN_SEGMENTS) if is_deleted else (Holds.VALUES, "")
         return [
