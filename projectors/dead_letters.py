@@ -167,6 +167,14 @@ class DeadLetters:
             self._known.keys[view].difference_update(gone)
 
 
+def _counts(writes: Iterable[ViewWrites]) -> Counter[str]:
+    """How many writes each view has of these."""
+    counts = Counter[str]()
+    for of_view in writes:
+        counts[of_view.view] += of_view.count
+    return counts
+
+
 def _begins(name: str, view: BoundView, values: Key, width: int) -> bool:
     with suppress(MisuseError):  # a key that nobody could read
         return parse_key(name, view.key)[:width] == values
@@ -192,9 +200,7 @@ class Parking:
             for letter in parked[:_LOGGED]:
                 _log.warning("key parked", view=letter.view, version=str(letter.version), reason=letter.reason)
         if parked or self._in_a_row:
-            applied = Counter[str]()
-            for of_view in writes:
-                applied[of_view.view] += of_view.count
+            applied = _counts(writes)
             applied.subtract(letter.view for letter in refused)
             lasting = [letter for letter in parked if not letter.waits]  # many rows may move to another source at once
             self._count(applied, {letter.view: letter.reason for letter in lasting}, Counter(of.view for of in lasting))

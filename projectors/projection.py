@@ -274,15 +274,12 @@ class Projection:
         if self.view.paused and self._is_paused(refused.rows[0]):
             return
         ((before, after),) = pairs(refused.kind, refused.rows)
-        old, new = self._known_key(before), self._known_key(after)
-        alone: dict[Key, Write] = {}
-        if before is not None and old is not None and old != new:
+        new, alone = self._known_key(after), dict[Key, Write]()
+        if before is not None and self._known_key(before) not in (None, new):
             self.apply([RowChanges(refused.followed, DELETE, refused.version, [before])], alone, parked)
         if after is not None and self._may_belong(after):
             self._refuse_new(refused, after, new, alone, parked)
-        for key, write in alone.items():
-            if key not in into or into[key][0] <= write[0]:
-                into[key] = write
+        into.update((key, write) for key, write in alone.items() if key not in into or into[key][0] <= write[0])
 
     def _refuse_new(
         self, refused: Refused, row: Row, key: Key | None, alone: dict[Key, Write], parked: list[Parked]

@@ -250,7 +250,8 @@ class TableChanges:
             self.life.replaced(view.id, change.version)  # rows are there still, and may be others
             return
         with self.life.gate.closed(view.id):
-            if _is_emptied(view, change) and view.view.entity.version is None and view.derived is None:
+            if _is_emptied(view, change) and _has_own_versions(view):
+                self.dead_letters.clear_part(view, change.values, change.version)
                 for page in sink.keys_of_part(view.id, change.values, change.version):
                     self._bury(view, {key: Write(change.version, None) for key, _ in page})
             else:
@@ -324,6 +325,11 @@ def _is_archiving(view: BoundView, change: TableChange) -> bool:
 def _is_emptied(view: BoundView, change: TableChange) -> bool:
     """Return whether the view has no rows any more."""
     return change.kind is TableChangeKind.EMPTIED and _is_own(view, change)
+
+
+def _has_own_versions(view: BoundView) -> bool:
+    """Return whether its rows have the versions of the stream: what has a smaller one came before a statement."""
+    return view.view.entity.version is None and view.derived is None
 
 
 def _is_own(view: BoundView, change: TableChange) -> bool:

@@ -233,15 +233,15 @@ class Worker:
     def _following(self, catalog: Catalog, own: PipelineRun, streamed: Outcome, filled: Outcome) -> Catalog | None:
         """Return what to go on with, by how stream and fillings ended; None: the tables are described again first."""
         for outcome in (streamed, filled):
-            if outcome.held_back is not None:
-                self._held_back = outcome.held_back
+            self._held_back = self._held_back if outcome.held_back is None else outcome.held_back
         if filled.end is End.ANOTHER_SERVER and not self.stop.is_set():
             assert filled.error is not None
             raise filled.error  # the pipeline restarts, and then goes on or halts
-        is_described = streamed.end is End.DESCRIBE_AGAIN and not own.is_paused
-        is_again = End.AGAIN in (streamed.end, filled.end) or own.is_again or own.is_paused
         # A paused one goes on from the offset, when it is resumed, with the views of that time.
-        return replace(catalog, views=own.bound_views()) if is_again and not is_described else None
+        if not own.is_paused and streamed.end is End.DESCRIBE_AGAIN:
+            return None
+        is_again = own.is_paused or own.is_again or End.AGAIN in (streamed.end, filled.end)
+        return replace(catalog, views=own.bound_views()) if is_again else None
 
     def _threads(self, catalog: Catalog, own: PipelineRun) -> list[threading.Thread]:
         """Return what is done beside the stream and the fillings, not begun yet."""

@@ -21,7 +21,7 @@ from offsets.fan_outs import FanOut
 from offsets.keepers import Keeper, keepers
 from offsets.mysql import Session
 from offsets.view_parts import ViewParts
-from offsets.views import State, note_written
+from offsets.views import State, ViewRecord, note_written
 from projectors.catalog import Catalog
 from projectors.dead_letters import DeadLetters
 from projectors.derived import LookUp
@@ -182,32 +182,35 @@ class ViewAccess:
     def check(self) -> None:
         """Raises ViewtailError where the view cannot be relied on, or is declared otherwise than its content is."""
         for _, kept in self.keepers():
-            if kept.copy != self.view.copy:
-                raise ViewtailError(
-                    f"the copies of view {self.view.id} were swapped meanwhile: readers have copy {kept.copy} now. Run "
-                    "the same command again"
-                )
-            if kept.state == State.HALTED:
-                raise ViewtailError(f"view {self.view.id} is halted: {kept.reason}")
-            if kept.state == State.RELEASED:
-                raise MisuseError(f"view {self.view.id} was {kept.reason}: take it out of views.py")
-            if kept.state == State.PAUSED:
-                raise ViewtailError(f"view {self.view.id} is paused. To go on: viewtail resume {self.view.view.id}")
-            if kept.state != State.FILLED:
-                raise ViewtailError(
-                    f"view {self.view.id} is being backfilled ({kept.state}), so it is not whole yet. Try again when "
-                    "`viewtail status` says that it is filled"
-                )
-            if kept.fingerprint != self.view.fingerprint:
-                raise MisuseError(
-                    f"views.py, or the table {self.view.table.full_name}, has changed since the running viewtail read "
-                    f"it: {self.view.id} is kept as it was declared before. Restart `viewtail run`, then try again"
-                )
+            self._check_kept(kept)
         require_not_moving(self.session, self.catalog.database, [self.view.view.id])
         known = {record.part for record in self.paused}
         for record in self._parts.of(self.view.id) if self.view.prefix else ():
             if record.part not in known:
                 raise ViewtailError(f"view {self.view.id}: {record}, since this began. Run the same command again")
+
+    def _check_kept(self, kept: ViewRecord) -> None:
+        if kept.copy != self.view.copy:
+            raise ViewtailError(
+                f"the copies of view {self.view.id} were swapped meanwhile: readers have copy {kept.copy} now. Run "
+                "the same command again"
+            )
+        if kept.state == State.HALTED:
+            raise ViewtailError(f"view {self.view.id} is halted: {kept.reason}")
+        if kept.state == State.RELEASED:
+            raise MisuseError(f"view {self.view.id} was {kept.reason}: take it out of views.py")
+        if kept.state == State.PAUSED:
+            raise ViewtailError(f"view {self.view.id} is paused. To go on: viewtail resume {self.view.view.id}")
+        if kept.state != State.FILLED:
+            raise ViewtailError(
+                f"view {self.view.id} is being backfilled ({kept.state}), so it is not whole yet. Try again when "
+                "`viewtail status` says that it is filled"
+            )
+        if kept.fingerprint != self.view.fingerprint:
+            raise MisuseError(
+                f"views.py, or the table {self.view.table.full_name}, has changed since the running viewtail read "
+                f"it: {self.view.id} is kept as it was declared before. Restart `viewtail run`, then try again"
+            )
 
     def require_none_paused(self) -> None:
         """Raises ViewtailError where a table is paused in the view, for what is done with the whole of it."""

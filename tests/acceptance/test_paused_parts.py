@@ -176,6 +176,14 @@ def test_letters_of_a_tenant_end_as_it_is_resumed_and_are_left_alone_before(worl
     command(world, "status")
 
 
+def test_letters_of_a_tenant_end_as_its_table_is_emptied(world: Tenants) -> None:
+    parked(world)
+    world.ask("TRUNCATE TABLE app.org2_invoice")
+    wait_for("they tell of rows that are gone", lambda: world.ask(LETTERS) == [(0,)])
+    world.redis.delete("invoice:2:50", "invoice:2:51")
+    wait_for("nothing of it is shown", world.is_equal)
+
+
 def test_a_tenant_that_is_resumed_in_a_paused_view_comes_with_that_and_is_told_so(world: Tenants) -> None:
     parked(world)
     paused(world)

@@ -120,22 +120,24 @@ def status_by(loaded: Settings, by: str, *, as_json: bool) -> int:
     for view in views:
         with _opened(loaded, view) as beside:
             count, listed = parts.largest(beside, MOST_LISTED)
-        told.append({
-            "view": view.id, "parts": count,
-            "largest": [
-                {"values": part.values, "table": part.table, "rows": part.rows, "parked": part.parked,
-                 "paused": part.paused or None}
-                for part in listed
-            ],
-        })  # fmt: skip
+        told.append({"view": view.id, "parts": count, "largest": [_as_json(part) for part in listed]})
         if not as_json:
-            print(f"{view.id}: {counted(count, 'tables')}")
-            for part in listed:
-                parked = f", {part.parked:,} parked" if part.parked else ""
-                print(f"  {part.table}: about {counted(part.rows, 'rows')}{parked}{part.paused and f'; {part.paused}'}")
+            print("\n".join([f"{view.id}: {counted(count, 'tables')}", *map(_line, listed)]))
     if as_json:
         print_json({"views": told})
     return 0
+
+
+def _as_json(part: parts.PartStatus) -> dict[str, Any]:
+    return {
+        "values": part.values, "table": part.table, "rows": part.rows, "parked": part.parked,
+        "paused": part.paused or None,
+    }  # fmt: skip
+
+
+def _line(part: parts.PartStatus) -> str:
+    parked = f", {part.parked:,} parked" if part.parked else ""
+    return f"  {part.table}: about {counted(part.rows, 'rows')}{parked}{part.paused and f'; {part.paused}'}"
 
 
 def _names(view: View) -> Sequence[str]:

@@ -146,7 +146,7 @@ def _parked_keys(view: BoundView, keys: Sequence[str], parked: Collection[str]) 
 
     Raises MisuseError where one is not, UnknownNameError where all are of other sources.
     """
-    named = [next((form for form in key_spellings(key) if form in parked), key) for key in keys]
+    named = [_as_parked(key, parked) for key in keys]
     parsed = {key: key_of_text(key, view.key) for key in named if key not in parked}  # says which form it should have
     named = [key for key in named if key in parked or view.own([parsed[key]])]
     if not named:
@@ -154,6 +154,10 @@ def _parked_keys(view: BoundView, keys: Sequence[str], parked: Collection[str]) 
     if unknown := sorted(set(named).difference(parked)):
         raise MisuseError(f"{view.id}: not parked: {', '.join(unknown)}. See: viewtail dead-letters list {view.id}")
     return named
+
+
+def _as_parked(key: str, parked: Collection[str]) -> str:
+    return next((form for form in key_spellings(key) if form in parked), key)
 
 
 def _readable(view: BoundView, names: Sequence[str]) -> tuple[list[str], list[str]]:

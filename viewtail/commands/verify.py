@@ -216,10 +216,7 @@ def _print(report: Report, options: Options) -> None:
     repaired = {mismatch.key for mismatch in report.repaired}
     for mismatch in report.found:
         done = "repaired" if mismatch.key in repaired else ("would be written again" if options.is_repair else "")
-        if mismatch.name in report.lowered:
-            done += f", its version was lowered: {report.lowered[mismatch.name]}"
-        said = (mismatch.difference.value, mismatch.why, done) if done else (mismatch.difference.value, mismatch.why)
-        print("\t".join([report.view, in_a_line(mismatch.name), *said]))
+        print(_of_mismatch(report, mismatch, done))
     for name in report.parked:
         print("\t".join([report.view, in_a_line(name), "parked", _of_parked(report, name)]))
     for name in report.foreign:
@@ -231,6 +228,13 @@ def _print(report: Report, options: Options) -> None:
         print("\t".join([report.view, part.given, "left out", f"{part}. {part.to_go_on}"]))
     rows = counted(counts.rows, "rows")
     print(f"{report.view}: {_verdict(report)}, {rows} compared in {report.took_s:.1f} s{_more(report)}")
+
+
+def _of_mismatch(report: Report, mismatch: Found, done: str) -> str:
+    if mismatch.name in report.lowered:
+        done += f", its version was lowered: {report.lowered[mismatch.name]}"
+    said = (mismatch.difference.value, mismatch.why, done) if done else (mismatch.difference.value, mismatch.why)
+    return "\t".join([report.view, in_a_line(mismatch.name), *said])
 
 
 def _of_parked(report: Report, name: str) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ingest import Sharer
-from offsets.copies import Stage, all_records
+from offsets.copies import Copy, Stage, all_records
 from offsets.pipelines import positions
 from offsets.runs import under_way
 from projectors.servers import Servers
@@ -33,7 +33,7 @@ def collected(servers: Servers, others: Sequence[Servers] = ()) -> Findings:
         pipelines, noted = read(connection, database, read_position), fleet.read(connection, database)
         with connection.cursor() as cursor:
             in_use = {PipelineId.parse(pipeline.name).store for pipeline in pipelines}
-            in_use |= {member.store for member in noted.members}
+            in_use.update(member.store for member in noted.members)
             pipelines = [as_owned(pipeline, noted) for pipeline in pipelines]
             offsets = positions(cursor, database, read_position)
             source = _SourceAnswers.of(servers, pipelines, in_use - _KEEPS_EVERY_CHANGE, offsets)
@@ -50,8 +50,13 @@ def collected(servers: Servers, others: Sequence[Servers] = ()) -> Findings:
         keeps_s=source.keeps_s,
         rebuilds=[copy for copy in copies if copy.stage is not Stage.ENDED],
         comparing=comparing,
-        gone_back=sorted(copy.view for copy in copies if copy.stage is Stage.ENDED and copy.choice is not None),
+        gone_back=sorted(copy.view for copy in copies if _is_declined(copy)),
     )
+
+
+def _is_declined(copy: Copy) -> bool:
+    """Return whether an operator went back to the declaration of before."""
+    return copy.stage is Stage.ENDED and copy.choice is not None
 
 
 @dataclass(slots=True)

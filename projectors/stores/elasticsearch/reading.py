@@ -10,7 +10,7 @@ So `unequal` searches first, in an index that was just refreshed, and gets only 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from math import inf
@@ -277,25 +277,39 @@ def present_documents(
 
     Where a key is of one source at a time these are the own source's; with `foreign` also those that say none."""
     key = key_of(view)
-    query = present = present_of(view, has_nobodys=foreign is not None)
-    if written_upto is not None:
-        query = {"bool": {"filter": [present, {"range": {"_seq_no": {"lte": written_upto}}}]}}
+    present = present_of(view, has_nobodys=foreign is not None)
     own = [DELETED, SOURCE, VERSIONS] if view.is_unique_over_sources else False
-    body = {"query": query, "version": True, "_source": has_source or own, "track_total_hits": False}
+    body = {"query": _upto(present, written_upto), "version": True, "_source": has_source or own}
+    body["track_total_hits"] = False
     page_size = KEYS_A_PAGE if has_source else IDS_A_PAGE
     try:
         with closing(_sweep(client, path(name), body, page_size, refreshes=refreshes)) as pages:
-            for found in pages:
-                hits = [mine for hit in found if (mine := as_own(hit, view.source[0])) is not None] if own else found
-                page = [(key(hit["_id"]), hit) for hit in hits]
+            for hits in pages:
+                page = [(key(hit["_id"]), hit) for hit in (_own_of(hits, view.source[0]) if own else hits)]
                 if foreign is not None:
-                    foreign += [hit["_id"] for parsed, hit in page if parsed is None][: MOST_FOREIGN - len(foreign)]
+                    _note_foreign(page, foreign)
                 yield [(parsed, hit) for parsed, hit in page if parsed is not None]
     except Refused as refused:
         # The index was deleted meanwhile, or the point in time ended after a long pause or a restart.
         raise StoreUnavailableError(
             f"Elasticsearch: sweeping {view.id} failed: {refused.status} {refused.kind}. {RETRIES}"
         ) from None
+
+
+def _upto(query: dict[str, Any], sequence_number: int | None) -> dict[str, Any]:
+    if sequence_number is None:
+        return query
+    return {"bool": {"filter": [query, {"range": {"_seq_no": {"lte": sequence_number}}}]}}
+
+
+def _note_foreign(page: Iterable[tuple[Key | None, dict[str, Any]]], foreign: list[str]) -> None:
+    foreign += [hit["_id"] for key, hit in page if key is None][: MOST_FOREIGN - len(foreign)]
+
+
+def _own_of(hits: list[dict[str, Any]], source: str) -> Iterator[dict[str, Any]]:
+    for hit in hits:
+        if (own := as_own(hit, source)) is not None:
+            yield own
 
 
 def _sweep(

@@ -186,12 +186,7 @@ class ElasticsearchSink(GuardedSink):
         client = self._living()
         self._look_whose(client)
         letters: list[Parked] = []
-        for view in [name for name in taken if self._views[name].is_unique_over_sources]:
-            self._release(client, self._views[view], taken.pop(view))
-        with self._without_memory(client, taken) if taken else nullcontext():
-            for view, held in taken.items():
-                behind = {key: write for of in writes if of.view == view for key, write in of.writes.items()}
-                self._replace(client, view, held, behind)
+        with self._taking(client, taken, writes) if taken else nullcontext():
             for is_unique, guard in ((False, BY_VERSIONS), (True, BY_SOURCES)):
                 some = [of for of in writes if self._views[of.view].is_unique_over_sources is is_unique]
                 letters += self._send(client, self._chunks(some, letters), guard)
@@ -200,6 +195,19 @@ class ElasticsearchSink(GuardedSink):
             if time.monotonic() - self._kept_at >= WITNESS_EVERY_S:
                 self._keep(client)
         return letters
+
+    @contextmanager
+    def _taking(
+        self, client: Elasticsearch, taken: dict[str, dict[Key, Held]], writes: Sequence[ViewWrites]
+    ) -> Iterator[None]:
+        """Take documents away, each with the write that follows; the indices do not remember them meanwhile."""
+        for view in [name for name in taken if self._views[name].is_unique_over_sources]:
+            self._release(client, self._views[view], taken.pop(view))
+        with self._without_memory(client, taken):
+            for view, held in taken.items():
+                behind = {key: write for of in writes if of.view == view for key, write in of.writes.items()}
+                self._replace(client, view, held, behind)
+            yield
 
     def is_gone(self, view: str) -> bool:
         """Return whether it has no index, or one without a witness. Unlike `prepare`, it makes no index."""

@@ -51,20 +51,37 @@ def surviving(column: str, before: Shape, after: Shape) -> str | None:
     """
     if before.type == after.type:
         return ""
-    if _INTEGER.fullmatch(before.type) and (number := _INTEGER.fullmatch(after.type)):
-        values = 1 << _BITS[number[1]]
-        least, most = (0, values - 1) if number[2] else (-values // 2, values // 2 - 1)
-        return f"{column} BETWEEN {least} AND {most}"
-    if _TEXT.fullmatch(before.type) and (text := _SIZED_TEXT.fullmatch(after.type)):
-        no_blank = "" if text[1] else f" AND {column} NOT LIKE '% '"  # CHAR gives no blanks at the end back
-        return f"CHAR_LENGTH({column}) <= {text[2]}{no_blank}"
-    if (time := _TIME.fullmatch(before.type)) and (fewer := _TIME.fullmatch(after.type)) and time[1] == fewer[1]:
-        digits = int(fewer[2] or 0)
-        kind = "TIME" if time[1] == "time" else "DATETIME"
-        return "" if digits >= int(time[2] or 0) else f"{column} = CAST({column} AS {kind}({digits}))"
-    if _BYTES.fullmatch(before.type) and (some := _SIZED_BYTES.fullmatch(after.type)):
-        return f"LENGTH({column}) <= {some[1]}"
-    return None
+    found = (of_kind(column, before.type, after.type) for of_kind in (_numbers, _texts, _times, _bytes))
+    return next((condition for condition in found if condition is not None), None)
+
+
+def _numbers(column: str, before: str, after: str) -> str | None:
+    if not _INTEGER.fullmatch(before) or not (number := _INTEGER.fullmatch(after)):
+        return None
+    values = 1 << _BITS[number[1]]
+    least, most = (0, values - 1) if number[2] else (-values // 2, values // 2 - 1)
+    return f"{column} BETWEEN {least} AND {most}"
+
+
+def _texts(column: str, before: str, after: str) -> str | None:
+    if not _TEXT.fullmatch(before) or not (text := _SIZED_TEXT.fullmatch(after)):
+        return None
+    no_blank = "" if text[1] else f" AND {column} NOT LIKE '% '"  # CHAR gives no blanks at the end back
+    return f"CHAR_LENGTH({column}) <= {text[2]}{no_blank}"
+
+
+def _times(column: str, before: str, after: str) -> str | None:
+    time, fewer = _TIME.fullmatch(before), _TIME.fullmatch(after)
+    if time is None or fewer is None or time[1] != fewer[1]:
+        return None
+    digits = int(fewer[2] or 0)
+    kind = "TIME" if time[1] == "time" else "DATETIME"
+    return "" if digits >= int(time[2] or 0) else f"{column} = CAST({column} AS {kind}({digits}))"
+
+
+def _bytes(column: str, before: str, after: str) -> str | None:
+    some = _SIZED_BYTES.fullmatch(after)
+    return f"LENGTH({column}) <= {some[1]}" if some and _BYTES.fullmatch(before) else None
 
 
 _TRIGGERS = (
@@ -126,13 +143,13 @@ class TableAdoption(Adoption):
 
     @staticmethod
     def _of_columns(present: PresentTable, shape: IndexTableShape) -> str | None:
-        wanted = [definition.name for definition in shape.columns]
         if (version := shape.version_name) in {name.lower() for name in present.columns}:
             return (
                 f"it has a column {version}, the name under which viewtail keeps its own, whose values would hide "
                 f"changes. Drop or rename it where nobody reads it: ALTER TABLE ... DROP COLUMN {version}; or: {_ANEW}"
             )
-        if missing := [name for name in wanted if name not in present.columns and name != shape.version_name]:
+        wanted = dict.fromkeys(definition.name for definition in shape.columns)
+        if missing := [name for name in wanted if name not in {*present.columns, shape.version_name}]:
             return f"it has no column {', '.join(missing)}. Declare the columns that it has"
         if others := [name for name in present.columns if name not in wanted]:
             return (

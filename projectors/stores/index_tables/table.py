@@ -200,10 +200,14 @@ class IndexTableShape:
         self._lay_out()
         if sum(map(_max_bytes, self._indexed)) > MAX_KEY_BYTES:
             raise self._too_long()
-        if view.source and present is not None and present.is_own and present.indexes.get("PRIMARY") != self.primary:
+        if view.source and present is not None:
+            self._check_like_others(present)
+
+    def _check_like_others(self, present: PresentTable) -> None:
+        if present.is_own and present.indexes.get("PRIMARY") != self.primary:
             primary = ", ".join(present.indexes.get("PRIMARY", ()))
             raise self._unlike_others(f"its key is ({', '.join(self.primary)})", f"({primary})")
-        if view.source and present is not None and LIVE_INDEX in set(present.indexes).difference(self.indexes):
+        if LIVE_INDEX in set(present.indexes).difference(self.indexes):
             raise self._unlike_others("its keys begin with the source's name", "unique_over_sources=True")
 
     def _with_others(self, definition: Definition) -> Definition:

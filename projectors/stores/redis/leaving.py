@@ -63,6 +63,15 @@ _LEAVE = COMMON + _OURS.replace(
 )
 
 
+def _pointers(places: Sequence[Place], kept: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Those of these places that nobody else has."""
+    return {
+        place["pointer"]: (place["shape"], "which generation readers find")
+        for place in places
+        if "pointer" in place and place["pointer"] not in kept
+    }
+
+
 class RedisLeftover(Leftover):
     """Keys and tombstones of one view and its copies, in all shapes that its keys ever had."""
 
@@ -76,13 +85,8 @@ class RedisLeftover(Leftover):
         self._copies = retired.copies
         others = [(view, place) for view, places in retired.others.items() for place in places]
         self._others = [(view, re.compile(pattern_of(place["shape"]))) for view, place in others]
-        kept = _named(map(itemgetter(1), others), "pointer")
         # Other keys of the view: for each the shape of the rows' keys that it goes with, and what it says.
-        self._also = {
-            place["pointer"]: (place["shape"], "which generation readers find")
-            for place in retired.places
-            if "pointer" in place and place["pointer"] not in kept
-        } | {
+        self._also = _pointers(retired.places, _named(map(itemgetter(1), others), "pointer")) | {
             mark_of(self._view, shape, database): (shape, "how far its copies changed places")
             for shape, *_ in self._shapes
         }
@@ -158,20 +162,27 @@ class RedisLeftover(Leftover):
         for shape, kind, pattern in self._shapes:
             if shape in taken:
                 continue
-            for before, behind, of, copy in (("", "", kind, ""), ("{", "}:t", TOMBSTONE, ""), *self._of_copies(kind)):
+            for before, behind, of, copy in self._forms(kind):
                 for names in self._scan(f"{before}{glob_of(shape)}{behind}"):
                     bare = ((name, as_text(name)[len(before) :].removesuffix(behind)) for name in names)
                     ours = [name for name, key in bare if self._is_ours(key, pattern, copy, others)]
                     yield from ((some, of) for some in slices(ours, ROWS_A_SCRIPT))
             if shape in self._of_sources:
-                for names in self._scan(f"{{{glob_of(shape)}}}:t:*"):
-                    found = ((name, _OF_A_SOURCE.fullmatch(as_text(name))) for name in names)
-                    ours = [name for name, match in found if match and self._is_ours(match[1], pattern, "", others)]
-                    yield from ((some, TOMBSTONE) for some in slices(ours, ROWS_A_SCRIPT))
+                yield from self._tombstones_of_sources(shape, pattern, others)
 
-    def _of_copies(self, kind: str) -> Iterator[tuple[str, str, str, str]]:
-        """The texts before and behind a key in the names of a copy that readers do not see, what those keys hold, and
-        how the ids of copies with that number end."""
+    def _tombstones_of_sources(
+        self, shape: str, pattern: re.Pattern[str], others: Counter[str]
+    ) -> Iterator[tuple[Sequence[bytes], str]]:
+        for names in self._scan(f"{{{glob_of(shape)}}}:t:*"):
+            found = ((name, _OF_A_SOURCE.fullmatch(as_text(name))) for name in names)
+            ours = [name for name, match in found if match and self._is_ours(match[1], pattern, "", others)]
+            yield from ((some, TOMBSTONE) for some in slices(ours, ROWS_A_SCRIPT))
+
+    def _forms(self, kind: str) -> Iterator[tuple[str, str, str, str]]:
+        """The texts before and behind a key in names, what such keys hold, and how the ids of copies that have them
+        end: '' for what readers know."""
+        yield "", "", kind, ""
+        yield "{", "}:t", TOMBSTONE, ""
         for copy in self._copies:
             yield "{", f"}}:{copy}", kind, copy_id("", copy)
             yield "{", f"}}:{copy}t", TOMBSTONE, copy_id("", copy)
