@@ -112,6 +112,10 @@ def _masked(layout: Layout, described: Column) -> None:
         if not layout.prefix:
             layout.codes, layout.fields = "", ()
         return
+    if (made := layout.names.get(f"make{layout.number}")) is not None and layout.value == f"v{layout.number}":
+        mask_made = mask_of(described)
+        _remembered(layout, layout.codes, lambda raw: mask_made(made(raw)))
+        return
     mask = f"mask{layout.number}"
     layout.names |= {mask: mask_of(described), f"careful_{mask}": careful_mask_of(described)}
     layout.value = f"{mask}({layout.value or f'v{layout.number}'})"
