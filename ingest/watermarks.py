@@ -32,8 +32,10 @@ def _on(schema: str, table: str) -> str:
 def select_check(address: MySQLAddress, schema: str, table: str, why: str, *, is_granted: bool) -> Finding:
     """Say whether the user may SELECT what `select_grant` grants."""
     pattern = pattern_of(schema, table)
-    is_one = pattern is None or pattern.only is not None
-    what = full_name(schema, table) if is_one else f"{schema}.*"
+    if pattern is None:
+        what = full_name(schema, table)
+    else:
+        what = f"{schema}.*" if pattern.only is None else full_name(*pattern.only[:2])
     seen = "granted" if is_granted else "not granted"
     return expect(is_granted, WHERE, f"SELECT on {what}", seen, why, select_grant(address, schema, table))
 

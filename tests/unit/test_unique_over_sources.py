@@ -14,7 +14,7 @@ from projectors.dead_letters import PARKED_IN_A_ROW, Parking
 from projectors.stores import lives_elsewhere
 from projectors.stores.redis.keys import RedisKeys
 from projectors.views import BoundView
-from viewtail import Entity, IndexTable, RedisHash, RedisSet
+from viewtail import Entity, IndexTable, RedisHash, RedisSet, SearchIndex
 from viewtail.changes.errors import DeclarationError, MisuseError
 from viewtail.changes.patterns import pattern_of
 from viewtail.changes.rendering import key_renderer, parse_key, render_key
@@ -90,6 +90,20 @@ def test_what_another_tool_keeps_is_neither_compared_with_such_a_view_nor_taken_
 
 def _shows(view: Any) -> dict[str, Any]:
     return {"value": "email"} if isinstance(view, IndexTable) else {"fields": ["email"]}
+
+
+def test_an_id_of_a_document_is_as_long_as_the_key_without_the_source() -> None:
+    wide = replace(BYTES, kind=Kind.TEXT, declared="varchar(120)", length=120, charset="utf8mb4")
+
+    def describe(schema: str, name: str) -> Table:
+        pattern = pattern_of(schema, name)
+        assert pattern is not None
+        return of_parts(pattern, [replace(USER, columns=(wide, EMAIL), primary_key=("id",))], [pattern.sample])
+
+    fields = {"email": "keyword"}
+    bind([SearchIndex("u", entity(), fields=fields).of_source("eu")], describe)  # 480 bytes
+    with pytest.raises(DeclarationError, match="can be 737 bytes long"):
+        bind([SearchIndex("u", Entity("shop.user", sources="eu"), fields=fields).of_source("eu")], describe)
 
 
 def test_redis_keys_have_no_source_but_the_values_say_it() -> None:

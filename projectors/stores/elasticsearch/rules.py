@@ -8,6 +8,7 @@ from typing import Any
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import BoundView
 from viewtail.changes.errors import nearest
+from viewtail.changes.rendering import rendered_columns
 from viewtail.changes.tables import Column, Kind
 
 MAX_ID_BYTES = 512
@@ -62,7 +63,7 @@ def problems(view: BoundView) -> Iterator[str]:
     for column in view.values:
         if column.name in declared.mapping:
             yield from _type_problems(column, declared.mapping[column.name])
-    yield from _id_problems(view.key)
+    yield from _id_problems(rendered_columns(view.key))
 
 
 def surprises(view: BoundView) -> Iterator[tuple[str, str, str]]:
