@@ -192,16 +192,19 @@ class ViewLife:
         running = frozenset(view.id for view in of_table if not self.projections.is_halted(view.id))
         stopped = sorted(running & _concerned(halt, of_table))
         early = frozenset(filter(self._is_before_its_backfill, stopped))
+        for name in early:  # its backfill will read what became of the table before
+            _log.info("view is new: it follows its table from here on", view=name, reason=halt.reason)
+            self.projections.halt(name)
+            # Then: a backfill that began since it was looked at has a watermark from before what is passed over here.
+            # One that begins after this finds that the view gets no changes.
+            self._backfill(Event.INTERRUPTED, [name], floor=halt.version)
         if early and early != running:
             raise Ended(Outcome(End.AGAIN, _WITHOUT_HALTED, held_back=self.held_back | early))
         if early:
             # Where an XA transaction holds the offset back, reading begins before this again.
             self.fits_from[halt.followed.table.schema, halt.followed.table.name] = halt.version
         for name in stopped:
-            if name in early:  # its backfill will read what became of the table before
-                _log.info("view is new: it follows its table from here on", view=name, reason=halt.reason)
-                self.projections.halt(name)
-            else:
+            if name not in early:
                 self.halt(name, halt.reason.replace("viewtail replay VIEW", f"viewtail replay {name}"))
         return running.difference(stopped)
 
