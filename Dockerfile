@@ -6,7 +6,7 @@ RUN python -m venv /opt/viewtail \
     && /opt/viewtail/bin/pip install --no-cache-dir --require-hashes -r requirements.txt \
     && python -m venv /opt/build \
     && /opt/build/bin/pip install --no-cache-dir --no-deps --require-hashes -r requirements-dev.txt
-COPY pyproject.toml ./
+COPY pyproject.toml README.md LICENSE ./
 COPY stack/typing_markers stack/typing_markers
 COPY offsets offsets
 COPY ingest ingest

@@ -1,10 +1,11 @@
 # `make test` checks a clean checkout, with a part of what is long (`make whole`: all of it); it needs Python 3.11 or
 # newer, make, and for the servers a Debian machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders demo-unshatter whole bench bench-peers scale fuzz differential limits tenants servers verdicts convergence documents tenant-schedules topics verify-live replays rebuilds adoptions adopt-peers polling commands matrix up down install clean
+.PHONY: dist venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders demo-unshatter whole bench bench-peers scale fuzz differential limits tenants servers verdicts convergence documents tenant-schedules topics verify-live replays rebuilds adoptions adopt-peers polling commands matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
 BIN := .venv/bin
+PYTHONS = $(shell for p in python3.11 python3.12 python3.13 python3.14; do $$p -V >/dev/null 2>&1 && echo $$p; done)
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
@@ -100,6 +101,12 @@ limits: venv
 # 10,000 tables that are one entity: the time to fill a view of them, and what a table costs.
 tenants: venv
 	$(BIN)/python -m bench.tenants
+
+# Wheel and sdist in dist/, tried in an empty environment of each Python that is on the PATH.
+dist: venv
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	VIEWTAIL_TEST_PYTHONS="$(PYTHONS)" $(BIN)/pytest -q tests/acceptance/test_distribution.py
 
 # 200 schedules of faults on two servers under one view, between which rows move; each ends with the rows of both in it.
 servers: venv

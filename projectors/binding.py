@@ -27,6 +27,7 @@ from projectors.stores.registry import needed, store_of
 from projectors.views import BoundView, RowFunction, View
 from viewtail.changes.bodies import ZLIB
 from viewtail.changes.errors import DeclarationError, nearest
+from viewtail.changes.extras import lacking
 from viewtail.changes.masks import NO_SECRET, Masks
 from viewtail.changes.patterns import SOURCE, source_in
 from viewtail.changes.tables import Column, Kind, Table
@@ -324,6 +325,8 @@ def _problems_between(views: Sequence[BoundView]) -> Iterator[str]:
     """Two views of one store that could be in each other's way there."""
     for store in needed(view.view for view in views):
         of_store = [view for view in views if view.view.store == store.name]
+        if why := lacking(store.client):
+            yield f"view {of_store[0].id}: {why}"
         yield from (f"view {view.id}: {problem}" for view, problem in store.problems_between(of_store))
 
 

@@ -577,6 +577,7 @@ class Store(ABC):
     has_search: ClassVar[bool] = False  # its readers find documents by a query
     shares_places: ClassVar[bool] = False  # a place that one pipeline makes again hides its loss from the others
     typed_place: ClassVar[str] = ""  # the word for a place with columns of the table's types, which widens with them
+    client: ClassVar[str] = ""  # the package of its client, where that is of an extra
     needs_place: ClassVar[bool] = False  # a view's name alone does not tell where it is
     # Of a copy that nobody waits for (measured: bench/operators.py, docs/performance.md).
     unhurried_rows: ClassVar[int] = 100  # in a chunk: more at once, and live changes wait longer

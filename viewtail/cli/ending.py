@@ -12,7 +12,8 @@ import typer
 import typer.exceptions
 
 from viewtail import signals
-from viewtail.changes.errors import UnknownNameError, ViewtailError, once, place_of
+from viewtail.changes.errors import MisuseError, UnknownNameError, ViewtailError, once, place_of
+from viewtail.changes.extras import lacking
 
 
 def ended(
@@ -40,12 +41,20 @@ def ended(
     except (KeyboardInterrupt, typer.Abort):
         return signals.EXIT_STOPPED
     except Exception as error:
-        if isinstance(error, OSError) and _is_of_output(error):
-            say(f"the output cannot be written: {error.strerror}")
-            _silence_stdout()
-        else:
-            say(_unexpected(error))
-        return 1
+        return _failed(error)
+
+
+def _failed(error: Exception) -> int:
+    """Say what no command expects; returns the exit code."""
+    if isinstance(error, ModuleNotFoundError) and (why := lacking(error.name or "")):
+        say(why)
+        return MisuseError.exit_code
+    if isinstance(error, OSError) and _is_of_output(error):
+        say(f"the output cannot be written: {error.strerror}")
+        _silence_stdout()
+    else:
+        say(_unexpected(error))
+    return 1
 
 
 def say(message: str) -> None:

@@ -6,7 +6,7 @@ Each server is asked by itself: one that does not answer is a finding, and the o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +31,7 @@ from projectors.views import BoundView, View
 from viewtail.changes.batches import Row
 from viewtail.changes.counting import counted
 from viewtail.changes.errors import DeclarationError, StoreError, ViewtailError, nearest, once
+from viewtail.changes.extras import how_to_install
 from viewtail.changes.findings import Finding, Level, fail, ok, warn
 from viewtail.changes.masks import NO_SECRET, Masks
 from viewtail.changes.tables import Column
@@ -82,15 +83,23 @@ def check(checked: Checked, views: Sequence[View]) -> list[Finding]:
     findings = list(kind.checks(checked.source, tables_of(views), _orders_of(views), streams))
     away: set[str] = set()
     for store, access in checked.stores:
-        of_store = list(store.checks(access, by_store.get(store.name, [])))
-        if any(finding.what == "reachable" and finding.level is Level.FAIL for finding in of_store):
+        of_store = list(_of_store(store, access, by_store.get(store.name, [])))
+        if any(finding.what in ("reachable", "client") and finding.level is Level.FAIL for finding in of_store):
             away.add(store.name)
         findings += of_store
     of_stores = {name: streams_of(kind, of_store) for name, of_store in by_store.items()}
     findings += sessions.findings(kind, checked.source, of_stores)
     findings += _sharing(kind, checked.source, sorted(of_stores))
-    findings += _views(checked, views, away)
+    bindable = [view for view in views if not how_to_install(store_of(view).client)]
+    findings += _views(checked, bindable, away)
     return list(dict.fromkeys(findings))  # a server in two roles that does not answer is one finding
+
+
+def _of_store(store: Store, access: Access, views: Sequence[View]) -> Iterable[Finding]:
+    if command := how_to_install(store.client):
+        seen = f"the Python package {store.client} is not installed"
+        return [fail(store.name, "client", seen, "viewtail reaches the store with it", command)]
+    return store.checks(access, views)
 
 
 def _orders_of(views: Sequence[View]) -> Orders:

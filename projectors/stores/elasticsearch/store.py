@@ -98,6 +98,7 @@ class ElasticsearchStore(Store):
 
     name = "elasticsearch"
     title = "Elasticsearch"
+    client = "elasticsearch"
     has_copies = True
     view_classes = (SearchIndex,)
     section = ElasticsearchSettings

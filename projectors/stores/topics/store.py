@@ -36,6 +36,7 @@ class TopicsStore(Store):
 
     name = "kafka"
     title = "Kafka"
+    client = "confluent_kafka"
     view_classes = (Topic,)
     section = KafkaSettings
     address = KAFKA

@@ -1,0 +1,104 @@
+"""What users install: the wheel in an empty environment, with the clients that they ask for and no others.
+
+`make dist` tries each Python that VIEWTAIL_TEST_PYTHONS names; a run of all tests the one that runs them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stack import Server
+from stack.places import CHECKOUT
+from tests.support.asking import ask
+from tests.support.running import addresses
+
+pytestmark = [pytest.mark.mysql, pytest.mark.slow, pytest.mark.timeout(900)]
+
+PYTHONS = os.environ.get("VIEWTAIL_TEST_PYTHONS", sys.executable).split()
+VIEWS = """
+from viewtail import Entity, IndexTable, SearchIndex, Topic
+
+user = Entity("dist.user")
+views = [IndexTable("user_by_email", user, value="email")]
+searched = [SearchIndex("users", user, fields={"email": "text"})]
+published = [Topic("dist.user", user)]
+"""
+ALL = "elasticsearch,kafka,serve"
+NOBODY_THERE = {"VIEWTAIL_ELASTICSEARCH__URL": "http://127.0.0.1:9", "VIEWTAIL_KAFKA__URL": "kafka://127.0.0.1:9"}
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with wheel and sdist, as `make dist` builds them."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(CHECKOUT))
+    return folder
+
+
+@pytest.fixture(scope="module", params=PYTHONS)
+def installed(request: pytest.FixtureRequest, dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of the commands of an environment that has viewtail without extras."""
+    folder = tmp_path_factory.mktemp("empty")
+    run(request.param, "-m", "venv", str(folder))
+    (wheel,) = dist.glob("*.whl")
+    run(str(folder / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", str(wheel))
+    yield folder / "bin"
+    shutil.rmtree(folder)
+
+
+def run(*argv: str, cwd: Path | None = None, code: int = 0, **environment: str) -> str:
+    given = {name: value for name, value in os.environ.items() if not name.startswith("VIEWTAIL_")}
+    done = subprocess.run(
+        argv, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, env={**given, **environment}
+    )
+    assert done.returncode == code, f"{' '.join(argv[:5])}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def test_an_environment_without_extras_has_no_client_that_nobody_asked_for_and_says_what_lacks(
+    installed: Path, dist: Path, mysql_server: Server, tmp_path: Path
+) -> None:
+    viewtail, settings = str(installed / "viewtail"), {**addresses(mysql_server), **NOBODY_THERE}
+    (tmp_path / "views.py").write_text(VIEWS)
+    assert "viewtail 0." in run(viewtail, "--version")
+    assert "Usage: viewtail" in run(viewtail, "--help", cwd=tmp_path)
+    names = {line.partition("==")[0].lower() for line in run(str(installed / "pip"), "freeze").splitlines()}
+    assert "pymysql" in names and not names & {"elasticsearch", "confluent-kafka", "starlette", "uvicorn", "httpx"}
+
+    ask(mysql_server, "CREATE DATABASE IF NOT EXISTS dist")
+    ask(mysql_server, "CREATE TABLE IF NOT EXISTS dist.user (id INT PRIMARY KEY, email VARCHAR(40))")
+    assert " 0 failures" in run(viewtail, "check", cwd=tmp_path, **settings)
+    for views, extra in (("searched", "elasticsearch"), ("published", "kafka")):
+        said = run(viewtail, "run", cwd=tmp_path, code=2, **settings, VIEWTAIL_VIEWS=f"views:{views}")
+        assert f"is not installed. Install it: pip install 'viewtail[{extra}]'" in said, said
+        said = run(viewtail, "check", cwd=tmp_path, code=1, **settings, VIEWTAIL_VIEWS=f"views:{views}")
+        assert said.count(f"pip install 'viewtail[{extra}]'") == 1 and "1 failure" in said, said
+    (tmp_path / "entities.py").write_text("entities = []\n")
+    assert "pip install 'viewtail[serve]'" in run(viewtail, "serve", cwd=tmp_path, code=2, **settings)
+
+    (wheel,) = dist.glob("*.whl")
+    run(str(installed / "pip"), "install", "--quiet", "--disable-pip-version-check", f"{wheel}[{ALL}]")
+    for views in ("searched", "published"):
+        said = run(viewtail, "check", cwd=tmp_path, code=1, **settings, VIEWTAIL_VIEWS=f"views:{views}")
+        assert "not installed" not in said and "127.0.0.1:9" in said
+
+
+def test_the_sdist_builds_the_same_wheel_and_has_the_license(dist: Path, tmp_path: Path) -> None:
+    (sdist,), (wheel,) = dist.glob("*.tar.gz"), dist.glob("*.whl")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+        archive.extractall(tmp_path, filter="data")
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"} <= names
+    assert not any(name.startswith(("tests/", "bench/", ".")) and name != ".gitignore" for name in names), names
+    (source,) = tmp_path.iterdir()
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "again"), str(source))
+    (again,) = (tmp_path / "again").iterdir()
+    assert again.name == wheel.name
