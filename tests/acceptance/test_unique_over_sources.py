@@ -131,6 +131,12 @@ def _commands_write_their_own(world: Servers) -> None:
     world.ask("eu", "DELETE FROM shop.user WHERE id = 100")
     _forgets_its_own(world)
     world.cut.lead_to(world.servers["us"].port)
+    for arguments, why in (
+        (("forget", KEYS, "--part", "source=us"), "To take a server out"),
+        (("pause", KEYS, "--part", "id=3"), "viewtail pause --pipeline"),
+    ):
+        refused = run.command(*arguments)
+        assert refused.returncode == 2 and why in refused.stderr and "DROP" not in refused.stderr, refused
     wait_for("us' row goes in", lambda: world.shown_once().get(("us", 100)) == "both@x" and world.is_once())
     assert run.command("check").returncode == 0
 

@@ -53,7 +53,7 @@ def forget_part(loaded: Settings, name: str, given: str, *, timeout_s: float, as
     part = parts.part_of(view, given)
     try:
         with _opened(loaded, view, timeout_s) as beside:
-            parts.require_gone(beside.catalog, part)
+            parts.require_gone(beside.catalog, view, part)
             forgotten = parts.forget(beside, part)
     except StopRequested:
         return EXIT_STOPPED

@@ -63,8 +63,11 @@ class KeysOfPart:
         return None
 
     def batches(self, beside: ViewAccess, version: int, after: Any) -> Iterator[tuple[list[Key], Any]]:
-        for keys in keys_of_part(beside, self.part, version):
+        for keys in _of_table(beside, self.part, version):
             yield keys, None
+        for shown in shown_of(beside, self.part):
+            if gone := beside.rows_now.absent(beside.view.key, shown, 1):  # the others were of the table
+                yield sorted(gone), None
 
     def written(self, beside: ViewAccess, version: int, after: Any) -> Iterator[tuple[int, Written, Any]]:
         for keys, place in self.batches(beside, version, after):
@@ -154,8 +157,13 @@ class Forgotten:
     left: Sequence[str]  # what is there all the same; () is the proof that nothing is
 
 
-def require_gone(catalog: Catalog, part: Part) -> None:
+def require_gone(catalog: Catalog, view: View, part: Part) -> None:
     """Raises MisuseError while the part's table is there: its rows would come again."""
+    if view.entity.pattern is not None and view.entity.pattern.only is not None:
+        raise MisuseError(
+            f"{view.id}: --part is all that it shows of one server, whose table is there still. To take a server out, "
+            f"declare the view under another name without it, then: viewtail forget {view.id}"
+        )
     for open_, where in ((catalog.servers.open_primary, "the primary"), (catalog.servers.open_source, "the source")):
         with closing(open_()) as connection:
             if exists(connection, part):

@@ -31,17 +31,17 @@ SAY_AGAIN_S = 30.0
 
 def check_may_pause(catalog: Catalog, view: View, given: str) -> None:
     """Raises MisuseError for a view no part of which can be paused, UnknownNameError for a part without a table."""
-    pattern, part = view.entity.pattern, part_of(view, given)
-    assert pattern is not None, "it has parts"
+    pattern = view.entity.pattern
+    if pattern is not None and pattern.source:
+        raise MisuseError(
+            f"{view.id}: it draws on several servers, where one table of many cannot be paused. To pause all of one "
+            f"server: viewtail pause --pipeline {pattern.source[0]}.0.{view.store}"
+        )
+    part = part_of(view, given)
     if catalog.servers.kind.polls:
         raise MisuseError(
             f"{view.id}: its tables are polled, and one of them cannot be paused there. Pause the view: viewtail pause "
             f"{view.id}"
-        )
-    if pattern.source:
-        raise MisuseError(
-            f"{view.id}: it draws on several servers, and one table of many cannot be paused there. Pause a source: "
-            "viewtail pause --pipeline NAME"
         )
     with closing(catalog.servers.open_source()) as connection:
         if not exists(connection, part):
