@@ -154,8 +154,7 @@ class DeadLetters:
 
     def clear_part(self, view: BoundView, values: Key, upto: int) -> None:
         """Forget the letters up to a version of keys that begin with these values: their rows are read again."""
-        width = len(values)
-        self._clear(view.id, {name: upto for name in self.keys_of(view.id) if _begins(name, view, values, width)})
+        self._clear(view.id, {name: upto for name in self.keys_of(view.id) if begins_with(name, view, values)})
 
     def _clear(self, view: str, upto: Mapping[str, int]) -> None:
         """Delete, by key, the letters of changes up to a version."""
@@ -175,9 +174,10 @@ def _counts(writes: Iterable[ViewWrites]) -> Counter[str]:
     return counts
 
 
-def _begins(name: str, view: BoundView, values: Key, width: int) -> bool:
+def begins_with(name: str, view: BoundView, values: Key) -> bool:
+    """Return whether a letter's key begins with these values, those of a part's braces."""
     with suppress(MisuseError):  # a key that nobody could read
-        return parse_key(name, view.key)[:width] == values
+        return parse_key(name, view.key)[: len(values)] == values
     return False
 
 

@@ -15,6 +15,7 @@ from ingest.canonical.chunks import CanonicalRows
 from ingest.canonical.parts import exists, rows_of_parts
 from ingest.canonical.rows import TableRows
 from projectors.catalog import Catalog
+from projectors.dead_letters import begins_with
 from projectors.paused_parts import values_of
 from projectors.proving.comparison import Found
 from projectors.proving.reprojection import Written
@@ -110,12 +111,7 @@ def shown_of(beside: ViewAccess, part: Part) -> Iterator[list[Key]]:
 
 def letters_of(beside: ViewAccess, part: Part) -> list[str]:
     """The part's keys among the dead letters, as they are rendered."""
-    width, letters = len(part.values), []
-    for name in sorted(beside.parked()):
-        with suppress(MisuseError):  # nobody could read what key it is
-            if parse_key(name, beside.view.key)[:width] == part.values:
-                letters.append(name)
-    return letters
+    return [name for name in sorted(beside.parked()) if begins_with(name, beside.view, part.values)]
 
 
 # --- What is done with them ---

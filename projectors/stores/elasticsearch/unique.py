@@ -9,7 +9,7 @@ Other views are written as before; their bulk requests read nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -32,8 +32,10 @@ _OWN = [DELETED, SOURCE, VERSIONS]  # what of a document decides
 def _sent(client: Elasticsearch, chunk: BulkChunk, refused: list[Parked]) -> tuple[BulkChunk, list[bytes]]:
     """What of the chunk is to be written, by what is there now, and the lines of each item."""
     made: dict[int, bytes] = {}
-    for at, (view, item, doc) in enumerate(zip(chunk.views, chunk.items, _read(client, chunk), strict=True)):
-        decided = decide(view, item, doc if doc.get("found") else None, document_in(chunk.lines[at]))
+    places = [*_places(chunk)]
+    read = zip(chunk.views, chunk.items, places, _read(client, places), strict=True)
+    for at, (view, item, place, doc) in enumerate(read):
+        decided = decide(view, item, place, doc if doc.get("found") else None, document_in(chunk.lines[at]))
         if isinstance(decided, Parked):
             refused.append(decided)
         elif decided is not None:
@@ -44,11 +46,17 @@ def _sent(client: Elasticsearch, chunk: BulkChunk, refused: list[Parked]) -> tup
 BY_SOURCES = Guard(sent=_sent, done=WRITTEN)  # of the bulk requests of such views
 
 
-def _read(client: Elasticsearch, chunk: BulkChunk) -> list[dict[str, Any]]:
-    docs = [
-        {"_index": IndexNames(view).write_alias, "_id": id_of(view)(key), "_source": _OWN}
-        for view, (key, _) in zip(chunk.views, chunk.items, strict=True)
-    ]
+def _places(chunk: BulkChunk) -> Iterator[dict[str, Any]]:
+    """The index and the _id of each item."""
+    views = {view.id: view for view in chunk.views}
+    made = {name: (IndexNames(view).write_alias, id_of(view)) for name, view in views.items()}
+    for view, (key, _) in zip(chunk.views, chunk.items, strict=True):
+        index, identity = made[view.id]
+        yield {"_index": index, "_id": identity(key)}
+
+
+def _read(client: Elasticsearch, places: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    docs = [{**place, "_source": _OWN} for place in places]
     found: list[dict[str, Any]] = ask(client, "reading what is there", "POST", "/_mget", {"docs": docs})["docs"]
     for doc in found:
         if "error" in doc:
@@ -56,17 +64,19 @@ def _read(client: Elasticsearch, chunk: BulkChunk) -> list[dict[str, Any]]:
     return found
 
 
-def decide(view: BoundView, item: Item, doc: dict[str, Any] | None, row: bytes) -> bytes | Parked | None:
+def decide(
+    view: BoundView, item: Item, place: dict[str, Any], doc: dict[str, Any] | None, row: bytes
+) -> bytes | Parked | None:
     """The lines that write the item over this document, its dead letter, or None: it is superseded.
 
     Args:
+        place: the index and the _id.
         doc: as _mget returns it; None: there is none.
         row: the item's document as JSON."""
-    (own,), (key, (version, values)) = view.source, item
-    place = {"_index": IndexNames(view).write_alias, "_id": id_of(view)(key)}
+    (own,), (_, (version, values)) = view.source, item
     if doc is None:
         return _lines({"create": place}, _document(own, {own: version}, None if values is None else row))
-    place |= {"if_seq_no": doc["_seq_no"], "if_primary_term": doc["_primary_term"]}
+    place = {**place, "if_seq_no": doc["_seq_no"], "if_primary_term": doc["_primary_term"]}
     owner, versions = doc["_source"].get(SOURCE), doc["_source"].get(VERSIONS)
     if not isinstance(versions, dict):
         return parked(view, item, _not_ours(view))
@@ -141,7 +151,3 @@ def as_own(doc: dict[str, Any], source: str) -> dict[str, Any] | None:
 def plain(content: dict[str, Any]) -> dict[str, Any]:
     """A document without what viewtail has in it of sources."""
     return {name: value for name, value in content.items() if name not in (SOURCE, VERSIONS)}
-
-
-def _json(value: Any) -> bytes:
-    return orjson.dumps(value)

@@ -10,7 +10,19 @@ from __future__ import annotations
 
 from viewtail.changes.versions import WIDTH
 
-APPLY = r"""
+# Of each write that is given to a guard: its version, and what its values are.
+VERSION_AND_MARK = r"""  local version, mark
+  if field_count then
+    version, mark = sub(given, 1, 19), sub(given, 20)
+  elseif #given == 19 then
+    version, mark = given, 't'
+  else
+    version, mark = sub(given, 14, 32), ''
+  end
+"""
+
+APPLY = (
+    r"""
 -- ARGV[1]: '>' or '>=', how a write's version must stand to the stored one for the write to apply.
 -- ARGV[2]: the number of fields of a hash, then their names, and for each pair its version and
 --   '' and all values | a mask of 1 (value follows) and 0 (NULL) and the values | 't' alone: a tombstone.
@@ -62,15 +74,9 @@ for number = 1, #KEYS, 2 do
     stored = call('GET', tombstone)
   end
 
-  local version, mark
-  if field_count then
-    version, mark = sub(given, 1, 19), sub(given, 20)
-  elseif #given == 19 then
-    version, mark = given, 't'
-  else
-    version, mark = sub(given, 14, 32), ''
-  end
-
+"""
+    + VERSION_AND_MARK
+    + r"""
   local applies = stored ~= nil
     and (not stored or version > stored or (takes_equal and version == stored))
   if stored == nil then refused[#refused + 1] = (number - 1) / 2 end
@@ -126,6 +132,7 @@ for number = 1, #KEYS, 2 do
 end
 return refused
 """
+)
 
 # Precedes scripts that ask `version_in`: the version in a key of that kind ('json', 'tombstone', or any word for a
 # hash), false or nil if viewtail did not write it.

@@ -10,7 +10,7 @@ what they did."""
 
 from __future__ import annotations
 
-from projectors.stores.redis.script import LOWEST, WRONG_TYPE
+from projectors.stores.redis.script import LOWEST, VERSION_AND_MARK, WRONG_TYPE
 
 # Precedes the scripts. Returns the source whose row a key holds, and the version; '' where there is no key; nil where
 # viewtail did not write what it holds.
@@ -51,15 +51,9 @@ for number = 1, #KEYS, 2 do
   local given = ARGV[at]
   at = at + 1
 
-  local version, mark
-  if field_count then
-    version, mark = sub(given, 1, 19), sub(given, 20)
-  elseif #given == 19 then
-    version, mark = given, 't'
-  else
-    version, mark = sub(given, 14, 32), ''
-  end
-  local row = {'_version', version, '_source', own}
+"""
+    + VERSION_AND_MARK
+    + r"""  local row = {'_version', version, '_source', own}
   if field_count and mark ~= 't' then
     for field = 1, field_count do
       if mark == '' or sub(mark, field, field) == '1' then
