@@ -165,6 +165,19 @@ class ServeSettings(Group):
         return self
 
 
+class ConsoleSettings(Group):
+    """The console: a page on which operators look, and act."""
+
+    host: Name = Field("127.0.0.1", description="address to listen on; whoever reaches it may read")
+    port: Port = Field(9465, description="port to listen on; 0 or 'off' for no console")
+    token: SecretStr | None = Field(
+        None, min_length=16, description="what an operator signs in with, to act; without one the console only reads"
+    )
+    url: Origin | None = Field(
+        None, description="the address by which people reach it, where that is another: behind a proxy, or in messages"
+    )
+
+
 _Codes = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
@@ -211,6 +224,7 @@ class Settings(_WithStores):
     cleaner: CleanerSettings = CleanerSettings()
     masks: MaskSettings = MaskSettings()
     serve: ServeSettings = ServeSettings()
+    console: ConsoleSettings = ConsoleSettings()
     lint: LintSettings = LintSettings()
     # By name: servers that a view draws on together.
     sources: dict[str, SourceSettings] = Field(default_factory=dict)
