@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from stack import archives, connect, containers, elasticsearch, kafka, kcat, mariadb, mysql, percona, redis
+from stack import archives, chromium, connect, containers, elasticsearch, kafka, kcat, mariadb, mysql, percona, redis
 from stack.errors import StackError
 from stack.places import progress, run_directory
 from stack.server import Server, remembered_port, running_in
@@ -83,6 +83,7 @@ def _install(names: list[str], engine: str) -> int:
     if names == list(_MODULES):
         progress(f"percona: {percona.install()}")  # no server, but tests run it
         progress(f"kcat: {kcat.install()}")
+        progress(f"chromium: {chromium.install()}")
         progress(f"debezium: {connect.debezium_mysql()}, {connect.debezium_jdbc()}")
         progress(f"mariadb's plugins: {mariadb.plugins()}")  # tests encrypt its binlogs
     return 0

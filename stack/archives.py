@@ -39,17 +39,20 @@ class DebianSource:
         return f"Types: deb\nURIs: {self.uri}\nSuites: {' '.join(self.suites)}\nComponents: main\n{signed_by}"
 
 
-def unpack(name: str, packages: Sequence[str], into: Path, suite: str | None = None) -> None:
+def unpack(
+    name: str, packages: Sequence[str], into: Path, suite: str | None = None, without: Sequence[str] = ()
+) -> None:
     """Download `packages` with everything they depend on and unpack them below `into`.
 
     `suite` is a suite of the archive that the machine itself uses (None: the machine's own release); `name` is what
-    progress lines and errors call it. Raises ServerUnavailable where there is no apt or no Debian archive.
+    progress lines and errors call it. The packages `without` stay away, with what only they depend on. Raises
+    ServerUnavailable where there is no apt or no Debian archive.
     """
     _require_tools(name)
     source = _machine_source(name)
     if suite is not None:
         source = replace(source, suites=(suite,))
-    apt = _Apt(name, source)
+    apt = _Apt(name, source, without)
     apt.update()
     for archive in apt.download(packages):
         _run(name, ["dpkg", "-x", str(archive), str(into)])
@@ -67,7 +70,7 @@ def can_unpack() -> bool:
 
 def command(prefix: Path, program: str) -> tuple[str, ...]:
     """The argv that starts `program` (a path below `prefix`) with the C library it was built for."""
-    libraries = [str(directory) for directory in _library_directories(prefix)]
+    libraries = [str(directory) for directory in library_directories(prefix)]
     return (str(_loader(prefix)), "--library-path", ":".join(libraries), str(prefix / program))
 
 
@@ -75,7 +78,7 @@ def wrap(prefix: Path, program: Path) -> None:
     """Put a script in the place of `program` that starts it as `command` does, for others who start it by path."""
     original = program.rename(program.with_name(f"{program.name}.original"))
     up = "/".join([".."] * len(program.parent.relative_to(prefix).parts))
-    libraries = ":".join(f"$prefix/{path.relative_to(prefix)}" for path in _library_directories(prefix))
+    libraries = ":".join(f"$prefix/{path.relative_to(prefix)}" for path in library_directories(prefix))
     program.write_text(
         "#!/bin/sh\n"
         'here=$(dirname "$(readlink -f "$0")")\n'
@@ -97,14 +100,15 @@ def relink(prefix: Path) -> None:
 
 
 def _loader(prefix: Path) -> Path:
-    for directory in _library_directories(prefix):
+    for directory in library_directories(prefix):
         for loader in sorted(directory.glob("ld-linux*.so.*")):
             if loader.is_file() and not loader.is_symlink():
                 return loader
     raise ServerUnavailable(f"{prefix} holds no program loader; remove that folder and install again")
 
 
-def _library_directories(prefix: Path) -> Iterator[Path]:
+def library_directories(prefix: Path) -> Iterator[Path]:
+    """Where the packages of `prefix` have put their libraries, for a loader's search path."""
     for parent in ("usr/lib", "lib"):
         yield from sorted((prefix / parent).glob("*-linux-gnu*"))
         if (prefix / parent).is_dir():
@@ -114,12 +118,12 @@ def _library_directories(prefix: Path) -> Iterator[Path]:
 class _Apt:
     """apt-get with state, cache and sources of its own."""
 
-    def __init__(self, name: str, source: DebianSource) -> None:
+    def __init__(self, name: str, source: DebianSource, without: Sequence[str]) -> None:
         self.name = name
         self.root = cache_directory() / "apt" / f"{name}-{source.suites[0]}"
         for part in ("state/lists/partial", "cache/archives/partial", "sources"):
             (self.root / part).mkdir(parents=True, exist_ok=True)
-        (self.root / "status").touch()
+        (self.root / "status").write_text("".join(map(_as_installed, without)))
         (self.root / "sources" / "stack.sources").write_text(source.stanza())
 
     def update(self) -> None:
@@ -156,6 +160,19 @@ class _Apt:
             "APT::Sandbox::User": "root",
         }
         return [part for key, value in options.items() for part in ("-o", f"{key}={value}")]
+
+
+def _as_installed(package: str) -> str:
+    # What dpkg would note of a package that is there: apt asks for it no more, whatever version is needed.
+    fields = {
+        "Package": package,
+        "Status": "install ok installed",
+        "Version": "999999",
+        "Architecture": "all",
+        "Maintainer": "the machine",
+        "Description": "left out",
+    }
+    return "".join(f"{name}: {value}\n" for name, value in fields.items()) + "\n"
 
 
 def _run(name: str, argv: Sequence[str]) -> str:
