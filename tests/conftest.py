@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 import redis
 import structlog
+from playwright.sync_api import Browser, Page
 
 import stack.elasticsearch
 import stack.kafka
@@ -21,6 +22,7 @@ import stack.mariadb
 import stack.mysql
 import stack.redis
 from stack.server import Server
+from tests.support import browser as chromium
 from tests.support import open_transactions, slices
 from tests.support.indices import Indices
 from tests.support.promised import PAGES, PromisedTests, is_full
@@ -179,3 +181,24 @@ def harmed_kafka(tmp_path_factory: pytest.TempPathFactory, disk_of_harmed_kafka:
     server = stack.kafka.start(tmp_path_factory.mktemp("harmed_kafka"), options=options)
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A Chromium for the tests of one file. The next file may run asyncio, and could not beside Playwright's loop."""
+    with chromium.running() as browser:
+        yield browser
+
+
+@pytest.fixture
+def visitor(browser: Browser) -> Iterator[chromium.Visitor]:
+    """Opens pages; the test fails at its end when one of them had an error or asked another machine."""
+    visitor = chromium.Visitor(browser)
+    yield visitor
+    visitor.close()
+
+
+@pytest.fixture
+def page(visitor: chromium.Visitor) -> Page:
+    """A page as wide as a desktop's, in an empty profile; faults on it fail the test."""
+    return visitor.page()
