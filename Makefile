@@ -1,6 +1,6 @@
 # `make test` checks a clean checkout, with a part of what is long (`make whole`: all of it); it needs Python 3.11 or
 # newer, make, and for the servers a Debian machine (python3 -m stack says what is missing).
-.PHONY: dist venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders demo-unshatter whole bench bench-peers scale fuzz differential limits tenants servers verdicts convergence documents tenant-schedules topics verify-live replays rebuilds adoptions adopt-peers polling commands matrix up down install clean
+.PHONY: dist screenshots venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders demo-unshatter whole bench bench-peers scale fuzz differential limits tenants servers verdicts convergence documents tenant-schedules topics verify-live replays rebuilds adoptions adopt-peers polling commands matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -73,6 +73,10 @@ demo-orders: venv
 # Tables of 2,000 accounts become three, and the application moves to them; README.md in its folder.
 demo-unshatter: venv
 	$(BIN)/python -m examples.unshatter
+
+# The pictures of docs/console.md.
+screenshots: venv
+	$(BIN)/python -m tests.support.screenshots
 
 bench: venv
 	$(BIN)/python -m bench

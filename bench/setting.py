@@ -177,6 +177,7 @@ class Setting:
             "VIEWTAIL_MYSQL__URL": self.mysql.url,
             **{f"VIEWTAIL_{name.upper()}__URL": url for name, url in addresses.items()},
             "VIEWTAIL_METRICS__PORT": "0",
+            "VIEWTAIL_CONSOLE__PORT": "0",
             "VIEWTAIL_LOGS__LEVEL": "error",
             **self.more,
         }

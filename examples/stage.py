@@ -78,7 +78,7 @@ def stage(wanted: Mapping[str, str], prepare: Callable[[Mapping[str, Server]], M
                 raise DemoError(str(one.reason))
             started[one.name] = one.server
             line(f"{one.name:<15} {one.server.url:<36} up in {one.seconds:.1f} s")
-        settings = {**prepare(started), "VIEWTAIL_METRICS__PORT": str(free_port())}
+        settings = {**prepare(started), "VIEWTAIL_METRICS__PORT": str(free_port()), "VIEWTAIL_CONSOLE__PORT": "0"}
         run = Run(directory, settings, stays=False)
         stopping.callback(run.stop)
         yield Stage(directory, started, settings, run)

@@ -92,6 +92,7 @@ for command in (
     lint.lint,
     running.run,
     status.status,
+    serving.console,
     reading.get,
     reading.find,
     reading.search,

@@ -75,7 +75,7 @@ def viewtail(setting: Setting) -> Reader:
         port=port,
         directory=directory,
         argv=(sys.executable, "-m", "viewtail.main", "run"),
-        environment={**ours, "VIEWTAIL_METRICS__PORT": str(port)},
+        environment={**ours, "VIEWTAIL_METRICS__PORT": str(port), "VIEWTAIL_CONSOLE__PORT": "0"},
         is_ready=lambda: _answers(f"http://{HOST}:{port}/metrics"),
     )
     _make(setting, "bench.narrow")

@@ -73,9 +73,10 @@ ARGUMENTS: dict[str, list[str]] = {
     # These go on until they are stopped, and `run` ends that the deployment is a killed one.
     "entities consume": [""],
     "serve": ["--port 0"],
+    "console": ["--port 0"],
     "run": [""],
 }
-ENDLESS = frozenset({"entities consume", "serve", "run"})
+ENDLESS = frozenset({"entities consume", "serve", "console", "run"})
 # It says what it waits for, a `viewtail run`, and waits until it is stopped.
 AWAITS_A_RUN = ("replay", "person --key 1 --yes")
 

@@ -41,7 +41,8 @@ _SET_CHILD_SUBREAPER = 36  # of prctl(2)
 def clean_environment() -> dict[str, str]:
     """Ours, less its viewtail settings, with the checkout importable. What a test damages stays so: no cleaner runs."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("VIEWTAIL_")}
-    return {**kept, "PYTHONPATH": str(CHECKOUT), "PYTHONFAULTHANDLER": "1", "VIEWTAIL_CLEANER__SHARE": "0"}
+    ours = {"VIEWTAIL_CLEANER__SHARE": "0", "VIEWTAIL_CONSOLE__PORT": "0"}
+    return {**kept, "PYTHONPATH": str(CHECKOUT), "PYTHONFAULTHANDLER": "1", **ours}
 
 
 def command(

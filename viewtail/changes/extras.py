@@ -13,6 +13,7 @@ EXTRAS = {
     "uvicorn": "serve",
     "httpx": "serve",
     "anyio": "serve",
+    "jinja2": "serve",
 }
 
 

@@ -1,4 +1,4 @@
-"""`viewtail serve` and `viewtail entities`: their options."""
+"""`viewtail serve`, `viewtail console` and `viewtail entities`: their options."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import typer
 from viewtail.cli.group import Commands
 
 Host = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Listen on it; by default serve.host of the settings, 127.0.0.1.")
+    str | None, typer.Option(metavar="ADDRESS", help="Listen on it; by default host of the settings, 127.0.0.1.")
 ]
 Port = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Listen on it; by default serve.port of the settings, 8080.", min=0, max=65535),
+    int | None, typer.Option(metavar="N", help="Listen on it; by default port of the settings.", min=0, max=65535)
 ]
 
 
@@ -25,6 +24,17 @@ def serve(context: typer.Context, host: Host = None, port: Port = None) -> int:
     authenticates before it.
     """
     from viewtail.commands.serve import serve as command
+
+    return command(context.obj, host=host, port=port)
+
+
+def console(context: typer.Context, host: Host = None, port: Port = None) -> int:
+    """Serve a page on which you see pipelines and views, live, and have commands run, until SIGTERM or Ctrl-C.
+
+    `viewtail run` serves the same page while it runs; this command serves it of a whole fleet, wherever the processes
+    are. Whoever reaches the address may read. To act, one signs in with console.token of the settings.
+    """
+    from viewtail.console.serving import console as command
 
     return command(context.obj, host=host, port=port)
 

@@ -39,7 +39,7 @@ def _as_json(view: BoundView, seen: Preview) -> dict[str, object]:
     }
 
 
-def _changed(before: Content, after: Content) -> Iterator[str]:
+def changed(before: Content, after: Content) -> Iterator[str]:
     """The fields that would change, as a diff."""
     for name in dict.fromkeys((*before, *after)):
         if name in before and name in after and before[name] == after[name]:
@@ -59,7 +59,7 @@ def _lines(view: BoundView, seen: Preview) -> Iterator[str]:
     )
     for difference in seen.differences[:SHOWN]:
         yield f"\n{difference.key} {_kind(difference)}"
-        yield from _changed(difference.before or {}, difference.after or {})
+        yield from changed(difference.before or {}, difference.after or {})
     if len(seen.differences) > SHOWN:
         yield f"\nand {len(seen.differences) - SHOWN:,} more: --json lists all"
     for key, reason in list(seen.refused.items())[:SHOWN]:

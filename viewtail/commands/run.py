@@ -23,6 +23,7 @@ from viewtail import declarations, logs, metrics, shards
 from viewtail.changes.errors import TemporaryError
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
 from viewtail.changes.retrying import reaction_to
+from viewtail.console_beside import ConsoleBeside
 from viewtail.operations.cutover import require_not_released
 from viewtail.roles import Role, views_of
 from viewtail.shards import Target
@@ -50,6 +51,8 @@ def run(config: Path | None, role: Role = Role.ALL) -> int:
             with kept_from_threads():  # the probes answer while servers are waited for
                 server = metrics.Server(first.metrics.host, first.metrics.port, supervisor)
             at_end.callback(server.close)
+        with kept_from_threads():
+            at_end.callback(ConsoleBeside(first.console, config).close)
         pipelines = [
             (target, _pipeline(target, store))
             for target, of_target in zip(targets, views, strict=True)

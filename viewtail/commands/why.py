@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from threading import Event
 from typing import Any
@@ -21,36 +22,42 @@ from viewtail.settings import Settings
 
 def why(loaded: Settings, name: str, key: str, *, as_json: bool) -> int:
     """Print why a view shows what it shows of one entity; the exit code is 0 where that is right."""
+    answer, remark = asked(loaded, name, key, print_remark)
+    print_remark(remark)
+    if as_json:
+        print_json(_as_json(answer))
+    else:
+        for title, text in lines(answer):
+            print(f"{title:<12} {text}")
+    return 0 if answer.verdict.is_well else 1
+
+
+def asked(loaded: Settings, name: str, key: str, say: Callable[[str], None]) -> tuple[Answer, str | None]:
+    """Ask it; return the answer, and how else the key may have been meant where it has no row.
+
+    `say` is told why it takes long. Raises ViewtailError.
+    """
     view = declarations.chosen(loaded, name)
     catalog = deployed_to_ask(loaded, [view])
     catalog.create_tables()
     (bound,) = catalog.views
     (wanted,) = own_keys([key_of_text(key, bound.key)], bound)
-    what = f"{view.id} {key}"
-    with ViewAccess(catalog, bound, Event(), print_remark) as beside:
-        history = partial(_history, catalog, what)
-        asking = Why(beside=beside, status=partial(pipelines_now, catalog), history=history)
-        answer = asking.of(wanted)
-    if not answer.has_row:
-        print_remark(other_reading(key, bound.key))
-    if as_json:
-        print_json(_as_json(answer))
-    else:
-        _print(answer)
-    return 0 if answer.verdict.is_well else 1
+    with ViewAccess(catalog, bound, Event(), say) as beside:
+        history = partial(_history, catalog, f"{view.id} {key}")
+        answer = Why(beside=beside, status=partial(pipelines_now, catalog), history=history).of(wanted)
+    return answer, None if answer.has_row else other_reading(key, bound.key)
 
 
 def _history(catalog: Catalog, what: str) -> History | None:
     return catalog.history_beside(what) if catalog.servers.kind.has_rows else None
 
 
-def _print(answer: Answer) -> None:
-    lines = [("view", f"{answer.view}, key {answer.key}"), ("row", _row(answer)), ("shown", _held(answer))]
-    lines += [("pipeline", _pipeline(answer)), ("parked", _letter(answer)), ("last change", _change(answer))]
-    lines += [("verdict", f"{answer.verdict.value.upper()}: {answer.why}")]
-    lines += [("next", answer.run_next)] if answer.run_next else []
-    for title, text in lines:
-        print(f"{title:<12} {text}")
+def lines(answer: Answer) -> list[tuple[str, str]]:
+    """The answer in words: what each line is about, and the line."""
+    told = [("view", f"{answer.view}, key {answer.key}"), ("row", _row(answer)), ("shown", _held(answer))]
+    told += [("pipeline", _pipeline(answer)), ("parked", _letter(answer)), ("last change", _change(answer))]
+    told += [("verdict", f"{answer.verdict.value.upper()}: {answer.why}")]
+    return told + ([("next", answer.run_next)] if answer.run_next else [])
 
 
 def _row(answer: Answer) -> str:

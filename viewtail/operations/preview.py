@@ -52,8 +52,35 @@ class Preview:
         return self.row_count - len(self.differences) - len(self.refused)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """One entity: its row, what the view is to show of it, and what readers find. None: nothing."""
+
+    key: str  # rendered
+    row: Content  # the columns that the view needs, masked where the declaration says so
+    wanted: Content | None
+    shown: Content | None
+    refused: str | None  # why it could not be projected
+
+    @property
+    def is_right(self) -> bool:
+        return self.refused is None and self.wanted == self.shown
+
+
 def preview(catalog: Catalog, view: BoundView, count: int) -> Preview:
     """Preview `count` rows at most. Raises MisuseError for a view of a store that keeps every change."""
+    entities = sampled_entities(catalog, view, count)
+    differences = [
+        Difference(key=entity.key, before=entity.shown, after=entity.wanted)
+        for entity in entities
+        if entity.refused is None and not entity.is_right
+    ]
+    refused = {entity.key: entity.refused for entity in entities if entity.refused is not None}
+    return Preview(row_count=len(entities), differences=differences, refused=refused)
+
+
+def sampled_entities(catalog: Catalog, view: BoundView, count: int) -> list[Sampled]:
+    """Read a sample of entities, on both sides. Raises MisuseError for a view of a store that keeps every change."""
     store = store_of(view.view)
     if store.keeps_every_change:
         raise MisuseError(f"view {view.id} is a topic: it shows changes, and its earlier ones stay as they are")
@@ -66,12 +93,18 @@ def preview(catalog: Catalog, view: BoundView, count: int) -> Preview:
         rows = _sample(connection, view, count)
     wanted, refused = _wanted(store, view, rows)
     shown = _found(store, catalog.access(store), view, list(wanted))
-    differences = [
-        Difference(key=name, before=shown.get(key), after=after)
-        for key, after in wanted.items()
-        if (name := render_key(key, view.key)) not in refused and shown.get(key) != after
+    names = [column.name for column in view.table.columns if column.name in view.needed]
+    of_key = {key: dict(zip(names, row, strict=True)) for key, row in zip(_keys(view, rows), rows, strict=True)}
+    return [
+        Sampled(
+            key=(name := render_key(key, view.key)),
+            row=of_key.get(key, {}),
+            wanted=content,
+            shown=shown.get(key),
+            refused=refused.get(name),
+        )
+        for key, content in wanted.items()
     ]
-    return Preview(row_count=len(wanted), differences=differences, refused=refused)
 
 
 def _sample(connection: Connection, view: BoundView, count: int) -> list[Row]:

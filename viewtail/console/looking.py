@@ -1,0 +1,165 @@
+"""What the pages show of all pipelines and views: what `viewtail status` finds, asked at most once a second.
+
+Nothing is asked while nobody looks. However many people look, one question is under way at a time.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from offsets.copies import Copy
+from projectors.views import View
+from viewtail import declarations, shards
+from viewtail.changes.errors import MisuseError, UnknownNameError, ViewtailError, nearest, once
+from viewtail.operations.collecting import collected
+from viewtail.operations.findings import Findings, compared
+from viewtail.operations.remarks import of_fleet, remarks, told
+from viewtail.operations.status import PipelineStatus, ViewStatus, as_one
+from viewtail.servers.patience import QUESTION
+from viewtail.settings import Settings
+
+FRESH_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was found of one deployment."""
+
+    findings: Findings | None = None
+    error: str | None = None  # why nothing newer is known
+    at: float = 0.0  # monotonic, of `findings`
+
+    @property
+    def age_s(self) -> float:
+        return time.monotonic() - self.at
+
+    @property
+    def pipelines(self) -> Sequence[PipelineStatus]:
+        return self.findings.pipelines if self.findings is not None else ()
+
+    @property
+    def is_well(self) -> bool:
+        return self.error is None and self.findings is not None and self.findings.is_well
+
+    @property
+    def lines(self) -> list[str]:
+        """What to know, and what to do, as `viewtail status` says it."""
+        found = self.findings
+        return [] if found is None else [*told(found.pipelines), *of_fleet(found.fleet), *remarks(found)]
+
+    def lines_of(self, name: str) -> list[str]:
+        """Those of them that name a view or a pipeline."""
+        whole = re.compile(rf"(?<![\w:#.]){re.escape(name)}(?![\w#])")
+        return [line for line in self.lines if whole.search(line)]
+
+    def pipelines_of(self, view: str) -> list[PipelineStatus]:
+        """The pipelines that keep a view."""
+        return [pipeline for pipeline in self.pipelines if view in {each.name for each in pipeline.views}]
+
+    def copy_of(self, view: str) -> Copy | None:
+        """The copy beside a view, if it has one."""
+        copies = self.findings.rebuilds if self.findings is not None else ()
+        return next((copy for copy in copies if copy.view == view), None)
+
+
+@dataclass(eq=False)
+class Deployment:
+    """One deployment: views, pipelines, a database of viewtail's own tables.
+
+    Args:
+        name: '' where it is the only one.
+        sources: of a deployment whose views are of several servers, the settings of each by its name.
+    """
+
+    name: str
+    loaded: Settings
+    sources: Mapping[str, Callable[[], Settings]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _seen: Seen = field(default_factory=Seen)
+    _asked_at: float = 0.0
+
+    def seen(self) -> Seen:
+        """Return what was found a moment ago, or find it."""
+        with self._lock:
+            if time.monotonic() - self._asked_at >= FRESH_S:
+                try:
+                    self._seen = Seen(findings=self._look(), at=time.monotonic())
+                except ViewtailError as error:
+                    self._seen = replace(self._seen, error=once(error))
+                self._asked_at = time.monotonic()
+            return self._seen
+
+    def _look(self) -> Findings:
+        loaded = self.loaded.asked_with(QUESTION.once())
+        servers, declared = loaded.servers(), declarations.declared_sources(loaded)
+        named = sorted({name for names in (declared or {}).values() for name in names} - {servers.source_name})
+        others = [loaded.of_source(name).asked_with(QUESTION.once()).servers() for name in named]
+        found = collected(servers, others)
+        return compared(found, declared, servers.database, is_shared_out=servers.kind.is_shared_out)
+
+    def views(self) -> list[ViewStatus]:
+        """Each view once, as it is where it is least well."""
+        of_view: dict[str, list[ViewStatus]] = {}
+        for pipeline in self.seen().pipelines:
+            for view in pipeline.views:
+                of_view.setdefault(view.name, []).append(view)
+        return [as_one(of) for _, of in sorted(of_view.items())]
+
+    def settings_of(self, view: str) -> list[tuple[str | None, Settings]]:
+        """The settings that a command on a view works with, one of each source that the view draws on."""
+        if not self.sources:
+            return [(self.name or None, self.loaded)]
+        found = [(name, load()) for name, load in self.sources.items()]
+        return [(name, loaded) for name, loaded in found if any(each.id == view for each in _views(loaded))]
+
+
+def _views(loaded: Settings) -> list[View]:
+    try:
+        return declarations.configured(loaded)
+    except MisuseError:
+        return []
+
+
+class Fleet:
+    """All deployments that the settings name, and their views."""
+
+    def __init__(self, config: Path | None) -> None:
+        """Raise SettingsError, DeclarationError, MisuseError."""
+        found = shards.targets(config)
+        first = found[0]
+        if first.shard is None:
+            self.deployments = [Deployment("", first.settings)]
+        elif first.is_source:
+            sources = {f"{target.shard}": target.load for target in found}
+            self.deployments = [Deployment("", first.settings, sources)]
+        else:
+            self.deployments = [Deployment(f"{target.shard}", target.settings) for target in found]
+
+    def named(self, name: str) -> Deployment:
+        """Raise UnknownNameError."""
+        for deployment in self.deployments:
+            if deployment.name == name:
+                return deployment
+        names = [deployment.name for deployment in self.deployments if deployment.name]
+        raise UnknownNameError(f"there is no deployment {name!r}{nearest(name, names)}")
+
+    def view(self, of: str, name: str) -> tuple[Deployment, ViewStatus]:
+        """Raise UnknownNameError."""
+        deployment = self.named(of)
+        views = {view.name: view for view in deployment.views()}
+        if name not in views:
+            raise UnknownNameError(f"no run has seen a view {name!r}{nearest(name, views)}")
+        return deployment, views[name]
+
+    def pipeline(self, of: str, name: str) -> tuple[Deployment, PipelineStatus]:
+        """Raise UnknownNameError."""
+        deployment = self.named(of)
+        pipelines = {pipeline.name: pipeline for pipeline in deployment.seen().pipelines}
+        if name not in pipelines:
+            raise UnknownNameError(f"there is no pipeline {name!r}{nearest(name, pipelines)}")
+        return deployment, pipelines[name]

@@ -1,0 +1,330 @@
+"""What each page shows: from the fleet and the servers to the words of its template. Nothing here knows HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from offsets.views import State
+from projectors.stores.registry import store_named
+from viewtail.changes.copy_ids import is_copy, view_of
+from viewtail.changes.errors import MisuseError, UnknownNameError, ViewtailError, once
+from viewtail.commands.output import shown
+from viewtail.commands.preview import changed
+from viewtail.commands.status_page import shown_age, shown_rate
+from viewtail.console import actions, asking, declared
+from viewtail.console.jobs import Commands, Job
+from viewtail.console.looking import Deployment, Fleet
+from viewtail.operations.status import PipelineStatus, ViewStatus
+from viewtail.settings import Settings
+
+MOST_LISTED = 300  # pipelines, or views, of one table
+ROWS = 5
+SAMPLE = 100
+PREVIEW_WITHIN_S = 60.0
+TRIAL_WITHIN_S = 20.0
+_GOOD = frozenset({"running", "filled", "done", "current", "rightly absent", "kept out by where"})
+_BAD = frozenset({"down", "halted", "silent", "behind", "failed", "wrong", "parked", "error"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One page: its template and what that is given; an HTTP status."""
+
+    template: str
+    title: str
+    given: Mapping[str, Any] = field(default_factory=dict)
+    status: int = 200
+    is_live: bool = False  # it is sent again when it changes
+
+
+class Pages:
+    """Makes the pages of a fleet."""
+
+    def __init__(self, fleet: Fleet, commands: Commands) -> None:
+        self.fleet, self.commands = fleet, commands
+
+    def overview(self) -> Shown:
+        """All pipelines and views, and what to do."""
+        found = [(deployment, deployment.seen(), _least_well(deployment)) for deployment in self.fleet.deployments]
+        is_well = all(seen.is_well for _, seen, _ in found)
+        return Shown(
+            template="overview.html",
+            title="Overview",
+            given={"found": found, "is_well": is_well, "jobs": self.commands.newest()[:5]},
+            is_live=True,
+        )
+
+    def view(self, of: str, name: str) -> Shown:
+        """One view: how it is, how it is declared, and what can be done."""
+        deployment, status = self.fleet.view(of, name)
+        seen, live = deployment.seen(), view_of(name)
+        copy = seen.copy_of(live)
+        view = asking.declared([loaded for _, loaded in deployment.settings_of(live)], live)
+        given = {
+            "pipelines": seen.pipelines_of(name),
+            "view": view,
+            "declaration": None if view is None else declared.of(view, deployment.loaded.views.partition("@")[0]),
+            "lines": seen.lines_of(name) or seen.lines_of(live),
+            "copy": copy,
+            "actions": [] if is_copy(name) else actions.offered(status, copy),
+        }
+        return self._of_view(deployment, status, "view.html", "", given, is_live=True)
+
+    def rows(self, of: str, name: str, count: int, source: str) -> Shown:
+        """Some entities as they stand in the table and in the store."""
+        deployment, status = self.fleet.view(of, name)
+        given: dict[str, Any] = {"count": count, "entities": [], "error": None}
+        store = store_named(name.partition(":")[0])
+        try:
+            if store.keeps_every_change:
+                raise MisuseError("a topic shows changes, not entities: there is nothing to put beside a row")
+            given["entities"] = asking.rows(self._settings(deployment, status, source), view_of(name), count)
+        except ViewtailError as error:
+            given["error"] = once(error)
+        return self._of_view(deployment, status, "rows.html", "Rows", given, source)
+
+    def why(self, of: str, name: str, key: str, source: str) -> Shown:
+        """Why the view shows what it shows of a key."""
+        deployment, status = self.fleet.view(of, name)
+        given: dict[str, Any] = {"key": key, "answer": None, "lines": [], "remarks": [], "error": None, "action": None}
+        if key:
+            try:
+                answer, lines, remarks = asking.why_shown(
+                    self._settings(deployment, status, source), view_of(name), key
+                )
+                given |= {"answer": answer, "lines": lines, "remarks": remarks, "action": _as_action(answer.run_next)}
+            except ViewtailError as error:
+                given["error"] = once(error)
+        return self._of_view(deployment, status, "why.html", "Why", given, source)
+
+    def letters(self, of: str, name: str) -> Shown:
+        """The dead letters of a view."""
+        deployment, status = self.fleet.view(of, name)
+        given: dict[str, Any] = {"letters": [], "count": 0, "error": None}
+        try:
+            given["letters"], given["count"] = asking.letters(deployment.loaded, name)
+        except ViewtailError as error:
+            given["error"] = once(error)
+        return self._of_view(deployment, status, "letters.html", "Dead letters", given)
+
+    def preview(self, of: str, name: str, sample: int, source: str, *, is_asked: bool) -> Shown:
+        """What the edited views.py would change. A process of its own reads that file as it is now."""
+        deployment, status = self.fleet.view(of, name)
+        given: dict[str, Any] = {"sample": sample, "is_asked": is_asked, "preview": None, "error": None}
+        if is_asked:
+            words = ["preview", "--json", f"--sample={sample:d}", "--", view_of(name)]
+            shard = source or deployment.name or None
+            answer = self.commands.answer(words, shard=shard, within_s=PREVIEW_WITHIN_S)
+            given["preview"], given["error"] = asking.previewed(answer)
+        return self._of_view(deployment, status, "preview.html", "Preview", given, source)
+
+    def pipeline(self, of: str, name: str) -> Shown:
+        """One pipeline and its views."""
+        deployment, status = self.fleet.pipeline(of, name)
+        return Shown(
+            template="pipeline.html",
+            title=f"Pipeline {name}",
+            given={
+                "deployment": deployment,
+                "seen": deployment.seen(),
+                "pipeline": status,
+                "lines": deployment.seen().lines_of(name),
+                "actions": actions.offered(status),
+            },
+            is_live=True,
+        )
+
+    def record(self, *, is_whole: bool) -> Shown:
+        """What operators had done, and with `is_whole` the cleaner in the background."""
+        runs, errors = [], list[str]()
+        for deployment in self.fleet.deployments:
+            try:
+                runs += [(deployment, run) for run in asking.record(deployment.loaded, is_whole=is_whole)]
+            except ViewtailError as error:
+                errors.append(once(error))
+        runs.sort(key=lambda each: each[1].started_at, reverse=True)
+        given = {"runs": runs, "errors": errors, "jobs": self.commands.newest(), "is_whole": is_whole}
+        return Shown(template="record.html", title="Record", given=given, is_live=True)
+
+    def job(self, job: Job) -> Shown:
+        """One command that was begun here."""
+        return Shown(
+            template="job.html",
+            title=f"{actions.shown(job.words)}",
+            given={"job": job, "command": actions.shown(job.words), "lines": list(job.lines)},
+            is_live=True,
+        )
+
+    def action(self, action: actions.Action, of: str, name: str, given: Mapping[str, str], *, can_act: bool) -> Shown:
+        """What an action will do, before it does it."""
+        source = given.get("source", "")
+        status: ViewStatus | PipelineStatus
+        if action.of == "view":
+            deployment, status = self.fleet.view(of, name)
+        else:
+            deployment, status = self.fleet.pipeline(of, name)
+        trial = None
+        if can_act and action.trial and not _lacks(action, given):
+            words = action.trial_words(name, given)
+            shard = source or deployment.name or None
+            _, out, error = self.commands.answer(words, shard=shard, within_s=TRIAL_WITHIN_S)
+            trial = {"command": actions.shown(words), "output": (out + error).strip()}
+        example = action.words(name, {**dict.fromkeys(_needed(action), "KEY"), **{k: v for k, v in given.items() if v}})
+        return Shown(
+            template="action.html",
+            title=f"{action.title}: {name}",
+            given={
+                "action": action,
+                "deployment": deployment,
+                "name": name,
+                "status": status,
+                "chosen": given,
+                "source": source,
+                "trial": trial,
+                "command": actions.shown(example),
+            },
+        )
+
+    def _of_view(
+        self,
+        deployment: Deployment,
+        status: ViewStatus,
+        template: str,
+        tab: str,
+        given: Mapping[str, Any],
+        source: str = "",
+        *,
+        is_live: bool = False,
+    ) -> Shown:
+        sources = [name for name, _ in deployment.settings_of(view_of(status.name))] if deployment.sources else []
+        about = {"deployment": deployment, "seen": deployment.seen(), "status": status, "tab": tab}
+        return Shown(
+            template=template,
+            title=f"{tab}: {status.name}" if tab else status.name,
+            given={**about, "sources": sources, "source": source or (sources[0] if sources else ""), **given},
+            is_live=is_live,
+        )
+
+    def _settings(self, deployment: Deployment, status: ViewStatus, source: str) -> Settings:
+        """Raise UnknownNameError for a source that the view does not draw on."""
+        found = deployment.settings_of(view_of(status.name))
+        for name, loaded in found:
+            if not source or name == source:
+                return loaded
+        raise UnknownNameError(f"view {status.name} does not draw on a source {source!r}, or is not declared any more")
+
+
+def _least_well(deployment: Deployment) -> tuple[list[PipelineStatus], list[ViewStatus]]:
+    """Its pipelines and views; those that are not well come first."""
+    pipelines = sorted(deployment.seen().pipelines, key=lambda each: (each.is_well, each.name))
+    views = sorted(deployment.views(), key=lambda each: (each.state == State.FILLED and not each.parked, each.name))
+    return pipelines, views
+
+
+def _lacks(action: actions.Action, given: Mapping[str, str]) -> bool:
+    return any(not given.get(name) for name in _needed(action))
+
+
+def _needed(action: actions.Action) -> list[str]:
+    return [option.name for option in action.options if option.is_needed]
+
+
+def _as_action(command: str) -> str | None:
+    """The action that does what a message advises; None where it is another command, to be run in a terminal."""
+    words = command.split()
+    named = {("viewtail", "replay"): "replay", ("viewtail", "resume"): "resume", ("viewtail", "verify"): "verify"}
+    found = named.get((words[0], words[1])) if len(words) > 2 else None
+    if found == "replay" and "--key" in words:
+        return "replay-key"
+    return "repair" if found == "verify" and "--repair" in words else found if len(words) == 3 else None
+
+
+# --- Templates ---
+
+
+@cache
+def environment() -> Environment:
+    """The templates: every value is escaped, and one that is not given is an error."""
+    made = Environment(
+        loader=PackageLoader("viewtail.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.globals |= {"MOST": MOST_LISTED}
+    made.globals |= {"view_url": view_url, "pipeline_url": pipeline_url, "action_url": action_url}
+    filters: dict[str, Callable[..., Any]] = {
+        "number": lambda value: f"{value:,}",
+        "age": shown_age,
+        "duration": _duration,
+        "rate": shown_rate,
+        "shown": shown,
+        "tone": _tone,
+        "moment": _moment,
+        "command": actions.shown,
+        "differing": _differing,
+        "changed": lambda each: list(changed(each["before"] or {}, each["after"] or {})),
+    }
+    made.filters |= filters
+    return made
+
+
+def view_url(deployment: str, name: str, tab: str = "", **given: Any) -> str:
+    """Where a view's page is."""
+    store, _, rest = name.partition(":")
+    path = f"/view/{quote(store, safe='')}/{quote(rest, safe='')}{f'/{tab}' if tab else ''}"
+    return _with(path, {"of": deployment, **given})
+
+
+def pipeline_url(deployment: str, name: str) -> str:
+    """Where a pipeline's page is."""
+    return _with(f"/pipeline/{quote(name, safe='')}", {"of": deployment})
+
+
+def action_url(action: str, deployment: str, name: str, **given: Any) -> str:
+    """Where an action's form is."""
+    return _with(f"/do/{action}", {"of": deployment, "name": name, **given})
+
+
+def _with(path: str, given: Mapping[str, Any]) -> str:
+    kept = {name: value for name, value in given.items() if value not in ("", None)}
+    return f"{path}?{urlencode(kept)}" if kept else path
+
+
+def _tone(state: str) -> str:
+    """Which colour stands beside a word: it never stands alone."""
+    return "good" if state in _GOOD else "bad" if state in _BAD or "code" in state else "busy"
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.1f} h"
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _differing(entity: Any) -> set[str]:
+    """The fields that the view does not show as it is to."""
+    wanted, have = entity.wanted or {}, entity.shown or {}
+    missing = object()
+    return {name for name in {*wanted, *have} if wanted.get(name, missing) != have.get(name, missing)}
+
+
+def clock() -> str:
+    """The time of day, UTC."""
+    return time.strftime("%H:%M:%S", time.gmtime())

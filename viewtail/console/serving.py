@@ -1,0 +1,48 @@
+"""Serves the console until a signal, or as long as the `viewtail run` that began it lives."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from viewtail import logs, settings
+from viewtail.changes.errors import MisuseError, SettingsError
+from viewtail.console.app import Console
+from viewtail.console.jobs import Commands
+from viewtail.console.looking import Fleet
+from viewtail.settings import ConsoleSettings
+from viewtail.signals import end_at_once
+from viewtail.web import Server, listen
+
+_log = structlog.get_logger("viewtail.console")
+
+
+def console(config: Path | None, *, host: str | None, port: int | None) -> int:
+    """`viewtail console`: serve until stopped; returns the exit code."""
+    loaded = settings.load(config)
+    logs.configure(loaded.logs)
+    own = loaded.console
+    if port is None and not own.port:
+        raise SettingsError("console.port is off. Set one, or give --port")
+    own = own.model_copy(update={"host": own.host if host is None else host})
+    end_at_once()
+    listening = listen(own.host, own.port if port is None else port, "console")
+    serve(config, own, listening)
+    return 0
+
+
+def serve(config: Path | None, own: ConsoleSettings, listening: socket.socket) -> None:
+    """Serve on a socket that listens already. Raises MisuseError for settings or declarations that are wrong."""
+    commands = Commands(config)
+    made = Console(Fleet(config), commands, own)
+    server = Server(made.application, finish_within_s=2)
+    made.is_stopping = lambda: server.is_stopping
+    _log.info("console", url=own.url or "http://{}:{}/".format(*listening.getsockname()[:2]))
+    try:
+        server.run(listening)
+    finally:
+        with suppress(MisuseError):
+            commands.close()

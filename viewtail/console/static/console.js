@@ -1,0 +1,86 @@
+// The live part of a page: what the server sends takes its place. Without this the page is whole, and stands still.
+"use strict";
+(() => {
+  const live = document.getElementById("live");
+  const pause = document.getElementById("pause");
+  const heard = document.getElementById("heard");
+  if (!live || !window.EventSource) return;
+
+  let source = null;
+  let isPaused = false;
+
+  const now = () => new Date().toISOString().slice(11, 19);
+
+  // Rows of a long table that have a word; it is typed once, and holds for what the server sends later.
+  const words = {};
+  const filter = () => {
+    for (const field of live.querySelectorAll("[data-filter]")) {
+      const id = field.dataset.filter;
+      field.parentElement.hidden = false;
+      if (words[id] === undefined) words[id] = field.value;
+      field.value = words[id];
+      field.oninput = () => { words[id] = field.value; sift(id); };
+      sift(id);
+    }
+  };
+  const sift = (id) => {
+    const word = words[id].trim().toLowerCase();
+    for (const row of document.getElementById(id).querySelectorAll("tbody tr")) {
+      row.hidden = word !== "" && !row.textContent.toLowerCase().includes(word);
+    }
+  };
+
+  const show = (html) => {
+    const active = document.activeElement;
+    const inside = active && live.contains(active);
+    const kept = inside ? (active.getAttribute("href") || active.getAttribute("aria-label")) : null;
+    const scrolled = [...live.querySelectorAll(".scroll, pre")].map((part) => [part.scrollLeft, part.scrollTop]);
+    const caret = inside && active.dataset.filter ? active.selectionStart : null;
+    live.innerHTML = html; // the server escapes every value
+    filter();
+    [...live.querySelectorAll(".scroll, pre")].forEach((part, at) => {
+      if (scrolled[at]) [part.scrollLeft, part.scrollTop] = scrolled[at];
+    });
+    if (caret !== null) {
+      const field = live.querySelector(`[data-filter="${CSS.escape(active.dataset.filter)}"]`);
+      if (field) { field.focus({ preventScroll: true }); field.setSelectionRange(caret, caret); }
+      return;
+    }
+    if (kept === null) return;
+    for (const each of live.querySelectorAll("[href], [aria-label]")) {
+      if ((each.getAttribute("href") || each.getAttribute("aria-label")) === kept) {
+        each.focus({ preventScroll: true });
+        return;
+      }
+    }
+  };
+
+  const listen = () => {
+    source = new EventSource(live.dataset.events);
+    source.onmessage = (message) => {
+      const html = JSON.parse(message.data);
+      if (html !== null) show(html);
+      heard.textContent = `Live, as of ${now()} UTC.`;
+      live.dataset.heard = String(Number(live.dataset.heard || 0) + 1);
+    };
+    source.onerror = () => {
+      heard.textContent = `The console does not answer; what stands here is older than ${now()} UTC.`;
+    };
+  };
+
+  filter();
+  pause.hidden = false;
+  pause.addEventListener("click", () => {
+    isPaused = !isPaused;
+    pause.textContent = isPaused ? "Go on with updates" : "Pause updates";
+    if (isPaused) {
+      source.close();
+      heard.textContent = `Paused at ${now()} UTC.`;
+    } else {
+      listen();
+    }
+  });
+  window.addEventListener("pagehide", () => source && source.close());
+  window.addEventListener("pageshow", (event) => event.persisted && !isPaused && listen());
+  listen();
+})();
