@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import redis
 
@@ -24,6 +25,7 @@ import stack.redis
 from bench import bare, decode, live, starts, through_kafka, topics
 from bench.cleaning import Cleaning
 from bench.commands import Commands
+from bench.consoled import Consoled
 from bench.documents import Documents, HotProduct
 from bench.lines import TURNS, Line, Told, by_turns
 from bench.live import Latency
@@ -62,6 +64,7 @@ PARTS = {
     "operators": ("mysql", "redis", "elasticsearch"),
     "rebuilds": ("mysql", "redis", "elasticsearch"),
     "cleaner": ("mysql", "redis", "elasticsearch"),
+    "console": ("mysql", "redis"),
     "polling": ("mysql",),
     "commands": ("mysql",),
     "datastore": ("mysql",),
@@ -84,6 +87,7 @@ SECTIONS = {
     "operators": OPERATORS,
     "rebuilds": REBUILT,
     "cleaner": CLEANER,
+    "console": OPERATORS,
     "polling": ENTITIES,
     "commands": ENTITIES,
     "datastore": ENTITIES,
@@ -95,6 +99,15 @@ SECTIONS = {
 
 def _command(parts: Sequence[str]) -> str:
     return f"python -m bench --only {' '.join(parts)}"
+
+
+class Noted(Protocol):
+    """What measures a part of a section."""
+
+    lines: list[Line]
+    told: list[Told]
+
+    def measure(self) -> None: ...
 
 
 class Bench:
@@ -331,6 +344,10 @@ class Bench:
         """What mends views in the background."""
         self._note(CLEANER, Cleaning(self.setting, self.sizes, self.rounds))
 
+    def console(self) -> None:
+        """What the console costs live changes."""
+        self._note(OPERATORS, Consoled(self.setting, self.sizes, self.rounds))
+
     def polling(self) -> None:
         """The polling source, beside the tailer."""
         self._note(ENTITIES, Polling(self.setting, self.sizes, self.rounds))
@@ -355,9 +372,7 @@ class Bench:
         """What changes beside a fan-out."""
         self._note(DOCUMENTS, HotProduct(self.setting, self.sizes, self.rounds))
 
-    def _note(
-        self, name: str, work: Documents | Operators | Rebuilds | Cleaning | Polling | Commands | Storing | Pushing
-    ) -> None:
+    def _note(self, name: str, work: Noted) -> None:
         work.measure()
         lines, told = self.noted[name]
         lines += work.lines

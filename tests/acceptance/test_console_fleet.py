@@ -69,7 +69,9 @@ def test_a_word_finds_a_view_among_many_and_holds_while_the_page_changes(world: 
     assert shown.count() == 1
     heard = page.locator("#live").get_attribute("data-heard")
     assert world.run.command("pause", "redis:person_001").returncode == 0
-    page.wait_for_function("heard => document.getElementById('live').dataset.heard !== heard", arg=heard, timeout=30_000)
+    page.wait_for_function(
+        "heard => document.getElementById('live').dataset.heard !== heard", arg=heard, timeout=30_000
+    )
     assert shown.count() == 1 and field.input_value() == "person_042"
     assert page.evaluate("document.activeElement.dataset.filter")
     page.keyboard.type("7")

@@ -137,12 +137,12 @@ class Commands:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env=_environment(os.environ, operator, shard),
+            env=environment(os.environ, operator, shard),
             start_new_session=True,  # Ctrl-C at the console is passed on in `close`
         )
 
 
-def _environment(given: Mapping[str, str], operator: str, shard: str | None) -> dict[str, str]:
+def environment(given: Mapping[str, str], operator: str, shard: str | None) -> dict[str, str]:
     """That of the console; the record takes the operator's name from it, as it does from a shell's."""
     environment = {**given, "COLUMNS": "160", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
     if operator:

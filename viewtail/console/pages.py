@@ -100,7 +100,7 @@ class Pages:
                 answer, lines, remarks = asking.why_shown(
                     self._settings(deployment, status, source), view_of(name), key
                 )
-                given |= {"answer": answer, "lines": lines, "remarks": remarks, "action": _as_action(answer.run_next)}
+                given |= {"answer": answer, "lines": lines, "remarks": remarks, "action": as_action(answer.run_next)}
             except ViewtailError as error:
                 given["error"] = once(error)
         return self._of_view(deployment, status, "why.html", "Why", given, source)
@@ -237,14 +237,16 @@ def _needed(action: actions.Action) -> list[str]:
     return [option.name for option in action.options if option.is_needed]
 
 
-def _as_action(command: str) -> str | None:
+def as_action(command: str) -> str | None:
     """The action that does what a message advises; None where it is another command, to be run in a terminal."""
-    words = command.split()
-    named = {("viewtail", "replay"): "replay", ("viewtail", "resume"): "resume", ("viewtail", "verify"): "verify"}
-    found = named.get((words[0], words[1])) if len(words) > 2 else None
-    if found == "replay" and "--key" in words:
-        return "replay-key"
-    return "repair" if found == "verify" and "--repair" in words else found if len(words) == 3 else None
+    match command.split():
+        case ["viewtail", "replay", _, "--key", _]:
+            return "replay-key"
+        case ["viewtail", "verify", _, "--repair"]:
+            return "repair"
+        case ["viewtail", ("replay" | "resume" | "verify") as found, view] if not view.startswith("-"):
+            return found
+    return None
 
 
 # --- Templates ---
