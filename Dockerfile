@@ -6,8 +6,8 @@ RUN python -m venv /opt/viewtail \
     && /opt/viewtail/bin/pip install --no-cache-dir --require-hashes -r requirements.txt \
     && python -m venv /opt/build \
     && /opt/build/bin/pip install --no-cache-dir --no-deps --require-hashes -r requirements-dev.txt
-COPY pyproject.toml README.md LICENSE ./
-COPY stack/typing_markers stack/typing_markers
+COPY pyproject.toml README.md LICENSE docker-compose.yml ./
+COPY stack stack
 COPY offsets offsets
 COPY ingest ingest
 COPY projectors projectors

@@ -52,10 +52,10 @@ install: venv
 	$(BIN)/python -m stack install
 
 demo: venv
-	$(BIN)/python -m examples.demo
+	$(BIN)/viewtail demo
 
 demo-kafka: venv
-	$(BIN)/python -m examples.demo.kafka
+	$(BIN)/python -m examples.geo
 
 demo-jogchat: venv
 	$(BIN)/python -m examples.jogchat

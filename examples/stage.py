@@ -16,14 +16,15 @@ from typing import Any, NoReturn
 import pymysql
 
 import stack
-from examples.demo import running, screen, servers
-from examples.demo.running import CHECKOUT, DemoError, Run, command, environment
-from examples.demo.screen import heading, line
+from examples import running, screen
+from examples.screen import heading, line
+from stack.places import CHECKOUT
 from stack.server import Server, free_port
+from viewtail.demo import servers
+from viewtail.demo.process import DemoError, Run, environment, ran
 
 WELL_WITHIN_S = 120.0
 FILLED_WITHIN_S = 300.0
-ANSWERS_WITHIN_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +39,9 @@ class Stage:
     def viewtail(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command beside the run; raises DemoError where it does not end."""
         try:
-            return subprocess.run(
-                command(*arguments),
-                env=environment(self.settings),
-                cwd=CHECKOUT,
-                capture_output=True,
-                text=True,
-                timeout=ANSWERS_WITHIN_S,
-            )
-        except subprocess.TimeoutExpired as error:
-            what = f"viewtail {' '.join(arguments)} did not end within {ANSWERS_WITHIN_S:.0f} s"
-            raise DemoError(f"{what}.\n{self.run.log_tail()}") from error
+            return ran(arguments, environment(self.settings), CHECKOUT)
+        except DemoError as error:
+            raise DemoError(f"{error}.\n{self.run.log_tail()}") from error
 
     def wait_until_well(self) -> None:
         """Until every pipeline runs and every view is filled."""
@@ -79,7 +72,7 @@ def stage(wanted: Mapping[str, str], prepare: Callable[[Mapping[str, Server]], M
             started[one.name] = one.server
             line(f"{one.name:<15} {one.server.url:<36} up in {one.seconds:.1f} s")
         settings = {**prepare(started), "VIEWTAIL_METRICS__PORT": str(free_port()), "VIEWTAIL_CONSOLE__PORT": "0"}
-        run = Run(directory, settings, stays=False)
+        run = Run(directory, environment(settings), cwd=CHECKOUT)
         stopping.callback(run.stop)
         yield Stage(directory, started, settings, run)
 

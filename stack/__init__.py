@@ -5,12 +5,13 @@ Elasticsearch, Kafka.
     server.url, server.pause(), server.kill(), server.start(), server.stop()
 
 Standard library only, since it runs before the project's own environment exists. Nothing is installed on the
-machine: all of it lies below `.stack/` or $VIEWTAIL_STACK_CACHE.
+machine: all of it lies below `.stack/` or $VIEWTAIL_STACK_CACHE. The wheel has it as viewtail/demo/stack/, so its
+modules import each other relatively; there the user's cache stands for `.stack/`.
 """
 
-from stack import elasticsearch, kafka, mariadb, mysql, redis
-from stack.errors import ServerFailed, ServerUnavailable, StackError
-from stack.server import Server
+from . import elasticsearch, kafka, mariadb, mysql, redis
+from .errors import ServerFailed, ServerUnavailable, StackError
+from .server import Server
 
 __all__ = [
     "Server",

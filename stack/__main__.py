@@ -6,10 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from stack import archives, chromium, connect, containers, elasticsearch, kafka, kcat, mariadb, mysql, percona, redis
-from stack.errors import StackError
-from stack.places import progress, run_directory
-from stack.server import Server, remembered_port, running_in
+from . import archives, chromium, connect, containers, elasticsearch, kafka, kcat, mariadb, mysql, percona, redis
+from .errors import StackError
+from .places import progress, run_directory
+from .server import Server, remembered_port, running_in
 
 _MODULES = {"mysql": mysql, "mariadb": mariadb, "redis": redis, "elasticsearch": elasticsearch, "kafka": kafka}
 _ASKED_FOR = frozenset({"mariadb"})  # a second server to read from: up when it is named

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
-from stack.errors import ServerUnavailable
-from stack.places import cache_directory, progress
+from .errors import ServerUnavailable
+from .places import cache_directory, progress
 
 NEWEST_SUITE = "sid"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stack import archives
-from stack.places import install_once
+from . import archives
+from .places import install_once
 
 PACKAGES = (
     "chromium-headless-shell",

@@ -12,10 +12,10 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
-from stack import kafka, maven
-from stack.errors import ServerFailed
-from stack.places import install_once
-from stack.server import HOST, Launch, Server, free_port
+from . import kafka, maven
+from .errors import ServerFailed
+from .places import install_once
+from .server import HOST, Launch, Server, free_port
 
 HEAP = "1g"
 _OF_THE_WORKER = ("org.apache.kafka:*", "org.slf4j:slf4j-api", "jakarta.ws.rs:*")

@@ -6,8 +6,8 @@ import os
 import shutil
 import subprocess
 
-from stack.errors import StackError
-from stack.places import CHECKOUT
+from .errors import StackError
+from .places import CHECKOUT
 
 _INNER_PORTS = {"mysql": 3306, "mariadb": 3306, "redis": 6379, "elasticsearch": 9200, "kafka": 9092}
 

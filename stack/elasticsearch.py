@@ -15,10 +15,10 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
-from stack import java, maven
-from stack.errors import ServerUnavailable
-from stack.places import install_once, progress
-from stack.server import HOST, Launch, Server, free_port
+from . import java, maven
+from .errors import ServerUnavailable
+from .places import install_once, progress
+from .server import HOST, Launch, Server, free_port
 
 VERSION = "9.2.0"
 HEAP = "512m"

@@ -16,9 +16,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from stack import archives
-from stack.errors import ServerUnavailable
-from stack.places import install_once
+from . import archives
+from .errors import ServerUnavailable
+from .places import install_once
 
 NEEDED_MODULE = "jdk.incubator.vector"
 OLDEST_VERSION = 21

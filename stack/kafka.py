@@ -17,10 +17,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from stack import java, maven
-from stack.errors import ServerFailed
-from stack.places import install_once
-from stack.server import HOST, Launch, Server, free_port
+from . import java, maven
+from .errors import ServerFailed
+from .places import install_once
+from .server import HOST, Launch, Server, free_port
 
 VERSION = "4.1.2"
 SMALL = ("-Xmx384m", "-XX:+UseSerialGC")  # Java's options: of a broker for tests

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stack import archives
-from stack.places import install_once
-from stack.server import Server
+from . import archives
+from .places import install_once
+from .server import Server
 
 PACKAGES = ("kcat",)
 

@@ -10,11 +10,11 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from stack import archives
-from stack.errors import ServerFailed
-from stack.places import install_once, progress
-from stack.server import HOST
-from stack.sql_server import SqlServer
+from . import archives
+from .errors import ServerFailed
+from .places import install_once, progress
+from .server import HOST
+from .sql_server import SqlServer
 
 SUITE = "bookworm"  # the Debian release whose MariaDB is 10.11, whatever this machine's own is
 PACKAGES = ("mariadb-server-core", "mariadb-client-core")

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from stack import java
-from stack.errors import ServerUnavailable
-from stack.places import cache_directory, locked, progress
+from . import java
+from .errors import ServerUnavailable
+from .places import cache_directory, locked, progress
 
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
-from stack import java, kafka, maven
-from stack.places import install_once
-from stack.server import HOST, Launch, Server, free_port
+from . import java, kafka, maven
+from .places import install_once
+from .server import HOST, Launch, Server, free_port
 
 VERSION = "1.22.6"
 HEAP = "1g"

@@ -10,11 +10,11 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from stack import archives
-from stack.errors import ServerFailed
-from stack.places import install_once, progress
-from stack.server import HOST
-from stack.sql_server import SqlServer
+from . import archives
+from .errors import ServerFailed
+from .places import install_once, progress
+from .server import HOST
+from .sql_server import SqlServer
 
 PACKAGES = ("mysql-server-core", "mysql-client-core")
 DEFAULTS = (

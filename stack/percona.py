@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stack import archives
-from stack.places import install_once
+from . import archives
+from .places import install_once
 
 PACKAGES = ("percona-toolkit", "libdbd-mysql-perl")
 

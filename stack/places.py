@@ -15,18 +15,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+CHECKOUT = Path(__file__).resolve().parent.parent  # where it is installed instead, the package that has stack/
 
 
 def stack_directory() -> Path:
-    """`.stack/` of this checkout, made if need be; git ignores it."""
-    directory = CHECKOUT / ".stack"
-    directory.mkdir(exist_ok=True)
+    """`.stack/` of this checkout, which git ignores; of an installed viewtail the user's cache. Made if need be."""
+    directory = CHECKOUT / ".stack" if (CHECKOUT / "pyproject.toml").exists() else _users_cache() / "viewtail"
+    directory.mkdir(parents=True, exist_ok=True)
     return directory
 
 
+def _users_cache() -> Path:
+    # XDG Base Directory Specification: a relative path is as if none were given.
+    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return chosen if chosen.is_absolute() else Path.home() / ".cache"
+
+
 def cache_directory() -> Path:
-    """Where archives and unpacked servers are kept: $VIEWTAIL_STACK_CACHE if set, else `.stack/`."""
+    """Where archives and unpacked servers are kept: $VIEWTAIL_STACK_CACHE if set, else `stack_directory`."""
     chosen = os.environ.get("VIEWTAIL_STACK_CACHE")
     if not chosen:
         return stack_directory()

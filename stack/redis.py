@@ -7,9 +7,9 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from stack import archives
-from stack.places import install_once
-from stack.server import HOST, Launch, Server, free_port
+from . import archives
+from .places import install_once
+from .server import HOST, Launch, Server, free_port
 
 PACKAGES = ("redis-server", "redis-tools")
 

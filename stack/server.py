@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from stack.errors import ServerFailed
+from .errors import ServerFailed
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 120.0

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stack import archives
-from stack.places import install_once
-from stack.server import HOST, Launch, Server, free_port
+from . import archives
+from .places import install_once
+from .server import HOST, Launch, Server, free_port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from viewtail.cli import (
     contract,
     cutover,
     dead_letters,
+    demo,
     forget,
     lint,
     pausing,
@@ -50,7 +51,7 @@ app = Commands(
         "VIEWTAIL_* variables or viewtail.toml.\n\n"
         "Exit codes: 0 good, 1 something is wrong, 2 misuse."
     ),
-    epilog="A first time: viewtail init, viewtail check, viewtail run. Then: viewtail status.",
+    epilog="See it work: viewtail demo. A first time: viewtail init, check, run. Then: viewtail status.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -87,6 +88,7 @@ def _options(context: typer.Context, config: Config = None, _is_version: Version
 
 
 for command in (
+    demo.demo,
     starting.init,
     starting.check,
     lint.lint,

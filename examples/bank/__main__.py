@@ -17,10 +17,10 @@ from typing import Any
 import pymysql
 
 from examples.bank.accounts import TABLE, bank
-from examples.demo.running import DemoError
-from examples.demo.screen import heading, line
+from examples.screen import heading, line
 from examples.stage import played, stage, verified
 from stack.server import Server
+from viewtail.demo.process import DemoError
 from viewtail.entities import Command, CommandWorker, EventSourced, RefusedError
 
 CLIENTS = 64

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
-from examples.demo.running import DemoError
-from examples.demo.screen import heading, line
+from examples.screen import heading, line
 from examples.stage import played, stage, verified
 from stack.server import Server
+from viewtail.demo.process import DemoError
 
 USERS = 30
 WRITERS = 4

@@ -1,1 +1,1 @@
-"""The world's cities and countries: declarations in views.py, run by examples/demo."""
+"""The world's cities and countries, with Kafka between: `python -m examples.geo`, or `make demo-kafka`."""

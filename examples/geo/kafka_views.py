@@ -1,9 +1,10 @@
-"""The views of `views.py` that need no search, fed through Kafka, and the topics that feed them.
+"""The views of `views.py`, fed through Kafka, and the topics that feed them.
 
 The tailer (`viewtail run --role tail`) publishes the topics; projectors (`--role project`) keep the other views.
 """
 
-from examples.geo.views import city, country, tables_and_keys
+from examples.geo import views as keys_and_tables
+from examples.geo.views import city, country
 from viewtail import Topic
 
 PARTITIONS = 4
@@ -13,4 +14,4 @@ topics = [
     Topic("geo.country", country, partitions=PARTITIONS),
 ]
 
-views = [*tables_and_keys, *topics]
+views = [*keys_and_tables.views, *topics]

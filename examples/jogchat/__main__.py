@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from typing import Any
 
-from examples.demo import comparing, running
-from examples.demo.running import DemoError
-from examples.demo.screen import heading, line
+from examples import comparing, running
 from examples.jogchat.views import INDEXED
+from examples.screen import heading, line
 from examples.stage import Stage, fill, judge, played, stage
 from stack.server import Server
 from viewtail import settings as viewtail_settings
 from viewtail.cells import Cells
+from viewtail.demo.process import DemoError
 
 ROWS = 400  # of each table at first
 _NEWEST = (

@@ -8,14 +8,15 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 
-from examples.demo import running
-from examples.demo.comparing import Stores
-from examples.demo.running import DemoError, Run
-from examples.demo.screen import heading, line
+from examples import running
+from examples.comparing import Stores
 from examples.orders import asking, changing, comparing, joins, tables
 from examples.orders.spreading import FanOuts, Spreading
+from examples.screen import heading, line
 from examples.stage import Stage, fill, judge, load, played, stage, verified
+from stack.places import CHECKOUT
 from stack.server import Server
+from viewtail.demo.process import DemoError, Run, environment
 
 SERVERS = {"mysql": "mysql", "redis": "redis", "elasticsearch": "elasticsearch"}
 VIEWS = ("redis:order", "redis:customer", "redis:sold", "mysql:order_by_country", "elasticsearch:orders")
@@ -118,7 +119,7 @@ def _rename_a_department(on: Stage, stores: Stores, order: int) -> Run:
     line(f"meanwhile another change is seen: {_took(changing.seen(stores, order, changing.shipped(order)))}")
     on.run.kill()
     line("viewtail is killed with SIGKILL, and started again")
-    run = Run(on.directory, on.settings, stays=False)
+    run = Run(on.directory, environment(on.settings), cwd=CHECKOUT)
     try:
         _spread(run, spreading)
     except BaseException:

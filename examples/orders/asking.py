@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from examples.demo.comparing import Stores
+from examples.comparing import Stores
 from examples.orders import joins
 from examples.orders.comparing import without_version
 

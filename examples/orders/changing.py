@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from examples.demo.comparing import Stores
-from examples.demo.running import DemoError
+from examples.comparing import Stores
 from examples.orders import joins
+from viewtail.demo.process import DemoError
 
 SHOWN_WITHIN_S = 30.0
 Document = dict[str, Any]

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from examples.demo import comparing
-from examples.demo.comparing import Rows, Stores
+from examples import comparing
+from examples.comparing import Rows, Stores
 from examples.orders import joins
 
 ROWS_A_LOOK = 2000

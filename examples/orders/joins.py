@@ -7,7 +7,7 @@ from typing import Any
 
 import pymysql
 
-from examples.demo.comparing import Rows
+from examples.comparing import Rows
 
 _ROOTS = """
 SELECT o.id, DATE_FORMAT(o.ordered_at, '%%Y-%%m-%%d %%H:%%i:%%s'), o.status, c.name, c.city, k.name, c.country_iso,
@@ -110,7 +110,7 @@ def asked(connection: pymysql.Connection[Any], statement: str, *values: Any) -> 
 
 
 def without_nulls(documents: Rows) -> Rows:
-    """As an index of Elasticsearch and this program compare them; see examples/demo/comparing.py."""
+    """As an index of Elasticsearch and this program compare them; see examples/comparing.py."""
     return {key: _shown(document) for key, document in documents.items()}
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.console import Group
 
-from examples.demo import running, screen
-from examples.demo.comparing import Stores
-from examples.demo.running import DemoError, Run
+from examples import running, screen
+from examples.comparing import Stores
+from viewtail.demo.process import DemoError, Run
 from viewtail.operations.status import FanOutStatus, read
 from viewtail.sources import read_position
 

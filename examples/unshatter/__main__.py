@@ -13,15 +13,15 @@ from typing import Any
 
 import pymysql
 
-from examples.demo import comparing, running, screen
-from examples.demo.running import DemoError
-from examples.demo.screen import heading, line
+from examples import comparing, running, screen
+from examples.screen import heading, line
 from examples.stage import Stage, fill, judge, load, played, stage, verified
 from examples.unshatter import tables
 from examples.unshatter.application import switch
 from examples.unshatter.customers import Customers
 from examples.unshatter.tables import KINDS
 from stack.server import Server
+from viewtail.demo.process import DemoError
 
 DROPPED_AT_ONCE = 50
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 
 import pymysql
 
-from examples.demo import running
+from examples import running
 from examples.unshatter import tables
 from examples.unshatter.tables import KINDS, Row
 from stack.server import Server

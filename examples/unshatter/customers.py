@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from examples.demo.running import DemoError
 from examples.unshatter import tables
 from examples.unshatter.application import Application, Stopped
 from examples.unshatter.tables import KINDS, Row, Rows
 from stack.server import Server
+from viewtail.demo.process import DemoError
 
 CUSTOMERS = 4
 PAUSE_S = 0.02  # between two requests of one of them

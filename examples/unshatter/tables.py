@@ -12,7 +12,7 @@ from typing import Any
 
 import pymysql
 
-from examples.demo import running
+from examples import running
 from stack.server import Server
 
 KINDS: Mapping[str, Sequence[str]] = {  # of tables: their columns, the first one numbers the rows

@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-
-import stack
 from examples.demo import __main__ as demo
 from examples.demo import comparing, servers, tables
+
+import stack
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "examples.demo"]

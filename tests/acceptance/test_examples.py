@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from examples.demo.running import CHECKOUT
 from examples.orders import tables
+from stack.places import CHECKOUT
 
 _SEEN = re.compile(r"^  shop\.(?P<table>\w+) +elasticsearch +\d+ ms   redis +\d+ ms   \w", re.MULTILINE)
 

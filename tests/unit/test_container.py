@@ -89,14 +89,14 @@ def test_what_is_sent_to_the_build_follows_the_rules_of_docker() -> None:
 def test_no_package_that_is_imported_is_left_out_of_what_is_installed() -> None:
     folders = {path.name for path in CHECKOUT.iterdir() if (path / "__init__.py").exists()}
     imported = {name for package in PACKAGES for name in imports(CHECKOUT / package)}
-    assert imported & folders == set(PACKAGES)
+    assert imported & folders == {*PACKAGES, "stack"}  # the wheel has it as viewtail/demo/stack
     tools = PYPROJECT["tool"]
     for named in (
         tools["importlinter"]["root_packages"],
         [
             one
             for one in tools["hatch"]["build"]["targets"]["sdist"]["include"]
-            if (CHECKOUT / one / "__init__.py").exists()
+            if (CHECKOUT / one / "__init__.py").exists() and one != "stack"
         ],
         [one for one in tools["mypy"]["packages"] if one != "stack"],
         [path.parent.name for path in (CHECKOUT / "stack/typing_markers").glob("*/py.typed")],

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from examples.consumers.exactly_once import CREATE
-from examples.demo.tables import DDL as DEMO
+from examples.geo.tables import DDL as DEMO
 from examples.jogchat.__main__ import INDEXED
 from examples.jogchat.__main__ import ddl as jogchat
 from examples.orders.tables import DDL as ORDERS

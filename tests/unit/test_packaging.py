@@ -42,6 +42,9 @@ def test_the_wheel_holds_the_packages_and_no_others(wheel: Path) -> None:
         assert f"{package}/py.typed" in names
         sources = {str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / package).rglob("*.py")}
         assert sources <= set(names)
+    stack = {f"viewtail/demo/{path.relative_to(CHECKOUT)}" for path in (CHECKOUT / "stack").glob("*.py")}
+    assert {*stack, "viewtail/demo/cities.csv", "viewtail/demo/docker-compose.yml"} <= set(names)
+    assert wheel.stat().st_size < 2_000_000
 
 
 def test_every_module_imports_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from stack import containers, kafka, mariadb, mysql
 from stack.places import CHECKOUT
 
 FILE = CHECKOUT / "docker-compose.yml"
-SCHEMA = CHECKOUT / "stack/compose_spec.json"
+SCHEMA = CHECKOUT / "tests/data/compose_spec.json"
 MYSQL_FLAGS_OF_THE_MACHINE = ("--bind-address=", "--socket=", "--pid-file=")
 
 

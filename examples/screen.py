@@ -1,14 +1,14 @@
-"""What the demo shows: one refreshed table a phase on a terminal, plain lines otherwise."""
+"""What the examples show: one refreshed table a phase on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -92,60 +92,3 @@ def _views(status: Sequence[PipelineStatus]) -> Iterator[tuple[PipelineStatus, A
     for pipeline in status:
         for view in pipeline.views:
             yield pipeline, view
-
-
-# -- the live phase ----------------------------------------------------------------------------------------------
-
-
-def live_table(seconds: float, written: str, pipelines: Sequence[tuple[str, str, str, str]]) -> RenderableType:
-    """`pipelines`: name, writes a second, lag now, largest lag."""
-    table = Table(box=None, pad_edge=False, padding=(0, 3))
-    for title in ("  pipeline", "writes/s", "lag", "largest lag"):
-        table.add_column(title, justify="left" if title.endswith("pipeline") else "right")
-    for name, *cells in pipelines:
-        table.add_row(f"  {name}", *cells)
-    return Group(f"  {seconds:4.0f} s   {written}", table)
-
-
-def live_lines(seconds: float, written: str, pipelines: Sequence[tuple[str, str, str, str]]) -> list[str]:
-    parts = [f"{name} {rate} writes/s, lag {lag}" for name, rate, lag, _ in pipelines]
-    return [f"{seconds:4.0f} s  {written} | " + " | ".join(parts)]
-
-
-class Rates:
-    """Writes a second and lag of each pipeline, from one look at its metrics to the next."""
-
-    def __init__(self, metrics: Callable[[], dict[str, dict[str, float]]]) -> None:
-        self._metrics = metrics
-        self._seen: dict[str, list[tuple[float, float]]] = {}
-        self._lag_s: dict[str, float] = {}
-        self._largest_s: dict[str, float] = {}
-
-    def look(self) -> None:
-        for name, found in self._metrics().items():
-            seen = self._seen.setdefault(name, [])
-            count = found.get("viewtail_writes_total", 0.0)
-            if not seen or seen[-1][1] != count:
-                seen.append((time.monotonic(), count))
-            del seen[:-6]
-            self._lag_s[name] = found.get("viewtail_lag_seconds", 0.0)
-            self._largest_s[name] = max(self._largest_s.get(name, 0.0), self._lag_s[name])
-
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        return [
-            (
-                name,
-                f"{self._rate(name):,.0f}",
-                _milliseconds(self._lag_s[name]),
-                _milliseconds(self._largest_s[name]),
-            )
-            for name in self._seen
-        ]
-
-    def _rate(self, name: str) -> float:
-        (first_at, first), (last_at, last) = self._seen[name][0], self._seen[name][-1]
-        return (last - first) / (last_at - first_at) if last_at > first_at else 0.0
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:,.0f} ms"

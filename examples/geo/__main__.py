@@ -1,6 +1,6 @@
 """The demo with Kafka between: one tailer, three projectors, and a consumer of another team.
 
-`python -m examples.demo.kafka` starts MySQL, Redis and Kafka, publishes two real tables, keeps four views from the
+`python -m examples.geo` starts MySQL, Redis and Kafka, publishes two real tables, keeps four views from the
 topics, kills one projector and adds another in mid-run, and checks every row and every message at the end.
 """
 
@@ -16,14 +16,19 @@ from typing import Any
 
 import pymysql
 
-from examples.demo import comparing, reading, running, servers, tables
-from examples.demo.consumer import CountingConsumer
-from examples.demo.running import DemoError, Run
-from examples.demo.screen import heading, line
-from examples.demo.writer import Writer
+from examples import running
+from examples.comparing import Stores
+from examples.geo import tables
+from examples.geo.comparing import compare
+from examples.geo.consumer import CountingConsumer
 from examples.geo.kafka_views import PARTITIONS, topics
+from examples.geo.writer import Writer
+from examples.screen import heading, line
 from examples.stage import ended, judge
+from stack.places import CHECKOUT
 from stack.server import Server
+from viewtail.demo import servers
+from viewtail.demo.process import DemoError, Run, environment
 
 VIEWS = "examples.geo.kafka_views:views"
 PROJECTORS = 3
@@ -113,7 +118,7 @@ class Demo:
         }
         folder = self._directory / name
         folder.mkdir()
-        self._runs[name] = Run(folder, chosen, stays=False, arguments=("--role", role))
+        self._runs[name] = Run(folder, environment(chosen), arguments=("run", "--role", role), cwd=CHECKOUT)
         self._stopping.callback(self._runs[name].stop)
         line(f"{name:<15} viewtail run --role {role}")
 
@@ -145,7 +150,7 @@ class Demo:
     def _live(self, live_s: float) -> int:
         """Rows that the application changed."""
         heading(f"4  Live: an application writes for {live_s:.0f} s; a projector is killed, and another one joins")
-        writer = Writer(lambda: running.connected(self._servers["mysql"]), keep=reading.CITIES_TO_READ, seed=SEED)
+        writer = Writer(lambda: running.connected(self._servers["mysql"]), seed=SEED)
         writer.start()
         time.sleep(live_s / 3)
         self._runs.pop("projector-1").kill()
@@ -165,15 +170,15 @@ class Demo:
             time.sleep(0.5)
 
     def _differing(self, connection: pymysql.Connection[Any]) -> dict[str, list[str]]:
-        stores = comparing.Stores(connection, self._servers["redis"].url, None)
+        stores = Stores(connection, self._servers["redis"].url, None)
         with closing(stores.redis):
-            return {view: found for view, _, found in comparing.compare(stores) if found}
+            return {view: found for view, _, found in compare(stores) if found}
 
     def _compare(self, connection: pymysql.Connection[Any]) -> list[str]:
         heading("5  Every view against its table, row by row")
-        stores = comparing.Stores(connection, self._servers["redis"].url, None)
+        stores = Stores(connection, self._servers["redis"].url, None)
         with closing(stores.redis):
-            return judge(comparing.compare(stores))
+            return judge(compare(stores))
 
 
 def _verdict(differing: list[str], consumer: CountingConsumer, changes: int) -> int:

@@ -1,4 +1,8 @@
-"""The demo's servers, in a folder of their own below .stack/, so that nobody else's data is touched."""
+"""Servers that the demo starts itself, of what stack/ fetches, in a folder of their own: nobody else's data is touched.
+
+stack/ is a package of the checkout, and in the wheel it is viewtail/demo/stack/ (pyproject.toml, force-include): a
+package `stack` among those of a user would be found in its place.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,23 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import stack
-from stack.places import stack_directory
-from stack.server import Server, running_in
+if TYPE_CHECKING:
+    import stack
+    from stack import places
+    from stack import server as one_server
+    from stack.server import Server
+else:
+    _NAME = "viewtail.demo.stack" if find_spec("viewtail.demo.stack") else "stack"
+    stack, places, one_server = (import_module(_NAME + inner) for inner in ("", ".places", ".server"))
+    Server = stack.Server
 
 KEPT = "demo-kept"
+GUARD = Path(one_server.__file__).with_name("guard.py")
 STOP_AGAIN_S = 0.3
 PREPARE: dict[str, Callable[[Path], Server]] = {
     "mysql": stack.mysql.prepare,
@@ -39,11 +53,21 @@ def directory(is_kept: bool) -> Path:
     """An empty folder for this demo's data and logs; what an earlier demo left in it is stopped and removed."""
     if is_kept:
         stop_kept()
-        chosen = stack_directory() / KEPT
+        chosen = kept()
     else:
-        chosen = stack_directory() / f"demo-{time.strftime('%H%M%S')}-{time.time_ns() % 10**6:06}"
-    chosen.mkdir(parents=True)
+        chosen = places.stack_directory() / f"demo-{time.strftime('%H%M%S')}-{time.time_ns() % 10**6:06}"
+    chosen.mkdir(parents=True, mode=0o700)
     return chosen
+
+
+def kept() -> Path:
+    """The folder of what `--keep` leaves running."""
+    return places.stack_directory() / KEPT
+
+
+def cache() -> Path:
+    """Where servers are kept that were fetched once."""
+    return places.cache_directory()
 
 
 def start_all(wanted: Mapping[str, str], into: Path, stopping: ExitStack | None) -> list[Started]:
@@ -84,13 +108,22 @@ def _start(
 
 
 def stop_kept() -> bool:
-    """Stop what an earlier KEEP=1 left running, and remove its data; False when there was nothing."""
-    kept = stack_directory() / KEPT
-    if not kept.exists():
+    """Stop what an earlier `--keep` left running, and remove its data; False when there was nothing."""
+    if not kept().exists():
         return False
     for name in PREPARE:
-        server = running_in(kept / name)
+        server = one_server.running_in(kept() / name)
         if server is not None:
             server.stop()
-    shutil.rmtree(kept)
+    shutil.rmtree(kept())
     return True
+
+
+def compose_file() -> Path:
+    """The docker-compose.yml of the checkout, or of the wheel."""
+    return places.CHECKOUT / "docker-compose.yml"
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    return one_server.free_port()

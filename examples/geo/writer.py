@@ -19,11 +19,10 @@ Connect = Callable[[], "pymysql.Connection[Any]"]
 
 
 class Writer:
-    """Writes from a thread of its own until `stop`. `keep` are cities that it never deletes."""
+    """Writes from a thread of its own until `stop`."""
 
-    def __init__(self, connect: Connect, keep: frozenset[int], seed: int) -> None:
+    def __init__(self, connect: Connect, seed: int) -> None:
         self._connect = connect
-        self._keep = keep
         self._random = random.Random(seed)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
@@ -49,7 +48,7 @@ class Writer:
             connection = self._connect()
             with connection.cursor() as cursor:
                 cursor.execute("SELECT id FROM geo.city")
-                self._ids = [number for (number,) in cursor.fetchall() if number not in self._keep]
+                self._ids = [number for (number,) in cursor.fetchall()]
                 cursor.execute("SELECT iso FROM geo.country")
                 self._countries = [iso for (iso,) in cursor.fetchall()]
                 connection.commit()

@@ -1,0 +1,174 @@
+"""Servers of the user's: the demo has databases of its own there, and removes them at the end with all that it made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pymysql
+from pydantic import SecretStr
+
+from viewtail.changes.errors import MisuseError, UnknownNameError
+from viewtail.changes.extras import how_to_install
+from viewtail.demo.place import Names, Place
+from viewtail.demo.process import DemoError
+from viewtail.demo.servers import free_port
+from viewtail.servers.login import Server
+from viewtail.servers.sessions import open_session
+from viewtail.settings import PREFIX, Settings, load
+
+NAMES = Names(rows="viewtail_demo", own="viewtail_demo_views", prefix="viewtail_demo_")
+MARK = "made_by_viewtail_demo"  # a table; a database without it is not the demo's
+MODULE = "viewtail_demo_declared"  # the directory may have a views.py
+CLIENTS = {"redis": "redis", "elasticsearch": "elasticsearch", "kafka": "confluent_kafka"}
+_NO_DATABASE, _NO_TABLE = 1049, 1146
+_DENIED = frozenset({1044, 1045, 1142, 1227, 1370})
+
+
+def is_given(config: Path | None, environ: Mapping[str, str]) -> bool:
+    """Whether settings name servers. A viewtail.toml that just lies there is somebody's who did not ask for a demo."""
+    return config is not None or any(name in environ for name in (f"{PREFIX}CONFIG", f"{PREFIX}SOURCE__URL"))
+
+
+def place(folder: Path, config: Path | None, without: frozenset[str]) -> Place:
+    """On the servers that the settings name. Raises MisuseError where the demo cannot be played on them."""
+    settings = load(config, os.environ)
+    if settings.source.url is None or settings.sources or not settings.source.is_one_of_several:
+        raise MisuseError(
+            "the demo reads the binlog of one MySQL or MariaDB server: name one, VIEWTAIL_SOURCE__URL=mysql://... "
+            "Without settings it fetches servers of its own"
+        )
+    lacking = {store: why for store in CLIENTS if store not in without and (why := _lacking(settings, store))}
+    return Place(
+        is_given=True,
+        folder=folder,
+        cwd=Path.cwd(),
+        config=None if config is None else config.absolute(),
+        environ={**os.environ, **_environ(settings, folder)},
+        module=MODULE,
+        names=NAMES,
+        stores=("mysql", *(store for store in CLIENTS if store not in without and store not in lacking)),
+        lacking=lacking,
+    )
+
+
+def _lacking(settings: Settings, store: str) -> str:
+    if getattr(settings, store).url is None:
+        return f"no address is set; {PREFIX}{store.upper()}__URL names one"
+    return how_to_install(CLIENTS[store])
+
+
+def _environ(settings: Settings, folder: Path) -> dict[str, str]:
+    """What viewtail is told beside the user's settings."""
+    own, login = settings.mysql, dict[str, object]()
+    if own.url is None:  # viewtail's own tables are on the source then, by its login
+        login = {name: getattr(settings.source, name) for name in Server.model_fields}
+    url = own.url or settings.source.url
+    assert url is not None
+    told = {
+        "VIEWS": f"{MODULE}:views",
+        "SOURCE__DATABASE": NAMES.own,
+        "METRICS__PORT": str(free_port()),
+        "MYSQL__URL": urlsplit(url.get_secret_value())._replace(path=f"/{NAMES.own}").geturl(),
+        **{f"MYSQL__{name.upper()}": _text(value) for name, value in login.items() if value is not None},
+    }
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    return {f"{PREFIX}{name}": value for name, value in told.items()} | {"PYTHONPATH": path}
+
+
+def _text(value: object) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+
+@contextmanager
+def databases(on: Place) -> Iterator[pymysql.Connection[Any]]:
+    """The demo's databases, empty, and a session on the server of the rows; from servers of the user's all is removed
+    at the end that the demo made.
+
+    Raises DemoError where a database of such a name is somebody else's, or another demo plays there.
+    """
+    with closing(rows_session(on)) as rows, closing(own_session(on)) as own:
+        _play_alone(rows, on.names.rows)
+        if _is_ours(rows, on.names.rows) | _is_ours(own, on.names.own):
+            _remove(on, rows, own)  # of a demo that was killed
+        try:
+            for session, name in ((rows, on.names.rows), (own, on.names.own)):
+                _execute(session, f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+                _execute(session, f"CREATE TABLE {name}.{MARK} (id INT PRIMARY KEY)")
+            yield rows
+        finally:
+            if on.is_given:
+                _remove(on, rows, own)
+
+
+def rows_session(on: Place) -> pymysql.Connection[Any]:
+    """On the server where the rows are written; no database is selected."""
+    return open_session(replace(on.settings().primary_address(), database=None), role="source")
+
+
+def own_session(on: Place) -> pymysql.Connection[Any]:
+    """On the server of index tables; no database is selected."""
+    return open_session(replace(on.settings().store_address(), database=None), role="store")
+
+
+def _play_alone(rows: pymysql.Connection[Any], name: str) -> None:
+    with rows.cursor() as cursor:
+        cursor.execute("SELECT GET_LOCK(%s, 0)", (f"viewtail demo: {name}",))
+        if cursor.fetchone() != (1,):
+            raise DemoError("another `viewtail demo` is played on this server; wait until it has ended")
+
+
+def _is_ours(session: pymysql.Connection[Any], name: str) -> bool:
+    """Whether the database is there. Raises DemoError where it is and has no mark of the demo's."""
+    try:
+        _execute(session, f"SELECT COUNT(*) FROM {name}.{MARK}")
+    except pymysql.err.MySQLError as error:
+        if error.args[0] == _NO_DATABASE:
+            return False
+        if error.args[0] == _NO_TABLE:
+            raise DemoError(
+                f"there is a database {name} already, and `viewtail demo` did not make it: nothing was touched. Rename "
+                "it, or play the demo on another server"
+            ) from None
+        raise
+    return True
+
+
+def _execute(session: pymysql.Connection[Any], statement: str) -> None:
+    try:
+        with session.cursor() as cursor:
+            cursor.execute(statement)
+        session.commit()
+    except pymysql.err.MySQLError as error:
+        if error.args[0] not in _DENIED:
+            raise
+        grants = "\n".join(
+            rf"  GRANT ALL ON `{name}`.* TO ...;".replace("_", r"\_") for name in (NAMES.rows, NAMES.own)
+        )
+        raise DemoError(
+            f"the account of the settings may not make the demo's databases. An administrator grants it:\n{grants}"
+        ) from None
+
+
+def _remove(on: Place, rows: pymysql.Connection[Any], own: pymysql.Connection[Any]) -> None:
+    """All that a demo made: what is in the stores first, since viewtail's own tables say what that is."""
+    try:
+        for store in on.stores:
+            _forget(on, store)
+    finally:
+        for session, name in ((rows, on.names.rows), (own, on.names.own)):
+            session.rollback()
+            _execute(session, f"DROP DATABASE IF EXISTS {name}")
+
+
+def _forget(on: Place, store: str) -> None:
+    with_topic = ("--with-topic",) if store == "kafka" else ()
+    words = ("forget", f"{store}:{on.names.view(store)}", "--yes", *with_topic)
+    done = on.viewtail(*words, VIEWTAIL_VIEWS=f"{on.module}:nothing")
+    if done.returncode not in (0, UnknownNameError.exit_code):
+        raise DemoError(f"viewtail {' '.join(words)} ended with code {done.returncode}:\n{done.stderr}")

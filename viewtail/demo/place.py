@@ -1,0 +1,111 @@
+"""Where a demo plays: its folder, viewtail's settings there, the stores, and what its tables and views are called."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from viewtail.changes.errors import MisuseError
+from viewtail.demo import process
+from viewtail.demo.process import DemoError, Run
+from viewtail.servers.patience import COMMAND
+from viewtail.settings import Settings, load
+
+TITLES = {"mysql": "MySQL", "redis": "Redis", "elasticsearch": "Elasticsearch", "kafka": "Kafka"}
+_DECLARED = {
+    "mysql": 'IndexTable("{prefix}city_by_country", city, value=["country", "population"]),',
+    "redis": 'RedisHash("{prefix}city", city, fields=["name", "country", "population"]),',
+    "elasticsearch": (
+        'SearchIndex("{prefix}cities", city, fields={{\n'
+        '        "name": "text", "other_names": "text", "country": "keyword", "population": "long"}}),'
+    ),
+    "kafka": 'Topic("{rows}.city", city),',
+}
+_IMPORTED = {"mysql": "IndexTable", "redis": "RedisHash", "elasticsearch": "SearchIndex", "kafka": "Topic"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What the demo calls its own: the rows' database, that of index tables and offsets, what views begin with."""
+
+    rows: str
+    own: str
+    prefix: str
+
+    def view(self, store: str) -> str:
+        """The name of the view in a store."""
+        known = {"mysql": "city_by_country", "redis": "city", "elasticsearch": "cities"}
+        return f"{self.rows}.city" if store == "kafka" else self.prefix + known[store]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Everything that viewtail is run with.
+
+    Attributes:
+        is_given: the servers are the user's.
+        folder: of the declarations and the log; the demo's own, and removed with all that is in it.
+        cwd: where viewtail runs: the paths that a user's settings name begin there.
+        config: the settings file to hand on.
+        module: of the declarations.
+        stores: those that are shown.
+        lacking: why the others are not, by name.
+    """
+
+    is_given: bool
+    folder: Path
+    cwd: Path
+    config: Path | None
+    environ: Mapping[str, str]
+    module: str
+    names: Names
+    stores: tuple[str, ...]
+    lacking: Mapping[str, str]
+
+    def settings(self) -> Settings:
+        """As viewtail reads them."""
+        return load(self.config, self.environ).asked_with(COMMAND)
+
+    def declarations(self) -> str:
+        """The text of views.py."""
+        names = ", ".join(sorted(["Entity", *(_IMPORTED[store] for store in self.stores)]))
+        views = "\n".join(
+            f"    {_DECLARED[store].format(prefix=self.names.prefix, rows=self.names.rows)}" for store in self.stores
+        )
+        return f'from viewtail import {names}\n\ncity = Entity("{self.names.rows}.city")\n\nviews = [\n{views}\n]\n'
+
+    def declare(self) -> str:
+        """Write the declarations, and return their text; beside `views` there is `nothing`, to forget them by."""
+        text = self.declarations()
+        (self.folder / f"{self.module}.py").write_text(f"{text}\nnothing = []\n" if self.module != "views" else text)
+        return text
+
+    def start(self, *, stays: bool) -> Run:
+        """`viewtail run`."""
+        return Run(self.folder, self.environ, stays=stays, arguments=self._with_config("run"), cwd=self.cwd)
+
+    def viewtail(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """A command beside it. Raises DemoError where it does not end."""
+        return process.ran(self._with_config(*arguments), {**self.environ, **environ}, self.cwd)
+
+    def require(self, *arguments: str) -> str:
+        """What a command prints. Raises DemoError where its exit code is not 0."""
+        done = self.viewtail(*arguments)
+        if done.returncode:
+            words = " ".join(arguments)
+            raise DemoError(f"viewtail {words} ended with code {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def _with_config(self, *arguments: str) -> list[str]:
+        return [*(() if self.config is None else ("--config", str(self.config))), *arguments]
+
+
+def refused(names: Mapping[str, str], without: frozenset[str]) -> None:
+    """Raises MisuseError where a store is left out that is none, or that the demo cannot be without."""
+    for name in sorted(without):
+        if name not in names:
+            raise MisuseError(f"--without {name}: there is no such store; there are {', '.join(names)}")
+        if name == "mysql":
+            raise MisuseError("--without mysql: the rows are there, and viewtail's own tables")
