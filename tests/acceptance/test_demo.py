@@ -1,42 +1,62 @@
-"""The demo as a new user runs it, with a short live phase."""
+"""The demo as a new user runs it, at a terminal and without one, on fetched servers and on the user's."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
-from examples.demo import __main__ as demo
-from examples.demo import comparing, servers, tables
+import redis
+from confluent_kafka.admin import AdminClient
+from elasticsearch import Elasticsearch
 
-import stack
+from examples import comparing
+from stack import Server
+from stack.places import CHECKOUT, stack_directory
+from tests.support import picture
+from tests.support.asking import ask
+from tests.support.running import addresses
+from viewtail.demo import servers
+from viewtail.demo.process import environment
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-m", "examples.demo"]
+VIEWTAIL = [str(Path(sys.executable).with_name("viewtail"))]
+DEMO = [*VIEWTAIL, "demo", "--yes"]
+SMALL = ["--without", "elasticsearch", "--without", "kafka"]
 ORDERS = [sys.executable, "-m", "examples.orders"]
 UNSHATTER = [sys.executable, "-m", "examples.unshatter"]
+TWO_VIEWS = "viewtail demo: 2 views, 600 rows: each equals its table"
+FOUR_VIEWS = "viewtail demo: 4 views, 1,200 rows: each equals its table"
 
 
 @pytest.mark.slow
-def test_the_demo_ends_with_every_view_equal_to_its_table() -> None:
-    done = _run(live_s=3)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "demo: 6 views equal their tables"
-    assert done.stdout.count("equals the canonical rows") >= 3
+def test_at_a_terminal_a_worker_is_killed_by_a_key_and_the_picture_shows_what_is_seen() -> None:
+    session = picture.session(wait_s=0.3)
+    text = session.text
+    assert session.code == 0, "\n".join(text)
+    assert [line for line in text if line][-1].startswith(FOUR_VIEWS)
+    assert [line for line in text if "✗ kill -9 " in line] and [line for line in text if "all are right after" in line]
+    assert not _left()
+
+    shown = picture.lines_of(picture.PICTURE.read_text())
+    ever = {
+        picture.essence("".join(character for character, _ in line)) for frame in session.frames for line in frame.lines
+    }
+    hint = "docs/images/demo.svg is of an older demo; run: make picture"
+    assert {picture.essence(line) for line in text} - shown <= {""}, hint
+    assert shown <= ever, hint
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "at", "count"),
     [
-        ([*COMMAND, "--without-elasticsearch"], "filling", 2),
+        ([*DEMO, *SMALL], "mysql>", 2),
         (ORDERS, "Real servers", 0),
         (ORDERS, "is starting", 3),
         (UNSHATTER, "ALTER TABLE: ", 1),
@@ -47,11 +67,11 @@ def test_ctrl_c_stops_everything_that_was_started(command: list[str], at: str, c
     assert process.stdout is not None
     addresses = []
     for line in process.stdout:
-        if "://" in line:
+        if "up in" in line:
             addresses.append(line.split()[1])
         if at in line:
             groups = _groups_of(process.pid)
-            folders = {folder for group in groups if "demo-" in str(folder := Path(f"/proc/{group}/cwd").readlink())}
+            folders = {folder for group in groups for folder in _demos_above(Path(f"/proc/{group}/cwd").readlink())}
             process.send_signal(signal.SIGINT)
             time.sleep(0.2)
             process.send_signal(signal.SIGTERM)  # as from make; it must not end the cleaning up
@@ -62,27 +82,98 @@ def test_ctrl_c_stops_everything_that_was_started(command: list[str], at: str, c
     assert "Traceback" not in errors
     assert len(addresses) == count <= len({*groups})
     assert bool(folders) == bool(count)
-    assert not [folder for folder in folders if folder.parent.exists()]
+    assert not [folder for folder in folders if folder.exists()]
     assert not [group for group in {*groups, *_groups_of(process.pid)} if Path(f"/proc/{group}").exists()]
 
 
 @pytest.mark.slow
-def test_without_elasticsearch_the_demo_says_how_to_get_it_and_shows_the_rest(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def unavailable(_: Path) -> stack.Server:
-        raise stack.ServerUnavailable("elasticsearch: no Java here. Install a JDK")
+def test_what_is_kept_can_be_tried_and_goes_when_it_is_stopped() -> None:
+    kept = servers.kept()
+    try:
+        done = _run([*DEMO, *SMALL, "--keep"])
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "viewtail demo --stop" in done.stdout and "find city_by_country FR" in done.stdout
+        found = _run([*VIEWTAIL, "get", "city", "2988507"], cwd=kept)
+        assert found.returncode == 0 and "Paris" in found.stdout, found.stdout + found.stderr
+    finally:
+        stopped = _run([*VIEWTAIL, "demo", "--stop"])
+    assert "stopped and removed" in stopped.stdout and not kept.exists() and not _left()
+    assert "nothing was left running" in _run([*VIEWTAIL, "demo", "--stop"]).stdout
 
-    monkeypatch.setitem(servers.PREPARE, "elasticsearch", unavailable)
-    monkeypatch.setattr(tables, "SMALLEST_CITY", 15000)
-    monkeypatch.setenv("DEMO_LIVE_S", "1")
-    monkeypatch.delenv("KEEP", raising=False)
-    with _kept_handlers():
-        code = demo.main([])
-    output = capsys.readouterr().out
-    assert code == 0
-    assert "Install a JDK" in output
-    assert output.splitlines()[-1] == "demo: 4 views equal their tables"
+
+class Others:
+    """The servers of a user, with what he has on them."""
+
+    def __init__(self, mysql: Server, redis_server: Server, elasticsearch: Server, kafka: Server) -> None:
+        self.mysql, self.redis = mysql, redis.Redis(port=redis_server.port)
+        self.elastic = Elasticsearch(elasticsearch.url)
+        self.kafka = AdminClient({"bootstrap.servers": f"{kafka.host}:{kafka.port}"})
+        self.settings = {**addresses(mysql, redis_server, elasticsearch), "VIEWTAIL_KAFKA__URL": kafka.url}
+        ask(mysql, "CREATE DATABASE IF NOT EXISTS demo_shop")
+        self.redis.set("city:2988507", "mine")
+        self.elastic.indices.create(index="cities")
+
+    def everything(self) -> dict[str, set[str]]:
+        """What there is, without what brokers and clusters keep for themselves."""
+        databases: list[tuple[Any, ...]] = ask(self.mysql, "SHOW DATABASES")
+        topics = self.kafka.list_topics(timeout=10).topics
+        return {
+            "mysql": {name for (name,) in databases},
+            "redis": {key.decode() for key in self.redis.scan_iter()},
+            "elasticsearch": {*self.elastic.indices.get(index="*", expand_wildcards="all")},
+            "kafka": {name for name in topics if not name.startswith("__")},
+        }
+
+    def close(self) -> None:
+        self.elastic.indices.delete(index="cities")
+        self.elastic.close()
+        self.redis.delete("city:2988507")
+        self.redis.close()
+        for name in ("demo_shop", "viewtail_demo", "viewtail_demo_views"):
+            ask(self.mysql, f"DROP DATABASE IF EXISTS {name}")
+
+
+@pytest.fixture
+def others(
+    mysql_server: Server, redis_server: Server, elasticsearch_server: Server, kafka_server: Server
+) -> Iterator[Others]:
+    with closing(Others(mysql_server, redis_server, elasticsearch_server, kafka_server)) as made:
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.mysql
+@pytest.mark.redis
+@pytest.mark.elasticsearch
+@pytest.mark.kafka
+def test_on_servers_of_the_user_everything_else_is_left_and_all_that_was_made_goes(
+    others: Others, tmp_path: Path
+) -> None:
+    before = others.everything()
+    ask(others.mysql, "CREATE DATABASE viewtail_demo")  # by a demo that was killed
+    ask(others.mysql, "CREATE TABLE viewtail_demo.made_by_viewtail_demo (id INT PRIMARY KEY)")
+    (tmp_path / "views.py").write_text("raise AssertionError('the demo has views of its own')\n")
+    done = _run(DEMO, cwd=tmp_path, **others.settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert FOUR_VIEWS in done.stdout and "UPDATE viewtail_demo.city" in done.stdout
+    assert others.everything() == before
+    assert not _left()
+
+
+@pytest.mark.mysql
+def test_a_database_of_the_user_that_is_called_as_the_demos_is_not_touched(mysql_server: Server) -> None:
+    ask(mysql_server, "CREATE DATABASE viewtail_demo")
+    try:
+        ask(mysql_server, "CREATE TABLE viewtail_demo.city (id INT PRIMARY KEY)")
+        done = _run(DEMO, **addresses(mysql_server))
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "there is a database viewtail_demo already" in done.stderr and "nothing was touched" in done.stderr
+        assert "Redis           is not shown: no address is set" in done.stdout
+        assert ask(mysql_server, "SHOW TABLES FROM viewtail_demo") == [("city",)]
+        kept = _run([*DEMO, "--keep"], **addresses(mysql_server))
+        assert kept.returncode == 2 and "--keep is for servers that the demo starts" in kept.stderr
+    finally:
+        ask(mysql_server, "DROP DATABASE viewtail_demo")
 
 
 def test_a_view_that_differs_is_named_with_the_keys_that_do() -> None:
@@ -96,43 +187,38 @@ def test_a_view_that_differs_is_named_with_the_keys_that_do() -> None:
     assert comparing.differences(wanted, wanted) == []
 
 
-def test_an_unusable_number_of_seconds_is_refused() -> None:
-    done = subprocess.run(
-        COMMAND,
-        env={**os.environ, "DEMO_LIVE_S": "soon"},
-        cwd=CHECKOUT,
+def _demos_above(place: Path) -> list[Path]:
+    return [folder for folder in (place, *place.parents) if folder.name.startswith("demo-")]
+
+
+def _left() -> list[Path]:
+    """Folders of demos."""
+    return [*stack_directory().glob("demo-*")]
+
+
+def _run(command: list[str], cwd: Path = CHECKOUT, **settings: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env=environment(settings),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
     )
-    assert done.returncode == 2
-    assert "DEMO_LIVE_S is 'soon'" in done.stderr
 
 
-def _run(live_s: int) -> subprocess.CompletedProcess[str]:
-    process = _start(COMMAND, live_s)
-    watchdog: Callable[[], None] = process.terminate
-    timer = threading.Timer(350, watchdog)
-    timer.start()
-    try:
-        output, errors = process.communicate()
-    finally:
-        timer.cancel()
-    return subprocess.CompletedProcess(COMMAND, process.returncode, output, errors)
-
-
-def _start(command: list[str], live_s: int = 3) -> subprocess.Popen[str]:
-    environment = {name: value for name, value in os.environ.items() if name != "KEEP"}
+def _start(command: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         env={
-            **environment,
-            "DEMO_LIVE_S": str(live_s),
+            **environment({}),
             "ORDERS_WEEKS": "1",
             "UNSHATTER_ACCOUNTS": "60",
             "PYTHONUNBUFFERED": "1",
         },
         cwd=CHECKOUT,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -146,13 +232,3 @@ def _groups_of(pid: int) -> list[str]:
         with suppress(OSError):
             lines.append(path.read_text(errors="replace").split("\0"))
     return [line[line.index(str(pid)) + 1] for line in lines if "guard.py" in " ".join(line) and str(pid) in line]
-
-
-class _kept_handlers:
-    """The demo sets a signal handler; pytest wants its own back."""
-
-    def __enter__(self) -> None:
-        self._before = signal.getsignal(signal.SIGTERM)
-
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGTERM, self._before)

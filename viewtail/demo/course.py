@@ -113,10 +113,9 @@ class Course:
         before = table(self._rows, self._place.names.rows)[PARIS]
         count = before.population + 1000
         self._changed(City(before.country, count), f"population = {count}")
-        if not hands.goes_on("move Paris to Iceland, and back"):
+        if not hands.goes_on("move Paris to Iceland"):
             return False
         self._changed(City("IS", count), "country = 'IS'")
-        self._changed(City(before.country, count), f"country = '{before.country}'")
         return True
 
     def _changed(self, city: City, assignment: str) -> None:

@@ -63,6 +63,7 @@ def place(folder: Path, without: frozenset[str], stopping: ExitStack | None) -> 
 def _settings(addresses: dict[str, str]) -> str:
     """The text of viewtail.toml."""
     groups = {_SECTIONS[store]: {"url": f'"{url}"'} for store, url in addresses.items()}
+    groups["cleaner"] = {"share": "0"}  # it might mend the damage before `verify --repair` shows it
     groups["metrics"] = {"port": str(port_near(Metrics().port))}
     if (console := getattr(Settings(), "console", None)) is not None:
         groups["console"] = {"port": str(port_near(console.port))}

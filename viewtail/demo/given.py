@@ -74,6 +74,7 @@ def _environ(settings: Settings, folder: Path) -> dict[str, str]:
         "VIEWS": f"{MODULE}:views",
         "SOURCE__DATABASE": NAMES.own,
         "METRICS__PORT": str(free_port()),
+        "CLEANER__SHARE": "0",  # it might mend the damage before `verify --repair` shows it
         "MYSQL__URL": urlsplit(url.get_secret_value())._replace(path=f"/{NAMES.own}").geturl(),
         **{f"MYSQL__{name.upper()}": _text(value) for name, value in login.items() if value is not None},
     }

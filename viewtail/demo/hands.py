@@ -43,7 +43,7 @@ class Person:
     """Keys of a terminal, each taken as it is pressed."""
 
     def goes_on(self, to: str) -> bool:
-        sys.stdout.write(f"\n  \x1b[2m{'Enter':>7}: {to}   q: end\x1b[0m")
+        sys.stdout.write(f"\n\x1b[2m  Enter: {to}   q: end\x1b[0m")
         sys.stdout.flush()
         while (key := _pressed(3600)) not in (ENTER, END):
             pass

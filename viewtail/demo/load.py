@@ -69,8 +69,8 @@ class Load:
         seconds = time.monotonic() - kill.at
         if worker not in (None, kill.pid) and found.oldest_s < CAUGHT_UP_S:
             screen.done(
-                f"process {worker} went on at the saved offset: {kill.most} rows were behind, and "
-                f"{title(kill.store)} is right again {milliseconds(seconds)} after the kill"
+                f"{title(kill.store)}: process {worker} went on at the saved offset; {kill.most} rows were behind, all "
+                f"are right after {milliseconds(seconds)}"
             )
             self._kill, self._healed_at = None, time.monotonic()
         elif seconds > HEALED_WITHIN_S:
